@@ -1,0 +1,16 @@
+//! From packets to whole shots: steering, assembly, events, full-buffer policies and the books.
+//!
+//! [`Receiver`] owns one `PacketIo` and the streams on it. It posts receives that point into the buffers
+//! of the next shots, steers each packet to its place, repairs what landed elsewhere, and emits shots and
+//! losses in the order of their numbers; [`event::Joiner`] makes events of them; [`sink`] hands those over.
+
+pub mod books;
+pub mod event;
+pub mod number;
+pub mod receiver;
+mod repair;
+pub mod sink;
+mod stream;
+
+pub use receiver::{Receiver, ReceiverConfig};
+pub use stream::{Item, StreamConfig};

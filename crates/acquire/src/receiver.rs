@@ -1,0 +1,342 @@
+//! One `PacketIo` and its streams.
+
+use crate::books::Books;
+use crate::repair::{self, Move};
+use crate::stream::{Item, Stream, StreamConfig};
+use shotline_memory::{Pool, Regions, Sge};
+use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer};
+use shotline_wire::framing::Framing;
+use shotline_wire::shot::DropCause;
+use std::sync::Arc;
+
+/// Bytes of spare memory that repairs need: one payload of the largest datagram.
+pub const SPARE_BYTES: u32 = 1 << 16;
+
+/// How to make a [`Receiver`].
+pub struct ReceiverConfig {
+    /// How headers name places.
+    pub framing: &'static dyn Framing,
+    /// The streams on this `PacketIo`.
+    pub streams: Vec<StreamConfig>,
+    /// The pool that shots land in; its slots must hold every stream's shots.
+    pub pool: Arc<Pool>,
+    /// The table of all regions.
+    pub regions: Regions,
+    /// [`SPARE_BYTES`] of registered memory.
+    pub spare: Sge,
+}
+
+/// Receives the shots of the streams on one `PacketIo`.
+///
+/// Call [`Self::poll`] whenever packets may be there, or time has passed; take what it emits; when the
+/// senders have stopped, [`Self::finish`]. One thread owns it: it locks nothing.
+pub struct Receiver<P> {
+    io: P,
+    steering: Steering,
+}
+
+/// Entries that a stream needs: its window of open shots, and as many ready ones as one batch can begin.
+pub fn depth(config: &StreamConfig) -> usize {
+    config.window as usize + 2 + shotline_transport::MAX_BATCH.div_ceil(config.geometry.packets() as usize)
+}
+
+/// Receives that all streams together keep posted: the capacity to open a backend with.
+pub fn capacity(streams: &[StreamConfig]) -> usize {
+    streams.iter().map(|config| depth(config) * config.geometry.packets() as usize).sum()
+}
+
+/// Buffers that assembly alone holds: a pool needs more, for shots on their way to a sink.
+pub fn held(streams: &[StreamConfig]) -> usize {
+    streams.iter().map(depth).sum()
+}
+
+impl<P: PacketIo> Receiver<P> {
+    /// Takes buffers from the pool and posts their places.
+    pub fn new(io: P, config: ReceiverConfig) -> Self {
+        let mut base = 0;
+        let streams = config
+            .streams
+            .into_iter()
+            .map(|config| {
+                let stream = Stream::new(config, base, depth(&config));
+                base = stream.ids().end;
+                stream
+            })
+            .collect();
+        let mut receiver = Self {
+            io,
+            steering: Steering {
+                framing: config.framing,
+                trailer: if config.framing.sealed() { shotline_wire::roce::ICRC_LEN as u32 } else { 0 },
+                streams,
+                pool: config.pool,
+                regions: config.regions,
+                spare: config.spare,
+                unknown: Books::default(),
+                posts: Vec::new(),
+                withdraws: Vec::new(),
+                moves: Vec::new(),
+                now_ns: 0,
+            },
+        };
+        receiver.exchange();
+        receiver
+    }
+
+    /// Receives what is there, up to `max` batches, and emits what is ready. `now_ns` is any monotonic
+    /// clock. Returns the packets received.
+    pub fn poll(&mut self, now_ns: u64, max: usize, out: &mut Vec<Item>) -> Result<usize, IoError> {
+        self.steering.now_ns = now_ns;
+        let mut packets = 0;
+        for _ in 0..max {
+            // A batch at a time: the next one may begin shots whose places are posted only now.
+            let landed = self.io.poll(&mut self.steering, 1)?;
+            packets += landed;
+            if landed == 0 {
+                break;
+            }
+            // Posts again what did not take its packet, before `settle` may let go of a buffer.
+            self.exchange();
+            self.settle(out);
+        }
+        if packets == 0 {
+            self.settle(out);
+        }
+        Ok(packets)
+    }
+
+    /// Closes everything. `ends` tells for each stream the number after its last shot, where the sender
+    /// said so: shots up to there that never came are then counted, too.
+    pub fn finish(&mut self, ends: &[Option<u64>], out: &mut Vec<Item>) {
+        for (index, stream) in self.steering.streams.iter_mut().enumerate() {
+            stream.finish(ends.get(index).copied().flatten(), out, &mut self.steering.withdraws);
+        }
+        self.exchange();
+    }
+
+    /// The `PacketIo` below.
+    pub fn io(&mut self) -> &mut P {
+        &mut self.io
+    }
+
+    /// What is known of a stream.
+    pub fn config(&self, stream: usize) -> StreamConfig {
+        self.steering.streams[stream].config
+    }
+
+    /// What set-up has taught of a stream (its sender, its first shot and sequence number), before its first
+    /// packet. Its geometry cannot change.
+    pub fn reconfigure(&mut self, stream: usize, config: StreamConfig) {
+        self.steering.streams[stream].reconfigure(config);
+    }
+
+    /// The books of one stream.
+    pub fn books(&self, stream: usize) -> &Books {
+        &self.steering.streams[stream].books
+    }
+
+    /// The books of one stream, to take back what a sink gave up.
+    pub fn books_mut(&mut self, stream: usize) -> &mut Books {
+        &mut self.steering.streams[stream].books
+    }
+
+    /// The books of packets that belong to no stream.
+    pub fn unknown(&self) -> &Books {
+        &self.steering.unknown
+    }
+
+    /// All books together.
+    pub fn total(&self) -> Books {
+        let mut total = self.steering.unknown;
+        for stream in &self.steering.streams {
+            total.merge(&stream.books);
+        }
+        total
+    }
+
+    fn settle(&mut self, out: &mut Vec<Item>) {
+        let Steering { streams, withdraws, now_ns, .. } = &mut self.steering;
+        let now = *now_ns;
+        if streams.iter().any(|stream| stream.has_restarted(now)) {
+            for stream in streams.iter_mut() {
+                stream.finish(None, out, withdraws);
+                stream.restart();
+            }
+        }
+        let lead = streams.iter().filter_map(Stream::next).max().unwrap_or(0);
+        for stream in streams.iter_mut() {
+            stream.settle(now, out, withdraws);
+            // A link that fell silent must not hold back the events of the others.
+            if stream.next().is_some_and(|next| next + stream.config.window < lead) && stream.is_silent(now) {
+                stream.advance(lead - stream.config.window, out, withdraws);
+            }
+        }
+        self.exchange();
+    }
+
+    /// Brings the backend's posted receives up to date.
+    fn exchange(&mut self) {
+        let Steering { streams, pool, posts, withdraws, .. } = &mut self.steering;
+        if !withdraws.is_empty() {
+            self.io.withdraw(withdraws);
+            withdraws.clear();
+        }
+        // `posts` now names entries that still hold their buffers; refilled ones come behind.
+        for stream in streams {
+            stream.refill(pool, posts);
+        }
+        if !posts.is_empty() {
+            let taken = self.io.post(posts);
+            debug_assert_eq!(taken, posts.len(), "the backend was opened for fewer receives than streams need");
+            posts.clear();
+        }
+    }
+}
+
+/// The receiver's side of the backend's calls.
+struct Steering {
+    framing: &'static dyn Framing,
+    trailer: u32,
+    streams: Vec<Stream>,
+    pool: Arc<Pool>,
+    regions: Regions,
+    spare: Sge,
+    unknown: Books,
+    posts: Vec<Recv>,
+    withdraws: Vec<u32>,
+    moves: Vec<Move>,
+    now_ns: u64,
+}
+
+/// A good packet's place.
+struct Target {
+    stream: usize,
+    entry: usize,
+    index: u32,
+}
+
+impl Steering {
+    fn stream_of(&self, header: &[u8]) -> Option<usize> {
+        let key = self.framing.key(header).ok()?;
+        self.streams.iter().position(|stream| stream.config.key == key)
+    }
+
+    /// Finds the place of a packet that landed, or why it has none. Books it either way.
+    fn admit(&mut self, done: &Done<'_>) -> Result<Target, DropCause> {
+        let stream = if done.fault.is_some() { None } else { self.stream_of(done.header) };
+        let Some(index) = stream else {
+            self.unknown.packets += 1;
+            let cause = done.fault.unwrap_or(DropCause::UnknownStream);
+            self.unknown.packet_drops.add(cause, 1);
+            return Err(cause);
+        };
+        let admitted = self.admit_to(index, done);
+        let books = &mut self.streams[index].books;
+        books.packets += 1;
+        match done.icrc {
+            Icrc::Good => books.icrc_good += 1,
+            Icrc::Solved => books.icrc_solved += 1,
+            Icrc::Unverified => books.icrc_unverified += 1,
+            Icrc::Absent | Icrc::Bad => {}
+        }
+        match &admitted {
+            Ok(_) => {
+                books.placed += 1;
+                books.placed_bytes += u64::from(done.len);
+            }
+            Err(cause) => books.packet_drops.add(*cause, 1),
+        }
+        admitted
+    }
+
+    fn admit_to(&mut self, index: usize, done: &Done<'_>) -> Result<Target, DropCause> {
+        let stream = &mut self.streams[index];
+        let place =
+            self.framing.place(done.header, done.len, &stream.config.geometry).map_err(|_| DropCause::Malformed)?;
+        if done.icrc == Icrc::Unverified {
+            // What cannot be known is never good.
+            return Err(DropCause::BadIcrc);
+        }
+        if !stream.knows(done.source, self.now_ns) {
+            return Err(DropCause::UnknownStream);
+        }
+        let (number, packet) = stream.locate(&place)?;
+        // Padding cannot be: it would be part of the shot's CRC.
+        if place.len != done.len || place.len != stream.config.geometry.packet_bytes(packet) {
+            stream.note_drop(number, DropCause::Malformed);
+            return Err(DropCause::Malformed);
+        }
+        let entry = stream.admit(number, packet, done.payload_crc, self.now_ns)?;
+        Ok(Target { stream: index, entry, index: packet })
+    }
+
+    /// The stream, entry and index of a receive id.
+    fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
+        let stream = self.streams.iter().position(|stream| stream.ids().contains(&id))?;
+        let (entry, index) = self.streams[stream].slot(id);
+        Some((stream, entry, index))
+    }
+}
+
+impl Steer for Steering {
+    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+        self.framing.header_len(seen.first)
+    }
+
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+        let header_len = self.framing.header_len(seen.first);
+        let Some(header) = seen.first.get(..header_len) else { return };
+        let Some(index) = self.stream_of(header) else { return };
+        let first = if seen.packets == 1 { seen.last } else { seen.segment };
+        let Some(payload) = first.checked_sub(header_len as u32 + self.trailer) else { return };
+        let stream = &mut self.streams[index];
+        let Ok(place) = self.framing.place(header, payload, &stream.config.geometry) else { return };
+        let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
+        let mut fresh = 0;
+        for pick in picks {
+            pick.id = stream.pick(number, packet, fresh);
+            packet += 1;
+            if packet == stream.config.geometry.packets() {
+                fresh += usize::from(!stream.is_open(number));
+                (number, packet) = (number + 1, 0);
+            }
+        }
+    }
+
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        for done in batch {
+            let Ok(target) = self.admit(done) else { continue };
+            let stream = &mut self.streams[target.stream];
+            let id = stream.id(target.entry, target.index);
+            if done.landed == Landed::Slot(id) {
+                continue;
+            }
+            let Some(to) = stream.place(target.entry, target.index) else { continue };
+            stream.books.repaired += 1;
+            self.withdraws.push(id);
+            let from = match done.landed {
+                Landed::Scratch(sge) => sge,
+                Landed::Slot(other) => match self.owner(other) {
+                    Some((stream, entry, index)) => match self.streams[stream].place(entry, index) {
+                        Some(sge) => Sge { len: done.len, ..sge },
+                        None => continue,
+                    },
+                    None => continue,
+                },
+            };
+            self.moves.push(Move { from, to });
+            self.streams[target.stream].books.repaired_bytes += u64::from(done.len);
+        }
+        repair::carry_out(&self.regions, &mut self.moves, self.spare);
+        // A receive that is used up although its packet is not there is posted again.
+        for done in batch {
+            if let Landed::Slot(id) = done.landed
+                && let Some((stream, entry, index)) = self.owner(id)
+                && !self.streams[stream].is_filled(entry, index)
+                && let Some(sge) = self.streams[stream].place(entry, index)
+            {
+                self.posts.push(Recv { id, sge: [sge, Sge::EMPTY] });
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Handing events to a sink that may be slower than the wire.
+
+use crate::event::Joined;
+use crossbeam_queue::ArrayQueue;
+use shotline_store::shot::{Event, Loss};
+use shotline_wire::shot::DropCause;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What to do with a shot when the sink has no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Discard the new shot and reuse its buffer at once (paper 0).
+    #[default]
+    DropNewest,
+    /// Discard the oldest shot that the sink has not begun.
+    DropOldest,
+    /// Stop receiving until there is room; only for transports with credits, which lose nothing meanwhile.
+    Block,
+}
+
+impl FromStr for Policy {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "drop-newest" => Ok(Self::DropNewest),
+            "drop-oldest" => Ok(Self::DropOldest),
+            "block" => Ok(Self::Block),
+            _ => Err(format!("expected drop-newest, drop-oldest or block, found {name}")),
+        }
+    }
+}
+
+/// The queue between the receive thread and a sink's thread. Neither side waits for a lock.
+#[derive(Debug)]
+pub struct Queue {
+    items: ArrayQueue<Joined>,
+    closed: AtomicBool,
+}
+
+impl Queue {
+    /// Room for `capacity` events.
+    pub fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { items: ArrayQueue::new(capacity.max(1)), closed: AtomicBool::new(false) })
+    }
+    /// The next item for the sink.
+    pub fn pop(&self) -> Option<Joined> {
+        self.items.pop()
+    }
+    /// Items that wait.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+    /// Nothing more will be put in.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+    /// Closed, and everything taken.
+    pub fn is_finished(&self) -> bool {
+        // Closed first: whatever was put in before it is then visible.
+        self.closed.load(Ordering::Acquire) && self.items.is_empty()
+    }
+}
+
+/// The receive thread's side of a [`Queue`]: applies the policy, and never loses a loss.
+#[derive(Debug)]
+pub struct Gate {
+    queue: Arc<Queue>,
+    policy: Policy,
+    /// Losses that found no room, runs merged.
+    waiting: Vec<Loss>,
+}
+
+impl Gate {
+    /// Puts into `queue` under `policy`.
+    pub fn new(queue: Arc<Queue>, policy: Policy) -> Self {
+        Self { queue, policy, waiting: Vec::new() }
+    }
+
+    /// Hands one item on. `given_up` gets every event that the policy discarded, with what is to be
+    /// booked for it. Under [`Policy::Block`] a full queue gives the item back instead.
+    pub fn put(&mut self, item: Joined, given_up: &mut impl FnMut(&Event)) -> Result<(), Joined> {
+        self.put_waiting();
+        let event = match item {
+            Joined::Loss(loss) => {
+                self.wait(loss);
+                self.put_waiting();
+                return Ok(());
+            }
+            event @ Joined::Event(_) => event,
+        };
+        match self.policy {
+            Policy::Block => return self.queue.items.push(event),
+            Policy::DropNewest => {
+                if let Err(Joined::Event(event)) = self.queue.items.push(event) {
+                    self.give_up(&event, given_up);
+                }
+            }
+            Policy::DropOldest => match self.queue.items.force_push(event) {
+                Some(Joined::Event(oldest)) => self.give_up(&oldest, given_up),
+                Some(Joined::Loss(loss)) => self.wait(loss),
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// Hands on what waits and closes the queue; false if there is no room yet: call again.
+    pub fn close(&mut self) -> bool {
+        self.put_waiting();
+        if self.waiting.is_empty() {
+            self.queue.close();
+        }
+        self.waiting.is_empty()
+    }
+
+    fn give_up(&mut self, event: &Event, given_up: &mut impl FnMut(&Event)) {
+        given_up(event);
+        for shot in event.shots.iter().flatten() {
+            self.wait(Loss { stream: shot.meta.stream, cause: DropCause::SinkBusy, first: shot.meta.number, count: 1 });
+        }
+    }
+
+    fn wait(&mut self, loss: Loss) {
+        // The newest runs are at the end, one for each stream and cause that is being lost just now.
+        let grown =
+            self.waiting.iter_mut().rev().take(16).find(|run| {
+                run.stream == loss.stream && run.cause == loss.cause && run.first + run.count == loss.first
+            });
+        match grown {
+            Some(run) => run.count += loss.count,
+            None => self.waiting.push(loss),
+        }
+    }
+
+    fn put_waiting(&mut self) {
+        while let Some(loss) = self.waiting.last().copied() {
+            // Leave the last places to events: losses can wait, and grow into longer runs meanwhile.
+            if self.queue.items.len() * 2 >= self.queue.items.capacity() {
+                return;
+            }
+            if self.queue.items.push(Joined::Loss(loss)).is_err() {
+                return;
+            }
+            self.waiting.pop();
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! One stream's shots under assembly.
+//!
+//! A stream holds a fixed number of *entries*. An entry owns one buffer, whose packets' places are posted;
+//! it is *ready* until the first good packet of a new shot binds it. Shots leave in the order of their
+//! numbers: complete ones as soon as nothing older is open, others when they time out or are overtaken by
+//! the window. What never came leaves as a [`Loss`], so numbers are covered without a hole.
+
+use crate::books::Books;
+use crate::number;
+use shotline_memory::{Buffer, Pool, Sge};
+use shotline_store::shot::{Loss, Shot, ShotMeta};
+use shotline_transport::Recv;
+use shotline_wire::crc::{self, Shift};
+use shotline_wire::framing::{Place, Position};
+use shotline_wire::record::Record;
+use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Presence, RECORD_BYTES};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// After so long without a packet, a stream whose sender was not named may be taken over by another.
+const SENDER_GONE_NS: u64 = 1_000_000_000;
+
+/// What the receiver knows of a stream before its first packet.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamConfig {
+    /// Its number, as in the end-of-shot record.
+    pub stream: u32,
+    /// What its packets carry to name it: the destination queue pair, or the stream field of plain UDP.
+    pub key: u32,
+    /// The shape of its shots.
+    pub geometry: Geometry,
+    /// The only sender that is believed; none: whoever sends the first good packet.
+    pub source: Option<SocketAddr>,
+    /// The first shot to expect; none: join live traffic at the first whole shot.
+    pub first_shot: Option<u64>,
+    /// The sequence number of its first packet, for framings that carry nothing else.
+    pub first_psn: Option<u32>,
+    /// A shot is closed when one that is this much newer has begun.
+    pub window: u64,
+    /// A shot is closed when nothing of it has arrived for so long.
+    pub timeout_ns: u64,
+}
+
+/// What leaves a stream, in the order of shot numbers and without holes.
+#[derive(Debug)]
+pub enum Item {
+    /// A shot, complete or partial.
+    Shot(Shot),
+    /// Shots of which there is nothing to hand on.
+    Loss(Loss),
+}
+
+#[derive(Debug)]
+struct Entry {
+    buffer: Option<Buffer>,
+    presence: Presence,
+    /// CRC remainders of the packets that are present.
+    remainders: Vec<u32>,
+    drops: Drops,
+}
+
+/// A shot under assembly. Without an entry its packets are dropped: no buffer was free when it began.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: u64,
+    entry: Option<usize>,
+    last_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) config: StreamConfig,
+    pub(crate) books: Books,
+    /// The first of this stream's receive ids.
+    base_id: u32,
+    packets: u32,
+    entries: Vec<Entry>,
+    ready: VecDeque<usize>,
+    /// Ascending by number.
+    open: Vec<Open>,
+    /// The first shot that has not left; none until the stream has joined.
+    next: Option<u64>,
+    /// Where it joined: what is older was under way before.
+    joined: u64,
+    newest: u64,
+    /// Whether numbers are known to 64 bits, or only as many as the wire carries.
+    anchored: bool,
+    wire_bits: u32,
+    source: Option<SocketAddr>,
+    last_placed_ns: u64,
+    late_run: u32,
+    full: Shift,
+}
+
+impl Stream {
+    pub(crate) fn new(config: StreamConfig, base_id: u32, depth: usize) -> Self {
+        let packets = config.geometry.packets();
+        let entry = || Entry {
+            buffer: None,
+            presence: Presence::empty(packets),
+            remainders: vec![0; packets as usize],
+            drops: Drops::default(),
+        };
+        Self {
+            config,
+            books: Books::default(),
+            base_id,
+            packets,
+            entries: (0..depth).map(|_| entry()).collect(),
+            ready: VecDeque::with_capacity(depth),
+            open: Vec::with_capacity(2 * depth),
+            next: config.first_shot,
+            joined: config.first_shot.unwrap_or(0),
+            newest: config.first_shot.unwrap_or(0),
+            anchored: config.first_shot.is_some(),
+            wire_bits: 64,
+            source: config.source,
+            last_placed_ns: 0,
+            late_run: 0,
+            full: Shift::new(u64::from(PACKET_BYTES)),
+        }
+    }
+
+    pub(crate) fn reconfigure(&mut self, config: StreamConfig) {
+        debug_assert_eq!(config.geometry, self.config.geometry);
+        self.next = config.first_shot;
+        self.joined = config.first_shot.unwrap_or(0);
+        self.newest = self.joined;
+        self.anchored = config.first_shot.is_some();
+        self.source = config.source;
+        self.config = config;
+    }
+
+    /// Receive ids from `base_id` on that belong to this stream.
+    pub(crate) fn ids(&self) -> std::ops::Range<u32> {
+        self.base_id..self.base_id + self.entries.len() as u32 * self.packets
+    }
+
+    pub(crate) fn id(&self, entry: usize, index: u32) -> u32 {
+        self.base_id + entry as u32 * self.packets + index
+    }
+
+    /// The entry and packet index of one of this stream's receive ids.
+    pub(crate) fn slot(&self, id: u32) -> (usize, u32) {
+        let position = id - self.base_id;
+        ((position / self.packets) as usize, position % self.packets)
+    }
+
+    /// Where a packet of an entry belongs.
+    pub(crate) fn place(&self, entry: usize, index: u32) -> Option<Sge> {
+        let bytes = self.config.geometry.packet_bytes(index);
+        self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(index * PACKET_BYTES, bytes))
+    }
+
+    /// Gives every empty entry a buffer, and lists what to post for it.
+    pub(crate) fn refill(&mut self, pool: &Arc<Pool>, posts: &mut Vec<Recv>) {
+        for entry in 0..self.entries.len() {
+            if self.entries[entry].buffer.is_some() {
+                continue;
+            }
+            let Some(buffer) = pool.take() else { return };
+            self.entries[entry].buffer = Some(buffer);
+            for index in 0..self.packets {
+                if let Some(sge) = self.place(entry, index) {
+                    posts.push(Recv { id: self.id(entry, index), sge: [sge, Sge::EMPTY] });
+                }
+            }
+            self.ready.push_back(entry);
+        }
+    }
+
+    /// The shot number and packet index that a header names.
+    pub(crate) fn locate(&mut self, place: &Place) -> Result<(u64, u32), DropCause> {
+        match place.position {
+            Position::Shot { number: wire, bits, offset, .. } => {
+                let index = offset / PACKET_BYTES;
+                if offset % PACKET_BYTES != 0 || index >= self.packets {
+                    return Err(DropCause::Malformed);
+                }
+                self.wire_bits = bits;
+                let reference = if self.next.is_some() { self.newest } else { wire };
+                Ok((number::unwrap(wire, bits, reference), index))
+            }
+            Position::Sequence { number: psn, bits, .. } => {
+                // No set-up told where shots begin: nothing can be placed.
+                let first = u64::from(self.config.first_psn.ok_or(DropCause::BeforeStart)?);
+                let start = self.config.first_shot.unwrap_or(0);
+                let packets = u64::from(self.packets);
+                let reference = first + (self.newest - start) * packets;
+                let position =
+                    number::unwrap(u64::from(psn), bits, reference).checked_sub(first).ok_or(DropCause::Late)?;
+                Ok((start + position / packets, (position % packets) as u32))
+            }
+        }
+    }
+
+    /// The receive id that a packet should land in, if its place is free. Believes nothing for good: the
+    /// header has not been checked yet.
+    pub(crate) fn pick(&self, number: u64, index: u32, fresh: usize) -> Option<u32> {
+        if index >= self.packets || self.next.is_some_and(|next| number < next) {
+            return None;
+        }
+        let entry = match self.find(number) {
+            Ok(open) => self.open[open].entry?,
+            Err(_) => *self.ready.get(fresh)?,
+        };
+        (!self.entries[entry].presence.contains(index)).then(|| self.id(entry, index))
+    }
+
+    /// Whether a shot is under assembly.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.find(number).is_ok()
+    }
+
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.open.binary_search_by_key(&number, |open| open.number)
+    }
+
+    /// Whether this sender may speak for the stream. A stream whose sender was not named follows the first
+    /// one, and another only after silence.
+    pub(crate) fn knows(&mut self, source: SocketAddr, now_ns: u64) -> bool {
+        let named = self.config.source.is_some();
+        let gone = now_ns.saturating_sub(self.last_placed_ns) > SENDER_GONE_NS;
+        if self.source.is_none() || !named && gone {
+            self.source = Some(source);
+        }
+        self.source == Some(source)
+    }
+
+    /// Takes note of a good packet and says which entry it belongs to.
+    pub(crate) fn admit(&mut self, number: u64, index: u32, remainder: u32, now_ns: u64) -> Result<usize, DropCause> {
+        let next = match self.next {
+            Some(next) => next,
+            // The first whole shot on: a stream is joined where a shot begins.
+            None if index == 0 => {
+                self.newest = number;
+                self.joined = number;
+                *self.next.insert(number)
+            }
+            None => return Err(DropCause::BeforeStart),
+        };
+        if number < next {
+            self.late_run += 1;
+            return Err(if number < self.joined { DropCause::BeforeStart } else { DropCause::Late });
+        }
+        let at = match self.find(number) {
+            Ok(at) => at,
+            Err(at) => {
+                let entry = self.ready.pop_front();
+                self.open.insert(at, Open { number, entry, last_ns: now_ns });
+                self.newest = self.newest.max(number);
+                at
+            }
+        };
+        self.open[at].last_ns = now_ns;
+        let entry = self.open[at].entry.ok_or(DropCause::NoBuffer)?;
+        if !self.entries[entry].presence.insert(index) {
+            self.entries[entry].drops.add(DropCause::Duplicate, 1);
+            return Err(DropCause::Duplicate);
+        }
+        self.entries[entry].remainders[index as usize] = remainder;
+        self.late_run = 0;
+        self.last_placed_ns = now_ns;
+        Ok(entry)
+    }
+
+    /// Notes that a packet whose header named this shot was dropped; only for the shot's own record.
+    pub(crate) fn note_drop(&mut self, number: u64, cause: DropCause) {
+        if let Ok(at) = self.find(number)
+            && let Some(entry) = self.open[at].entry
+        {
+            self.entries[entry].drops.add(cause, 1);
+        }
+    }
+
+    /// Whether the packet of a slot has arrived.
+    pub(crate) fn is_filled(&self, entry: usize, index: u32) -> bool {
+        self.entries[entry].presence.contains(index)
+    }
+
+    /// A whole shot's worth of packets with old numbers, and nothing else for the time-out: the sender
+    /// has begun anew.
+    pub(crate) fn has_restarted(&self, now_ns: u64) -> bool {
+        self.late_run >= self.packets && now_ns.saturating_sub(self.last_placed_ns) > self.config.timeout_ns
+    }
+
+    /// Forgets all numbers and joins again at the next whole shot. Call [`Self::finish`] first.
+    pub(crate) fn restart(&mut self) {
+        self.next = None;
+        self.anchored = false;
+        self.late_run = 0;
+        self.books.restarts += 1;
+    }
+
+    /// The first shot that has not left.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Nothing has been placed for the time-out.
+    pub(crate) fn is_silent(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.last_placed_ns) > self.config.timeout_ns
+    }
+
+    /// Lets go of everything that is complete, timed out or overtaken. `withdraw` lists receives that are
+    /// no longer posted for anyone.
+    pub(crate) fn settle(&mut self, now_ns: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+        if self.last_placed_ns == 0 {
+            self.last_placed_ns = now_ns; // silence is counted from the start
+        }
+        let Some(mut next) = self.next else { return };
+        while let Some(first) = self.open.first().copied() {
+            let overtaken = self.newest >= next + self.config.window;
+            let stale = now_ns.saturating_sub(first.last_ns) > self.config.timeout_ns;
+            if first.number == next {
+                let complete = first.entry.is_some_and(|entry| self.entries[entry].presence.is_complete());
+                if !(complete || overtaken || stale) {
+                    break;
+                }
+                self.open.remove(0);
+                let number = self.close(first, out, withdraw);
+                next = number + 1;
+            } else if overtaken || stale {
+                let end = if stale { first.number } else { first.number.min(self.newest - self.config.window + 1) };
+                self.lose(next, end, DropCause::WireGap, out);
+                next = end;
+            } else {
+                break;
+            }
+        }
+        self.next = Some(next);
+        self.newest = self.newest.max(next.saturating_sub(1));
+    }
+
+    /// Closes everything before `end`, whether it came or not.
+    pub(crate) fn advance(&mut self, end: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+        while let Some(first) = self.open.first().copied().filter(|first| first.number < end) {
+            let next = self.next.unwrap_or(first.number);
+            self.lose(next, first.number, DropCause::WireGap, out);
+            self.open.remove(0);
+            self.next = Some(self.close(first, out, withdraw) + 1);
+        }
+        if let Some(next) = self.next
+            && next < end
+        {
+            self.lose(next, end, DropCause::WireGap, out);
+            self.next = Some(end);
+            self.newest = self.newest.max(end - 1);
+        }
+    }
+
+    /// Closes all open shots, and what is missing up to `end` if the sender said where it stopped.
+    pub(crate) fn finish(&mut self, end: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+        let open_end = self.open.last().map(|last| last.number + 1);
+        if let Some(end) = open_end.max(end.filter(|_| self.next.is_some())) {
+            self.advance(end, out, withdraw);
+        }
+    }
+
+    fn lose(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        let count = end.saturating_sub(first);
+        if count > 0 {
+            self.books.shots += count;
+            self.books.shot_drops.add(cause, count);
+            if cause == DropCause::WireGap {
+                self.books.packets_missing += count * u64::from(self.packets);
+            }
+            out.push(Item::Loss(Loss { stream: self.config.stream, cause, first, count }));
+        }
+    }
+
+    /// Closes one shot and returns its number, which its own record may have completed to 64 bits.
+    fn close(&mut self, open: Open, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) -> u64 {
+        let Some(entry) = open.entry else {
+            self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
+            return open.number;
+        };
+        let geometry = self.config.geometry;
+        let state = &mut self.entries[entry];
+        let Some(buffer) = state.buffer.take() else { return open.number };
+        let presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
+        let mut drops = std::mem::take(&mut state.drops);
+        let mut valid_bytes = 0;
+        for index in 0..self.packets {
+            let (offset, bytes) = (index * PACKET_BYTES, geometry.packet_bytes(index));
+            if presence.contains(index) {
+                valid_bytes += (offset + bytes).min(geometry.sample_bytes()).saturating_sub(offset);
+            } else {
+                buffer.zero(offset, bytes);
+                withdraw.push(self.base_id + entry as u32 * self.packets + index);
+            }
+        }
+        buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
+
+        let record = self.record(&buffer, &presence);
+        let whole = presence.is_complete() && self.register(entry) == crc::RESIDUE;
+        let mut number = open.number;
+        if let Some(record) = &record
+            && whole
+            && !self.anchored
+        {
+            number = self.anchor(number, record.shot);
+        }
+        let record = record.filter(|record| record.shot == number);
+        let record_good = whole && record.is_some();
+        if presence.is_complete() && !record_good {
+            drops.add(DropCause::BadRecord, 1);
+        }
+        let missing = u64::from(presence.packets() - presence.placed());
+        drops.add(DropCause::WireGap, missing);
+        let (stamp_tai_ns, flags) = record.map_or((0, 0), |record| (record.tai_ns, flags_of(&record)));
+        let meta = ShotMeta {
+            stream: self.config.stream,
+            number,
+            stamp_tai_ns,
+            flags,
+            record_good,
+            valid_bytes,
+            presence,
+            drops,
+        };
+        self.books.shots += 1;
+        self.books.packets_missing += missing;
+        if meta.is_complete() {
+            self.books.complete += 1;
+        } else {
+            self.books.partial += 1;
+        }
+        out.push(Item::Shot(Shot { meta, buffer }));
+        number
+    }
+
+    /// The CRC register over the whole shot, folded from what the packets' own check left behind.
+    fn register(&self, entry: usize) -> u32 {
+        let (last, full) = self.entries[entry].remainders.split_last().unwrap_or((&0, &[]));
+        let register = full.iter().fold(u32::MAX, |register, remainder| self.full.apply(register) ^ remainder);
+        crc::shift(register, u64::from(self.config.geometry.packet_bytes(self.packets - 1))) ^ last
+    }
+
+    fn record(&self, buffer: &Buffer, presence: &Presence) -> Option<Record> {
+        // The record is a bus word that never straddles two packets: padding aligned it.
+        if !presence.contains(self.packets - 1) {
+            return None;
+        }
+        let mut bytes = [0; RECORD_BYTES as usize];
+        buffer.read(self.config.geometry.record_offset(), &mut bytes);
+        Record::parse(&bytes).ok().filter(|record| record.stream == self.config.stream)
+    }
+
+    /// The first proven record tells the bits of the shot number that the wire does not carry.
+    fn anchor(&mut self, number: u64, truth: u64) -> u64 {
+        let modulus_bits = if self.wire_bits >= 64 { return number } else { self.wire_bits };
+        let Some(ahead) = truth.checked_sub(number) else { return number };
+        if ahead & ((1 << modulus_bits) - 1) == 0 {
+            self.newest += ahead;
+            self.joined += ahead;
+            for open in &mut self.open {
+                open.number += ahead;
+            }
+            self.anchored = true;
+        }
+        number + if self.anchored { ahead } else { 0 }
+    }
+}
+
+/// The record's flags as they stand on the wire and in a recording.
+fn flags_of(record: &Record) -> u8 {
+    u8::from(record.clock_locked) | u8::from(record.triggered) << 1
+}

@@ -1,0 +1,253 @@
+//! Two ends in one process, with credits: a full queue stops the sender, so nothing is ever lost.
+//!
+//! For tests, and for pipelines inside one program. Packets are sealed and checked exactly as on a wire,
+//! and arrive in GRO-like batches: runs of equal packets, the last perhaps shorter.
+
+use crate::seal::{ICRC_BYTES, Sealer};
+use crate::{
+    Capabilities, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen, Send, Steer,
+};
+use shotline_memory::{Regions, Sge};
+use shotline_wire::crc;
+use shotline_wire::shot::DropCause;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How to open one end.
+#[derive(Clone, Copy, Debug)]
+pub struct InprocConfig {
+    /// The address that this end pretends to have (the ICRC covers it).
+    pub address: SocketAddr,
+    /// Whether packets end in an ICRC.
+    pub sealed: bool,
+    /// Posted receives that it can hold.
+    pub capacity: usize,
+    /// Registered memory for payloads without a place: one batch of [`crate::udp::SCRATCH_BYTES`].
+    pub scratch: Sge,
+}
+
+struct Packet {
+    source: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Queue {
+    packets: Mutex<VecDeque<Packet>>,
+    arrived: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Packet>> {
+        // A panic of the other side leaves whole packets behind: they are still good.
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One end of an in-process link.
+pub struct InprocIo {
+    config: InprocConfig,
+    regions: Regions,
+    credits: usize,
+    inbox: Arc<Queue>,
+    outbox: Arc<Queue>,
+    posted: Vec<Option<[Sge; 2]>>,
+    sealer: Sealer,
+}
+
+/// Connects two ends; each queue holds `credits` packets.
+pub fn pair(credits: usize, a: (InprocConfig, &Regions), b: (InprocConfig, &Regions)) -> (InprocIo, InprocIo) {
+    let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
+    let end = |(config, regions): (InprocConfig, &Regions), inbox: &Arc<Queue>, outbox: &Arc<Queue>| InprocIo {
+        config,
+        regions: regions.clone(),
+        credits,
+        inbox: Arc::clone(inbox),
+        outbox: Arc::clone(outbox),
+        posted: vec![None; config.capacity],
+        sealer: Sealer::new(),
+    };
+    (end(a, &to_a, &to_b), end(b, &to_b, &to_a))
+}
+
+impl InprocIo {
+    /// The next run of packets that a receiver would see as one batch.
+    fn take_batch(&self) -> Vec<Packet> {
+        let mut inbox = self.inbox.lock();
+        let mut batch: Vec<Packet> = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = inbox.front() {
+            let fits = batch.first().is_none_or(|first| {
+                next.source == first.source
+                    && next.bytes.len() <= first.bytes.len()
+                    && batch.last().is_some_and(|last| last.bytes.len() == first.bytes.len())
+                    && batch.len() < MAX_BATCH
+                    && bytes + next.bytes.len() <= usize::from(u16::MAX)
+            });
+            if !fits {
+                break;
+            }
+            bytes += next.bytes.len();
+            batch.extend(inbox.pop_front());
+        }
+        batch
+    }
+
+    fn take_place(&mut self, pick: Pick, payload: usize) -> Option<(u32, [Sge; 2])> {
+        let id = pick.id?;
+        let posted = self.posted.get_mut(id as usize)?;
+        let fits = |sge: &[Sge; 2]| payload <= sge[0].len as usize + sge[1].len as usize;
+        posted.take_if(|sge| fits(sge)).map(|sge| (id, sge))
+    }
+
+    fn write(&self, sge: [Sge; 2], payload: &[u8]) {
+        let (first, second) = payload.split_at(payload.len().min(sge[0].len as usize));
+        self.regions.get(sge[0].region).write(sge[0].offset as usize, first);
+        if !second.is_empty() {
+            self.regions.get(sge[1].region).write(sge[1].offset as usize, second);
+        }
+    }
+}
+
+impl PacketIo for InprocIo {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: true, credits: true }
+    }
+
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        for receive in receives {
+            self.posted[receive.id as usize] = Some(receive.sge);
+        }
+        receives.len()
+    }
+
+    fn withdraw(&mut self, ids: &[u32]) {
+        for id in ids {
+            self.posted[*id as usize] = None;
+        }
+    }
+
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        let mut landed = 0;
+        for _ in 0..max {
+            let batch = self.take_batch();
+            let (Some(first), Some(last)) = (batch.first(), batch.last()) else { break };
+            let seen = Seen {
+                first: &first.bytes[..first.bytes.len().min(MAX_HEADER)],
+                packets: batch.len(),
+                segment: first.bytes.len() as u32,
+                last: last.bytes.len() as u32,
+                source: first.source,
+            };
+            let header = steer.header_len(&seen).min(MAX_HEADER);
+            let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
+            let mut picks = vec![Pick::default(); batch.len()];
+            if first.bytes.len() >= header + trailer {
+                steer.pick(&seen, &mut picks);
+            }
+            let mut done = Vec::with_capacity(batch.len());
+            let mut scratch = self.config.scratch;
+            for (index, packet) in batch.iter().enumerate() {
+                let mut entry = Done {
+                    landed: Landed::Scratch(Sge::EMPTY),
+                    header: &packet.bytes,
+                    len: 0,
+                    source: packet.source,
+                    icrc: Icrc::Absent,
+                    payload_crc: 0,
+                    fault: Some(DropCause::Malformed),
+                };
+                if packet.bytes.len() >= header + trailer {
+                    let (front, sealed) = packet.bytes.split_at(packet.bytes.len() - trailer);
+                    let (head, payload) = front.split_at(header);
+                    entry.header = head;
+                    entry.len = payload.len() as u32;
+                    entry.fault = None;
+                    entry.payload_crc = crc::remainder(payload);
+                    entry.landed = if let Some((id, sge)) = self.take_place(picks[index], payload.len()) {
+                        self.write(sge, payload);
+                        Landed::Slot(id)
+                    } else {
+                        let sge = Sge { len: entry.len, ..scratch };
+                        self.write([sge, Sge::EMPTY], payload);
+                        scratch.offset += u64::from(entry.len);
+                        Landed::Scratch(sge)
+                    };
+                    if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
+                        entry.icrc = self.sealer.check(
+                            packet.source,
+                            self.config.address,
+                            index,
+                            head,
+                            payload.len(),
+                            entry.payload_crc,
+                            received,
+                        );
+                        if entry.icrc == Icrc::Bad {
+                            entry.fault = Some(DropCause::BadIcrc);
+                        }
+                    }
+                }
+                done.push(entry);
+            }
+            steer.landed(&done);
+            landed += done.len();
+        }
+        Ok(landed)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        let inbox = self.inbox.lock();
+        if inbox.is_empty() {
+            drop(self.inbox.arrived.wait_timeout(inbox, timeout).unwrap_or_else(PoisonError::into_inner));
+        }
+        if self.inbox.lock().is_empty() && Arc::strong_count(&self.inbox) == 1 {
+            return Err(IoError::Disconnected);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        if Arc::strong_count(&self.outbox) == 1 {
+            return Err(IoError::Disconnected);
+        }
+        let mut outbox = self.outbox.lock();
+        let room = self.credits.saturating_sub(outbox.len()).min(packets.len());
+        for (index, packet) in packets[..room].iter().enumerate() {
+            let mut bytes = packet.header.to_vec();
+            for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
+                let at = bytes.len();
+                bytes.resize(at + sge.len as usize, 0);
+                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
+            }
+            if self.config.sealed {
+                let payload = &bytes[packet.header.len()..];
+                let icrc = match packet.seal {
+                    Seal::Forced(value) => value,
+                    Seal::Remainder(remainder) => self.sealer.seal(
+                        self.config.address,
+                        to,
+                        index % MAX_BATCH,
+                        packet.header,
+                        payload.len(),
+                        remainder,
+                    ),
+                    Seal::Compute | Seal::None => self.sealer.seal(
+                        self.config.address,
+                        to,
+                        index % MAX_BATCH,
+                        packet.header,
+                        payload.len(),
+                        crc::remainder(payload),
+                    ),
+                };
+                bytes.extend_from_slice(&icrc.to_le_bytes());
+            }
+            outbox.push_back(Packet { source: self.config.address, bytes });
+        }
+        self.outbox.arrived.notify_one();
+        Ok(room)
+    }
+}

@@ -1,0 +1,187 @@
+//! Packets in and out: [`PacketIo`], one folder per backend.
+//!
+//! A receiver *posts* places for payloads, a [`Steer`] of its own chooses one for each packet from its
+//! header, and learns with what verdict the packet *landed*. A sender hands over a header and a gather
+//! list; the backend seals it (ICRC) at this edge, so nobody above holds a payload to checksum it.
+//!
+//! | backend | module | sees the header before it copies | copies per payload byte |
+//! |---|---|---|---|
+//! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel |
+//! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
+
+use shotline_memory::Sge;
+use shotline_wire::shot::DropCause;
+use std::net::SocketAddr;
+
+pub mod inproc;
+mod seal;
+pub mod udp;
+
+/// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
+pub const MAX_HEADER: usize = 64;
+/// Most packets that one batch (a GRO super-packet) can hold.
+pub const MAX_BATCH: usize = 64;
+
+/// A posted receive: a place for one payload. The backend owns it until it has landed or was withdrawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Recv {
+    /// The poster's name for it, below the capacity that the backend was opened with.
+    pub id: u32,
+    /// The place, in up to two pieces; an unused second piece is [`Sge::EMPTY`].
+    pub sge: [Sge; 2],
+}
+
+/// What a backend knows of a batch before its payloads are copied: equal packets of one sender, the last
+/// perhaps shorter. Only the first header can be seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The first packet's leading bytes (after UDP), up to [`MAX_HEADER`].
+    pub first: &'a [u8],
+    /// Packets in the batch.
+    pub packets: usize,
+    /// UDP payload bytes of every packet but the last.
+    pub segment: u32,
+    /// UDP payload bytes of the last packet.
+    pub last: u32,
+    /// Who sent it.
+    pub source: SocketAddr,
+}
+
+/// The steer's choice for one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pick {
+    /// The posted receive that takes the payload; none sends it to the backend's scratch memory.
+    pub id: Option<u32>,
+}
+
+/// Where a payload is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landed {
+    /// In the place of this posted receive, which is thereby used up.
+    Slot(u32),
+    /// In the backend's scratch memory, until the next poll.
+    Scratch(Sge),
+}
+
+/// The verdict on a packet's invariant CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Icrc {
+    /// It matches, every input known.
+    Good,
+    /// It matches for exactly one IPv4 identification, which a socket cannot see: 16 of its 32 bits were
+    /// spent on finding it.
+    Solved,
+    /// Does not match for any packet that could have been sent.
+    Bad,
+    /// An input that it needs is unknown.
+    Unverified,
+    /// The framing carries none.
+    Absent,
+}
+
+/// One packet that has landed.
+#[derive(Clone, Copy, Debug)]
+pub struct Done<'a> {
+    /// Where its payload is.
+    pub landed: Landed,
+    /// Its header: [`Steer::header_len`] bytes, or fewer if the packet is shorter.
+    pub header: &'a [u8],
+    /// Payload bytes, without the header and without the ICRC.
+    pub len: u32,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// The verdict on its ICRC.
+    pub icrc: Icrc,
+    /// The payload's CRC remainder ([`shotline_wire::crc::remainder`]), from the same pass over its bytes
+    /// that checked the ICRC: whoever needs a CRC over several packets folds these.
+    pub payload_crc: u32,
+    /// Set when some layer below has refused the packet: it counts, and nothing of it may be used.
+    pub fault: Option<DropCause>,
+}
+
+/// The layer above a backend: chooses places and takes what has landed.
+pub trait Steer {
+    /// Bytes of header before the payload, from the first packet's leading bytes. All packets of a batch
+    /// are split there. At most [`MAX_HEADER`].
+    fn header_len(&mut self, seen: &Seen<'_>) -> usize;
+    /// Choose a posted receive for each packet of a batch (`picks` has one entry a packet, all unset).
+    /// An id that is not posted, or was picked before, counts as unset. Backends that cannot see a header
+    /// in time (ibverbs) do not ask, and fill the oldest posted receive.
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]);
+    /// A batch has landed, in the order of its packets.
+    fn landed(&mut self, batch: &[Done<'_>]);
+}
+
+/// How a packet to send gets its ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seal {
+    /// The backend reads the payload once and computes it.
+    Compute,
+    /// The payload's CRC remainder is known: the ICRC follows from it and the header alone.
+    Remainder(u32),
+    /// This value, whatever is true: for senders that inject errors.
+    Forced(u32),
+    /// The framing carries none.
+    None,
+}
+
+/// A packet to send: header and payload, gathered by the backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Send<'a> {
+    /// Bytes after UDP and before the payload, at most [`MAX_HEADER`].
+    pub header: &'a [u8],
+    /// The payload, in up to two pieces.
+    pub gather: [Sge; 2],
+    /// Its ICRC.
+    pub seal: Seal,
+}
+
+/// What a backend can do, for the layer that posts to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It asks the steer before it copies; otherwise it fills posted receives in order.
+    pub steers: bool,
+    /// A full receiver stops the sender instead of losing packets, so the policy `block` is possible.
+    pub credits: bool,
+}
+
+/// Why a backend could not be opened or stopped working.
+#[derive(Debug, thiserror::Error)]
+pub enum IoError {
+    /// A system call failed.
+    #[error("{what}: {source}{hint}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The kernel's reason.
+        source: std::io::Error,
+        /// What to do about it, empty or beginning with a separator.
+        hint: &'static str,
+    },
+    /// Settings that cannot work.
+    #[error("{0}")]
+    Config(String),
+    /// The other side is gone.
+    #[error("the other side of this link is gone")]
+    Disconnected,
+}
+
+/// Packets in and out of one address.
+pub trait PacketIo {
+    /// What this backend can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Hands places to the backend. Returns how many it took: fewer than given when it is full.
+    ///
+    /// # Panics
+    /// For an element outside its region or an id at or above the capacity: both are the caller's own.
+    fn post(&mut self, receives: &[Recv]) -> usize;
+    /// Takes places back that have not landed; ids that are not posted are ignored.
+    fn withdraw(&mut self, ids: &[u32]);
+    /// Receives up to `max` batches without waiting. Returns how many packets landed.
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError>;
+    /// Sleeps until a packet may be there, or for `timeout`.
+    fn wait(&mut self, timeout: std::time::Duration) -> Result<(), IoError>;
+    /// Sends packets to one destination, sealed. Returns how many were taken, fewer than given when the
+    /// path is full.
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError>;
+}

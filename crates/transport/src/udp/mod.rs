@@ -1,0 +1,146 @@
+//! UDP sockets, no privileges: payloads into their places by the kernel's own copy.
+//!
+//! Receiving: a peek at the first header of a GRO batch, the steer's choice of places, then one `recvmsg`
+//! whose pieces put every header and trailer into scratch and every payload where it stays. Sending: one
+//! `sendmsg` a batch with generic segmentation offload, headers and ICRCs made here.
+//!
+//! A socket cannot see the IPv4 identification that the ICRC covers ([`crate::seal`]); over IPv6 it knows
+//! every input.
+
+mod receive;
+mod send;
+mod sys;
+
+use crate::seal::Sealer;
+use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, Send, Steer};
+use receive::Receiver;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use send::Sender;
+use shotline_memory::{Regions, Sge};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Scratch memory that a receiving backend needs: one whole GRO batch.
+pub const SCRATCH_BYTES: u32 = 1 << 16;
+
+/// How to open a [`UdpIo`].
+#[derive(Clone, Copy, Debug)]
+pub struct UdpConfig {
+    /// The local address; it must name one host, because the ICRC covers it.
+    pub bind: SocketAddr,
+    /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
+    pub sealed: bool,
+    /// Posted receives that it can hold.
+    pub capacity: usize,
+    /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place; empty for a sender.
+    pub scratch: Sge,
+    /// Receive buffer to ask the kernel for, in bytes of its accounting.
+    pub receive_buffer: usize,
+}
+
+/// The UDP backend.
+pub struct UdpIo {
+    fd: OwnedFd,
+    local: SocketAddr,
+    granted: usize,
+    sealer: Sealer,
+    receiver: Receiver,
+    sender: Sender,
+}
+
+impl UdpIo {
+    /// Binds the address and asks for buffers. `regions` is the table that every [`Sge`] refers to.
+    pub fn open(config: &UdpConfig, regions: &Regions) -> Result<Self, IoError> {
+        if sys::specific(config.bind).is_none() {
+            return Err(IoError::Config(format!(
+                "cannot receive on {}: the ICRC covers the address, so name one, such as [::1] or the link's own",
+                config.bind
+            )));
+        }
+        if config.scratch.len != 0 && config.scratch.len < SCRATCH_BYTES {
+            return Err(IoError::Config(format!(
+                "scratch memory of {} bytes cannot hold a batch: give {SCRATCH_BYTES}",
+                config.scratch.len
+            )));
+        }
+        let failed = |what: String, hint| move |source| IoError::System { what, source, hint };
+        let fd = sys::open(config.bind).map_err(failed(
+            format!("cannot bind UDP {}", config.bind),
+            "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
+        ))?;
+        let granted = sys::set_buffer(&fd, true, config.receive_buffer)
+            .map_err(failed("cannot set the receive buffer".into(), ""))?;
+        sys::set_buffer(&fd, false, 8 << 20).map_err(failed("cannot set the send buffer".into(), ""))?;
+        let local =
+            rustix::net::getsockname(&fd).ok().and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(config.bind);
+        Ok(Self {
+            fd,
+            local,
+            granted,
+            sealer: Sealer::new(),
+            receiver: Receiver::new(config, regions),
+            sender: Sender::new(config.sealed, regions),
+        })
+    }
+
+    /// The bound address, with the port that the kernel chose if none was given.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+    /// The receive buffer that the kernel granted, in its accounting: payload fits about half of it.
+    pub fn receive_buffer(&self) -> usize {
+        self.granted
+    }
+    /// The socket, to wait on beside others.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl PacketIo for UdpIo {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: true, credits: false }
+    }
+
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.receiver.post(receives)
+    }
+
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.receiver.withdraw(ids);
+    }
+
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        let mut packets = 0;
+        for _ in 0..max {
+            match self.receiver.batch(&self.fd, self.local, &mut self.sealer, steer) {
+                Ok(0) => break,
+                Ok(landed) => packets += landed,
+                Err(source) => {
+                    return Err(IoError::System { what: format!("receiving on {}", self.local), source, hint: "" });
+                }
+            }
+        }
+        Ok(packets)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        match rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(source) => {
+                Err(IoError::System { what: format!("waiting on {}", self.local), source: source.into(), hint: "" })
+            }
+        }
+    }
+
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let mut taken = 0;
+        while taken < packets.len() {
+            let rest = &packets[taken..packets.len().min(taken + MAX_BATCH)];
+            taken += self.sender.batch(&self.fd, self.local, &mut self.sealer, to, rest)?;
+        }
+        Ok(taken)
+    }
+}

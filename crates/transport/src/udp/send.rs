@@ -1,0 +1,156 @@
+//! One GSO batch: headers and ICRCs made here, payloads gathered from where they are.
+
+use super::sys::{self, Address, Message, Piece, push};
+use crate::seal::{ICRC_BYTES, Sealer};
+use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send};
+use rustix::fd::OwnedFd;
+use shotline_memory::{Regions, Sge};
+use shotline_wire::crc;
+use std::net::SocketAddr;
+
+/// Most UDP payload bytes of one batch, for IPv4 and IPv6 alike.
+const MAX_BYTES: usize = 65_535 - 40 - 8;
+/// A trailer and the next packet's header side by side.
+const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
+
+pub(super) struct Sender {
+    sealed: bool,
+    regions: Regions,
+    heads: Box<[u8; HEADS]>,
+    pieces: Vec<Piece>,
+    destination: Option<(SocketAddr, Address)>,
+}
+
+// SAFETY: the raw addresses in `pieces` are made and used within one call of `batch`, from regions that
+// `regions` keeps alive.
+unsafe impl std::marker::Send for Sender {}
+
+impl Sender {
+    pub(super) fn new(sealed: bool, regions: &Regions) -> Self {
+        Self {
+            sealed,
+            regions: regions.clone(),
+            heads: Box::new([0; HEADS]),
+            pieces: Vec::with_capacity(4 * MAX_BATCH),
+            destination: None,
+        }
+    }
+
+    /// Sends the longest run of `packets` that one batch takes: equal lengths, the last perhaps shorter.
+    /// Returns how many that were.
+    pub(super) fn batch(
+        &mut self,
+        fd: &OwnedFd,
+        local: SocketAddr,
+        sealer: &mut Sealer,
+        to: SocketAddr,
+        packets: &[Send<'_>],
+    ) -> Result<usize, IoError> {
+        let Some(first) = packets.first() else { return Ok(0) };
+        let segment = self.bytes(first);
+        let mut total = 0;
+        let mut taken = 0;
+        for packet in packets {
+            let bytes = self.bytes(packet);
+            if bytes > segment || total + bytes > MAX_BYTES && taken > 0 {
+                break;
+            }
+            total += bytes;
+            taken += 1;
+            if bytes < segment {
+                break;
+            }
+        }
+        self.gather(local, sealer, to, &packets[..taken])?;
+        if self.destination.as_ref().is_none_or(|(known, _)| *known != to) {
+            self.destination = Some((to, Address::new(to)));
+        }
+        let Some((_, address)) = &self.destination else { return Ok(0) };
+        let message = Message { pieces: &mut self.pieces, segment: segment as u16, segmented: taken > 1 };
+        // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
+        match unsafe { sys::send(fd, address, message) } {
+            Ok(_) => Ok(taken),
+            Err(source) => {
+                let hint = match source.raw_os_error() {
+                    Some(libc::EMSGSIZE) => {
+                        "; the path's MTU is too small for these packets: ip link set dev ... mtu 4200 or more"
+                    }
+                    Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => "; there is no route to it (ip route get)",
+                    _ => "",
+                };
+                Err(IoError::System { what: format!("sending {taken} packets to {to}"), source, hint })
+            }
+        }
+    }
+
+    fn bytes(&self, packet: &Send<'_>) -> usize {
+        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
+        packet.header.len() + payload_len(packet) + trailer
+    }
+
+    /// Writes headers and ICRCs into `self.heads`, then lists the pieces in stream order.
+    fn gather(
+        &mut self,
+        local: SocketAddr,
+        sealer: &mut Sealer,
+        to: SocketAddr,
+        packets: &[Send<'_>],
+    ) -> Result<(), IoError> {
+        let mut end = 0;
+        for (index, packet) in packets.iter().enumerate() {
+            if packet.header.len() > MAX_HEADER {
+                return Err(IoError::Config(format!(
+                    "a header of {} bytes is longer than {MAX_HEADER}",
+                    packet.header.len()
+                )));
+            }
+            self.heads[end..end + packet.header.len()].copy_from_slice(packet.header);
+            end += packet.header.len();
+            if self.sealed {
+                let icrc = match packet.seal {
+                    Seal::Forced(value) => value,
+                    Seal::Remainder(remainder) => {
+                        sealer.seal(local, to, index, packet.header, payload_len(packet), remainder)
+                    }
+                    Seal::Compute | Seal::None => {
+                        let remainder = packet.gather.iter().fold(0, |register, sge| self.fold(register, *sge));
+                        sealer.seal(local, to, index, packet.header, payload_len(packet), remainder)
+                    }
+                };
+                self.heads[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
+                end += ICRC_BYTES;
+            }
+        }
+        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
+        let heads = self.heads.as_mut_ptr();
+        let mut open = 0..0; // head bytes not yet listed: a trailer and the next header make one piece
+        self.pieces.clear();
+        for packet in packets {
+            open.end += packet.header.len();
+            if payload_len(packet) > 0 {
+                push(&mut self.pieces, heads, open.clone());
+                open.start = open.end;
+                for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
+                    self.pieces.push(Piece { iov_base: self.regions.address(*sge).cast(), iov_len: sge.len as usize });
+                }
+            }
+            open.end += trailer;
+        }
+        push(&mut self.pieces, heads, open);
+        Ok(())
+    }
+
+    fn fold(&self, register: u32, sge: Sge) -> u32 {
+        if sge.len == 0 {
+            return register;
+        }
+        // SAFETY: the element is inside a region that `self.regions` keeps alive; the sender of a packet
+        // leaves its payload alone until `send` returns.
+        let bytes = unsafe { std::slice::from_raw_parts(self.regions.address(sge), sge.len as usize) };
+        crc::register(register, bytes)
+    }
+}
+
+fn payload_len(packet: &Send<'_>) -> usize {
+    packet.gather.iter().map(|sge| sge.len as usize).sum()
+}

@@ -1,0 +1,259 @@
+//! The system calls of the UDP backend, over raw addresses of registered memory.
+//!
+//! Safe socket crates take slices; a slice of memory that the kernel fills while others hold its address
+//! is what this house never makes, so these few calls go through `libc`.
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// A piece of memory for the kernel to read or fill.
+pub type Piece = libc::iovec;
+
+/// What one `recvmsg` said.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Bytes of the datagram or GRO batch, even if less was copied.
+    pub total: usize,
+    /// Bytes of each segment of a GRO batch, or `total` for a single datagram.
+    pub segment: usize,
+    /// The sender.
+    pub source: SocketAddr,
+}
+
+/// Opens a datagram socket bound to `address`, with GRO on.
+pub fn open(address: SocketAddr) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    if address.is_ipv4() {
+        // DF: the kernel then leaves the identification at 0, which the ICRC of the design assumes.
+        set_option(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    } else {
+        set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        // Soft-RoCE sends IPv6 without a UDP checksum; the ICRC covers what it would.
+        set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+    }
+    bind(&fd, &address)?;
+    Ok(fd)
+}
+
+/// Asks for a receive or send buffer and returns what was granted, in the kernel's accounting (which
+/// charges packet overhead, too). The forced variant needs CAP_NET_ADMIN and is tried first.
+pub fn set_buffer(fd: &OwnedFd, receive: bool, bytes: usize) -> io::Result<usize> {
+    let (forced, plain) =
+        if receive { (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF) } else { (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF) };
+    // The kernel doubles what is set, in a signed 32-bit number.
+    let value = (bytes / 2).min(i32::MAX as usize / 2) as libc::c_int;
+    if set_option(fd, libc::SOL_SOCKET, forced, value).is_err() {
+        set_option(fd, libc::SOL_SOCKET, plain, value)?;
+    }
+    get_option(fd, libc::SOL_SOCKET, plain).map(|granted| granted as usize)
+}
+
+fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the pointer and length describe a live integer; the kernel only reads it.
+    let rc = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size_of::<libc::c_int>() as u32)
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn get_option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as u32;
+    // SAFETY: the pointers describe a live integer and its length.
+    let rc = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Receives one datagram or GRO batch without waiting; none if there is none. With `peek` it stays queued.
+///
+/// # Safety
+/// Every piece must be memory that may be written for its whole length, and that no Rust reference
+/// aliases, until this returns.
+pub unsafe fn receive(fd: &OwnedFd, pieces: &mut [Piece], peek: bool) -> io::Result<Option<Received>> {
+    let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
+    let mut control = Control::new();
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = size_of::<libc::sockaddr_storage>() as u32;
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<Control>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | if peek { libc::MSG_PEEK } else { 0 };
+    let total = loop {
+        // SAFETY: the message points at live name and control storage, and the caller vouches for the pieces.
+        let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
+        if n >= 0 {
+            break n as usize;
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => return Ok(None),
+            _ => return Err(error),
+        }
+    };
+    // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
+    let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
+        .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
+    // SAFETY: the message still describes the control storage that the kernel filled.
+    let segment = unsafe { gro_segment(&message) }.unwrap_or(total);
+    Ok(Some(Received { total, segment, source }))
+}
+
+/// One `sendmsg` of a batch: pieces of equal segments to one destination.
+pub struct Message<'a> {
+    /// What to gather.
+    pub pieces: &'a mut [Piece],
+    /// Bytes of every segment but the last; the kernel cuts there.
+    pub segment: u16,
+    /// Whether there is more than one segment.
+    pub segmented: bool,
+}
+
+/// Sends one batch, waiting for room. Returns the bytes taken.
+///
+/// # Safety
+/// Every piece must be readable for its whole length until this returns.
+pub unsafe fn send(fd: &OwnedFd, to: &Address, message: Message<'_>) -> io::Result<usize> {
+    let mut control = Control::new();
+    // SAFETY: all-zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_name = (&raw const to.storage).cast_mut().cast();
+    header.msg_namelen = to.len;
+    header.msg_iov = message.pieces.as_mut_ptr();
+    header.msg_iovlen = message.pieces.len();
+    if message.segmented {
+        header.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE only computes; the control storage is larger and aligned for a cmsghdr, so
+        // CMSG_FIRSTHDR points into it and the header and its two data bytes fit.
+        unsafe {
+            header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as usize;
+            let cmsg = libc::CMSG_FIRSTHDR(&raw const header);
+            (*cmsg).cmsg_level = libc::SOL_UDP;
+            (*cmsg).cmsg_type = libc::UDP_SEGMENT;
+            (*cmsg).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
+            libc::CMSG_DATA(cmsg).cast::<u16>().write_unaligned(message.segment);
+        }
+    }
+    loop {
+        // SAFETY: the message points at live storage, and the caller vouches for the pieces.
+        let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, 0) };
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Room for control messages, aligned as they must be.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+impl Control {
+    fn new() -> Self {
+        Self([0; 64])
+    }
+}
+
+/// A destination in the kernel's form, made once.
+pub struct Address {
+    storage: libc::sockaddr_storage,
+    len: u32,
+}
+
+impl Address {
+    /// Converts a destination.
+    pub fn new(address: SocketAddr) -> Self {
+        // SAFETY: all-zero is a valid sockaddr_storage.
+        let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+        let len = match address {
+            SocketAddr::V4(v4) => {
+                let raw = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as u16,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: sockaddr_storage is larger than and aligned for every sockaddr.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                let raw = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as u16,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                // SAFETY: as above.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        Self { storage, len: len as u32 }
+    }
+}
+
+/// # Safety
+/// `storage` must hold `len` initialized bytes of a socket address.
+unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Option<SocketAddr> {
+    if (len as usize) < size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    // SAFETY: the family is the first field of every sockaddr, and the caller vouches for the bytes.
+    match i32::from(unsafe { (*storage.cast::<libc::sockaddr>()).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that this is a sockaddr_in, and `len` covers it.
+            let raw = unsafe { &*storage.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+        }
+        libc::AF_INET6 if len as usize >= size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: the family says that this is a sockaddr_in6, and `len` covers it.
+            let raw = unsafe { &*storage.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            Some(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), 0, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// # Safety
+/// `message` must describe control storage that the kernel filled.
+unsafe fn gro_segment(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the CMSG macros walk the storage that `message` describes, within its length.
+    unsafe {
+        let mut cmsg = libc::CMSG_FIRSTHDR(message);
+        while !cmsg.is_null() {
+            if (*cmsg).cmsg_level == libc::SOL_UDP && (*cmsg).cmsg_type == libc::UDP_GRO {
+                let segment = libc::CMSG_DATA(cmsg).cast::<libc::c_int>().read_unaligned();
+                return usize::try_from(segment).ok().filter(|segment| *segment > 0);
+            }
+            cmsg = libc::CMSG_NXTHDR(message, cmsg);
+        }
+    }
+    None
+}
+
+/// The IP address of a socket address that names one host.
+pub fn specific(address: SocketAddr) -> Option<IpAddr> {
+    Some(address.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// Lists a range of header scratch, unless it is empty.
+pub fn push(pieces: &mut Vec<Piece>, heads: *mut u8, range: std::ops::Range<usize>) {
+    if !range.is_empty() {
+        pieces.push(Piece { iov_base: heads.wrapping_add(range.start).cast(), iov_len: range.len() });
+    }
+}

@@ -1,0 +1,129 @@
+//! Unreliable datagram queue pairs that share one `PacketIo`.
+//!
+//! The layer is a filter with the same calls as the backend below it: receives are posted to it, a steer
+//! chooses among them, batches land. In between it demultiplexes: a packet whose opcode, queue pair or
+//! Q_Key is not of a queue pair here gets no place and is marked `unknown_stream`; it changes nothing and
+//! is not answered (IBTA 9.6.1.4.1, 10.2.5).
+
+use shotline_transport::{Capabilities, Done, IoError, MAX_BATCH, PacketIo, Pick, Recv, Seen, Send, Steer};
+use shotline_wire::roce::ud_header;
+use shotline_wire::shot::DropCause;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A queue pair's number and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePair {
+    /// 24-bit number, above the two that InfiniBand reserves.
+    pub number: u32,
+    /// What a sender must carry in every packet.
+    pub q_key: u32,
+}
+
+/// Queue pairs over one `PacketIo`.
+pub struct Ud<P> {
+    io: P,
+    pairs: Vec<QueuePair>,
+}
+
+impl<P: PacketIo> Ud<P> {
+    /// No queue pairs yet.
+    pub fn new(io: P) -> Self {
+        Self { io, pairs: Vec::new() }
+    }
+
+    /// Creates a queue pair. Number and Q_Key come from the operating system's random source, so that a
+    /// stranger cannot guess them; the Q_Key's high bit is clear (it would mean "controlled").
+    pub fn create(&mut self) -> Result<QueuePair, IoError> {
+        loop {
+            let [number, q_key] = [random()?, random()?];
+            let pair = QueuePair { number: number & 0x00ff_ffff, q_key: q_key & 0x7fff_ffff };
+            if pair.number > 1 && self.find(pair.number).is_none() {
+                self.pairs.push(pair);
+                return Ok(pair);
+            }
+        }
+    }
+
+    /// Removes a queue pair: its packets are unknown from now on.
+    pub fn destroy(&mut self, number: u32) {
+        self.pairs.retain(|pair| pair.number != number);
+    }
+
+    /// The `PacketIo` below.
+    pub fn io(&self) -> &P {
+        &self.io
+    }
+
+    fn find(&self, number: u32) -> Option<&QueuePair> {
+        self.pairs.iter().find(|pair| pair.number == number)
+    }
+}
+
+fn random() -> Result<u32, IoError> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|source| IoError::System {
+        what: "cannot read the operating system's random source".into(),
+        source: source.into(),
+        hint: "",
+    })?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+impl<P: PacketIo> PacketIo for Ud<P> {
+    fn capabilities(&self) -> Capabilities {
+        self.io.capabilities()
+    }
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.io.post(receives)
+    }
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.io.withdraw(ids);
+    }
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        self.io.poll(&mut Demultiplexer { pairs: &self.pairs, steer }, max)
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.io.wait(timeout)
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        self.io.send(to, packets)
+    }
+}
+
+struct Demultiplexer<'a, S> {
+    pairs: &'a [QueuePair],
+    steer: &'a mut S,
+}
+
+impl<S> Demultiplexer<'_, S> {
+    fn accepts(&self, header: &[u8]) -> Result<(), DropCause> {
+        let ud = ud_header(header).map_err(|_| DropCause::Malformed)?;
+        let pair = QueuePair { number: ud.dest_qp, q_key: ud.q_key };
+        if self.pairs.contains(&pair) { Ok(()) } else { Err(DropCause::UnknownStream) }
+    }
+}
+
+impl<S: Steer> Steer for Demultiplexer<'_, S> {
+    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+        self.steer.header_len(seen)
+    }
+
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+        if self.accepts(seen.first).is_ok() {
+            self.steer.pick(seen, picks);
+        }
+    }
+
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        let Some(first) = batch.first() else { return };
+        let mut checked = [*first; MAX_BATCH];
+        let checked = &mut checked[..batch.len().min(MAX_BATCH)];
+        checked.copy_from_slice(&batch[..checked.len()]);
+        for done in checked.iter_mut() {
+            // A bad ICRC stays a bad ICRC: nothing that such a header says is believed.
+            done.fault = done.fault.or_else(|| self.accepts(done.header).err());
+        }
+        self.steer.landed(checked);
+    }
+}

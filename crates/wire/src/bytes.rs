@@ -1,0 +1,112 @@
+//! Reading and writing big-endian fields in order, without indices.
+
+use crate::ParseError;
+
+/// Takes fields off the front of received bytes. `what` names the header for errors.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    what: &'static str,
+    total: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { what, total: bytes.len(), rest: bytes }
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
+        let Some((field, rest)) = self.rest.split_first_chunk() else {
+            let taken = self.total - self.rest.len();
+            return Err(ParseError::Truncated { what: self.what, needed: taken + N, found: self.total });
+        };
+        self.rest = rest;
+        Ok(*field)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, ParseError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, ParseError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u24(&mut self) -> Result<u32, ParseError> {
+        self.array().map(|[a, b, c]| u32::from_be_bytes([0, a, b, c]))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, ParseError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, ParseError> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+/// A header of `N` bytes being written, front to back; what is not written stays zero.
+pub(crate) struct Header<const N: usize> {
+    bytes: [u8; N],
+    at: usize,
+}
+
+impl<const N: usize> Header<N> {
+    pub(crate) fn new() -> Self {
+        Self { bytes: [0; N], at: 0 }
+    }
+
+    /// Appends `field`. Layouts are fixed at compile time, so one that does not fit is a mistake here.
+    pub(crate) fn put(mut self, field: &[u8]) -> Self {
+        debug_assert!(self.at + field.len() <= N, "fields exceed a header of {N} bytes");
+        for (to, from) in self.bytes.iter_mut().skip(self.at).zip(field) {
+            *to = *from;
+        }
+        self.at += field.len();
+        self
+    }
+
+    pub(crate) fn u8(self, value: u8) -> Self {
+        self.put(&[value])
+    }
+
+    pub(crate) fn u16(self, value: u16) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// The low 24 bits of `value`.
+    pub(crate) fn u24(self, value: u32) -> Self {
+        let [_, a, b, c] = value.to_be_bytes();
+        self.put(&[a, b, c])
+    }
+
+    pub(crate) fn u32(self, value: u32) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    pub(crate) fn u64(self, value: u64) -> Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// Leaves `count` zero bytes.
+    pub(crate) fn zeros(mut self, count: usize) -> Self {
+        self.at += count;
+        debug_assert!(self.at <= N, "fields exceed a header of {N} bytes");
+        self
+    }
+
+    /// The bytes, zeros after the last field.
+    pub(crate) fn padded(self) -> [u8; N] {
+        self.bytes
+    }
+
+    /// The bytes. The layout must have filled them.
+    pub(crate) fn done(self) -> [u8; N] {
+        debug_assert_eq!(self.at, N, "a header of {N} bytes was not filled");
+        self.bytes
+    }
+}

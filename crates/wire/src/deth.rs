@@ -1,0 +1,32 @@
+//! Datagram Extended Transport Header (IBTA volume 1, clause 9.3.2): Q_Key u32, reserved u8, source queue
+//! pair u24.
+
+use crate::{ParseError, bytes};
+
+/// A datagram header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Deth {
+    /// Queue key: the receiving queue pair drops packets that do not carry its own.
+    pub q_key: u32,
+    /// The sender's queue pair number, 24 bits.
+    pub src_qp: u32,
+}
+
+impl Deth {
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
+
+    /// Reads a header and returns it and what follows.
+    pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let mut fields = bytes::Fields::of("DETH", packet);
+        let q_key = fields.u32()?;
+        let _reserved = fields.u8()?;
+        let src_qp = fields.u24()?;
+        Ok((Self { q_key, src_qp }, fields.rest()))
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        bytes::Header::new().u32(self.q_key).zeros(1).u24(self.src_qp).done()
+    }
+}

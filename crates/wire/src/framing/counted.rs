@@ -1,0 +1,96 @@
+//! RoCEv2 unreliable datagrams without an immediate: nothing but the packet sequence number says where a
+//! payload belongs, so the receiver counts.
+//!
+//! Every packet is a UD SEND_ONLY (0x64) of 4096 bytes, the last of a shot shorter; the solicited-event bit
+//! is set on the last and only there. The sequence number starts at a value that set-up tells, grows by one
+//! with each packet, and wraps at 2^24: packet `(psn - first) mod 2^24` belongs to the shot that the count
+//! divided by the packets of a shot gives. The header is 20 bytes: BTH, DETH.
+
+use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, ud};
+use crate::ParseError;
+use crate::bth::Opcode;
+use crate::roce::{UdHeader, ud_header};
+use crate::shot::Geometry;
+use arrayvec::ArrayVec;
+
+/// Bits of the packet sequence number.
+pub const SEQUENCE_BITS: u32 = 24;
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 20;
+
+/// The framing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted;
+
+impl Framing for Counted {
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+
+    fn sealed(&self) -> bool {
+        true
+    }
+
+    fn header_len(&self, _first: &[u8]) -> usize {
+        HEADER_LEN
+    }
+
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        ud_header(header).map(|header| header.dest_qp)
+    }
+
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        let header = ud_header(header)?;
+        if header.opcode != Opcode::UdSendOnly {
+            let (expected, found) = (Opcode::UdSendOnly as u64, header.opcode as u64);
+            return Err(ParseError::Value { what: "opcode", expected, found });
+        }
+        let len = ud::unpadded(&header, payload_len)?;
+        // Which packet it is, only the counter knows; but whether it is a last one, the packet says itself.
+        let index = if header.solicited { g.packets() - 1 } else { 0 };
+        let packet = Packet::nth(g, header.psn, 0, index)?;
+        packet.expect_len(len)?;
+        packet.expect_last(header.solicited)?;
+        Ok(Place { position: Position::Sequence { number: header.psn, bits: SEQUENCE_BITS }, len })
+    }
+
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        let header = UdHeader {
+            opcode: Opcode::UdSendOnly,
+            dest_qp: link.dest_qp,
+            src_qp: link.src_qp,
+            q_key: link.q_key,
+            psn: p.psn,
+            imm: None,
+            solicited: p.last,
+            pad: ud::pad(p.len),
+        };
+        out.extend(header.emit());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shot::Packing;
+
+    fn place(solicited: bool, len: u32) -> Result<Place, ParseError> {
+        let g = Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap(); // the last packet has 1344 bytes
+        let packet = Packet { psn: 0x0123_4567, len, last: solicited, ..Packet::default() };
+        let mut header = ArrayVec::new();
+        Counted.emit(&Link::default(), &packet, &mut header);
+        Counted.place(&header, len, &g)
+    }
+
+    #[test]
+    fn only_the_sequence_number_is_told() {
+        let position = Position::Sequence { number: 0x23_4567, bits: 24 };
+        assert_eq!(place(false, 4096), Ok(Place { position, len: 4096 }));
+        assert_eq!(place(true, 1344), Ok(Place { position, len: 1344 }));
+    }
+
+    #[test]
+    fn lengths_that_no_packet_of_the_shot_has_are_refused() {
+        assert!(place(false, 1344).is_err() && place(true, 4096).is_err() && place(false, 0).is_err());
+    }
+}

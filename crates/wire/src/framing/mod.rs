@@ -1,0 +1,293 @@
+//! Framings: how a packet's header says where in which shot its payload belongs.
+//!
+//! | id | name | header | shot on the wire | ICRC | for |
+//! |---|---|---|---|---|---|
+//! | 0 | [`ud`] | RoCEv2 UD, immediate, 24 bytes | 20 bits | yes | probes, NICs |
+//! | 1 | [`counted`] | RoCEv2 UD, no immediate, 20 bytes | none: 24-bit PSN | yes | senders without an immediate |
+//! | 2 | [`udp`] | own, 32 bytes | 64 bits | no | instruments without RoCE, tests |
+//!
+//! # A framing of your own
+//!
+//! An instrument whose packets cannot be changed needs one type that reads their header. Say that each
+//! packet begins with a 32-bit frame number and a 32-bit byte offset, little-endian:
+//!
+//! ```
+//! use arrayvec::ArrayVec;
+//! use shotline_wire::ParseError;
+//! use shotline_wire::framing::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+//! use shotline_wire::shot::Geometry;
+//!
+//! #[derive(Debug)]
+//! struct Camera;
+//!
+//! impl Framing for Camera {
+//!     fn name(&self) -> &'static str { "camera" }
+//!     fn sealed(&self) -> bool { false }
+//!     fn header_len(&self, _first: &[u8]) -> usize { 8 }
+//!     fn key(&self, _header: &[u8]) -> Result<u32, ParseError> { Ok(0) } // one camera, one stream
+//!
+//!     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+//!         let truncated = ParseError::Truncated { what: "camera header", needed: 8, found: header.len() };
+//!         let Some(&[a, b, c, d, e, f, g_, h]) = header.first_chunk() else { return Err(truncated) };
+//!         let frame = u32::from_le_bytes([a, b, c, d]);
+//!         let offset = u32::from_le_bytes([e, f, g_, h]);
+//!         let packet = Packet::at(g, 0, frame.into(), offset)?; // refuses what is no packet of such a shot
+//!         packet.expect_len(payload_len)?;
+//!         Ok(Place {
+//!             position: Position::Shot { number: frame.into(), bits: 32, offset, last: packet.last },
+//!             len: payload_len,
+//!         })
+//!     }
+//!
+//!     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+//!         out.extend((p.shot as u32).to_le_bytes());
+//!         out.extend(p.offset.to_le_bytes());
+//!     }
+//! }
+//! # use shotline_wire::shot::Packing;
+//! # let g = Geometry::new(4, 4096, 16, Packing::Int16Le, 0).unwrap();
+//! # let mut header = ArrayVec::new();
+//! # let packet = Packet::nth(&g, 5, 9, 1).unwrap();
+//! # Camera.emit(&Link::default(), &packet, &mut header);
+//! # let place = Camera.place(&header, 4096, &g).unwrap();
+//! # assert_eq!(place.position, Position::Shot { number: 9, bits: 32, offset: 4096, last: false });
+//! # assert!(Camera.place(&header[..7], 4096, &g).is_err());
+//! ```
+//!
+//! What a framing must keep to: [`Framing::place`] gets bytes from the network, so it must not panic, and
+//! must refuse whatever does not fit the geometry; the place that it returns is used as it is.
+
+use crate::ParseError;
+use crate::shot::{Geometry, PACKET_BYTES};
+use arrayvec::ArrayVec;
+use core::fmt::Debug;
+
+pub mod counted;
+pub mod ud;
+pub mod udp;
+
+pub use counted::Counted;
+pub use ud::Ud;
+pub use udp::Udp;
+
+/// Room for any framing's header.
+pub const MAX_HEADER: usize = 64;
+
+/// One way of saying, in front of each payload, where it belongs.
+pub trait Framing: Send + Sync + Debug {
+    /// Its name in configuration and messages.
+    fn name(&self) -> &'static str;
+    /// Whether its packets end in an ICRC.
+    fn sealed(&self) -> bool;
+    /// Bytes before the payload, at most [`MAX_HEADER`]. `first` is the packet's leading bytes, for
+    /// framings whose header's length varies; it may be short or foreign.
+    fn header_len(&self, first: &[u8]) -> usize;
+    /// What names the packet's stream at its receiver: the destination queue pair, or a stream field.
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError>;
+    /// Where a payload belongs. `payload_len` counts what stands between header and ICRC, padding to a
+    /// multiple of 4 included. Whatever does not fit `g` is refused.
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError>;
+    /// Writes a packet's header to the end of `out`, which must have room for it.
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
+}
+
+/// What all packets of a stream over one link have in common. A framing uses what it needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// The receiver's queue pair, 24 bits.
+    pub dest_qp: u32,
+    /// The sender's queue pair, 24 bits.
+    pub src_qp: u32,
+    /// The receiver's queue key.
+    pub q_key: u32,
+    /// Stream.
+    pub stream: u32,
+}
+
+/// A packet of a shot, as its sender knows it. [`Packet::nth`] fills it from a geometry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// Packet sequence number, one more for every packet of the link; 24 bits go on the wire.
+    pub psn: u32,
+    /// Shot number.
+    pub shot: u64,
+    /// Index of the packet in its shot.
+    pub index: u32,
+    /// Byte offset of its payload in the shot.
+    pub offset: u32,
+    /// Bytes of its payload.
+    pub len: u32,
+    /// Bytes of the whole shot.
+    pub shot_bytes: u32,
+    /// It is the shot's last.
+    pub last: bool,
+}
+
+impl Packet {
+    /// Packet `index` of a shot; an error if such shots have no such packet.
+    pub fn nth(g: &Geometry, psn: u32, shot: u64, index: u32) -> Result<Self, ParseError> {
+        let most = g.packets() - 1; // every shot has a record, so at least one packet
+        if index > most {
+            let (most, found) = (most.into(), index.into());
+            return Err(ParseError::Range { what: "packet index", least: 0, most, found });
+        }
+        Ok(Self {
+            psn,
+            shot,
+            index,
+            offset: index * PACKET_BYTES,
+            len: g.packet_bytes(index),
+            shot_bytes: g.shot_bytes(),
+            last: index == most,
+        })
+    }
+
+    /// The packet at byte `offset` of a shot; an error if none begins there.
+    pub fn at(g: &Geometry, psn: u32, shot: u64, offset: u32) -> Result<Self, ParseError> {
+        let within = offset % PACKET_BYTES;
+        if within != 0 {
+            let found = within.into();
+            return Err(ParseError::Value { what: "packet offset modulo 4096", expected: 0, found });
+        }
+        Self::nth(g, psn, shot, offset / PACKET_BYTES)
+    }
+
+    /// Refuses a payload of another length.
+    pub fn expect_len(&self, payload_len: u32) -> Result<(), ParseError> {
+        if payload_len != self.len {
+            let (expected, found) = (self.len.into(), payload_len.into());
+            return Err(ParseError::Length { what: "the packet's payload", expected, found });
+        }
+        Ok(())
+    }
+
+    /// Refuses a packet that is marked as its shot's last and is not, or the other way round.
+    pub fn expect_last(&self, marked: bool) -> Result<(), ParseError> {
+        if marked != self.last {
+            let (expected, found) = (self.last.into(), marked.into());
+            return Err(ParseError::Value { what: "mark of the shot's last packet", expected, found });
+        }
+        Ok(())
+    }
+}
+
+/// Where a payload belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// In which shot and where, as far as the packet tells.
+    pub position: Position,
+    /// Bytes of payload without padding.
+    pub len: u32,
+}
+
+/// What a packet tells of its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// Shot and offset.
+    Shot {
+        /// The shot number's low `bits` bits.
+        number: u64,
+        /// Bits of the shot number that the wire carries, 1 to 64.
+        bits: u32,
+        /// Byte offset in the shot, a multiple of 4096 within it.
+        offset: u32,
+        /// It is the shot's last packet.
+        last: bool,
+    },
+    /// No shot: only a number that grows by one with each packet of the link. Whoever knows the first one
+    /// counts packets from there.
+    Sequence {
+        /// The packet sequence number's low `bits` bits.
+        number: u32,
+        /// Bits of the number that the wire carries, 1 to 32.
+        bits: u32,
+    },
+}
+
+/// Every framing of this crate; its place is its id in set-up messages.
+pub const ALL: [&dyn Framing; 3] = [&Ud, &Counted, &Udp];
+
+/// The framing with this name.
+pub fn by_name(name: &str) -> Option<&'static dyn Framing> {
+    ALL.into_iter().find(|framing| framing.name() == name)
+}
+
+/// The framing with this id.
+pub fn by_id(id: u8) -> Option<&'static dyn Framing> {
+    ALL.get(usize::from(id)).copied()
+}
+
+/// The id of the framing with this name.
+pub fn id_of(name: &str) -> Option<u8> {
+    (0..).zip(ALL).find(|(_, framing)| framing.name() == name).map(|(id, _)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shot::Packing;
+    use proptest::prelude::*;
+
+    /// Shots of one to about fifty packets, with last packets of every multiple of 64.
+    pub(super) fn geometry() -> impl Strategy<Value = Geometry> {
+        (1_u16..40, 1_u32..3000, any::<bool>()).prop_filter_map("odd", |(channels, samples, packed)| {
+            let packing = if packed { Packing::Packed12 } else { Packing::Int16Le };
+            Geometry::new(channels, samples, 12, packing, 0).ok()
+        })
+    }
+
+    #[test]
+    fn names_and_ids_agree() {
+        for (id, framing) in (0..).zip(ALL) {
+            assert_eq!(by_name(framing.name()).map(|f| f.name()), Some(framing.name()));
+            assert_eq!(by_id(id).map(|f| f.name()), Some(framing.name()));
+            assert_eq!(id_of(framing.name()), Some(id));
+        }
+        assert_eq!((by_id(3).is_none(), by_name("").is_none(), id_of("UD")), (true, true, None));
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_of_a_shot_is_placed_where_it_was_sent_from(
+            g in geometry(), shot: u64, psn: u32, index: prop::sample::Index, link: [u32; 4],
+        ) {
+            let [dest_qp, src_qp, q_key, stream] = link;
+            let link = Link { dest_qp, src_qp, q_key, stream };
+            let packet = Packet::nth(&g, psn, shot, index.index(g.packets() as usize) as u32).unwrap();
+            for framing in ALL {
+                let mut header = ArrayVec::new();
+                framing.emit(&link, &packet, &mut header);
+                prop_assert_eq!(framing.header_len(&header), header.len());
+                let place = framing.place(&header, packet.len, &g).unwrap();
+                prop_assert_eq!(place.len, packet.len);
+                match place.position {
+                    Position::Shot { number, bits, offset, last } => {
+                        prop_assert_eq!(number, shot & (u64::MAX >> (64 - bits)));
+                        prop_assert_eq!((offset, last), (packet.offset, packet.last));
+                    }
+                    Position::Sequence { number, bits } => prop_assert_eq!(number, psn & (u32::MAX >> (32 - bits))),
+                }
+                let cut = header.len() - 1;
+                prop_assert!(framing.place(&header[..cut], packet.len, &g).is_err());
+                // A full packet where the last belongs, or a short one elsewhere.
+                let wrong = if packet.len == PACKET_BYTES { PACKET_BYTES - 64 } else { PACKET_BYTES };
+                prop_assert!(framing.place(&header, wrong, &g).is_err());
+            }
+        }
+
+        #[test]
+        fn nothing_panics_and_every_place_is_inside_the_shot(
+            g in geometry(), mut header in prop::collection::vec(any::<u8>(), 0..40), len in 0_u32..10_000,
+            opcode in 0x64_u8..0x66, tame: bool,
+        ) {
+            for framing in ALL {
+                if tame {
+                    for (byte, value) in header.iter_mut().zip([opcode, 0x40]) { *byte = value; }
+                }
+                if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
+                    prop_assert!(offset + len <= g.shot_bytes());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Bytes to structs and back: every protocol that Shotline speaks.
+//!
+//! No sockets, no clocks, no threads, no allocation. A struct that exists is well formed: parsing is
+//! where a packet is refused, and nothing here can panic on what came from a wire. The formats are
+//! specified for other implementers in `docs/wire-formats.md`.
+//!
+//! | layer | modules |
+//! |---|---|
+//! | acquisition | [`shot`] (the words), [`record`], [`framing`], [`setup`] |
+//! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
+//! | below | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
+//! | tools | [`crc`], [`ParseError`] |
+//!
+//! Every header is a plain struct. `parse` takes the bytes from the header on and returns the struct and
+//! what follows it; `emit` returns the header's bytes. All fields are big-endian on the wire unless it is
+//! said otherwise (the ICRC and the record's CRC are little-endian). Fields of fewer bits than their Rust
+//! type lose the bits above on `emit`.
+//!
+//! ```
+//! use shotline_wire::{ipv4, roce, udp};
+//! # use shotline_wire::ParseError;
+//! # fn main() -> Result<(), ParseError> {
+//! # let packet: [u8; 60] = [
+//! #   0x45,0,0,0x3c,0,0,0x40,0,0x40,0x11,0xb9,0x5d,0xc0,0xa8,0,1,0xc0,0xa8,0,2,0xc1,0x23,0x12,0xb7,0,0x28,0,0,
+//! #   0x64,0x70,0xff,0xff,0,0,0,0x12,0,0,0,1,0x11,0x11,0x11,0x11,0,0,0,0x11,0x68,0x65,0x6c,0x6c,0x6f,0,0,0,
+//! #   0x04,0x28,0x63,0xe3];
+//! let (ip, rest) = ipv4::Header::parse(&packet)?;
+//! let (udp, rest) = udp::Header::parse(rest)?;
+//! assert_eq!(udp.destination, udp::ROCE_PORT);
+//! let packet = roce::Packet::parse(rest)?;
+//! assert_eq!(packet.payload, b"hello");
+//! # let _ = ip;
+//! # Ok(()) }
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod aeth;
+pub mod atomic;
+pub mod bth;
+pub mod crc;
+pub mod deth;
+pub mod ethernet;
+pub mod framing;
+pub mod icrc;
+pub mod imm;
+pub mod ipv4;
+pub mod ipv6;
+pub mod record;
+pub mod reth;
+pub mod roce;
+pub mod setup;
+pub mod shot;
+pub mod udp;
+
+mod bytes;
+mod error;
+
+pub use error::ParseError;

@@ -1,0 +1,102 @@
+//! Why a probe refuses a request.
+
+use super::KIND;
+use crate::ParseError;
+
+/// Why a probe did not carry out a request, and what to do about it. The number is the reply's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// 1: the probe speaks another version; its reply carries it.
+    #[error("the probe speaks another version of the set-up protocol: update the older of the two")]
+    Version,
+    /// 2: it does not know this kind of request.
+    #[error("the probe does not know this kind of request: update its firmware, or do without")]
+    Kind,
+    /// 3: a field has a value that cannot be.
+    #[error("the probe found a field that cannot be: check the request against docs/wire-formats.md")]
+    Malformed,
+    /// 4: another token owns the probe.
+    #[error("another receiver controls the probe: stop that one, or take over")]
+    Owned,
+    /// 5: not while shots are being sent.
+    #[error("the probe is sending shots: stop it first")]
+    Running,
+    /// 6: no link has been configured.
+    #[error("the probe is not configured: configure at least one link first")]
+    NotConfigured,
+    /// 7: no such link.
+    #[error("the probe has no such link: ask it how many it has")]
+    Link,
+    /// 8: shots of this shape cannot be taken or sent.
+    #[error("the probe cannot take shots of this shape: ask it for its channels, bits, packing, rate and samples")]
+    Geometry,
+    /// 9: it does not speak this framing.
+    #[error("the probe does not speak this framing: ask it which it speaks")]
+    Framing,
+    /// 10: it cannot send there.
+    #[error("the probe cannot send to this address: give one that its link reaches, with a port")]
+    Destination,
+    /// 11: it cannot be triggered so, or not at this rate.
+    #[error("the probe cannot start in this mode or at this rate: try another mode or a lower rate")]
+    Mode,
+    /// 12: something is broken at the probe.
+    #[error("the probe has a fault of its own: look at its log or restart it")]
+    Fault,
+    /// Any other number: newer than this crate.
+    #[error("the probe refused with status {0}, which this version does not know: see the probe's manual")]
+    Other(
+        /// The status.
+        u8,
+    ),
+}
+
+impl Refusal {
+    /// What a status says; none if the request was carried out.
+    pub fn from_code(status: u8) -> Option<Self> {
+        Some(match status {
+            0 => return None,
+            1 => Self::Version,
+            2 => Self::Kind,
+            3 => Self::Malformed,
+            4 => Self::Owned,
+            5 => Self::Running,
+            6 => Self::NotConfigured,
+            7 => Self::Link,
+            8 => Self::Geometry,
+            9 => Self::Framing,
+            10 => Self::Destination,
+            11 => Self::Mode,
+            12 => Self::Fault,
+            other => Self::Other(other),
+        })
+    }
+
+    /// The status, never 0.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Version => 1,
+            Self::Kind => 2,
+            Self::Malformed => 3,
+            Self::Owned => 4,
+            Self::Running => 5,
+            Self::NotConfigured => 6,
+            Self::Link => 7,
+            Self::Geometry => 8,
+            Self::Framing => 9,
+            Self::Destination => 10,
+            Self::Mode => 11,
+            Self::Fault => 12,
+            // 0 would say that all went well.
+            Self::Other(code) => code.max(1),
+        }
+    }
+
+    /// The refusal that tells of an unreadable request.
+    pub(super) fn of(error: &ParseError) -> Self {
+        match error {
+            ParseError::Geometry(_) => Self::Geometry,
+            ParseError::Unknown { what, .. } if *what == KIND => Self::Kind,
+            _ => Self::Malformed,
+        }
+    }
+}

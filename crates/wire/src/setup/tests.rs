@@ -1,0 +1,228 @@
+use super::*;
+use crate::shot::{Geometry, Packing};
+use core::net::{IpAddr, SocketAddr};
+use proptest::prelude::*;
+use std::string::ToString;
+use std::vec::Vec;
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    (1_u16..300, 1_u32..500, 1_u8..13, any::<bool>(), any::<u32>()).prop_filter_map(
+        "odd",
+        |(c, s, bits, packed, rate)| {
+            Geometry::new(c, s, bits, if packed { Packing::Packed12 } else { Packing::Int16Le }, rate).ok()
+        },
+    )
+}
+
+fn address() -> impl Strategy<Value = SocketAddr> {
+    (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port))
+}
+
+fn configure() -> impl Strategy<Value = Configure> {
+    (any::<[u8; 2]>(), geometry(), address(), 0_u32..1 << 24, any::<[u32; 2]>()).prop_map(
+        |([link, framing], geometry, destination, dest_qp, [q_key, stream])| Configure {
+            link,
+            framing,
+            geometry,
+            destination,
+            dest_qp,
+            q_key,
+            stream,
+        },
+    )
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    (address(), 0_u32..1 << 24, 0_u32..1 << 24, any::<u32>())
+        .prop_map(|(address, qp, first_psn, pattern_period)| Source { address, qp, first_psn, pattern_period })
+}
+
+fn describe() -> impl Strategy<Value = Describe> {
+    ("[ -~]{0,32}", any::<[u8; 3]>(), any::<u16>(), any::<bool>(), any::<[u32; 3]>()).prop_map(
+        |(model, [links, bits, framings], channels, packed, [sample_rate_hz, max_samples, pattern_period])| Describe {
+            model: Model::from(&model).unwrap(),
+            links,
+            channels,
+            bits,
+            packing: if packed { Packing::Packed12 } else { Packing::Int16Le },
+            sample_rate_hz,
+            max_samples,
+            framings,
+            pattern_period,
+        },
+    )
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    let mode = prop_oneof![
+        Just(Mode::FreeRunning),
+        Just(Mode::ExternalTrigger),
+        (1_u64..).prop_map(|millihertz| Mode::FixedRate { millihertz }),
+    ];
+    (mode, any::<u64>()).prop_map(|(mode, shots)| Start { mode, shots })
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    (any::<u8>(), any::<bool>(), any::<[u64; 4]>(), any::<[u32; 4]>()).prop_map(
+        |(
+            link,
+            running,
+            [next_shot, shots_sent, packets_sent, triggers_missed],
+            [lost, duplicated, reordered, corrupted],
+        )| Report {
+            link,
+            running,
+            next_shot,
+            shots_sent,
+            packets_sent,
+            triggers_missed,
+            lost,
+            duplicated,
+            reordered,
+            corrupted,
+        },
+    )
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let request = prop_oneof![
+        Just(Request::Query),
+        configure().prop_map(Request::Configure),
+        start().prop_map(Request::Start),
+        any::<u8>().prop_map(|link| Request::Stop { link }),
+        any::<u8>().prop_map(|link| Request::Status { link }),
+    ];
+    let reply = prop_oneof![
+        describe().prop_map(Reply::Describe),
+        (configure(), source()).prop_map(|(configure, source)| Reply::Configured(configure, source)),
+        any::<u64>().prop_map(|first_shot| Reply::Started { first_shot }),
+        report().prop_map(Reply::Stopped),
+        report().prop_map(Reply::Status),
+        (0_u8..128, 1_u8..)
+            .prop_map(|(kind, code)| { Reply::Refused { kind, refusal: Refusal::from_code(code).unwrap() } }),
+    ];
+    prop_oneof![
+        (any::<bool>(), request).prop_map(|(take_over, request)| Body::Request { take_over, request }),
+        reply.prop_map(Body::Reply),
+    ]
+}
+
+fn start_request() -> Message {
+    let start = Start { mode: Mode::FixedRate { millihertz: 7_000_000 }, shots: 10 };
+    Message::request(5, 0xABCD, false, Request::Start(start))
+}
+
+#[test]
+fn a_reply_echoes_sequence_and_token() {
+    let request = start_request();
+    let refusal = request.refuse(Refusal::Owned).unwrap();
+    assert_eq!((refusal.sequence, refusal.token), (5, 0xABCD));
+    assert_eq!(refusal.body, Body::Reply(Reply::Refused { kind: 3, refusal: Refusal::Owned }));
+    assert_eq!(refusal.refuse(Refusal::Owned), None, "replies are not answered");
+}
+
+#[test]
+fn unreadable_requests_are_refused_with_their_reason() {
+    let reason = |at: usize, value: u8| {
+        let mut bytes = start_request().emit();
+        bytes[at] = value;
+        Message::parse(&refuse_unread(&bytes)?).ok().map(|reply| (reply.sequence, reply.token, reply.body))
+    };
+    let refused = |kind, refusal| Some((5, 0xABCD, Body::Reply(Reply::Refused { kind, refusal })));
+    assert_eq!(reason(4, 2), refused(3, Refusal::Version));
+    assert_eq!(reason(5, 0x70), refused(0x70, Refusal::Kind));
+    assert_eq!(reason(16, 9), refused(3, Refusal::Malformed));
+    assert_eq!(reason(0, 0), None, "not a set-up message");
+    assert_eq!(reason(5, 0xFF), None, "a reply");
+    assert_eq!(reason(16, 1), None, "nothing is wrong");
+    assert_eq!(refuse_unread(&[0; 127]), None);
+}
+
+#[test]
+fn an_impossible_geometry_has_its_own_refusal() {
+    let configure = Configure {
+        link: 0,
+        framing: 0,
+        geometry: Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap(),
+        destination: SocketAddr::new([127, 0, 0, 1].into(), 4791),
+        dest_qp: 1,
+        q_key: 2,
+        stream: 3,
+    };
+    let mut bytes = Message::request(1, 2, false, Request::Configure(configure)).emit();
+    bytes[52..54].copy_from_slice(&[0, 0]);
+    let Body::Reply(reply) = Message::parse(&refuse_unread(&bytes).unwrap()).unwrap().body else { panic!() };
+    assert_eq!(reply, Reply::Refused { kind: 2, refusal: Refusal::Geometry });
+    bytes[20] = 0;
+    assert!(matches!(Message::parse(&bytes), Err(ParseError::Length { expected: 4096, found: 0, .. })));
+}
+
+#[test]
+fn refusals_have_one_number_each_and_say_what_to_do() {
+    assert_eq!(Refusal::from_code(0), None);
+    for code in 1..=u8::MAX {
+        let refusal = Refusal::from_code(code).unwrap();
+        assert_eq!(refusal.code(), code);
+        assert!(refusal.to_string().contains(':'), "{refusal}");
+    }
+    assert_eq!(Refusal::Other(0).code(), 1);
+}
+
+#[test]
+fn a_model_name_that_could_harm_a_terminal_is_refused() {
+    let describe = Describe {
+        model: Model::from("probe").unwrap(),
+        links: 1,
+        channels: 96,
+        bits: 12,
+        packing: Packing::Packed12,
+        sample_rate_hz: 1,
+        max_samples: 1,
+        framings: 0b101,
+        pattern_period: 0,
+    };
+    assert!(describe.speaks(2) && !describe.speaks(1) && !describe.speaks(200));
+    let message = start_request().reply(Reply::Describe(describe)).emit();
+    for (at, byte) in [(16, 0x1B), (17, 0xFF), (30, b'x')] {
+        let mut bytes = message;
+        bytes[at] = byte;
+        assert_eq!(Message::parse(&bytes), Err(ParseError::Text { what: "model" }));
+    }
+}
+
+#[test]
+fn triggers_are_sixty_four_bytes() {
+    let trigger = Trigger { sequence: 0x0102_0304, stamp: 0x1112_1314_1516_1718 };
+    let bytes = trigger.emit();
+    assert_eq!(bytes[..24], *b"SHTR\x01\0\0\0\x01\x02\x03\x04\0\0\0\0\x11\x12\x13\x14\x15\x16\x17\x18");
+    assert_eq!(Trigger::parse(&bytes), Ok(trigger));
+    assert!(Trigger::parse(&bytes[..63]).is_err());
+    let error = Trigger::parse(&[bytes.as_slice(), &[0]].concat()).unwrap_err();
+    assert_eq!(error, ParseError::Length { what: "a trigger", expected: 64, found: 65 });
+}
+
+proptest! {
+    #[test]
+    fn what_is_emitted_is_parsed(sequence: u32, token: u32, body in body()) {
+        let message = Message { sequence, token, body };
+        prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
+    }
+
+    #[test]
+    fn every_other_length_is_refused(body in body(), len in 0_usize..300) {
+        let bytes = Message { sequence: 1, token: 2, body }.emit();
+        let other: Vec<u8> = bytes.iter().copied().cycle().take(len).collect();
+        prop_assert_eq!(Message::parse(&other).is_ok(), len == LEN);
+    }
+
+    #[test]
+    fn nothing_panics(kind: u8, status in 0_u8..3, mut bytes in prop::collection::vec(any::<u8>(), LEN), head: bool) {
+        if head {
+            bytes[..7].copy_from_slice(&[b'S', b'H', b'C', b'M', 1, kind & 0x87, status]);
+        }
+        if let Ok(message) = Message::parse(&bytes) {
+            prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
+        }
+        let _ = (refuse_unread(&bytes), Trigger::parse(&bytes), Trigger::parse(&bytes[..64]));
+    }
+}

@@ -1,0 +1,84 @@
+//! UDP headers (RFC 768).
+
+use crate::{ParseError, bytes};
+
+/// UDP destination port of RoCEv2, assigned by IANA.
+pub const ROCE_PORT: u16 = 4791;
+/// IP protocol (IPv6 next-header) number of UDP.
+pub const PROTOCOL: u8 = 17;
+
+/// A UDP header. Its checksum is carried, not checked: RoCEv2 sends 0 (none) and has the ICRC instead,
+/// and for all else the kernel has checked it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Sender's port. For RoCEv2 any number that keeps a flow on one path, usually 0xC000 and up.
+    pub source: u16,
+    /// Receiver's port.
+    pub destination: u16,
+    /// Bytes after the header. For RoCEv2 the ICRC is among them.
+    pub payload_len: u16,
+    /// As on the wire; 0 is none.
+    pub checksum: u16,
+}
+
+impl Header {
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
+
+    /// Reads a header and returns it and exactly its payload: what stands behind is cut off.
+    pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let mut fields = bytes::Fields::of("UDP header", packet);
+        let source = fields.u16()?;
+        let destination = fields.u16()?;
+        let total = fields.u16()?;
+        let checksum = fields.u16()?;
+        let payload_len = total.checked_sub(Self::LEN as u16).ok_or(ParseError::Range {
+            what: "UDP length",
+            least: Self::LEN as u64,
+            most: u64::from(u16::MAX),
+            found: u64::from(total),
+        })?;
+        let payload = fields.rest().get(..usize::from(payload_len)).ok_or(ParseError::Truncated {
+            what: "UDP datagram",
+            needed: usize::from(total),
+            found: packet.len(),
+        })?;
+        Ok((Self { source, destination, payload_len, checksum }, payload))
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        bytes::Header::new()
+            .u16(self.source)
+            .u16(self.destination)
+            .u16(self.payload_len.saturating_add(Self::LEN as u16))
+            .u16(self.checksum)
+            .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_length_below_the_header_is_refused() {
+        let error = Header::parse(&[0, 1, 0, 2, 0, 7, 0, 0]).unwrap_err();
+        assert_eq!(error, ParseError::Range { what: "UDP length", least: 8, most: 65535, found: 7 });
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(source: u16, destination: u16, checksum: u16) {
+            let header = Header { source, destination, payload_len: 0, checksum };
+            let bytes = header.emit();
+            prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));
+        }
+
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Header::parse(&bytes);
+        }
+    }
+}
