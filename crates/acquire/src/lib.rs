@@ -2,15 +2,21 @@
 //!
 //! [`Receiver`] owns one `PacketIo` and the streams on it. It posts receives that point into the buffers
 //! of the next shots, steers each packet to its place, repairs what landed elsewhere, and emits shots and
-//! losses in the order of their numbers; [`event::Joiner`] makes events of them; [`sink`] hands those over.
+//! losses in the order of their numbers; [`event::Joiner`] makes events of them; [`sink`] hands those over. [`run`] is
+//! all of it with a probe, a recorder and their threads.
 
 pub mod books;
+pub mod config;
+pub mod control;
 pub mod event;
+pub mod live;
 pub mod number;
 pub mod receiver;
 mod repair;
+pub mod run;
 pub mod sink;
 mod stream;
+mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};
 pub use stream::{Item, StreamConfig};

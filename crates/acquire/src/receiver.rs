@@ -130,6 +130,11 @@ impl<P: PacketIo> Receiver<P> {
         self.steering.streams[stream].reconfigure(config);
     }
 
+    /// The first shot of a stream that has not left.
+    pub fn next(&self, stream: usize) -> Option<u64> {
+        self.steering.streams[stream].next()
+    }
+
     /// The books of one stream.
     pub fn books(&self, stream: usize) -> &Books {
         &self.steering.streams[stream].books

@@ -83,14 +83,23 @@ impl Gate {
         Self { queue, policy, waiting: Vec::new() }
     }
 
-    /// Hands one item on. `given_up` gets every event that the policy discarded, with what is to be
-    /// booked for it. Under [`Policy::Block`] a full queue gives the item back instead.
-    pub fn put(&mut self, item: Joined, given_up: &mut impl FnMut(&Event)) -> Result<(), Joined> {
+    /// Hands one item on. `given_up` gets every event that is discarded: because the sink has no `room` for it
+    /// at all, or by the policy. Under [`Policy::Block`] a full queue gives the item back instead.
+    pub fn put(
+        &mut self,
+        item: Joined,
+        room: bool,
+        given_up: &mut impl FnMut(&Event, DropCause),
+    ) -> Result<(), Joined> {
         self.put_waiting();
         let event = match item {
             Joined::Loss(loss) => {
                 self.wait(loss);
                 self.put_waiting();
+                return Ok(());
+            }
+            Joined::Event(event) if !room => {
+                self.give_up(&event, DropCause::SinkFull, given_up);
                 return Ok(());
             }
             event @ Joined::Event(_) => event,
@@ -99,11 +108,11 @@ impl Gate {
             Policy::Block => return self.queue.items.push(event),
             Policy::DropNewest => {
                 if let Err(Joined::Event(event)) = self.queue.items.push(event) {
-                    self.give_up(&event, given_up);
+                    self.give_up(&event, DropCause::SinkBusy, given_up);
                 }
             }
             Policy::DropOldest => match self.queue.items.force_push(event) {
-                Some(Joined::Event(oldest)) => self.give_up(&oldest, given_up),
+                Some(Joined::Event(oldest)) => self.give_up(&oldest, DropCause::SinkBusy, given_up),
                 Some(Joined::Loss(loss)) => self.wait(loss),
                 None => {}
             },
@@ -120,8 +129,8 @@ impl Gate {
         self.waiting.is_empty()
     }
 
-    fn give_up(&mut self, event: &Event, given_up: &mut impl FnMut(&Event)) {
-        given_up(event);
+    fn give_up(&mut self, event: &Event, cause: DropCause, given_up: &mut impl FnMut(&Event, DropCause)) {
+        given_up(event, cause);
         for shot in event.shots.iter().flatten() {
             self.wait(Loss { stream: shot.meta.stream, cause: DropCause::SinkBusy, first: shot.meta.number, count: 1 });
         }

@@ -196,11 +196,13 @@ pub enum DropCause {
     BeforeStart = 11,
     /// All packets arrived with good CRCs, but the end-of-shot record does not fit them.
     BadRecord = 12,
+    /// The sink has taken all that it was laid out for.
+    SinkFull = 13,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::WireGap,
         Self::BadIcrc,
         Self::Malformed,
@@ -214,6 +216,7 @@ impl DropCause {
         Self::Overrun,
         Self::BeforeStart,
         Self::BadRecord,
+        Self::SinkFull,
     ];
 
     /// The name used in files, metrics and messages.
@@ -232,6 +235,7 @@ impl DropCause {
             Self::Overrun => "overrun",
             Self::BeforeStart => "before_start",
             Self::BadRecord => "bad_record",
+            Self::SinkFull => "sink_full",
         }
     }
 }

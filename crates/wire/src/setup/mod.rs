@@ -3,8 +3,8 @@
 //! Simple enough for an FPGA: every message is [`LEN`] bytes, every field has its place by the message's
 //! kind, numbers are big-endian, and what is not named is zero. The receiver asks, the probe answers each
 //! request with one reply; the probe never speaks first. A lost datagram is met by sending the same request
-//! again, so a probe that sees the token and the sequence number of its last request again repeats its last
-//! reply and does nothing else.
+//! again, so a probe that sees the token and the sequence number of the last request that it carried out again
+//! repeats its reply and does nothing else.
 //!
 //! | byte | field | type |
 //! |---|---|---|
@@ -17,9 +17,9 @@
 //! | 12 | token: a random number that is the controlling receiver's name, echoed | u32 |
 //! | 16 | body by kind | 112 bytes |
 //!
-//! The first Configure makes its token the probe's owner; requests that change anything (Configure, Start,
-//! Stop) of another token are refused with [`Refusal::Owned`] unless they take over, which a restarted
-//! receiver does. Query and Status are for everyone. A [`Trigger`] is another datagram to the same port.
+//! The first request that changes something (Configure, Start, Stop) makes its token the probe's owner. Those
+//! of another token are refused with [`Refusal::Owned`] unless they take over, which a restarted receiver
+//! does. Query and Status are for everyone. A [`Trigger`] is another datagram to the same port.
 //!
 //! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`] and [`Report`].
 

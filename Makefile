@@ -1,0 +1,59 @@
+# `make` lists the targets. Each installs what it needs by itself, once (scripts/setup.sh says what).
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
+SETUP := scripts/setup.sh
+FUZZ_SECONDS ?= 20
+
+.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record clean
+
+help: ## list these targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## record an emulated probe into an HDF5 file and verify every sample
+	@$(SETUP) build python
+	cargo build --release --locked --package shotline
+	cargo run --release --locked --quiet --package shotline -- demo
+
+test: ## every check and test of the repository; the last line is the sum
+	@$(SETUP) build python test
+	@python3 scripts/test.py
+
+fmt: ## format Rust and Python
+	@$(SETUP) python test
+	cargo fmt --all
+	ruff format .
+	ruff check --fix .
+
+lint: ## clippy and ruff, warnings denied
+	@$(SETUP) build python test
+	cargo clippy --workspace --all-targets -- -D warnings
+	ruff check .
+
+deny: ## licences, sources and advisories of the dependencies
+	@$(SETUP) test
+	cargo deny check
+
+doc: ## the book (docs/book) and the crates' documentation
+	@$(SETUP) build doc
+	cargo doc --workspace --no-deps
+	mdbook build docs
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (needs a nightly toolchain)
+	@$(SETUP) build fuzz
+	for target in $$(cargo +nightly fuzz list); do \
+	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+bench-receive: ## receive rate beside a bare socket loop and spead2; ARGS=... for its options
+	@$(SETUP) build python bench
+	cargo build --release --locked --package shotline
+	python3 bench/receive.py $(ARGS)
+
+bench-record: ## recording rate beside fio and h5py; ARGS=... for its options
+	@$(SETUP) build python bench
+	cargo build --release --locked --package shotline
+	python3 bench/record.py $(ARGS)
+
+clean: ## remove what was built and installed here
+	cargo clean
+	rm -rf .venv .cache docs/book fuzz/target fuzz/artifacts

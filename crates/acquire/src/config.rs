@@ -1,0 +1,211 @@
+//! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
+
+use crate::sink::Policy;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A number of bytes, written as `1048576` or `256MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BytesText", into = "u64")]
+pub struct Bytes(pub u64);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum BytesText {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<BytesText> for Bytes {
+    type Error = String;
+    fn try_from(text: BytesText) -> Result<Self, String> {
+        match text {
+            BytesText::Number(bytes) => Ok(Self(bytes)),
+            BytesText::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Bytes> for u64 {
+    fn from(bytes: Bytes) -> Self {
+        bytes.0
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let shift = match unit.trim() {
+            "" | "B" => 0,
+            "KiB" => 10,
+            "MiB" => 20,
+            "GiB" => 30,
+            "TiB" => 40,
+            _ => return Err(format!("expected bytes such as 256MiB (KiB, MiB, GiB, TiB), found {text}")),
+        };
+        let number: u64 = number.parse().map_err(|_| format!("expected bytes such as 256MiB, found {text}"))?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
+    }
+}
+
+macro_rules! settings {
+    ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $key:ident: $type:ty, )+) => {
+        /// What is asked for; whatever is not is decided by [`crate::run`].
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Settings {
+            $(
+                $(#[doc = $doc])+
+                $(#[arg($($arg)*)])?
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$type>,
+            )+
+        }
+
+        impl Settings {
+            /// These settings where they are given, else `below`.
+            pub fn over(self, below: Self) -> Self {
+                Self { $( $key: self.$key.or(below.$key), )+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Set-up address of the probe
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
+    probe: SocketAddr,
+    /// Take the probe over from another receiver, or from one that crashed
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
+    take_over: bool,
+    /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
+    bind: SocketAddr,
+    /// Framing of packets: ud, counted or udp [default: ud]
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    framing: String,
+    /// Links to record [default: all that the probe has]
+    #[arg(long, value_name = "N", help_heading = "Source")]
+    links: u8,
+    /// Samples per channel and shot [default: 2000]
+    #[arg(long, value_name = "N", help_heading = "Source")]
+    samples: u32,
+    /// Shots per second [default: the probe runs free]
+    #[arg(long, value_name = "HZ", help_heading = "Source")]
+    rate_hz: f64,
+    /// Payload to ask for on all links together, in Gbit/s, instead of a rate
+    #[arg(long, value_name = "GBPS", help_heading = "Source")]
+    gbps: f64,
+    /// Start shots by the probe's external trigger
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
+    external_trigger: bool,
+    /// End after so many shots
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    shots: u64,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", help_heading = "Run")]
+    seconds: f64,
+    /// The file to record to
+    #[arg(long, short, value_name = "FILE", help_heading = "Sink")]
+    out: PathBuf,
+    /// Receive and check, but keep nothing
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    discard: bool,
+    /// Replace the file if it is there
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    force: bool,
+    /// Survive a power cut, not only a kill: data is synced before its shots become visible
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    durable: bool,
+    /// Write through the page cache instead of past it
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    buffered: bool,
+    /// Writes under way at once [default: 16]
+    #[arg(long, value_name = "N", help_heading = "Sink")]
+    in_flight: u32,
+    /// Shots to lay the file out for [default: --shots, else what half of the free space holds]
+    #[arg(long, value_name = "N", help_heading = "Sink")]
+    capacity: u64,
+    /// What gives when the sink is too slow: drop-newest, drop-oldest or block [default: drop-newest]
+    #[arg(long, value_name = "POLICY", help_heading = "Sink")]
+    policy: Policy,
+    /// Words about this run, kept in the file
+    #[arg(long, value_name = "TEXT", help_heading = "Sink")]
+    notes: String,
+    /// Memory for shot buffers [default: 256MiB]
+    #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
+    pool: Bytes,
+    /// Receive buffer to ask the kernel for [default: 256MiB]
+    #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
+    receive_buffer: Bytes,
+    /// A shot is closed when one that is so much newer has begun [default: at least 4]
+    #[arg(long, value_name = "SHOTS", help_heading = "Receiver")]
+    window: u64,
+    /// A shot is closed when nothing of it has come for so long [default: 100]
+    #[arg(long, value_name = "MS", help_heading = "Receiver")]
+    timeout_ms: u64,
+    /// Processor of the receive thread [default: any]
+    #[arg(long, value_name = "N", help_heading = "Receiver")]
+    cpu: u32,
+    /// Never sleep while waiting for packets
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Receiver")]
+    busy_poll: bool,
+}
+
+/// A configuration file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not readable.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong kind; the message has line and column.
+    #[error("{}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        message: String,
+    },
+}
+
+impl Settings {
+    /// Reads a TOML file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file_and_unknown_keys_are_named_with_their_line() {
+        let file: Settings = toml::from_str("pool = \"64MiB\"\nsamples = 500\npolicy = \"drop-oldest\"").unwrap();
+        let flags = Settings { samples: Some(1000), ..Settings::default() };
+        let both = flags.over(file);
+        assert_eq!((both.samples, both.pool), (Some(1000), Some(Bytes(64 << 20))));
+        assert_eq!(both.policy, Some(Policy::DropOldest));
+        let error = toml::from_str::<Settings>("samples = 1\nsampels = 2").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("sampels"), "{error}");
+    }
+
+    #[test]
+    fn bytes_have_binary_units_and_refuse_others() {
+        assert_eq!("3GiB".parse(), Ok(Bytes(3 << 30)));
+        assert_eq!("17".parse(), Ok(Bytes(17)));
+        assert!("3GB".parse::<Bytes>().is_err() && "".parse::<Bytes>().is_err());
+        assert!("99999999999TiB".parse::<Bytes>().is_err());
+    }
+}

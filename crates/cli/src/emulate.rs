@@ -1,0 +1,224 @@
+//! `shotline emulate`: devices that speak the real wire formats.
+
+use crate::output::CpuTime;
+use crate::{Result, signals};
+use serde::Serialize;
+use shotline_instrument::probe::faults::FaultRates;
+use shotline_instrument::probe::pace::Pace;
+use shotline_instrument::probe::{Config, Outlet, Server, Stats, Wanted};
+use shotline_memory::{Regions, Sge};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::{IoError, PacketIo};
+use shotline_wire::shot::Packing;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Instruments that can be emulated.
+#[derive(clap::Subcommand)]
+pub enum Device {
+    /// The 192-channel ultrasound probe: two links of 96 channels, 12 bit, 40 MS/s
+    #[command(after_help = "\
+Examples:
+  shotline emulate probe                                 wait on [::1]:47910 for a receiver
+  shotline emulate probe --input rf.hdf5                 real RF data instead of test patterns
+  shotline emulate probe --loss 1e-4 --corrupt 1e-4      a bad link
+  shotline record --probe [::1]:47910 --out run.h5       the other side")]
+    Probe(Box<Probe>),
+}
+
+/// Settings of the emulated probe.
+#[derive(clap::Args)]
+pub struct Probe {
+    /// Set-up address
+    #[arg(long, default_value = "[::1]:47910", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Address that packets are sent from [default: the route's own]
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
+    /// Links
+    #[arg(long, default_value_t = 2)]
+    links: u8,
+    /// Channels of each link
+    #[arg(long, default_value_t = 96)]
+    channels: u16,
+    /// Most samples per channel and shot (the receiver asks for a number up to this)
+    #[arg(long)]
+    samples: Option<u32>,
+    /// Resolution in bits
+    #[arg(long, default_value_t = 12)]
+    bits: u8,
+    /// Send samples as 16-bit little-endian integers instead of packed 12-bit ones
+    #[arg(long)]
+    int16: bool,
+    /// Sample rate in Hz
+    #[arg(long)]
+    sample_rate_hz: Option<u32>,
+    /// RF data to send, from an HDF5 file, instead of test patterns
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Factor from the input's values to samples [default: 1 if they fit, else what makes them fit]
+    #[arg(long)]
+    scale: Option<f64>,
+    /// Distinct shots to prepare
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pattern_shots: u32,
+    /// When running free: `device` (samples / sample rate + 1.85 us), `max`, shots per second as `500hz`, or a
+    /// bandwidth as `10gbps`
+    #[arg(long, default_value = "device", value_parser = pace)]
+    pace: Pace,
+    /// Frequency of the external trigger input in Hz
+    #[arg(long, value_name = "HZ")]
+    trigger_hz: Option<f64>,
+    /// Number of the first shot
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    first_shot: u64,
+    /// Probability that a packet is lost
+    #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
+    loss: f64,
+    /// Probability that a packet is sent twice
+    #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
+    duplicate: f64,
+    /// Probability that a packet is held back
+    #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
+    reorder: f64,
+    /// Most packets that overtake one that is held back
+    #[arg(long, default_value_t = 16, value_name = "N", help_heading = "Faults")]
+    reorder_depth: u16,
+    /// Probability that bits of a packet are flipped
+    #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
+    corrupt: f64,
+    /// Seed of the faults; the same seed breaks the same packets [default: a random one, which is reported]
+    #[arg(long, help_heading = "Faults")]
+    seed: Option<u64>,
+    /// List every fault in the JSON object
+    #[arg(long, help_heading = "Faults")]
+    list_faults: bool,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// Print one JSON object in the end
+    #[arg(long)]
+    json: bool,
+    /// End when standard input ends: for programs that start a probe of their own
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+fn pace(text: &str) -> std::result::Result<Pace, String> {
+    let number = |digits: &str| digits.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
+    match text {
+        "device" => Some(Pace::Device),
+        "max" => Some(Pace::Max),
+        _ => None
+            .or_else(|| text.strip_suffix("hz").and_then(number).map(Pace::Rate))
+            .or_else(|| text.strip_suffix("gbps").and_then(number).map(Pace::Bandwidth)),
+    }
+    .ok_or_else(|| format!("expected device, max, a rate such as 500hz or a bandwidth such as 10gbps, found {text}"))
+}
+
+/// The JSON object of an emulated probe.
+#[derive(Serialize)]
+struct Ended {
+    #[serde(flatten)]
+    stats: Stats,
+    #[serde(flatten)]
+    cpu: CpuTime,
+}
+
+/// Runs an emulated device until it is asked to stop.
+pub fn run(device: Device) -> Result {
+    let Device::Probe(args) = device;
+    let stop = signals::stop_flag()?;
+    if args.until_stdin_ends {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || stop_at_end_of_stdin(&stop));
+    }
+    if let Some(cpu) = args.cpu {
+        crate::output::pin(cpu)?;
+    }
+    let source = args.source;
+    let server = Server::bind(args.config(), args.listen, move |wanted, regions| open(source, wanted, regions))?;
+    eprintln!("probe waits for a receiver on {}", server.local_addr()?);
+    let stats = server.run(&stop)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
+    } else {
+        for (link, counts) in stats.links.iter().enumerate() {
+            eprintln!("link {link}: {}", serde_json::to_string(counts)?);
+        }
+    }
+    Ok(())
+}
+
+fn stop_at_end_of_stdin(stop: &AtomicBool) {
+    let mut sink = [0; 64];
+    while !matches!(std::io::stdin().read(&mut sink), Ok(0) | Err(_)) {}
+    stop.store(true, Ordering::Relaxed);
+}
+
+impl Probe {
+    fn config(&self) -> Config {
+        Config {
+            links: self.links,
+            channels: self.channels,
+            samples: self.samples,
+            bits: self.bits,
+            packing: if self.int16 { Packing::Int16Le } else { Packing::Packed12 },
+            sample_rate_hz: self.sample_rate_hz,
+            input: self.input.clone(),
+            scale: self.scale,
+            distinct_shots: self.pattern_shots,
+            free_running: self.pace,
+            trigger_hz: self.trigger_hz,
+            first_shot: self.first_shot,
+            faults: FaultRates {
+                loss: self.loss,
+                duplicate: self.duplicate,
+                reorder: self.reorder,
+                corrupt: self.corrupt,
+                reorder_depth: self.reorder_depth,
+            },
+            list_faults: self.list_faults,
+            seed: self.seed,
+        }
+    }
+}
+
+/// A socket of its own for each link, on the address that the route to the receiver has.
+fn open(
+    source: Option<IpAddr>,
+    wanted: &Wanted,
+    regions: &Regions,
+) -> std::result::Result<Outlet<impl PacketIo + use<>>, IoError> {
+    let ip = match source {
+        Some(ip) => ip,
+        None => route(wanted.destination)?,
+    };
+    let config = UdpConfig {
+        bind: SocketAddr::new(ip, 0),
+        sealed: wanted.sealed,
+        capacity: 0,
+        scratch: Sge::EMPTY,
+        receive_buffer: 1 << 16,
+    };
+    let io = UdpIo::open(&config, regions)?;
+    Ok(Outlet { source: io.local_addr(), io })
+}
+
+/// The local address of the route to a destination.
+fn route(to: SocketAddr) -> std::result::Result<IpAddr, IoError> {
+    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let probe = || {
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket.connect(to)?;
+        Ok(socket.local_addr()?.ip())
+    };
+    probe().map_err(|source| IoError::System {
+        what: format!("finding the route to {to}"),
+        source,
+        hint: "; name the local address with --source",
+    })
+}

@@ -1,0 +1,51 @@
+//! The `shotline` program.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+mod demo;
+mod emulate;
+mod output;
+mod record;
+mod signals;
+mod verify;
+
+/// Moves every shot of a fast instrument from the wire to its final place, and says exactly what was lost
+#[derive(Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Emulate a probe, record it, read the file back and prove every sample and every loss
+    Demo(demo::Args),
+    /// Record the shots of a probe
+    Record(record::Args),
+    /// Prove a recording: every sample, every loss, the books
+    Verify(verify::Args),
+    /// Pretend to be an instrument
+    #[command(subcommand)]
+    Emulate(emulate::Device),
+}
+
+/// What a command reports in the end. Anything that goes wrong is an error with the remedy in its words.
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Record(args) => record::run(args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Emulate(device) => emulate::run(device),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shotline: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

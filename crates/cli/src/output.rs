@@ -1,0 +1,175 @@
+//! What commands print: one JSON object with units in its keys, or words for people.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use serde::Serialize;
+use shotline_acquire::books::Books;
+use shotline_acquire::run::Outcome;
+use shotline_wire::shot::{DropCause, Drops};
+use std::collections::BTreeMap;
+
+/// Processor time that this program has used.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CpuTime {
+    /// In its own code.
+    pub cpu_user_s: f64,
+    /// In the kernel on its behalf.
+    pub cpu_sys_s: f64,
+}
+
+impl CpuTime {
+    /// Until now.
+    pub fn now() -> Self {
+        let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
+        // It cannot fail for the program itself.
+        getrusage(UsageWho::RUSAGE_SELF).map_or(Self { cpu_user_s: 0.0, cpu_sys_s: 0.0 }, |usage| Self {
+            cpu_user_s: seconds(usage.user_time()),
+            cpu_sys_s: seconds(usage.system_time()),
+        })
+    }
+}
+
+/// Runs this thread, and those that it starts, on one processor.
+pub fn pin(cpu: u32) -> crate::Result {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu as usize);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|error| format!("cannot run on processor {cpu}: {error}"))?;
+    Ok(())
+}
+
+/// Counts by cause, under the causes' names.
+pub type ByCause = BTreeMap<&'static str, u64>;
+
+fn by_cause(drops: &Drops) -> ByCause {
+    drops.iter().map(|(cause, count)| (cause.name(), count)).collect()
+}
+
+/// Verdicts on invariant CRCs.
+#[derive(Debug, Serialize)]
+pub struct IcrcVerdicts {
+    good: u64,
+    solved: u64,
+    unverified: u64,
+    bad: u64,
+}
+
+/// How a run went.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Shots that the probe says it sent on all links; none if it did not answer.
+    pub shots_sent: Option<u64>,
+    /// Shots in the file, complete or partial.
+    pub shots_recorded: u64,
+    /// Shots received whole and proven.
+    pub shots_complete: u64,
+    /// Shots handed on with something missing.
+    pub shots_partial: u64,
+    /// Whole shots that were not handed on, by cause.
+    pub drops: ByCause,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that arrived and were dropped, by cause.
+    pub packet_drops: ByCause,
+    /// Packets missing in closed shots.
+    pub packets_missing: u64,
+    /// Payload received, from the first packet to the last.
+    pub receive_gbps: f64,
+    /// Bytes recorded, from the first shot until all was in the file and flushed.
+    pub write_gbps: f64,
+    /// From the first packet to the last.
+    pub seconds: f64,
+    /// Payload copies: the kernel's one, and repairs.
+    pub copies_per_byte: f64,
+    /// Verdicts on ICRCs.
+    pub icrc: IcrcVerdicts,
+    /// Receive buffer that the kernel granted.
+    pub receive_buffer_bytes: usize,
+    /// Memory for shot buffers.
+    pub pool_bytes: usize,
+    /// The file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<std::path::PathBuf>,
+    /// Size of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes: Option<u64>,
+    /// What did not go as it should.
+    pub warnings: Vec<String>,
+    #[serde(flatten)]
+    cpu: CpuTime,
+}
+
+impl Summary {
+    /// Sums up a run.
+    pub fn of(outcome: &Outcome) -> Self {
+        let total: Books = outcome.total();
+        let report = outcome.report.as_ref();
+        let mut drops = total.shot_drops;
+        let mut complete = total.complete;
+        if let Some(report) = report {
+            drops.add(DropCause::SinkError, report.sink_error);
+            complete = complete.min(report.complete);
+        }
+        let sent = &outcome.sent;
+        Self {
+            shots_sent: (!sent.is_empty()).then(|| sent.iter().map(|report| report.shots_sent).sum()),
+            shots_recorded: report.map_or(0, |report| report.complete + report.partial),
+            shots_complete: complete,
+            shots_partial: report.map_or(total.partial, |report| report.partial),
+            drops: by_cause(&drops),
+            packets: total.packets,
+            packet_drops: by_cause(&total.packet_drops),
+            packets_missing: total.packets_missing,
+            receive_gbps: outcome.receive_gbps(),
+            write_gbps: outcome.write_gbps(),
+            seconds: outcome.seconds,
+            copies_per_byte: total.copies_per_byte(),
+            icrc: IcrcVerdicts {
+                good: total.icrc_good,
+                solved: total.icrc_solved,
+                unverified: total.icrc_unverified,
+                bad: total.packet_drops.get(DropCause::BadIcrc),
+            },
+            receive_buffer_bytes: outcome.receive_buffer,
+            pool_bytes: outcome.pool_bytes,
+            file: report.map(|report| report.path.clone()),
+            file_bytes: report.map(|report| report.file_bytes),
+            warnings: outcome.warnings.clone(),
+            cpu: CpuTime::now(),
+        }
+    }
+
+    /// The summary as rows for a table.
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            ("shots sent".into(), self.shots_sent.map_or("unknown".into(), |sent| sent.to_string())),
+            ("shots complete".into(), self.shots_complete.to_string()),
+            ("shots partial".into(), self.shots_partial.to_string()),
+        ];
+        if self.file.is_some() {
+            rows.insert(1, ("shots recorded".into(), self.shots_recorded.to_string()));
+        }
+        rows.extend(self.drops.iter().map(|(cause, count)| (format!("shots dropped: {cause}"), count.to_string())));
+        if self.drops.is_empty() {
+            rows.push(("shots dropped".into(), "0".into()));
+        }
+        rows.push(("packets".into(), self.packets.to_string()));
+        rows.extend(
+            self.packet_drops.iter().map(|(cause, count)| (format!("packets dropped: {cause}"), count.to_string())),
+        );
+        rows.push(("packets missing".into(), self.packets_missing.to_string()));
+        rows.push(("received".into(), format!("{:.2} Gbit/s", self.receive_gbps)));
+        if self.file.is_some() {
+            rows.push(("written".into(), format!("{:.2} Gbit/s", self.write_gbps)));
+        }
+        rows
+    }
+}
+
+/// Prints rows in two columns.
+pub fn print_table(rows: &[(String, String)]) {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let value = rows.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
+    for (name, text) in rows {
+        println!("  {name:width$}  {text:>value$}");
+    }
+}

@@ -1,0 +1,15 @@
+//! Ctrl-C and termination: the first asks for a clean end, the second ends at once.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A flag that the first SIGINT or SIGTERM sets.
+pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the second signal finds the flag set, and ends the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}

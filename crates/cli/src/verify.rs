@@ -1,0 +1,73 @@
+//! `shotline verify`: prove a recording.
+
+use crate::Result;
+use crate::output::print_table;
+use shotline_store::{Verdict, VerifyOptions, verify};
+use std::path::PathBuf;
+
+/// Arguments of `shotline verify`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline verify run.h5
+  shotline verify run.h5 --json | jq .verified
+
+Checks that every complete shot's end-of-shot record holds over all its bytes, that missing packets are
+zeros, that test patterns are right, that rows and losses account for every shot number, and that the books
+balance. The exit code is 0 only if nothing contradicts anything.")]
+pub struct Args {
+    /// The recording
+    file: PathBuf,
+    /// Do not compare samples with the test pattern
+    #[arg(long)]
+    no_pattern: bool,
+    /// Threads [default: one for each processor]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    threads: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Verifies a recording.
+pub fn run(args: &Args) -> Result {
+    let verdict = verify(&args.file, &VerifyOptions { pattern: !args.no_pattern, threads: args.threads })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&verdict)?);
+    } else {
+        print_table(&rows(&verdict));
+    }
+    if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
+}
+
+fn rows(verdict: &Verdict) -> Vec<(String, String)> {
+    let mut rows = vec![("rows".to_owned(), verdict.rows.to_string())];
+    for link in &verdict.links {
+        let at = |what: &str| format!("link of stream {}: {what}", link.stream);
+        rows.push((at("complete"), link.complete.to_string()));
+        rows.push((at("partial"), link.partial.to_string()));
+        rows.push((at("lost"), link.lost.to_string()));
+    }
+    let compared: u64 = verdict.links.iter().map(|link| link.pattern_packets).sum();
+    rows.push(("shots in no row".into(), verdict.lost_shots.to_string()));
+    rows.push(("packets compared with the test pattern".into(), compared.to_string()));
+    rows.push(("the run ended in order".into(), yes(verdict.finished)));
+    rows.push(("read".into(), format!("{:.2} GB/s", verdict.bytes as f64 / verdict.seconds.max(1e-9) / 1e9)));
+    rows.push(("verified".into(), yes(verdict.verified)));
+    rows
+}
+
+/// What is wrong with a recording, in words.
+pub fn complaint(verdict: &Verdict) -> String {
+    format!(
+        "{} contradicts itself in {} places:\n  {}",
+        verdict.path.display(),
+        verdict.mismatches,
+        verdict.described.join("\n  ")
+    )
+}
+
+/// A truth for people.
+pub fn yes(truth: bool) -> String {
+    if truth { "yes" } else { "no" }.into()
+}

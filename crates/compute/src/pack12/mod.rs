@@ -1,0 +1,126 @@
+//! 12-bit two's complement, most significant bit first: two samples in three bytes.
+//!
+//! A pair `a`, `b` lies as `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]`. This is what a 12-bit converter's bits
+//! look like when they are sent in order, and what HDF5's n-bit filter calls a big-endian 12-bit integer,
+//! so a packed shot is at once the wire's payload and the file's chunk.
+
+#[cfg(target_arch = "x86_64")]
+mod sys;
+
+/// Packed bytes of `samples` samples, which must be an even number.
+///
+/// # Panics
+/// If it is odd: half a byte has no place in a shot.
+pub const fn packed_bytes(samples: usize) -> usize {
+    assert!(samples.is_multiple_of(2), "12-bit packing takes samples in pairs");
+    samples / 2 * 3
+}
+
+/// Packs the low 12 bits of each sample.
+///
+/// # Panics
+/// If the samples are odd in number, or `out` is not exactly [`packed_bytes`] long.
+pub fn pack(samples: &[i16], out: &mut [u8]) {
+    check(samples.len(), out.len());
+    #[cfg(target_arch = "x86_64")]
+    let done = sys::pack(samples, out);
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    pack_portable(&samples[done..], &mut out[done / 2 * 3..]);
+}
+
+/// Unpacks samples and extends their sign.
+///
+/// # Panics
+/// If `out` is odd in length, or `bytes` is not exactly its [`packed_bytes`].
+pub fn unpack(bytes: &[u8], out: &mut [i16]) {
+    check(out.len(), bytes.len());
+    #[cfg(target_arch = "x86_64")]
+    let done = sys::unpack(bytes, out);
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    unpack_portable(&bytes[done / 2 * 3..], &mut out[done..]);
+}
+
+fn check(samples: usize, bytes: usize) {
+    let expected = packed_bytes(samples);
+    assert_eq!(bytes, expected, "{samples} packed samples take {expected} bytes, found {bytes}");
+}
+
+fn pack_portable(samples: &[i16], out: &mut [u8]) {
+    for (pair, bytes) in samples.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<3>().0) {
+        let bits = (u32::from(pair[0] as u16) & 0xfff) << 12 | u32::from(pair[1] as u16) & 0xfff;
+        *bytes = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
+    }
+}
+
+fn unpack_portable(bytes: &[u8], out: &mut [i16]) {
+    for (bytes, pair) in bytes.as_chunks::<3>().0.iter().zip(out.as_chunks_mut::<2>().0) {
+        // The sample in the upper 12 of 16 bits; the arithmetic shift extends its sign.
+        let a = i16::from_be_bytes([bytes[0], bytes[1]]) >> 4;
+        let b = (i16::from_be_bytes([bytes[1], bytes[2]]) << 4) >> 4;
+        *pair = [a, b];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One bit at a time, as the format says it.
+    fn reference(samples: &[i16]) -> Vec<u8> {
+        let mut out = vec![0; packed_bytes(samples.len())];
+        let bits = samples.iter().flat_map(|s| (0..12).rev().map(move |bit| *s as u16 >> bit & 1));
+        for (position, bit) in bits.enumerate() {
+            out[position / 8] |= (bit as u8) << (7 - position % 8);
+        }
+        out
+    }
+
+    #[test]
+    fn a_pair_lies_as_the_format_says() {
+        let (mut bytes, mut back) = ([0; 3], [0; 2]);
+        pack(&[0x123, -0x345], &mut bytes);
+        assert_eq!(bytes, [0x12, 0x3c, 0xbb]);
+        unpack(&bytes, &mut back);
+        assert_eq!(back, [0x123, -0x345]);
+    }
+
+    #[test]
+    fn every_value_survives_in_both_places_of_a_pair() {
+        let samples: Vec<i16> = (-2048..2048).flat_map(|s| [s, -1 - s]).collect();
+        let (mut bytes, mut back) = (vec![0; packed_bytes(samples.len())], vec![0; samples.len()]);
+        pack(&samples, &mut bytes);
+        unpack(&bytes, &mut back);
+        assert_eq!(back, samples);
+    }
+
+    #[test]
+    #[should_panic(expected = "4 packed samples take 6 bytes, found 5")]
+    fn a_short_output_is_refused() {
+        pack(&[0; 4], &mut [0; 5]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_length_packs_as_the_reference_and_comes_back(
+            pairs in prop::collection::vec(prop::array::uniform2(any::<i16>()), 0..200)
+        ) {
+            let samples = pairs.as_flattened();
+            let expected = reference(samples);
+            let mut bytes = vec![0xee; expected.len()];
+            pack(samples, &mut bytes);
+            prop_assert_eq!(&bytes, &expected);
+            pack_portable(samples, &mut bytes);
+            prop_assert_eq!(&bytes, &expected);
+
+            let extended: Vec<i16> = samples.iter().map(|s| s << 4 >> 4).collect();
+            let mut back = vec![0x55; samples.len()];
+            unpack(&bytes, &mut back);
+            prop_assert_eq!(&back, &extended);
+            unpack_portable(&bytes, &mut back);
+            prop_assert_eq!(&back, &extended);
+        }
+    }
+}

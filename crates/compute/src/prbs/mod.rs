@@ -1,0 +1,188 @@
+//! Test patterns: pseudo-random samples that depend on stream, pattern number and channel alone.
+//!
+//! A verifier makes the samples of a shot again from these three numbers, so it needs no second copy, and a
+//! sample that stands in the wrong shot, channel or stream does not match. The definition is fixed, for
+//! verifiers in other languages:
+//!
+//! - `s = stream * 0xBF58476D1CE4E5B9 + pattern * 0x9E3779B97F4A7C15 + channel * 0x94D049BB133111EB` in 64
+//!   bits, wrapping; then the SplitMix64 finalizer: `z = (s ^ (s >> 30)) * 0xBF58476D1CE4E5B9`,
+//!   `z = (z ^ (z >> 27)) * 0x94D049BB133111EB`, `z = z ^ (z >> 31)`. The channel's state is the upper 32 bits
+//!   of `z`, or 1 if they are zero.
+//! - For each sample, the state steps once (xorshift32: `x ^= x << 13`, `x ^= x >> 17`, `x ^= x << 5`), and the
+//!   sample is its upper `bits` bits as a two's complement number.
+//!
+//! Channels step together, and samples are in the order of a shot: all channels of an instant, then the next.
+
+use crate::pack12;
+use shotline_wire::shot::{Geometry, Packing};
+
+#[cfg(target_arch = "x86_64")]
+mod sys;
+
+/// Samples that are made at once before they are packed: they stay in the first-level cache.
+const BLOCK: usize = 8192;
+
+/// The endless pattern of one stream and pattern number.
+#[derive(Clone, Debug)]
+pub struct Prbs {
+    states: Vec<u32>,
+    bits: u8,
+}
+
+impl Prbs {
+    /// Begins the pattern at its first instant, for samples of `bits` bits.
+    ///
+    /// # Panics
+    /// Without channels, or for more than 16 bits or none.
+    pub fn new(stream: u32, pattern: u64, channels: u16, bits: u8) -> Self {
+        assert!(channels > 0, "a pattern needs at least one channel");
+        assert!((1..=16).contains(&bits), "samples have 1 to 16 bits, found {bits}");
+        let states = (0..channels).map(|channel| start(stream, pattern, channel)).collect();
+        Self { states, bits }
+    }
+
+    /// The next instants: `out` holds all channels of each.
+    ///
+    /// # Panics
+    /// If `out` does not hold whole instants.
+    pub fn fill(&mut self, out: &mut [i16]) {
+        let channels = self.states.len();
+        assert!(
+            out.len().is_multiple_of(channels),
+            "{} samples are no whole instants of {channels} channels",
+            out.len()
+        );
+        #[cfg(target_arch = "x86_64")]
+        sys::fill(&mut self.states, self.bits, out);
+        #[cfg(not(target_arch = "x86_64"))]
+        fill_portable(&mut self.states, self.bits, out);
+    }
+
+    /// The next instants as the bytes of a shot.
+    ///
+    /// # Panics
+    /// If `out` does not hold whole instants, or half a byte is left over.
+    pub fn fill_packed(&mut self, packing: Packing, out: &mut [u8]) {
+        // An even number of instants is an even number of samples, whatever the channels.
+        let block = (BLOCK / self.states.len()).next_multiple_of(2).max(2) * self.states.len();
+        let mut samples = vec![0; block.min(out.len())];
+        for bytes in out.chunks_mut(block * packing.bits_per_sample() as usize / 8) {
+            let samples = &mut samples[..bytes.len() * 8 / packing.bits_per_sample() as usize];
+            self.fill(samples);
+            match packing {
+                Packing::Packed12 => pack12::pack(samples, bytes),
+                Packing::Int16Le => {
+                    for (sample, bytes) in samples.iter().zip(bytes.as_chunks_mut::<2>().0) {
+                        *bytes = sample.to_le_bytes();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes the sample bytes of a shot that carries `pattern`: what lies before its padding and record.
+///
+/// # Panics
+/// If `out` is not [`Geometry::sample_bytes`] long.
+pub fn shot_bytes(stream: u32, pattern: u64, geometry: &Geometry, out: &mut [u8]) {
+    let expected = geometry.sample_bytes() as usize;
+    assert_eq!(out.len(), expected, "this shot has {expected} sample bytes, found room for {}", out.len());
+    Prbs::new(stream, pattern, geometry.channels(), geometry.bits()).fill_packed(geometry.packing(), out);
+}
+
+fn start(stream: u32, pattern: u64, channel: u16) -> u32 {
+    let s = u64::from(stream)
+        .wrapping_mul(0xBF58_476D_1CE4_E5B9)
+        .wrapping_add(pattern.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+        .wrapping_add(u64::from(channel).wrapping_mul(0x94D0_49BB_1331_11EB));
+    let z = (s ^ s >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let state = ((z ^ z >> 31) >> 32) as u32;
+    state.max(1)
+}
+
+#[inline(always)]
+fn fill_portable(states: &mut [u32], bits: u8, out: &mut [i16]) {
+    let shift = 32 - u32::from(bits);
+    for instant in out.chunks_exact_mut(states.len()) {
+        for (state, sample) in states.iter_mut().zip(instant) {
+            let mut x = *state;
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            *state = x;
+            *sample = (x as i32 >> shift) as i16;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_samples_are_those_of_the_definition() {
+        let first = |stream, pattern, channels, bits, instants: u16| {
+            let mut samples = vec![0; usize::from(channels * instants)];
+            Prbs::new(stream, pattern, channels, bits).fill(&mut samples);
+            samples
+        };
+        // Channel 0 of stream 0 and pattern 0 is the one that begins from zero, so from 1.
+        assert_eq!(first(0, 0, 4, 12, 3), [0, 1553, 273, -83, 64, 1013, -279, 887, -1572, 1072, 1963, 432]);
+        assert_eq!(first(7, 1000, 3, 12, 2), [257, 542, -1123, -357, -867, -1400]);
+        assert_eq!(first(u32::MAX, u64::MAX, 2, 16, 2), [22162, 27259, 30046, -17566]);
+
+        let geometry = Geometry::new(4, 1, 12, Packing::Packed12, 0).unwrap();
+        let mut bytes = [0; 6];
+        shot_bytes(7, 1000, &geometry, &mut bytes);
+        assert_eq!(bytes, [0x10, 0x12, 0x1e, 0xb9, 0xd8, 0xd6]);
+    }
+
+    #[test]
+    fn wide_and_portable_bodies_make_the_same_samples() {
+        for channels in [1, 2, 7, 8, 16, 31, 96, 257] {
+            let (mut a, mut b) = (vec![0; channels * 50], vec![0; channels * 50]);
+            let mut prbs = Prbs::new(3, 9, channels as u16, 12);
+            fill_portable(&mut prbs.states.clone(), 12, &mut b);
+            prbs.fill(&mut a[..channels * 20]);
+            prbs.fill(&mut a[channels * 20..]);
+            assert_eq!(a, b, "{channels} channels");
+        }
+    }
+
+    #[test]
+    fn shot_bytes_are_the_packed_samples_whatever_the_block() {
+        let many = Geometry::new(4097, 6, 12, Packing::Packed12, 0).unwrap();
+        let odd = Geometry::new(95, 1000, 12, Packing::Packed12, 0).unwrap();
+        let wide = Geometry::new(96, 333, 14, Packing::Int16Le, 0).unwrap();
+        for geometry in [many, odd, wide] {
+            let mut samples = vec![0; usize::from(geometry.channels()) * geometry.samples() as usize];
+            Prbs::new(1, 2, geometry.channels(), geometry.bits()).fill(&mut samples);
+            let expected = match geometry.packing() {
+                Packing::Int16Le => samples.iter().flat_map(|s| s.to_le_bytes()).collect(),
+                Packing::Packed12 => {
+                    let mut bytes = vec![0; pack12::packed_bytes(samples.len())];
+                    pack12::pack(&samples, &mut bytes);
+                    bytes
+                }
+            };
+            let mut bytes = vec![0; geometry.sample_bytes() as usize];
+            shot_bytes(1, 2, &geometry, &mut bytes);
+            assert_eq!(bytes, expected);
+        }
+    }
+
+    #[test]
+    fn streams_patterns_and_channels_differ() {
+        let first = |stream, pattern| {
+            let mut samples = vec![0; 4 * 96];
+            Prbs::new(stream, pattern, 96, 16).fill(&mut samples);
+            samples
+        };
+        assert_ne!(first(0, 0), first(1, 0));
+        assert_ne!(first(0, 0), first(0, 1));
+        let samples = first(0, 0);
+        assert!(samples.as_chunks::<96>().0.iter().all(|instant| instant[0] != instant[1]));
+    }
+}

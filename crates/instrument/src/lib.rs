@@ -1,0 +1,9 @@
+//! Emulated devices that speak the real wire formats.
+//!
+//! A device here meets the receiver on the wire and nowhere else: it uses none of the receiver's code, so a
+//! mistake in one is not hidden by the same mistake in the other.
+//!
+//! - [`probe`]: the multi-channel ultrasound probe, with test patterns or recorded data, exact timing, and
+//!   faults on purpose.
+
+pub mod probe;

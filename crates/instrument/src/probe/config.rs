@@ -1,0 +1,186 @@
+//! What a probe is before a receiver has spoken to it.
+
+use super::faults::FaultRates;
+use super::pace::Pace;
+use serde::{Deserialize, Serialize};
+use shotline_wire::shot::Packing;
+use std::path::PathBuf;
+
+/// Deepest reordering: records of shots whose packets may still be held back stay untouched so long.
+pub const MAX_REORDER_DEPTH: u16 = 4096;
+
+/// The settings of an emulated probe. The default is the paper's: two links of 96 channels, 12 bit, 40 MS/s.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Links, each with its own stream, destination and sequence numbers.
+    pub links: u8,
+    /// Channels of each link.
+    pub channels: u16,
+    /// Samples per channel and shot (N_s); none: what the input has, or 2000.
+    pub samples: Option<u32>,
+    /// Resolution of a sample.
+    pub bits: u8,
+    /// How samples are packed.
+    #[serde(with = "packing")]
+    pub packing: Packing,
+    /// Sample rate; none: what the input says, or 40 MS/s.
+    pub sample_rate_hz: Option<u32>,
+    /// An HDF5 file with recorded radio-frequency data ([`super::rf`]); none: test patterns.
+    pub input: Option<PathBuf>,
+    /// Factor from the input's values to samples; none: 1 if they fit the resolution, else what makes them fit.
+    pub scale: Option<f64>,
+    /// Distinct shots to prepare: shot `n` carries the samples of number `n % distinct_shots`.
+    pub distinct_shots: u32,
+    /// What starts a shot when the receiver asks for free running.
+    pub free_running: Pace,
+    /// The trigger input's frequency in Hz, for when the receiver asks for external triggers; none: nothing is
+    /// connected there, and each shot needs a trigger command.
+    pub trigger_hz: Option<f64>,
+    /// Number of the first shot.
+    pub first_shot: u64,
+    /// Faults to inject.
+    pub faults: FaultRates,
+    /// Keep each injected fault, not only the counts.
+    pub list_faults: bool,
+    /// Seed of faults, queue pair numbers and first sequence numbers; none: a new one, which the report tells.
+    pub seed: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            links: 2,
+            channels: 96,
+            samples: None,
+            bits: 12,
+            packing: Packing::Packed12,
+            sample_rate_hz: None,
+            input: None,
+            scale: None,
+            distinct_shots: 16,
+            free_running: Pace::default(),
+            trigger_hz: None,
+            first_shot: 0,
+            faults: FaultRates::NONE,
+            list_faults: false,
+            seed: None,
+        }
+    }
+}
+
+/// Why settings cannot work.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// No links.
+    #[error("a probe has 1 to 255 links, found 0")]
+    Links,
+    /// A rate that is no positive number.
+    #[error("{what} must be a positive number, found {found}")]
+    Rate {
+        /// Which.
+        what: &'static str,
+        /// As configured.
+        found: f64,
+    },
+    /// Something that is no probability.
+    #[error("the probability of {what} must be 0 to 1, found {found}")]
+    Probability {
+        /// Of what.
+        what: &'static str,
+        /// As configured.
+        found: f64,
+    },
+    /// Held back for too long.
+    #[error("a packet is held back for 1 to {MAX_REORDER_DEPTH} others, found {found}")]
+    ReorderDepth {
+        /// As configured.
+        found: u16,
+    },
+}
+
+impl Config {
+    /// Refuses settings that make no sense; shapes and files are checked where they are used
+    /// ([`super::samples::Source::new`]).
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.links == 0 {
+            return Err(ConfigError::Links);
+        }
+        let positive = |what, found: f64| match found.is_finite() && found > 0.0 {
+            true => Ok(()),
+            false => Err(ConfigError::Rate { what, found }),
+        };
+        match self.free_running {
+            Pace::Rate(hz) => positive("the shot rate", hz)?,
+            Pace::Bandwidth(gbit) => positive("the bandwidth", gbit)?,
+            Pace::Device | Pace::Max => {}
+        }
+        for (what, found) in [("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {
+            found.map_or(Ok(()), |found| positive(what, found))?;
+        }
+        let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.faults;
+        for (what, found) in
+            [("loss", loss), ("duplication", duplicate), ("reordering", reorder), ("corruption", corrupt)]
+        {
+            if !(0.0..=1.0).contains(&found) {
+                return Err(ConfigError::Probability { what, found });
+            }
+        }
+        if !(1..=MAX_REORDER_DEPTH).contains(&reorder_depth) {
+            return Err(ConfigError::ReorderDepth { found: reorder_depth });
+        }
+        Ok(())
+    }
+}
+
+/// Packings by name.
+mod packing {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use shotline_wire::shot::Packing;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Name {
+        Int16Le,
+        Packed12,
+    }
+
+    pub(super) fn serialize<S: Serializer>(packing: &Packing, serializer: S) -> Result<S::Ok, S::Error> {
+        match packing {
+            Packing::Int16Le => Name::Int16Le,
+            Packing::Packed12 => Name::Packed12,
+        }
+        .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Packing, D::Error> {
+        Name::deserialize(deserializer).map(|name| match name {
+            Name::Int16Le => Packing::Int16Le,
+            Name::Packed12 => Packing::Packed12,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_sound() {
+        Config::default().check().unwrap();
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(refused(|c| c.links = 0).contains("links, found 0"));
+        assert!(refused(|c| c.free_running = Pace::Rate(0.0)).contains("shot rate must be a positive number, found 0"));
+        assert!(refused(|c| c.trigger_hz = Some(f64::NAN)).contains("found NaN"));
+        assert!(refused(|c| c.faults.loss = 1.5).contains("probability of loss"));
+        assert!(refused(|c| c.faults.reorder_depth = 0).contains("found 0"));
+    }
+}

@@ -1,0 +1,218 @@
+//! One link of a probe: its packets in order, what faults make of them, and their way into a transport.
+
+use super::Config;
+use super::faults::{Emit, Extent, FaultCounts, Injected, Injector, Planned};
+use super::prebuilt::{Payload, Prebuilt};
+use arrayvec::ArrayVec;
+use serde::Serialize;
+use shotline_transport::{IoError, PacketIo, Seal, Send};
+use shotline_wire::framing::{self, Framing, MAX_HEADER, Packet};
+use shotline_wire::shot::{Geometry, PACKET_BYTES};
+use std::net::SocketAddr;
+
+/// Packets given to the transport at a time: a multiple of 15, the full packets of one UDP segmentation batch.
+const BATCH: usize = 120;
+/// The byte with the BTH's congestion bits, which switches may set and the ICRC leaves out.
+const ICRC_LEAVES_OUT: u32 = 4;
+
+/// What a link has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkCounts {
+    /// Shots whose packets have all had their turn: sent, held back, or lost on purpose.
+    pub shots: u64,
+    /// Packets that the transport has taken, second copies included.
+    pub packets: u64,
+    /// Payload bytes in them.
+    pub bytes: u64,
+    /// Packets given up because the probe was told to stop while the path was full.
+    pub unsent: u64,
+    /// Times that the path was full.
+    pub full: u64,
+}
+
+impl LinkCounts {
+    /// What was added since an earlier state of the same counts.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            shots: self.shots - earlier.shots,
+            packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
+            unsent: self.unsent - earlier.unsent,
+            full: self.full - earlier.full,
+        }
+    }
+}
+
+/// Where a link sends, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) to: SocketAddr,
+    pub(super) framing: &'static dyn Framing,
+    pub(super) link: framing::Link,
+}
+
+/// The sending side of one link. Its sequence numbers and counts go on from target to target.
+#[derive(Debug)]
+pub(super) struct Link {
+    index: u8,
+    psn: u32,
+    injector: Option<Injector>,
+    emits: Vec<Emit>,
+    counts: LinkCounts,
+}
+
+impl Link {
+    /// A link whose first packet has sequence number `psn`.
+    pub(super) fn new(index: u8, psn: u32, seed: u64, config: &Config) -> Self {
+        let injector = || Injector::new(config.faults, seed, index, config.list_faults);
+        let injector = (!config.faults.is_none()).then(injector);
+        Self { index, psn, injector, emits: Vec::new(), counts: LinkCounts::default() }
+    }
+
+    /// Sequence number of the next packet.
+    pub(super) fn psn(&self) -> u32 {
+        self.psn
+    }
+    pub(super) fn counts(&self) -> LinkCounts {
+        self.counts
+    }
+    pub(super) fn fault_counts(&self) -> FaultCounts {
+        self.injector.as_ref().map(Injector::counts).unwrap_or_default()
+    }
+    pub(super) fn take_faults(&mut self) -> Vec<Injected> {
+        self.injector.as_mut().map(Injector::take_list).unwrap_or_default()
+    }
+
+    /// Sends a shot, whose record must have been written. While the path is full, `again` says whether to go
+    /// on trying.
+    pub(super) fn send_shot(
+        &mut self,
+        shot: u64,
+        target: &Target,
+        prebuilt: &mut Prebuilt,
+        io: &mut impl PacketIo,
+        again: &mut dyn FnMut() -> bool,
+    ) -> Result<(), IoError> {
+        let geometry = *prebuilt.geometry(self.index);
+        let header = header_len(target, &geometry);
+        let uncovered = target.framing.sealed().then_some(ICRC_LEAVES_OUT);
+        self.emits.clear();
+        for packet in 0..geometry.packets() {
+            let planned = Planned { shot, packet: packet as u16, psn: self.psn };
+            self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
+            match &mut self.injector {
+                Some(injector) => {
+                    let extent = Extent { header, payload: geometry.packet_bytes(packet), uncovered };
+                    injector.push(planned, extent, &mut self.emits);
+                }
+                None => self.emits.push(Emit { planned, flips: None }),
+            }
+        }
+        self.counts.shots += 1;
+        self.send(target, prebuilt, io, again)
+    }
+
+    /// Sends what faults still hold back.
+    pub(super) fn flush(
+        &mut self,
+        target: &Target,
+        prebuilt: &mut Prebuilt,
+        io: &mut impl PacketIo,
+        again: &mut dyn FnMut() -> bool,
+    ) -> Result<(), IoError> {
+        self.emits.clear();
+        if let Some(injector) = &mut self.injector {
+            injector.flush(&mut self.emits);
+        }
+        self.send(target, prebuilt, io, again)
+    }
+
+    fn send(
+        &mut self,
+        target: &Target,
+        prebuilt: &mut Prebuilt,
+        io: &mut impl PacketIo,
+        again: &mut dyn FnMut() -> bool,
+    ) -> Result<(), IoError> {
+        let planned = self.emits.len() as u64;
+        let before = self.counts.packets;
+        let mut result = Ok(true);
+        for batch in self.emits.chunks(BATCH) {
+            let ready: ArrayVec<_, BATCH> =
+                batch.iter().map(|emit| Ready::new(emit, self.index, target, prebuilt)).collect();
+            let sends: ArrayVec<_, BATCH> = ready.iter().map(|ready| ready.send(target.framing.sealed())).collect();
+            result = send_all(&sends, target.to, io, &mut self.counts, again);
+            if !matches!(result, Ok(true)) {
+                break;
+            }
+        }
+        self.counts.unsent += planned - (self.counts.packets - before);
+        result.map(|_| ())
+    }
+}
+
+/// Gives packets to the transport until it has taken all; false if `again` gave up.
+fn send_all(
+    mut sends: &[Send<'_>],
+    to: SocketAddr,
+    io: &mut impl PacketIo,
+    counts: &mut LinkCounts,
+    again: &mut dyn FnMut() -> bool,
+) -> Result<bool, IoError> {
+    while !sends.is_empty() {
+        let (taken, rest) = sends.split_at(io.send(to, sends)?);
+        counts.packets += taken.len() as u64;
+        counts.bytes += taken.iter().flat_map(|send| send.gather).map(|sge| u64::from(sge.len)).sum::<u64>();
+        sends = rest;
+        if !sends.is_empty() {
+            counts.full += 1;
+            if !again() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// A packet with its header, ready for the transport.
+struct Ready {
+    header: ArrayVec<u8, MAX_HEADER>,
+    payload: Payload,
+}
+
+impl Ready {
+    fn new(emit: &Emit, link: u8, target: &Target, prebuilt: &mut Prebuilt) -> Self {
+        let Planned { shot, packet, psn } = emit.planned;
+        let mut header = ArrayVec::new();
+        target.framing.emit(&target.link, &nth(prebuilt.geometry(link), psn, shot, packet.into()), &mut header);
+        let mut payload = prebuilt.payload(link, shot, packet);
+        if let Some(flips) = &emit.flips {
+            payload = prebuilt.flip(&mut header, payload, flips);
+        }
+        Self { header, payload }
+    }
+
+    fn send(&self, sealed: bool) -> Send<'_> {
+        let seal = if sealed { Seal::Remainder(self.payload.remainder) } else { Seal::None };
+        Send { header: &self.header, gather: self.payload.gather, seal }
+    }
+}
+
+fn header_len(target: &Target, geometry: &Geometry) -> u32 {
+    let mut header = ArrayVec::new();
+    target.framing.emit(&target.link, &nth(geometry, 0, 0, 0), &mut header);
+    header.len() as u32
+}
+
+/// As [`Packet::nth`], for a packet that was planned from this geometry and so exists.
+fn nth(geometry: &Geometry, psn: u32, shot: u64, index: u32) -> Packet {
+    Packet {
+        psn,
+        shot,
+        index,
+        offset: index * PACKET_BYTES,
+        len: geometry.packet_bytes(index),
+        shot_bytes: geometry.shot_bytes(),
+        last: index + 1 == geometry.packets(),
+    }
+}

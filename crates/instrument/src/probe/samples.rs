@@ -1,0 +1,255 @@
+//! Where a probe's samples come from: test patterns, or recorded radio-frequency data.
+
+use super::Config;
+use super::rf::{RfFile, RfReport};
+use serde::Serialize;
+use shotline_compute::{pack12, prbs};
+use shotline_wire::shot::{Geometry, GeometryError, Packing};
+use std::path::PathBuf;
+
+/// Samples per channel of a test pattern, if nothing else is asked for.
+pub const DEFAULT_SAMPLES: u32 = 2000;
+/// The paper's sample rate, for test patterns.
+pub const DEFAULT_SAMPLE_RATE_HZ: u32 = 40_000_000;
+
+/// Why there are no samples.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// HDF5 could not read the file.
+    #[error("cannot read {path}: {source}")]
+    Hdf5 {
+        /// The file.
+        path: PathBuf,
+        /// HDF5's reason.
+        source: hdf5::Error,
+    },
+    /// The file holds nothing that looks like shots.
+    #[error(
+        "{path} has no /data/rf_data/frame_N/shot_M: expected one (channels, samples) dataset a shot, as PICMUS-like files have"
+    )]
+    NoShots {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Shots of one file differ in shape.
+    #[error("{path}: {dataset} is {found:?}, expected {expected:?} (channels, samples) as the shots before it")]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The dataset in it.
+        dataset: String,
+        /// The first shot's shape.
+        expected: Vec<usize>,
+        /// This one's shape.
+        found: Vec<usize>,
+    },
+    /// The links do not take the file's channels.
+    #[error("{path} has {found} channels, {links} links of {channels} take {}: set --links or --channels", usize::from(*.links) * usize::from(*.channels))]
+    Channels {
+        /// The file.
+        path: PathBuf,
+        /// Channels in it.
+        found: usize,
+        /// Links configured.
+        links: u8,
+        /// Channels of each.
+        channels: u16,
+    },
+    /// More samples were asked for than the file has.
+    #[error("{path} has {found} samples per channel, {asked} were asked for: leave --samples out, or ask for fewer")]
+    Samples {
+        /// The file.
+        path: PathBuf,
+        /// Samples in it.
+        found: usize,
+        /// Samples asked for.
+        asked: u32,
+    },
+    /// The shot that results cannot exist.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+}
+
+/// The distinct shots of a probe, each of [`Self::period`] at most so long as [`Self::geometry`]. Shot `n` carries number `n % period`, so a verifier that knows the source
+/// knows every shot.
+#[derive(Debug)]
+pub struct Source {
+    geometry: Geometry,
+    period: u32,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The pattern number is the distinct shot's number.
+    Prbs,
+    Rf(RfFile),
+}
+
+/// What a source gives, for reports.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SourceReport {
+    /// Distinct shots.
+    pub period: u32,
+    /// The file they come from, and what was done to its numbers; none for test patterns.
+    pub rf: Option<RfReport>,
+}
+
+impl Source {
+    /// Opens what the configuration names, and settles the shape of every link's shots.
+    pub fn new(config: &Config) -> Result<Self, SampleError> {
+        let geometry = |samples, rate| Geometry::new(config.channels, samples, config.bits, config.packing, rate);
+        geometry(2, 0)?; // refuses impossible resolutions before a file is scaled to them
+        let Some(path) = &config.input else {
+            let samples = config.samples.unwrap_or(DEFAULT_SAMPLES);
+            let rate = config.sample_rate_hz.unwrap_or(DEFAULT_SAMPLE_RATE_HZ);
+            return Ok(Self {
+                geometry: geometry(samples, rate)?,
+                period: config.distinct_shots.max(1),
+                kind: Kind::Prbs,
+            });
+        };
+        let rf = RfFile::open(path, config.distinct_shots.max(1) as usize, config.bits, config.scale)?;
+        if rf.channels() != usize::from(config.links) * usize::from(config.channels) {
+            let Config { links, channels, .. } = *config;
+            return Err(SampleError::Channels { path: path.clone(), found: rf.channels(), links, channels });
+        }
+        let samples = config.samples.unwrap_or(u32::try_from(rf.samples()).unwrap_or(u32::MAX));
+        if samples as usize > rf.samples() {
+            return Err(SampleError::Samples { path: path.clone(), found: rf.samples(), asked: samples });
+        }
+        let rate = config.sample_rate_hz.unwrap_or(rf.sample_rate_hz());
+        Ok(Self { geometry: geometry(samples, rate)?, period: rf.shots() as u32, kind: Kind::Rf(rf) })
+    }
+
+    /// The shape of every shot of each link, unless a receiver asks for fewer samples.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Distinct shots, at least 1.
+    pub fn period(&self) -> u32 {
+        self.period
+    }
+
+    /// What it gives.
+    pub fn report(&self) -> SourceReport {
+        let rf = match &self.kind {
+            Kind::Prbs => None,
+            Kind::Rf(rf) => Some(rf.report().clone()),
+        };
+        SourceReport { period: self.period, rf }
+    }
+
+    /// The period of its test patterns as set-up tells it: 0 for recorded data.
+    pub fn pattern_period(&self) -> u32 {
+        match self.kind {
+            Kind::Prbs => self.period,
+            Kind::Rf(_) => 0,
+        }
+    }
+
+    /// Writes the sample bytes of one link's distinct shot `pattern`, in a shape that differs from
+    /// [`Self::geometry`] at most in having fewer samples.
+    ///
+    /// # Panics
+    /// If `out` is not as long as the geometry says, or `pattern` is not below the period.
+    pub fn write(&self, link: u8, stream: u32, pattern: u32, geometry: &Geometry, out: &mut [u8]) {
+        assert!(pattern < self.period, "distinct shot {pattern} of {}", self.period);
+        match &self.kind {
+            Kind::Prbs => prbs::shot_bytes(stream, pattern.into(), geometry, out),
+            Kind::Rf(rf) => {
+                let channels = usize::from(geometry.channels());
+                let first = usize::from(link) * channels;
+                let samples = rf.time_major(pattern as usize, first..first + channels, geometry.samples() as usize);
+                match geometry.packing() {
+                    Packing::Packed12 => pack12::pack(&samples, out),
+                    Packing::Int16Le => {
+                        let bytes = samples.iter().flat_map(|sample| sample.to_le_bytes());
+                        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file in the layout that public plane-wave data sets use: integers as floats, `frame_10` after `frame_2`.
+    fn rf_file(dir: &std::path::Path, channels: usize, samples: usize, peak: f32) -> PathBuf {
+        let path = dir.join("rf.hdf5");
+        let file = hdf5::File::create(&path).unwrap();
+        let data = file.create_group("data").unwrap();
+        data.new_dataset::<f64>().create("f_sampling").unwrap().write_scalar(&20e6).unwrap();
+        let frames = data.create_group("rf_data").unwrap();
+        for (shot, frame) in ["frame_1", "frame_2", "frame_10"].into_iter().enumerate() {
+            let mut values: Vec<f32> = (0..channels * samples).map(|i| (i % 1000 + shot) as f32).collect();
+            values[0] = peak;
+            let dataset = frames.create_group(frame).unwrap().new_dataset::<f32>().shape([channels, samples]);
+            dataset.create("shot_1").unwrap().write_raw(&values).unwrap();
+        }
+        path
+    }
+
+    fn unpacked(source: &Source, link: u8, pattern: u32) -> Vec<i16> {
+        let mut bytes = vec![0; source.geometry().sample_bytes() as usize];
+        source.write(link, 0, pattern, source.geometry(), &mut bytes);
+        let mut samples = vec![0; bytes.len() / 3 * 2];
+        pack12::unpack(&bytes, &mut samples);
+        samples
+    }
+
+    #[test]
+    fn channels_of_a_file_are_split_over_the_links_and_turned_time_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let input = Some(rf_file(dir.path(), 8, 50, 2000.0));
+        let source = Source::new(&Config { links: 2, channels: 4, input, ..Config::default() }).unwrap();
+        let geometry = source.geometry();
+        assert_eq!((geometry.samples(), geometry.sample_rate_hz(), source.period()), (50, 20_000_000, 3));
+        for pattern in 0..3 {
+            let samples = unpacked(&source, 1, pattern);
+            // Sample 7 of the link's channel 2, the file's channel 6: shots are in the order of their numbers.
+            assert_eq!(samples[7 * 4 + 2], 6 * 50 + 7 + pattern as i16);
+        }
+        let report = source.report().rf.unwrap();
+        assert_eq!((report.scale, report.clipped), (1.0, 0));
+    }
+
+    #[test]
+    fn values_beyond_the_resolution_are_scaled_by_default_and_clipped_on_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let input = Some(rf_file(dir.path(), 2, 10, -16384.0));
+        let config = Config { links: 1, channels: 2, input, ..Config::default() };
+        let scaled = Source::new(&config).unwrap();
+        assert_eq!(unpacked(&scaled, 0, 0)[0], -2047);
+        assert_eq!(scaled.report().rf.unwrap().clipped, 0);
+        let clipped = Source::new(&Config { scale: Some(1.0), ..config }).unwrap();
+        assert_eq!(unpacked(&clipped, 0, 0)[..3], [-2048, 10, 1]);
+        assert_eq!(clipped.report().rf.unwrap().clipped, 3);
+    }
+
+    #[test]
+    fn what_the_file_does_not_have_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let config =
+            Config { links: 1, channels: 2, input: Some(rf_file(dir.path(), 2, 10, 1.0)), ..Config::default() };
+        let refused = |config: &Config| Source::new(config).unwrap_err().to_string();
+        assert!(refused(&Config { links: 2, ..config.clone() }).contains("has 2 channels, 2 links of 2 take 4"));
+        assert!(refused(&Config { samples: Some(11), ..config.clone() }).contains("has 10 samples"));
+        let empty = dir.path().join("empty.hdf5");
+        hdf5::File::create(&empty).unwrap();
+        assert!(refused(&Config { input: Some(empty), ..config }).contains("has no /data/rf_data"));
+    }
+
+    #[test]
+    fn a_pattern_source_gives_the_verifiers_bytes() {
+        let source = Source::new(&Config::default()).unwrap();
+        let (mut bytes, mut expected) = (vec![0; 288_000], vec![0; 288_000]);
+        source.write(1, 77, 3, source.geometry(), &mut bytes);
+        prbs::shot_bytes(77, 3, source.geometry(), &mut expected);
+        assert_eq!(bytes, expected);
+    }
+}

@@ -1,0 +1,151 @@
+//! A probe on real sockets and clocks.
+
+use super::clock::{stamp, steady_ns};
+use super::{Config, Outlet, Probe, ProbeError, Stats, Step, Wanted};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use shotline_memory::Regions;
+use shotline_transport::{IoError, PacketIo};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Sleeping is left to the kernel until so long before a shot; the rest is spent spinning. A sleeper is woken
+/// some 50 us late.
+const SPIN_NS: u64 = 120_000;
+/// While shots are sent, messages are looked for this often.
+const MESSAGES_NS: u64 = 1_000_000;
+/// Longest sleep: how soon the stop flag is seen.
+const LONGEST_SLEEP_NS: u64 = 50_000_000;
+/// Times that a full path is retried at once before the processor is given to others.
+const SPINS: u32 = 64;
+
+/// Why a probe stopped working.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It could not be made.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// Its set-up port cannot be used.
+    #[error(
+        "cannot listen on UDP {address}: {source}; another probe may be running there (ss -ulpn), or the address is not on this machine"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Its set-up port stopped working.
+    #[error("the set-up port: {0}")]
+    Control(std::io::Error),
+    /// A shot could not be sent.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
+/// A probe that listens for a receiver.
+#[derive(Debug)]
+pub struct Server<Io, Open> {
+    control: UdpSocket,
+    probe: Probe<Io, Open>,
+}
+
+impl<Io, Open> Server<Io, Open>
+where
+    Io: PacketIo,
+    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+{
+    /// Makes the probe and opens its set-up port. `open` makes the transport of a link.
+    pub fn bind(config: Config, listen: SocketAddr, open: Open) -> Result<Self, ServeError> {
+        let probe = Probe::new(config, open)?;
+        let failed = |source| ServeError::Listen { address: listen, source };
+        let control = UdpSocket::bind(listen).map_err(failed)?;
+        control.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { control, probe })
+    }
+
+    /// Where it listens, with the port that the kernel chose if none was given.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.control.local_addr()
+    }
+
+    /// Does what receivers ask until `stop` is set. A failure to send ends it too: an instrument that goes on
+    /// without its link would only hide the loss.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Stats, ServeError> {
+        let stopped = || stop.load(Ordering::Relaxed);
+        let mut look = 0;
+        while !stopped() {
+            let now = steady_ns();
+            let wait = match self.probe.next(now) {
+                Step::Fire => {
+                    let mut spins = 0;
+                    self.probe.fire(stamp(), &mut || {
+                        spins += 1;
+                        if spins % SPINS == 0 {
+                            std::thread::yield_now()
+                        } else {
+                            std::hint::spin_loop()
+                        }
+                        !stopped()
+                    })?;
+                    // Before `sent`, so that triggers among them are those that came during the shot. One that
+                    // comes between the two lines is still waiting in the socket, and will be taken.
+                    if now >= look || self.probe.takes_commands() {
+                        self.messages()?;
+                        look = now + MESSAGES_NS;
+                    }
+                    self.probe.sent(steady_ns());
+                    continue;
+                }
+                Step::At(time) => (time - now).saturating_sub(SPIN_NS).min(LONGEST_SLEEP_NS),
+                Step::Idle | Step::Trigger => LONGEST_SLEEP_NS,
+            };
+            if wait > 0 {
+                self.sleep(wait)?;
+            } else if now < look {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.messages()?;
+            look = now + MESSAGES_NS;
+        }
+        Ok(self.probe.stats())
+    }
+
+    /// Answers the messages that are there.
+    fn messages(&mut self) -> Result<(), ServeError> {
+        // One byte more than any message, so that a longer one is seen to be too long.
+        let mut datagram = [0; shotline_wire::setup::LEN + 1];
+        loop {
+            let (len, from) = match self.control.recv_from(&mut datagram) {
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if passes(&error) => continue,
+                Err(error) => return Err(ServeError::Control(error)),
+            };
+            if let Some(reply) = self.probe.receive(&datagram[..len], steady_ns()) {
+                match self.control.send_to(&reply, from) {
+                    Ok(_) => {}
+                    // The receiver asks again.
+                    Err(error) if error.kind() == ErrorKind::WouldBlock || passes(&error) => {}
+                    Err(error) => return Err(ServeError::Control(error)),
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a message may be there.
+    fn sleep(&self, ns: u64) -> Result<(), ServeError> {
+        let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+        match rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(ServeError::Control(error.into())),
+        }
+    }
+}
+
+/// Errors of one peer or one moment, which say nothing about the port: a receiver that has gone away.
+fn passes(error: &std::io::Error) -> bool {
+    use ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable};
+    matches!(error.kind(), Interrupted | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable)
+}

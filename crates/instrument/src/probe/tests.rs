@@ -1,0 +1,466 @@
+//! The probe against a transport that records, and against the protocol as a receiver sees it.
+
+use super::faults::FaultRates;
+use super::pace::Pace;
+use super::*;
+use shotline_memory::Regions;
+use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Steer};
+use shotline_wire::framing::{self, Framing, Position};
+use shotline_wire::icrc::{Flow, Network};
+use shotline_wire::record::{self, Record};
+use shotline_wire::setup::{Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Source, Start, Trigger};
+use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::{crc, icrc};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+const PROBE: [u8; 4] = [127, 0, 0, 2];
+const RECEIVER: [u8; 4] = [127, 0, 0, 1];
+
+/// A packet as it left: everything after UDP.
+struct Sent {
+    link: u8,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+    header_len: usize,
+}
+
+/// A transport that takes packets down. It accepts at most `room` at a time.
+struct Tape {
+    link: u8,
+    regions: Regions,
+    room: usize,
+    sent: Rc<RefCell<Vec<Sent>>>,
+}
+
+impl Tape {
+    fn flow(&self, to: SocketAddr) -> Flow {
+        Flow { network: Network::V4 { src: PROBE, dst: RECEIVER, id: 0 }, src_port: 49152, dst_port: to.port() }
+    }
+}
+
+impl PacketIo for Tape {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: false, credits: true }
+    }
+    fn post(&mut self, _: &[Recv]) -> usize {
+        0
+    }
+    fn withdraw(&mut self, _: &[u32]) {}
+    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
+        Ok(0)
+    }
+    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let taken = packets.len().min(self.room);
+        for packet in &packets[..taken] {
+            let mut bytes = packet.header.to_vec();
+            for sge in packet.gather {
+                let at = bytes.len();
+                bytes.resize(at + sge.len as usize, 0);
+                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
+            }
+            match packet.seal {
+                Seal::Remainder(remainder) => {
+                    let prefix = self.flow(to).prefix((bytes.len() + 4) as u16);
+                    let header = icrc::after_header(prefix, packet.header);
+                    let payload_len = (bytes.len() - packet.header.len()) as u64;
+                    bytes.extend(icrc::seal(header, payload_len, remainder).to_le_bytes());
+                }
+                Seal::None => {}
+                other => panic!("the probe knows every remainder, found {other:?}"),
+            }
+            self.sent.borrow_mut().push(Sent { link: self.link, to, bytes, header_len: packet.header.len() });
+        }
+        Ok(taken)
+    }
+}
+
+/// Whether a packet's ICRC is that of the IP packet around it.
+fn icrc_is_right(sent: &Sent) -> bool {
+    let udp_len = (sent.bytes.len() + 8) as u16;
+    let mut ip = vec![0x45, 0];
+    ip.extend((udp_len + 20).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    ip.extend(PROBE);
+    ip.extend(RECEIVER);
+    ip.extend(49152_u16.to_be_bytes());
+    ip.extend(sent.to.port().to_be_bytes());
+    ip.extend(udp_len.to_be_bytes());
+    ip.extend([0, 0]);
+    ip.extend(&sent.bytes);
+    icrc::verify_ip_packet(&ip).unwrap()
+}
+
+/// A probe whose transport records, and the receiver's side of its set-up.
+struct Bench<Open> {
+    probe: Probe<Tape, Open>,
+    sent: Rc<RefCell<Vec<Sent>>>,
+    sequence: u32,
+    now: u64,
+}
+
+type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<Tape>, IoError>>;
+
+fn bench(config: Config) -> Bench<Open> {
+    bench_with_room(config, usize::MAX)
+}
+
+fn bench_with_room(config: Config, room: usize) -> Bench<Open> {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let tape = Rc::clone(&sent);
+    let open: Open = Box::new(move |wanted, regions| {
+        let io = Tape { link: wanted.link, regions: regions.clone(), room, sent: Rc::clone(&tape) };
+        Ok(Outlet { io, source: SocketAddr::from((PROBE, 49152)) })
+    });
+    Bench { probe: Probe::new(config, open).unwrap(), sent, sequence: 0, now: 0 }
+}
+
+fn config() -> Config {
+    Config { samples: Some(200), seed: Some(1), free_running: Pace::Max, distinct_shots: 3, ..Config::default() }
+}
+
+fn geometry(samples: u32) -> Geometry {
+    Geometry::new(96, samples, 12, Packing::Packed12, 0).unwrap()
+}
+
+fn configure(link: u8, framing: &str) -> Configure {
+    Configure {
+        link,
+        framing: framing::id_of(framing).unwrap(),
+        geometry: geometry(200),
+        destination: SocketAddr::from((RECEIVER, 4791)),
+        dest_qp: 0x100 + u32::from(link),
+        q_key: 0x1111_1111,
+        stream: 40 + u32::from(link),
+    }
+}
+
+impl Bench<Open> {
+    fn message(&mut self, message: Message) -> Reply {
+        let reply = self.probe.receive(&message.emit(), self.now).unwrap();
+        let reply = Message::parse(&reply).unwrap();
+        assert_eq!((reply.sequence, reply.token), (message.sequence, message.token));
+        let Body::Reply(reply) = reply.body else { panic!("the probe asked something: {reply:?}") };
+        reply
+    }
+
+    fn ask(&mut self, token: u32, take_over: bool, request: Request) -> Reply {
+        self.sequence += 1;
+        self.message(Message::request(self.sequence, token, take_over, request))
+    }
+
+    fn configure(&mut self, token: u32, request: Configure) -> (Configure, Source) {
+        match self.ask(token, false, Request::Configure(request)) {
+            Reply::Configured(configure, source) => (configure, source),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn start(&mut self, token: u32, mode: Mode, shots: u64) -> u64 {
+        match self.ask(token, false, Request::Start(Start { mode, shots })) {
+            Reply::Started { first_shot } => first_shot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stop(&mut self, token: u32) -> Report {
+        match self.ask(token, false, Request::Stop { link: 0 }) {
+            Reply::Stopped(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(&mut self, token: u32, request: Request) -> Refusal {
+        match self.ask(token, false, request) {
+            Reply::Refused { kind, refusal } if kind == request.kind() => refusal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets the probe work until it waits for a message; each shot takes 1 us.
+    fn work(&mut self) {
+        loop {
+            match self.probe.next(self.now) {
+                Step::Idle | Step::Trigger => return,
+                Step::At(time) => self.now = time,
+                Step::Fire => {
+                    let stamp = Stamp { tai_ns: 1_000_000 + self.now, locked: true };
+                    self.probe.fire(stamp, &mut || true).unwrap();
+                    self.now += 1000;
+                    self.probe.sent(self.now);
+                }
+            }
+        }
+    }
+
+    fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut self.sent.borrow_mut())
+    }
+}
+
+/// Puts packets together as a receiver does, by link and shot.
+fn assemble(
+    sent: &[Sent],
+    framing: &dyn Framing,
+    sources: &[(Configure, Source)],
+) -> BTreeMap<(u8, u64), BTreeMap<u32, Vec<u8>>> {
+    let mut shots: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for packet in sent {
+        let trailer = if framing.sealed() { 4 } else { 0 };
+        let (header, payload) = packet.bytes[..packet.bytes.len() - trailer].split_at(packet.header_len);
+        let (configure, source) = &sources[usize::from(packet.link)];
+        let place = framing.place(header, payload.len() as u32, &configure.geometry).unwrap();
+        let (shot, offset) = match place.position {
+            Position::Shot { number, offset, .. } => (number, offset),
+            Position::Sequence { number, .. } => {
+                let count = number.wrapping_sub(source.first_psn) & 0xff_ffff;
+                let packets = configure.geometry.packets();
+                (u64::from(count / packets), count % packets * 4096)
+            }
+        };
+        let packets = shots.entry((packet.link, shot)).or_default();
+        assert!(packets.insert(offset, payload[..place.len as usize].to_vec()).is_none(), "sent twice");
+    }
+    shots
+}
+
+#[test]
+fn every_framing_carries_whole_shots_with_right_checksums() {
+    for framing in framing::ALL {
+        let mut bench = bench(config());
+        let sources = [0, 1].map(|link| bench.configure(7, configure(link, framing.name())));
+        assert_eq!(bench.start(7, Mode::FreeRunning, 5), 0);
+        bench.work();
+        let sent = bench.take_sent();
+        assert!(!framing.sealed() || sent.iter().all(icrc_is_right));
+        let shots = assemble(&sent, framing, &sources);
+        assert_eq!(shots.len(), 10);
+        for ((link, shot), packets) in shots {
+            let whole: Vec<u8> = packets.into_values().flatten().collect();
+            assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{} {link} {shot}", framing.name());
+            let geometry = geometry(200);
+            let mut expected = vec![0; geometry.sample_bytes() as usize];
+            shotline_compute::prbs::shot_bytes(40 + u32::from(link), shot % 3, &geometry, &mut expected);
+            assert_eq!(whole[..expected.len()], expected);
+            let record = Record::parse(whole.last_chunk().unwrap()).unwrap();
+            assert_eq!((record.shot, record.stream, record.event as u64), (shot, 40 + u32::from(link), shot % 3));
+            assert_eq!((record.sample_rate_hz, record.triggered, record.clock_locked), (40_000_000, false, true));
+            assert_eq!(record.tai_ns, 1_000_000 + shot * 1000);
+        }
+        assert_eq!(bench.probe.next(bench.now), Step::Idle);
+    }
+}
+
+#[test]
+fn a_path_that_takes_few_packets_at_a_time_gets_them_all_in_order() {
+    let run = |room| {
+        let mut bench = bench_with_room(config(), room);
+        bench.configure(7, configure(0, "ud"));
+        bench.start(7, Mode::FreeRunning, 3);
+        bench.work();
+        let counts = bench.probe.stats().links[0].counts;
+        assert_eq!((counts.packets, counts.unsent, counts.shots), (3 * 8, 0, 3));
+        (bench.take_sent().into_iter().map(|sent| sent.bytes).collect::<Vec<_>>(), counts.full)
+    };
+    let (whole, never_full) = run(usize::MAX);
+    let (pieces, full) = run(3);
+    assert_eq!((whole == pieces, never_full, full), (true, 0, 6));
+}
+
+#[test]
+fn packets_that_a_stopped_probe_gives_up_are_counted() {
+    let mut bench = bench_with_room(config(), 5);
+    bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::FreeRunning, 1);
+    assert_eq!(bench.probe.next(0), Step::Fire);
+    bench.probe.fire(Stamp::default(), &mut || false).unwrap();
+    let counts = bench.probe.stats().links[0].counts;
+    assert_eq!((counts.packets, counts.unsent), (5, 3));
+}
+
+#[test]
+fn the_report_and_the_log_of_faults_are_what_was_sent() {
+    let faults = FaultRates { loss: 0.03, duplicate: 0.03, reorder: 0.05, corrupt: 0.03, reorder_depth: 30 };
+    for seed in 0..10 {
+        let config = Config { faults, list_faults: true, seed: Some(seed), ..config() };
+        let mut bench = bench(config);
+        let sources = [0, 1].map(|link| bench.configure(7, configure(link, "ud")));
+        bench.start(7, Mode::FreeRunning, 100);
+        bench.work();
+        let sent = bench.take_sent();
+        let stats = bench.probe.stats();
+        for link in 0..2 {
+            let Reply::Status(report) = bench.ask(7, false, Request::Status { link }) else { panic!() };
+            let mine: Vec<_> = sent.iter().filter(|sent| sent.link == link).collect();
+            let good: Vec<_> = mine.iter().filter(|sent| icrc_is_right(sent)).collect();
+            assert_eq!(report.packets_sent, mine.len() as u64);
+            assert_eq!(report.corrupted as usize, mine.len() - good.len());
+            assert_eq!(u64::from(report.lost), 800 + u64::from(report.duplicated) - report.packets_sent);
+            let counts = stats.links[usize::from(link)].faults;
+            let listed = stats.faults.iter().filter(|fault| fault.link == link).count() as u64;
+            assert_eq!(counts.lost + counts.duplicated + counts.reordered + counts.corrupted, listed);
+            // What is good is placed where it belongs, and is the right bytes even after a flipped copy of it.
+            for sent in good {
+                let one = [Sent { bytes: sent.bytes.clone(), ..**sent }];
+                assemble(&one, &framing::Ud, &sources);
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_go_on_over_stop_start_and_take_over() {
+    let mut bench = bench(config());
+    let (_, before) = bench.configure(7, configure(0, "ud"));
+    assert_eq!(bench.start(7, Mode::FreeRunning, 0), 0);
+    for _ in 0..4 {
+        assert_eq!(bench.probe.next(bench.now), Step::Fire);
+        bench.probe.fire(Stamp::default(), &mut || true).unwrap();
+        bench.probe.sent(bench.now);
+    }
+    bench.take_sent();
+
+    // Another receiver is refused, then takes over under traffic: the run ends at a shot's end.
+    assert_eq!(bench.refused(8, Request::Configure(configure(1, "ud"))), Refusal::Owned);
+    assert_eq!(bench.refused(8, Request::Stop { link: 0 }), Refusal::Owned);
+    let elsewhere = Configure { destination: SocketAddr::from((RECEIVER, 5000)), ..configure(0, "ud") };
+    let Reply::Configured(_, after) = bench.ask(8, true, Request::Configure(elsewhere)) else { panic!() };
+    assert_eq!((after.qp, after.first_psn), (before.qp, (before.first_psn + 4 * 8) & 0xff_ffff));
+    assert_eq!(bench.probe.next(bench.now), Step::Idle);
+    assert_eq!(bench.refused(7, Request::Start(Start { mode: Mode::FreeRunning, shots: 0 })), Refusal::Owned);
+    assert_eq!(bench.start(8, Mode::FreeRunning, 1), 4);
+    bench.work();
+    assert!(bench.take_sent().iter().all(|sent| sent.to.port() == 5000));
+    let report = bench.stop(8);
+    assert_eq!((report.next_shot, report.shots_sent, report.packets_sent, report.running), (5, 1, 8, false));
+}
+
+#[test]
+fn shot_and_sequence_numbers_wrap_as_the_wire_wraps_them() {
+    for first_shot in [(1_u64 << 20) - 1, u64::from(u32::MAX)] {
+        let mut bench = bench(Config { first_shot, ..config() });
+        let (_, source) = bench.configure(7, configure(0, "ud"));
+        assert_eq!(bench.start(7, Mode::FreeRunning, 2), first_shot);
+        bench.work();
+        let sent = bench.take_sent();
+        let immediates: Vec<_> =
+            sent.iter().map(|sent| u32::from_be_bytes(sent.bytes[20..24].try_into().unwrap())).collect();
+        assert_eq!((immediates[0], immediates[8]), (0xffff_f000, 0));
+        let psn = |sent: &Sent| u32::from_be_bytes([0, sent.bytes[9], sent.bytes[10], sent.bytes[11]]);
+        assert!((0..).zip(&sent).all(|(i, sent)| psn(sent) == (source.first_psn + i) & 0xff_ffff));
+        let record = Record::parse(sent[15].bytes[..sent[15].bytes.len() - 4].last_chunk().unwrap()).unwrap();
+        assert_eq!(record.shot, first_shot + 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let mut bench = bench(config());
+    let start = |mode| Request::Start(Start { mode, shots: 1 });
+    assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::NotConfigured);
+    let good = configure(0, "ud");
+    for (request, refusal) in [
+        (Configure { link: 2, ..good }, Refusal::Link),
+        (Configure { framing: 7, ..good }, Refusal::Framing),
+        (Configure { geometry: geometry(201), ..good }, Refusal::Geometry),
+        (Configure { geometry: Geometry::new(95, 200, 12, Packing::Packed12, 0).unwrap(), ..good }, Refusal::Geometry),
+        (Configure { geometry: Geometry::new(96, 200, 12, Packing::Int16Le, 0).unwrap(), ..good }, Refusal::Geometry),
+        (Configure { geometry: Geometry::new(96, 200, 12, Packing::Packed12, 1).unwrap(), ..good }, Refusal::Geometry),
+        (Configure { destination: SocketAddr::from((RECEIVER, 0)), ..good }, Refusal::Destination),
+        (Configure { destination: SocketAddr::from(([0; 4], 4791)), ..good }, Refusal::Destination),
+        (Configure { destination: SocketAddr::from(([224, 0, 0, 1], 4791)), ..good }, Refusal::Destination),
+    ] {
+        assert_eq!(bench.refused(7, Request::Configure(request)), refusal, "{request:?}");
+        assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::NotConfigured);
+    }
+    assert_eq!(bench.refused(7, Request::Status { link: 2 }), Refusal::Link);
+    bench.configure(7, good);
+    bench.start(7, Mode::FreeRunning, 0);
+    assert_eq!(bench.refused(7, Request::Configure(good)), Refusal::Running);
+    assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::Running);
+    assert_eq!(bench.probe.stats().refused, 22);
+    assert!(bench.probe.receive(&[0; 128], 0).is_none());
+}
+
+#[test]
+fn a_request_that_comes_again_gets_the_same_reply_and_does_nothing() {
+    let mut bench = bench(config());
+    bench.configure(7, configure(0, "ud"));
+    let start = Message::request(100, 7, false, Request::Start(Start { mode: Mode::FreeRunning, shots: 2 }));
+    assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
+    bench.ask(9, false, Request::Query); // another's question in between
+    assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
+    bench.work();
+    assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
+    assert_eq!(bench.probe.next(bench.now), Step::Idle);
+    assert_eq!(bench.take_sent().len(), 2 * 8);
+}
+
+#[test]
+fn the_receiver_may_ask_for_shorter_shots_and_its_own_stream() {
+    let mut bench = bench(config());
+    let Reply::Describe(describe) = bench.ask(1, false, Request::Query) else { panic!() };
+    assert_eq!((describe.links, describe.channels, describe.bits, describe.max_samples), (2, 96, 12, 200));
+    assert_eq!((describe.sample_rate_hz, describe.framings, describe.pattern_period), (40_000_000, 0b111, 3));
+    for samples in [100, 200, 2] {
+        let request = Configure { geometry: geometry(samples), stream: samples, ..configure(0, "ud") };
+        let source = bench.configure(1, request);
+        assert_eq!(source.0.geometry.sample_rate_hz(), 40_000_000);
+        let first_shot = bench.start(1, Mode::FreeRunning, 1);
+        bench.work();
+        let shots = assemble(&bench.take_sent(), &framing::Ud, &[source]);
+        let whole: Vec<u8> = shots.into_values().flat_map(BTreeMap::into_values).flatten().collect();
+        let mut expected = vec![0; geometry(samples).sample_bytes() as usize];
+        shotline_compute::prbs::shot_bytes(samples, first_shot % 3, &geometry(samples), &mut expected);
+        assert_eq!(whole[..expected.len()], expected);
+        assert!(record::is_whole(crc::register(u32::MAX, &whole)));
+    }
+}
+
+#[test]
+fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
+    let mut bench = bench(config());
+    let (source, _) = bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::ExternalTrigger, 0);
+    assert_eq!(bench.probe.next(bench.now), Step::Trigger);
+    for sequence in [5, 6, 6, 5, 9] {
+        bench.now += 100_000;
+        assert!(bench.probe.receive(&Trigger { sequence, stamp: 0 }.emit(), bench.now).is_none());
+        bench.work();
+    }
+    // Again within the device's busy time: missed.
+    assert!(bench.probe.receive(&Trigger { sequence: 10, stamp: 0 }.emit(), bench.now).is_none());
+    bench.work();
+    let report = bench.stop(7);
+    assert_eq!((report.shots_sent, report.triggers_missed), (3, 2 + 1));
+    let sent = bench.take_sent();
+    let last = sent.last().unwrap();
+    assert!(Record::parse(last.bytes[..last.bytes.len() - 4].last_chunk().unwrap()).unwrap().triggered);
+    assert_eq!(source.geometry.packets() as usize * 3, sent.len());
+}
+
+#[test]
+fn a_trigger_input_that_is_too_fast_halves_the_shots() {
+    let mut bench = bench(Config { samples: Some(2000), trigger_hz: Some(20_000.0), ..config() });
+    bench.configure(7, Configure { geometry: geometry(2000), ..configure(0, "ud") });
+    bench.start(7, Mode::ExternalTrigger, 50);
+    bench.work();
+    let Reply::Status(report) = bench.ask(7, false, Request::Status { link: 0 }) else { panic!() };
+    assert_eq!((report.shots_sent, report.triggers_missed, report.running), (50, 49, false));
+    assert_eq!(bench.now, 49 * 100_000 + 1000);
+}
+
+#[test]
+fn fixed_rates_are_kept() {
+    let mut bench = bench(config());
+    bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::FixedRate { millihertz: 2_500_000 }, 10);
+    bench.work();
+    assert_eq!(bench.now, 9 * 400_000 + 1000);
+}

@@ -1,0 +1,147 @@
+//! The probe on real sockets, met by a receiver that knows the wire formats only.
+
+use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
+use shotline_memory::Sge;
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_wire::framing;
+use shotline_wire::record;
+use shotline_wire::setup::{Body, Configure, LEN, Message, Mode, Reply, Report, Request, Start, Trigger};
+use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::{crc, roce};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a probe at 127.0.0.2 while `receiver` talks to it; returns what it has done.
+fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
+    let stop = AtomicBool::new(false);
+    let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |wanted, regions| {
+        let bind = SocketAddr::from(([127, 0, 0, 2], 0));
+        let config = UdpConfig { bind, sealed: wanted.sealed, capacity: 0, scratch: Sge::EMPTY, receive_buffer: 0 };
+        let io = UdpIo::open(&config, regions)?;
+        let source = io.local_addr();
+        Ok(Outlet { io, source })
+    })
+    .unwrap();
+    let probe = server.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| server.run(&stop));
+        receiver(Receiver::new(probe));
+        stop.store(true, Ordering::Relaxed);
+        running.join().unwrap().unwrap()
+    })
+}
+
+struct Receiver {
+    control: UdpSocket,
+    data: UdpSocket,
+    sequence: u32,
+}
+
+impl Receiver {
+    fn new(probe: SocketAddr) -> Self {
+        let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (control, data) = (socket(), socket());
+        control.connect(probe).unwrap();
+        for socket in [&control, &data] {
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        }
+        Self { control, data, sequence: 0 }
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        self.sequence += 1;
+        self.control.send(&Message::request(self.sequence, 77, false, request).emit()).unwrap();
+        let mut reply = [0; LEN];
+        let len = self.control.recv(&mut reply).unwrap();
+        match Message::parse(&reply[..len]).unwrap().body {
+            Body::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn configure(&mut self, samples: u32) -> SocketAddr {
+        let configure = Configure {
+            link: 0,
+            framing: framing::id_of("ud").unwrap(),
+            geometry: Geometry::new(96, samples, 12, Packing::Packed12, 0).unwrap(),
+            destination: self.data.local_addr().unwrap(),
+            dest_qp: 0x17,
+            q_key: 5,
+            stream: 3,
+        };
+        match self.ask(Request::Configure(configure)) {
+            Reply::Configured(_, source) => source.address,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn status(&mut self) -> Report {
+        match self.ask(Request::Status { link: 0 }) {
+            Reply::Status(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn packet(&self, from: SocketAddr) -> Vec<u8> {
+        let mut packet = vec![0; 5000];
+        let (len, source) = self.data.recv_from(&mut packet).unwrap();
+        assert_eq!(source, from);
+        packet.truncate(len);
+        packet
+    }
+
+    /// A whole shot, from packets in order.
+    fn shot(&self, from: SocketAddr, packets: u32) -> Vec<u8> {
+        let payload = |_| roce::Packet::parse(&self.packet(from)).unwrap().payload.to_vec();
+        (0..packets).flat_map(payload).collect()
+    }
+}
+
+fn config() -> Config {
+    Config { links: 1, samples: Some(200), free_running: Pace::Rate(500.0), ..Config::default() }
+}
+
+#[test]
+fn a_counted_run_arrives_whole_and_at_its_rate() {
+    let stats = with_probe(config(), |mut receiver| {
+        let from = receiver.configure(200);
+        let begun = Instant::now();
+        receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 50 }));
+        for number in 0..50 {
+            let shot = receiver.shot(from, 8);
+            assert!(record::is_whole(crc::register(u32::MAX, &shot)));
+            assert_eq!(record::Record::parse(shot.last_chunk().unwrap()).unwrap().shot, number);
+        }
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_millis(97), "49 periods of 2 ms took {took:?}");
+        let report = receiver.status();
+        assert_eq!((report.running, report.shots_sent, report.packets_sent), (false, 50, 400));
+    });
+    assert_eq!((stats.next_shot, stats.links[0].counts.packets), (50, 400));
+}
+
+#[test]
+fn a_trigger_command_brings_one_shot() {
+    with_probe(config(), |mut receiver| {
+        let from = receiver.configure(200);
+        receiver.ask(Request::Start(Start { mode: Mode::ExternalTrigger, shots: 0 }));
+        for sequence in 0..20 {
+            receiver.control.send(&Trigger { sequence, stamp: 0 }.emit()).unwrap();
+            assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
+        }
+        let report = receiver.status();
+        assert_eq!((report.shots_sent, report.running), (20, true));
+    });
+}
+
+#[test]
+fn messages_that_are_none_do_not_disturb_it() {
+    let stats = with_probe(config(), |mut receiver| {
+        for len in [0, 1, 64, 127, 128, 129, 1400] {
+            receiver.control.send(&vec![0xa5; len]).unwrap();
+        }
+        assert!(!receiver.status().running);
+    });
+    assert_eq!(stats.refused, 0);
+}

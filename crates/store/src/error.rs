@@ -1,0 +1,107 @@
+//! Why a recording could not be made, written or read.
+
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// Why a recording could not be made, written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Something of that name is there already.
+    #[error("{} exists already: choose another name, or overwrite it (--force)", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program has the file open for recording or writing.
+    #[error("{} is in use by a program that records or writes it: stop that one first, or choose another name", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No file can be made there.
+    #[error("cannot create {}: {source}; check that its directory exists and may be written to", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// The file system has too little room for the whole recording.
+    #[error(
+        "{} needs {needed} bytes for {rows} rows, the file system has {free} free: record fewer shots (--shots), or free {} bytes",
+        path.display(), needed.saturating_sub(*free)
+    )]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Rows that were to be laid out.
+        rows: u64,
+        /// Bytes that they need.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
+    /// The kernel refused an operation on the file.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: Errno,
+    },
+    /// The kernel refused a ring.
+    #[error(
+        "cannot set up io_uring: {source}; the kernel needs io_uring (5.11 or newer, sysctl kernel.io_uring_disabled=0)"
+    )]
+    Ring {
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// libhdf5 failed.
+    #[error("HDF5 cannot {what} {}: {source}", path.display())]
+    Hdf5 {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        source: hdf5::Error,
+    },
+    /// The file is not what this program writes.
+    #[error("{} is not a recording that can be read raw: {found}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and what was found.
+        found: String,
+    },
+    /// The description of a run contradicts itself.
+    #[error("this run cannot be recorded: {0}")]
+    Run(String),
+    /// No write reaches the disk any more.
+    #[error("the last {count} writes to {} all failed, the latest with: {source}; the rows before them are safe", path.display())]
+    EveryWriteFails {
+        /// Consecutive failures.
+        count: u32,
+        /// The file.
+        path: PathBuf,
+        /// The latest reason.
+        source: Errno,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+    pub(crate) fn hdf5(what: &'static str, path: &Path) -> impl FnOnce(hdf5::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Hdf5 { what, path, source }
+    }
+    pub(crate) fn format(path: &Path, found: impl Into<String>) -> Self {
+        Self::Format { path: path.to_owned(), found: found.into() }
+    }
+}

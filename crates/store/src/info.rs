@@ -1,0 +1,266 @@
+//! What a recording says of its run: root attributes, and attributes of each link's group.
+
+use crate::StoreError;
+use crate::shot::MAX_LINKS;
+use hdf5::types::VarLenUnicode;
+use hdf5::{H5Type, Location};
+use serde::{Serialize, Serializer};
+use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+/// The version of the file format, in the attribute `format_version`.
+pub const FORMAT_VERSION: u32 = 1;
+/// The root attribute `format`.
+pub const FORMAT_NAME: &str = "shotline";
+
+/// One link: a stream and the shape of its shots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinkInfo {
+    /// A name for people.
+    pub name: String,
+    /// Its stream number, as in the end-of-shot record.
+    pub stream: u32,
+    /// The shape of its shots.
+    #[serde(serialize_with = "serialize_geometry")]
+    pub geometry: Geometry,
+}
+
+fn serialize_geometry<S: Serializer>(geometry: &Geometry, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shape<'a> {
+        channels: u16,
+        samples: u32,
+        bits: u8,
+        packing: &'a str,
+        sample_rate_hz: u32,
+        packets: u32,
+        slot_bytes: u32,
+    }
+    Shape {
+        channels: geometry.channels(),
+        samples: geometry.samples(),
+        bits: geometry.bits(),
+        packing: packing_name(geometry.packing()),
+        sample_rate_hz: geometry.sample_rate_hz(),
+        packets: geometry.packets(),
+        slot_bytes: geometry.slot_bytes(),
+    }
+    .serialize(serializer)
+}
+
+/// The name of a packing in a file.
+pub fn packing_name(packing: Packing) -> &'static str {
+    match packing {
+        Packing::Int16Le => "int16_le",
+        Packing::Packed12 => "packed12_msb_first",
+    }
+}
+
+/// What is known of a run before its first shot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunInfo {
+    /// The program and its version.
+    pub software: String,
+    /// A random UUID.
+    pub run_id: String,
+    /// When the run was set up, in TAI nanoseconds since 1970.
+    pub start_tai_ns: u64,
+    /// The same moment by the UTC clock.
+    pub start_utc_ns: u64,
+    /// What was recorded from, in the words of its user.
+    pub instrument: String,
+    /// The wire framing.
+    pub framing: String,
+    /// The whole configuration, as text.
+    pub config: String,
+    /// The links, in the order of their groups.
+    pub links: Vec<LinkInfo>,
+    /// If the shots are test patterns: shot `n` carries pattern `n % period`.
+    pub pattern_period: Option<u64>,
+}
+
+impl RunInfo {
+    /// A run that starts now, with a fresh identity.
+    pub fn new(links: Vec<LinkInfo>) -> Self {
+        let utc = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            software: concat!("shotline ", env!("CARGO_PKG_VERSION")).to_owned(),
+            run_id: uuid::Uuid::new_v4().to_string(),
+            start_tai_ns: now_tai_ns(),
+            start_utc_ns: utc.as_nanos() as u64,
+            instrument: String::new(),
+            framing: String::new(),
+            config: String::new(),
+            links,
+            pattern_period: None,
+        }
+    }
+
+    /// Whether all links' shots have one shape, so that one dataset can join them.
+    pub fn joined(&self) -> bool {
+        self.links.windows(2).all(|pair| pair[0].geometry == pair[1].geometry)
+    }
+
+    /// Refuses what cannot be recorded.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let links = self.links.len();
+        if links == 0 || links > MAX_LINKS {
+            return Err(StoreError::Run(format!("expected 1 to {MAX_LINKS} links, found {links}")));
+        }
+        for (index, link) in self.links.iter().enumerate() {
+            if self.links[..index].iter().any(|other| other.stream == link.stream) {
+                return Err(StoreError::Run(format!("stream {} is on two links: give each its own", link.stream)));
+            }
+        }
+        if self.pattern_period == Some(0) {
+            return Err(StoreError::Run("a test pattern needs a period of 1 or more, found 0".into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, file: &hdf5::File) -> hdf5::Result<()> {
+        text(file, "format", FORMAT_NAME)?;
+        number(file, "format_version", FORMAT_VERSION)?;
+        text(file, "software", &self.software)?;
+        text(file, "run_id", &self.run_id)?;
+        text(file, "start_utc", &timestamp(self.start_utc_ns))?;
+        text(file, "start_tai", &timestamp(self.start_tai_ns).replace('Z', " TAI"))?;
+        number(file, "start_utc_ns", self.start_utc_ns)?;
+        number(file, "start_tai_ns", self.start_tai_ns)?;
+        text(file, "instrument", &self.instrument)?;
+        text(file, "framing", &self.framing)?;
+        text(file, "config", &self.config)?;
+        number(file, "links", self.links.len() as u32)?;
+        if let Some(period) = self.pattern_period {
+            number(file, "test_pattern_period", period)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(file: &hdf5::File, path: &Path) -> Result<Self, StoreError> {
+        let failed = StoreError::hdf5("read the attributes of", path);
+        let format: String = read_text(file, "format").unwrap_or_default();
+        let version: u32 = read_number(file, "format_version").unwrap_or(0);
+        if format != FORMAT_NAME || version != FORMAT_VERSION {
+            return Err(StoreError::format(
+                path,
+                format!(
+                    "expected the attributes format = {FORMAT_NAME}, format_version = {FORMAT_VERSION}, found {format:?}, {version}"
+                ),
+            ));
+        }
+        let read = || -> hdf5::Result<(Self, u32)> {
+            let info = Self {
+                software: read_text(file, "software")?,
+                run_id: read_text(file, "run_id")?,
+                start_tai_ns: read_number(file, "start_tai_ns")?,
+                start_utc_ns: read_number(file, "start_utc_ns")?,
+                instrument: read_text(file, "instrument")?,
+                framing: read_text(file, "framing")?,
+                config: read_text(file, "config")?,
+                links: Vec::new(),
+                pattern_period: read_number(file, "test_pattern_period").ok(),
+            };
+            Ok((info, read_number(file, "links")?))
+        };
+        let (mut info, links) = read().map_err(failed)?;
+        if links == 0 || links as usize > MAX_LINKS {
+            return Err(StoreError::format(path, format!("expected 1 to {MAX_LINKS} links, found {links}")));
+        }
+        for index in 0..links {
+            let group =
+                file.group(&format!("link{index}")).map_err(StoreError::hdf5("open a link's group in", path))?;
+            info.links.push(LinkInfo::read(&group, path)?);
+        }
+        info.check()?;
+        Ok(info)
+    }
+}
+
+impl LinkInfo {
+    pub(crate) fn write(&self, group: &hdf5::Group) -> hdf5::Result<()> {
+        let g = &self.geometry;
+        text(group, "name", &self.name)?;
+        number(group, "stream", self.stream)?;
+        number(group, "channels", g.channels())?;
+        number(group, "samples", g.samples())?;
+        number(group, "bits", g.bits())?;
+        number(group, "packing", g.packing() as u8)?;
+        text(group, "packing_name", packing_name(g.packing()))?;
+        number(group, "sample_rate_hz", g.sample_rate_hz())?;
+        number(group, "sample_bytes", g.sample_bytes())?;
+        number(group, "record_offset", g.record_offset())?;
+        number(group, "shot_bytes", g.shot_bytes())?;
+        number(group, "slot_bytes", g.slot_bytes())?;
+        number(group, "packets", g.packets())?;
+        number(group, "packet_bytes", PACKET_BYTES)
+    }
+
+    fn read(group: &hdf5::Group, path: &Path) -> Result<Self, StoreError> {
+        let read = || -> hdf5::Result<(String, u32, u16, u32, u8, u8, u32)> {
+            Ok((
+                read_text(group, "name")?,
+                read_number(group, "stream")?,
+                read_number(group, "channels")?,
+                read_number(group, "samples")?,
+                read_number(group, "bits")?,
+                read_number(group, "packing")?,
+                read_number(group, "sample_rate_hz")?,
+            ))
+        };
+        let (name, stream, channels, samples, bits, packing, rate) =
+            read().map_err(StoreError::hdf5("read a link's attributes in", path))?;
+        let packing = Packing::from_u8(packing)
+            .ok_or_else(|| StoreError::format(path, format!("expected packing 0 or 1, found {packing}")))?;
+        let geometry = Geometry::new(channels, samples, bits, packing, rate)
+            .map_err(|error| StoreError::format(path, error.to_string()))?;
+        Ok(Self { name, stream, geometry })
+    }
+}
+
+/// RFC 3339 with nanoseconds.
+fn timestamp(ns: u64) -> String {
+    humantime::format_rfc3339_nanos(SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
+}
+
+/// Writes a string attribute.
+pub(crate) fn text(at: &Location, name: &str, value: &str) -> hdf5::Result<()> {
+    // HDF5 strings end at the first zero byte.
+    let value =
+        VarLenUnicode::from_str(&value.replace('\0', "\u{fffd}")).map_err(|e| hdf5::Error::from(e.to_string()))?;
+    at.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&value)
+}
+
+/// Writes an attribute of several strings.
+pub(crate) fn texts(at: &Location, name: &str, values: &[&str]) -> hdf5::Result<()> {
+    let values: Result<Vec<_>, _> = values.iter().map(|value| VarLenUnicode::from_str(value)).collect();
+    let values = values.map_err(|e| hdf5::Error::from(e.to_string()))?;
+    at.new_attr::<VarLenUnicode>().shape(values.len()).create(name)?.write_raw(&values)
+}
+
+/// Writes a number attribute.
+pub(crate) fn number<T: H5Type>(at: &Location, name: &str, value: T) -> hdf5::Result<()> {
+    at.new_attr::<T>().create(name)?.write_scalar(&value)
+}
+
+fn read_text(at: &Location, name: &str) -> hdf5::Result<String> {
+    Ok(at.attr(name)?.read_scalar::<VarLenUnicode>()?.as_str().to_owned())
+}
+
+fn read_number<T: H5Type>(at: &Location, name: &str) -> hdf5::Result<T> {
+    at.attr(name)?.read_scalar()
+}
+
+/// The kernel's TAI clock; where it is not kept it equals UTC.
+fn clock_tai() -> rustix::time::Timespec {
+    let fallback = || rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    rustix::time::clock_gettime_dynamic(rustix::time::DynamicClockId::Tai).unwrap_or_else(|_| fallback())
+}
+
+/// TAI nanoseconds since 1970, now.
+pub(crate) fn now_tai_ns() -> u64 {
+    let now = clock_tai();
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

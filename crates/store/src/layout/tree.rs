@@ -1,0 +1,234 @@
+//! HDF5's version-1 B-tree of chunks: written whole, and walked.
+//!
+//! A chunk index of a recording is a plain function of its geometry, so it is written in one pass, leaves
+//! first, full nodes from left to right. libhdf5 would get there by one insertion per chunk.
+//!
+//! A node: `TREE`, type 1, level, entries u16, left and right sibling u64; then key, child, key, child, …,
+//! key. A key: stored bytes u32, filter mask u32, and the chunk's first element in each dimension u64, with
+//! a last 0 for the bytes of the element. Every node takes the room of a full one.
+
+use super::header::{HeaderError, ReadAt, UNDEFINED, bytes, u16_at, u32_at, u64_at};
+
+const TYPE_CHUNKS: u8 = 1;
+const HEAD: usize = 24;
+/// A tree of more levels than any file needs is a cycle.
+const MAX_LEVEL: u8 = 16;
+
+/// One chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its first element in each dimension.
+    pub first: Vec<u64>,
+    /// Where its bytes are.
+    pub address: u64,
+    /// How many bytes are stored.
+    pub bytes: u32,
+    /// Filters that were skipped.
+    pub filter_mask: u32,
+}
+
+/// The shape of a tree's nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Dimensions of the dataset.
+    pub rank: usize,
+    /// Half the fan-out.
+    pub k: u16,
+}
+
+impl Shape {
+    fn fan_out(self) -> u64 {
+        2 * u64::from(self.k)
+    }
+    fn key_bytes(self) -> usize {
+        8 + 8 * (self.rank + 1)
+    }
+    /// Bytes of a node.
+    pub fn node_bytes(self) -> u64 {
+        HEAD as u64 + self.fan_out() * (self.key_bytes() as u64 + 8) + self.key_bytes() as u64
+    }
+    /// Bytes of a tree of `chunks`.
+    pub fn tree_bytes(self, chunks: u64) -> u64 {
+        let (mut nodes, mut level) = (0, chunks);
+        while level > 1 || (nodes == 0 && level == 1) {
+            level = level.div_ceil(self.fan_out());
+            nodes += level;
+        }
+        nodes * self.node_bytes()
+    }
+}
+
+/// Writes the tree of `count` chunks, ascending, for the place `start`; `sink` gets its bytes in order.
+/// Returns the address of the root: [`UNDEFINED`] for no chunks, which HDF5 reads as an empty index.
+pub fn write<E>(
+    shape: Shape,
+    start: u64,
+    count: u64,
+    chunks: impl Iterator<Item = Chunk>,
+    mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    if count == 0 {
+        return Ok(UNDEFINED);
+    }
+    let mut address = start;
+    let mut parents = write_level(shape, 0, &mut address, count, chunks, &mut sink)?;
+    let mut level = 1;
+    while parents.len() > 1 {
+        let count = parents.len() as u64;
+        parents = write_level(shape, level, &mut address, count, parents.into_iter(), &mut sink)?;
+        level += 1;
+    }
+    Ok(parents[0].address)
+}
+
+/// One level: for each node, the entry that its parent will hold.
+fn write_level<E>(
+    shape: Shape,
+    level: u8,
+    address: &mut u64,
+    count: u64,
+    entries: impl Iterator<Item = Chunk>,
+    sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<Vec<Chunk>, E> {
+    let (fan_out, node_bytes) = (shape.fan_out(), shape.node_bytes());
+    let nodes = count.div_ceil(fan_out);
+    let mut parents = Vec::with_capacity(nodes as usize);
+    let mut entries = entries.peekable();
+    let mut node = Vec::with_capacity(node_bytes as usize);
+    for index in 0..nodes {
+        let used = fan_out.min(count - index * fan_out) as u16;
+        let here = *address + index * node_bytes;
+        node.clear();
+        node.extend(b"TREE");
+        node.extend([TYPE_CHUNKS, level]);
+        node.extend(used.to_le_bytes());
+        node.extend(if index == 0 { UNDEFINED } else { here - node_bytes }.to_le_bytes());
+        node.extend(if index + 1 == nodes { UNDEFINED } else { here + node_bytes }.to_le_bytes());
+        let mut last = None;
+        for slot in 0..used {
+            let entry = entries.next().expect("as many chunks as were announced");
+            push_key(&mut node, &entry);
+            node.extend(entry.address.to_le_bytes());
+            if slot == 0 {
+                parents.push(Chunk { address: here, ..entry.clone() });
+            }
+            last = Some(entry);
+        }
+        // The key after the last child bounds it from above: the next node's first, or what no chunk reaches.
+        match (entries.peek(), last) {
+            (Some(next), _) => push_key(&mut node, next),
+            (None, Some(mut last)) => {
+                last.first[0] += END;
+                last.first[1..].fill(0);
+                push_key(&mut node, &last);
+            }
+            (None, None) => {}
+        }
+        node.resize(node_bytes as usize, 0);
+        sink(&node)?;
+    }
+    *address += nodes * node_bytes;
+    Ok(parents)
+}
+
+/// Added to the last chunk's first row for the key behind it: a multiple of every chunk's rows.
+const END: u64 = 1 << 32;
+
+fn push_key(node: &mut Vec<u8>, chunk: &Chunk) {
+    node.extend(chunk.bytes.to_le_bytes());
+    node.extend(chunk.filter_mask.to_le_bytes());
+    for first in &chunk.first {
+        node.extend(first.to_le_bytes());
+    }
+    node.extend([0; 8]);
+}
+
+/// Visits every chunk of the tree at `root` in ascending order.
+pub fn walk(
+    file: &(impl ReadAt + ?Sized),
+    shape: Shape,
+    root: u64,
+    visit: &mut impl FnMut(Chunk) -> Result<(), HeaderError>,
+) -> Result<(), HeaderError> {
+    if root == UNDEFINED {
+        return Ok(());
+    }
+    walk_node(file, shape, root, None, visit)
+}
+
+fn walk_node(
+    file: &(impl ReadAt + ?Sized),
+    shape: Shape,
+    address: u64,
+    level: Option<u8>,
+    visit: &mut impl FnMut(Chunk) -> Result<(), HeaderError>,
+) -> Result<(), HeaderError> {
+    let node = bytes(file, address, shape.node_bytes() as usize)?;
+    let (kind, found, used) = (node[4], node[5], u64::from(u16_at(&node, 6)));
+    if &node[..4] != b"TREE" || kind != TYPE_CHUNKS || used > shape.fan_out() {
+        return Err(HeaderError::at(address, "a chunk B-tree node", "other bytes"));
+    }
+    if level.map_or(found > MAX_LEVEL, |level| found != level) {
+        return Err(HeaderError::at(address, "a node one level below its parent", &format!("level {found}")));
+    }
+    let key_bytes = shape.key_bytes();
+    for entry in 0..used as usize {
+        let at = HEAD + entry * (key_bytes + 8);
+        let child = u64_at(&node, at + key_bytes);
+        if found > 0 {
+            walk_node(file, shape, child, Some(found - 1), visit)?;
+        } else {
+            visit(Chunk {
+                first: (0..shape.rank).map(|d| u64_at(&node, at + 8 + 8 * d)).collect(),
+                address: child,
+                bytes: u32_at(&node, at),
+                filter_mask: u32_at(&node, at + 4),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(count: u64) -> impl Iterator<Item = Chunk> {
+        (0..count).map(|i| Chunk { first: vec![i, 0], address: 4096 * i, bytes: 100, filter_mask: 0 })
+    }
+
+    #[test]
+    fn a_tree_of_any_size_gives_back_its_chunks_in_order() {
+        for count in [0, 1, 3, 4, 5, 16, 17, 64, 65, 300] {
+            let shape = Shape { rank: 2, k: 2 };
+            let mut file = vec![0; 512];
+            let root = write(shape, 512, count, chunks(count), |node| {
+                file.extend_from_slice(node);
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+            assert_eq!(file.len() as u64, 512 + shape.tree_bytes(count), "{count} chunks");
+            let mut seen = Vec::new();
+            walk(&file[..], shape, root, &mut |chunk| {
+                seen.push(chunk);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(seen, chunks(count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_its_own_child_ends_in_an_error() {
+        let shape = Shape { rank: 2, k: 2 };
+        let mut file = Vec::new();
+        let root = write(shape, 0, 5, chunks(5), |node| {
+            file.extend_from_slice(node);
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        let child = root as usize + HEAD + shape.key_bytes();
+        file[child..child + 8].copy_from_slice(&root.to_le_bytes());
+        assert!(walk(&file[..], shape, root, &mut |_| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! The recorder: io_uring into a laid-out HDF5 file, and its verifier.
+//!
+//! A recording is a valid HDF5 file before its first shot. libhdf5 writes the names, types and attributes
+//! and closes the file; [`layout`] then adds the chunk indexes and allocates every byte, so that each shot
+//! has a place that is known. [`Recorder`] writes whole shot buffers to those places with `O_DIRECT` and
+//! makes a row visible by one thing: the eight bytes of the dataset's current first dimension, written after
+//! the row's data. So any HDF5 reader may open the file at any time, during the run, after it, and after
+//! `kill -9`.
+//!
+//! - [`shot`]: what a sink is handed; [`info`]: what a recording says of its run.
+//! - [`layout`]: the file's structure. `docs/file-format.md` describes it byte by byte.
+//! - [`Recorder`]: offer events, poll, finish.
+//! - [`verify`] reads a recording back and proves it; [`inspect`] sums it up.
+
+#[cfg(target_endian = "big")]
+compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");
+
+mod error;
+pub mod info;
+pub mod inspect;
+pub mod layout;
+pub mod recorder;
+pub mod rows;
+pub mod shot;
+mod sys;
+pub mod verify;
+
+pub use error::StoreError;
+pub use inspect::{Summary, inspect};
+pub use recorder::{Recorder, RecorderConfig, Report, Waker};
+pub use verify::{Verdict, VerifyOptions, verify};

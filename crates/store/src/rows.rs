@@ -1,0 +1,371 @@
+//! The rows of a recording's tables, as bytes and as HDF5 types.
+//!
+//! A table's rows are packed little-endian structs; the same offsets stand in the file's datatype, so any
+//! HDF5 reader sees named fields while the recorder appends plain bytes.
+
+use crate::shot::{Loss, ShotMeta};
+use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
+use serde::Serialize;
+use shotline_wire::shot::{DropCause, Drops, Presence};
+
+/// What a row of a link's table says of its shot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum State {
+    /// Nothing of it is in the file: its samples read as zeros.
+    Lost = 0,
+    /// Some packets are missing, or the record does not prove them; missing packets read as zeros.
+    Partial = 1,
+    /// Every byte is there and proven by the record's CRC.
+    Complete = 2,
+}
+
+impl State {
+    /// Every state, in the order of its number.
+    pub const ALL: [Self; 3] = [Self::Lost, Self::Partial, Self::Complete];
+
+    /// The name used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Partial => "partial",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+const NUMBER: usize = 0;
+const STAMP: usize = 8;
+const VALID_BYTES: usize = 16;
+const PACKETS: usize = 20;
+const PLACED: usize = 24;
+const STATE: usize = 28;
+const FLAGS: usize = 29;
+const RECORD_GOOD: usize = 30;
+const PRESENCE: usize = 32;
+/// Fields that are not named for a cause.
+const FIELDS: usize = 9;
+
+/// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The shot's number.
+    pub number: u64,
+    /// TAI nanoseconds of its first sample, 0 if unknown.
+    pub stamp_tai_ns: u64,
+    /// Sample bytes that arrived.
+    pub valid_bytes: u32,
+    /// Packets that a whole shot has.
+    pub packets: u32,
+    /// Packets that are in their places.
+    pub placed: u32,
+    /// Packets that are not, by cause.
+    pub drops: [u32; DropCause::ALL.len()],
+    /// What is in the file.
+    pub state: State,
+    /// The record's flags.
+    pub flags: u8,
+    /// The record arrived and its CRC holds.
+    pub record_good: bool,
+    /// Which packets are in their places: bit `i % 8` of byte `i / 8` is packet `i`.
+    pub presence: Vec<u8>,
+}
+
+impl Row {
+    /// Whether packet `index` is in its place.
+    pub fn contains(&self, index: u32) -> bool {
+        self.presence.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+    }
+}
+
+/// The layout of a shots table: it depends on how many packets a shot has, and on how many causes there were
+/// when the file was made. Causes are only ever added, at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowFormat {
+    packets: u32,
+    causes: usize,
+}
+
+impl RowFormat {
+    /// For shots of `packets` packets, with today's causes.
+    pub fn new(packets: u32) -> Self {
+        Self { packets, causes: DropCause::ALL.len() }
+    }
+    /// The layout that a file's table has; none if it is not one of ours, or has causes that are not known yet.
+    pub fn of(packets: u32, row: &TypeDescriptor) -> Option<Self> {
+        let TypeDescriptor::Compound(compound) = row else { return None };
+        let causes = compound.fields.len().checked_sub(FIELDS).filter(|causes| *causes <= DropCause::ALL.len())?;
+        Some(Self { packets, causes }).filter(|format| format.descriptor() == *row)
+    }
+    fn drops(self) -> usize {
+        (PRESENCE + self.presence_bytes()).next_multiple_of(4)
+    }
+    fn presence_bytes(self) -> usize {
+        self.packets.div_ceil(8) as usize
+    }
+    /// Bytes of a row.
+    pub fn bytes(self) -> usize {
+        (self.drops() + 4 * self.causes).next_multiple_of(8)
+    }
+    /// Appends the row of a shot that is in the file.
+    pub fn push(self, meta: &ShotMeta, out: &mut Vec<u8>) {
+        let state = if meta.is_complete() { State::Complete } else { State::Partial };
+        self.push_as(meta.number, Some(meta), state, &meta.drops, out);
+    }
+    /// Appends the row of a shot that is not: `meta` is what was known of it before it was lost, `cause` why.
+    pub fn push_lost(self, number: u64, meta: Option<&ShotMeta>, cause: Option<DropCause>, out: &mut Vec<u8>) {
+        let mut drops = meta.map_or_else(Drops::default, |meta| meta.drops);
+        if let (Some(cause), Some(meta)) = (cause, meta) {
+            drops.add(cause, u64::from(meta.presence.placed()).max(1));
+        }
+        self.push_as(number, meta, State::Lost, &drops, out);
+    }
+
+    fn push_as(self, number: u64, meta: Option<&ShotMeta>, state: State, drops: &Drops, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + self.bytes(), 0);
+        let row = &mut out[start..];
+        row[NUMBER..][..8].copy_from_slice(&number.to_le_bytes());
+        row[PACKETS..][..4].copy_from_slice(&self.packets.to_le_bytes());
+        for (cause, count) in drops.iter() {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
+        }
+        row[STATE] = state as u8;
+        let Some(meta) = meta else { return };
+        row[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
+        row[FLAGS] = meta.flags;
+        if state == State::Lost {
+            return;
+        }
+        row[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
+        row[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
+        row[RECORD_GOOD] = u8::from(meta.record_good);
+        push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
+    }
+
+    /// Reads a row of [`Self::bytes`] bytes; none if its state is no state.
+    pub fn parse(self, row: &[u8]) -> Option<Row> {
+        let u32_at = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+        let u64_at = |at: usize| row.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let mut drops = [0; DropCause::ALL.len()];
+        for (index, count) in drops.iter_mut().take(self.causes).enumerate() {
+            *count = u32_at(self.drops() + 4 * index)?;
+        }
+        let state = usize::from(*row.get(STATE)?);
+        Some(Row {
+            number: u64_at(NUMBER)?,
+            stamp_tai_ns: u64_at(STAMP)?,
+            valid_bytes: u32_at(VALID_BYTES)?,
+            packets: u32_at(PACKETS)?,
+            placed: u32_at(PLACED)?,
+            drops,
+            state: *State::ALL.get(state)?,
+            flags: *row.get(FLAGS)?,
+            record_good: *row.get(RECORD_GOOD)? != 0,
+            presence: row.get(PRESENCE..PRESENCE + self.presence_bytes())?.to_vec(),
+        })
+    }
+
+    /// The HDF5 type of a row.
+    pub fn descriptor(self) -> TypeDescriptor {
+        let mut fields = vec![
+            field("number", U64, NUMBER),
+            field("stamp_tai_ns", U64, STAMP),
+            field("valid_bytes", U32, VALID_BYTES),
+            field("packets", U32, PACKETS),
+            field("placed", U32, PLACED),
+            field("state", enumeration(&State::ALL.map(State::name)), STATE),
+            field("flags", U8, FLAGS),
+            field("record_good", TypeDescriptor::Boolean, RECORD_GOOD),
+            field("presence", TypeDescriptor::FixedArray(Box::new(U8), self.presence_bytes()), PRESENCE),
+        ];
+        let causes = DropCause::ALL.into_iter().take(self.causes);
+        fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops() + 4 * cause as usize)));
+        compound(fields, self.bytes())
+    }
+}
+
+/// Units and meanings of the shots table's fields, written as attributes.
+pub const ROW_FIELDS: [(&str, &str); 10] = [
+    ("number", "shot number, 64 bits, unwrapped"),
+    ("stamp_tai_ns", "nanoseconds since 1970-01-01 00:00:00 TAI of the first sample; 0: unknown"),
+    ("valid_bytes", "bytes of samples that arrived"),
+    ("packets", "packets that a whole shot has"),
+    ("placed", "packets that are in their places"),
+    (
+        "state",
+        "lost: nothing is in the file, samples read as zeros; partial: missing packets read as zeros, or the record does not prove the rest; complete: every byte proven by the record's CRC",
+    ),
+    ("flags", "of the end-of-shot record: bit 0 clock locked, bit 1 triggered"),
+    ("record_good", "the end-of-shot record arrived and its CRC-32 holds over the whole shot"),
+    ("presence", "bit i % 8 of byte i / 8: packet i is in its place"),
+    ("(fields named for a cause)", "packets of this shot that were dropped for that cause"),
+];
+
+fn push_presence(presence: &Presence, out: &mut [u8]) {
+    for (bytes, word) in out.chunks_mut(8).zip(presence.words()) {
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
+}
+
+/// Bytes of a row of `/losses`.
+pub const LOSS_BYTES: usize = 24;
+
+/// Appends a row of `/losses`.
+pub fn push_loss(loss: &Loss, out: &mut Vec<u8>) {
+    out.extend(loss.first.to_le_bytes());
+    out.extend(loss.count.to_le_bytes());
+    out.extend(loss.stream.to_le_bytes());
+    out.extend([loss.cause as u8, 0, 0, 0]);
+}
+
+/// Reads a row of `/losses`; none if its cause is no cause.
+pub fn parse_loss(row: &[u8]) -> Option<Loss> {
+    Some(Loss {
+        first: u64::from_le_bytes(row.get(..8)?.try_into().ok()?),
+        count: u64::from_le_bytes(row.get(8..16)?.try_into().ok()?),
+        stream: u32::from_le_bytes(row.get(16..20)?.try_into().ok()?),
+        cause: *DropCause::ALL.get(usize::from(*row.get(20)?))?,
+    })
+}
+
+/// The HDF5 type of a row of `/losses`.
+pub fn loss_descriptor() -> TypeDescriptor {
+    let cause = enumeration(&DropCause::ALL.map(DropCause::name));
+    compound(
+        vec![field("first", U64, 0), field("count", U64, 8), field("stream", U32, 16), field("cause", cause, 20)],
+        LOSS_BYTES,
+    )
+}
+
+/// Bytes of the name in a row of `/books`.
+pub const BOOK_NAME_BYTES: usize = 44;
+/// Bytes of a row of `/books`.
+pub const BOOK_BYTES: usize = 56;
+
+/// Appends a row of `/books`. A longer name is cut.
+pub fn push_book(stream: u32, name: &str, value: u64, out: &mut Vec<u8>) {
+    let name = &name.as_bytes()[..name.len().min(BOOK_NAME_BYTES)];
+    out.extend(value.to_le_bytes());
+    out.extend(stream.to_le_bytes());
+    out.extend(name);
+    out.resize(out.len() + BOOK_NAME_BYTES - name.len(), 0);
+}
+
+/// Reads a row of `/books`: stream, name, value.
+pub fn parse_book(row: &[u8]) -> Option<(u32, String, u64)> {
+    let name = row.get(12..12 + BOOK_NAME_BYTES)?;
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or(BOOK_NAME_BYTES);
+    Some((
+        u32::from_le_bytes(row.get(8..12)?.try_into().ok()?),
+        String::from_utf8_lossy(&name[..len]).into_owned(),
+        u64::from_le_bytes(row.get(..8)?.try_into().ok()?),
+    ))
+}
+
+/// The HDF5 type of a row of `/books`.
+pub fn book_descriptor() -> TypeDescriptor {
+    let name = TypeDescriptor::FixedAscii(BOOK_NAME_BYTES);
+    compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], BOOK_BYTES)
+}
+
+const U8: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U1);
+const U32: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U4);
+const U64: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U8);
+
+fn field(name: &str, ty: TypeDescriptor, offset: usize) -> CompoundField {
+    CompoundField { name: name.into(), ty, offset, index: 0 }
+}
+
+fn compound(mut fields: Vec<CompoundField>, size: usize) -> TypeDescriptor {
+    for (index, field) in fields.iter_mut().enumerate() {
+        field.index = index;
+    }
+    TypeDescriptor::Compound(CompoundType { fields, size })
+}
+
+fn enumeration(names: &[&str]) -> TypeDescriptor {
+    let members = names.iter().zip(0..).map(|(name, value)| EnumMember { name: (*name).into(), value }).collect();
+    TypeDescriptor::Enum(EnumType { size: IntSize::U1, signed: false, members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_comes_back_as_it_was_written() {
+        let mut presence = Presence::empty(71);
+        for index in (0..71).filter(|index| index % 3 != 0) {
+            presence.insert(index);
+        }
+        let mut drops = Drops::default();
+        drops.add(DropCause::WireGap, 20);
+        drops.add(DropCause::BadIcrc, 4);
+        let meta = ShotMeta {
+            stream: 3,
+            number: u64::MAX - 1,
+            stamp_tai_ns: 123,
+            flags: 3,
+            record_good: false,
+            valid_bytes: 99,
+            presence: presence.clone(),
+            drops,
+        };
+        let format = RowFormat::new(71);
+        let mut bytes = Vec::new();
+        format.push(&meta, &mut bytes);
+        assert_eq!(bytes.len(), format.bytes());
+        let row = format.parse(&bytes).unwrap();
+        assert_eq!((row.number, row.stamp_tai_ns, row.flags, row.state), (u64::MAX - 1, 123, 3, State::Partial));
+        assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.placed(), 20, 4));
+        assert!((0..80).all(|index| row.contains(index) == presence.contains(index)));
+    }
+
+    #[test]
+    fn a_table_made_when_there_were_fewer_causes_is_still_read() {
+        let old = RowFormat { packets: 71, causes: 5 };
+        assert_eq!(RowFormat::of(71, &old.descriptor()), Some(old));
+        assert_eq!(RowFormat::of(70, &old.descriptor()), Some(RowFormat { packets: 70, causes: 5 }), "as many bytes");
+        assert_eq!(RowFormat::of(64, &old.descriptor()), None);
+        let mut bytes = vec![0; old.bytes()];
+        bytes[old.drops() + 4 * 4] = 9;
+        assert_eq!(old.parse(&bytes).unwrap().drops[4..], [9, 0, 0, 0, 0, 0, 0, 0, 0, 0][..DropCause::ALL.len() - 4]);
+    }
+
+    #[test]
+    fn a_lost_row_names_its_cause_and_claims_no_bytes() {
+        let mut presence = Presence::empty(4);
+        (0..3).for_each(|index| assert!(presence.insert(index)));
+        let meta = ShotMeta {
+            stream: 0,
+            number: 5,
+            stamp_tai_ns: 7,
+            flags: 0,
+            record_good: true,
+            valid_bytes: 10,
+            presence,
+            drops: Drops::default(),
+        };
+        let format = RowFormat::new(4);
+        let mut bytes = Vec::new();
+        format.push_lost(5, Some(&meta), Some(DropCause::SinkError), &mut bytes);
+        let row = format.parse(&bytes).unwrap();
+        assert_eq!((row.state, row.placed, row.valid_bytes, row.record_good), (State::Lost, 0, 0, false));
+        assert_eq!(row.drops[DropCause::SinkError as usize], 3);
+        assert!(!row.contains(0));
+    }
+
+    #[test]
+    fn losses_and_books_come_back_as_they_were_written() {
+        let loss = Loss { stream: 9, cause: DropCause::SinkBusy, first: 1 << 40, count: 3 };
+        let mut bytes = Vec::new();
+        push_loss(&loss, &mut bytes);
+        assert_eq!((bytes.len(), parse_loss(&bytes)), (LOSS_BYTES, Some(loss)));
+        let mut bytes = Vec::new();
+        push_book(2, "packets_placed", 77, &mut bytes);
+        assert_eq!((bytes.len(), parse_book(&bytes)), (BOOK_BYTES, Some((2, "packets_placed".into(), 77))));
+    }
+}

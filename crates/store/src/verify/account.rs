@@ -1,0 +1,138 @@
+//! Accounts for every shot number, and balances the books.
+
+use super::{LinkVerdict, Mismatches};
+use crate::StoreError;
+use crate::inspect::Recording;
+use crate::rows::State;
+
+/// Numbers from the first up to the second, which is not among them.
+type Run = (u64, u64);
+
+pub(super) fn check(recording: &Recording, links: &[LinkVerdict], mismatches: &Mismatches) -> Result<(), StoreError> {
+    for (index, link) in recording.run.links.iter().enumerate() {
+        let (mut held, mut lost) = (Vec::new(), Vec::new());
+        let mut first_link = recording.rows_of(0);
+        for (row, entry) in recording.rows_of(index).enumerate() {
+            let entry = entry?;
+            let number = first_link.next().transpose()?.map(|first| first.number);
+            if number != Some(entry.number) {
+                mismatches.add(|| format!("row {row}: shot {} on link {index}, {number:?} on link 0", entry.number));
+            }
+            extend(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
+        }
+        let losses = recording.losses.iter().filter(|loss| loss.stream == link.stream);
+        let losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
+        numbers(link.stream, held, lost, losses, mismatches);
+    }
+    for loss in &recording.losses {
+        if !recording.run.links.iter().any(|link| link.stream == loss.stream) {
+            mismatches.add(|| format!("/losses names stream {}, which no link has", loss.stream));
+        }
+    }
+    books(recording, links, mismatches);
+    Ok(())
+}
+
+fn extend(runs: &mut Vec<Run>, number: u64) {
+    match runs.last_mut() {
+        Some(last) if last.1 == number => last.1 += 1,
+        _ => runs.push((number, number.saturating_add(1))),
+    }
+}
+
+/// Each number from the first to the last must be in a row or in a loss, and not in two. A lost row may have
+/// a loss beside it, which says why.
+fn numbers(stream: u32, held: Vec<Run>, lost: Vec<Run>, losses: Vec<Run>, mismatches: &Mismatches) {
+    let rows = union([held.clone(), lost], |at| {
+        mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
+    });
+    let losses = union([losses], |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
+    union([held, losses.clone()], |at| {
+        mismatches.add(|| format!("stream {stream}: shot {at} is in a row with data, and in /losses"));
+    });
+    let all = union([rows, losses], |_| ());
+    for pair in all.windows(2) {
+        let ((_, end), (next, _)) = (pair[0], pair[1]);
+        mismatches.add(|| format!("stream {stream}: shots {end} to {} are neither in a row nor in /losses", next - 1));
+    }
+}
+
+/// Sorts runs and joins those that touch; tells a number of each overlap.
+fn union<const N: usize>(runs: [Vec<Run>; N], mut overlap: impl FnMut(u64)) -> Vec<Run> {
+    let mut runs = runs.concat();
+    runs.sort_unstable();
+    let mut out: Vec<Run> = Vec::new();
+    for run in runs.into_iter().filter(|run| run.0 < run.1) {
+        match out.last_mut() {
+            Some(last) if run.0 <= last.1 => {
+                if run.0 < last.1 {
+                    overlap(run.0);
+                }
+                last.1 = last.1.max(run.1);
+            }
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+fn books(recording: &Recording, links: &[LinkVerdict], mismatches: &Mismatches) {
+    let Some(books) = &recording.books else { return };
+    for stream in &books.streams {
+        if !stream.balance() {
+            mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));
+        }
+        let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
+        let (handed, held) =
+            (stream.shots_complete + stream.shots_partial, link.complete + link.partial + link.sink_error);
+        if handed != held {
+            mismatches.add(|| {
+                format!(
+                    "stream {}: the books say that {handed} shots were handed to the recorder, its rows {held}",
+                    stream.stream
+                )
+            });
+        }
+    }
+    let sum = |count: fn(&LinkVerdict) -> u64| links.iter().map(count).sum::<u64>();
+    let expected = [
+        ("rows", recording.rows),
+        ("rows_complete", sum(|link| link.complete)),
+        ("rows_partial", sum(|link| link.partial)),
+        ("rows_lost", sum(|link| link.lost)),
+    ];
+    for (name, count) in expected {
+        let found = recording.totals.get(name).copied();
+        if found != Some(count) {
+            mismatches.add(|| format!("the books say {name} = {found:?}, the tables {count}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(held: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
+        let mismatches = Mismatches::default();
+        numbers(7, held.to_vec(), lost.to_vec(), losses.to_vec(), &mismatches);
+        mismatches.described.into_inner().unwrap()
+    }
+
+    #[test]
+    fn rows_and_losses_that_join_account_for_everything() {
+        assert_eq!(described(&[(10, 20), (25, 30)], &[(20, 22)], &[(21, 25), (30, 40)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_number_in_no_place_or_in_two_is_found() {
+        let gap = described(&[(10, 20), (25, 30)], &[], &[(20, 24)]);
+        assert_eq!(gap, ["stream 7: shots 24 to 24 are neither in a row nor in /losses"]);
+        assert_eq!(described(&[(10, 20)], &[(19, 20)], &[]), ["stream 7: shot 19 is in two rows"]);
+        assert_eq!(
+            described(&[(10, 20)], &[], &[(15, 20)]),
+            ["stream 7: shot 15 is in a row with data, and in /losses"]
+        );
+        assert_eq!(described(&[], &[], &[(1, 3), (2, 4)]), ["stream 7: shot 2 is in /losses twice"]);
+    }
+}

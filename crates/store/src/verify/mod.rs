@@ -1,0 +1,209 @@
+//! Proves a recording: every byte that is claimed to be there, and every shot that is not.
+//!
+//! For each row and link, the slot's bytes are read raw. A complete shot's record must hold over the whole
+//! shot and name the row's number; missing packets and lost shots must be zeros; and if the file says that it
+//! holds test patterns, every packet that arrived must be that pattern. Rows and losses together must account
+//! for every shot number from the first to the last, and the books must balance.
+//!
+//! Walking the chunk indexes (which [`layout`](crate::layout) does on opening) is part of the proof: each
+//! row's chunk is where raw reading looks for it, so HDF5 readers read the same bytes.
+
+mod account;
+mod slot;
+
+use crate::StoreError;
+use crate::inspect::Recording;
+use crate::rows::State;
+use serde::Serialize;
+use shotline_wire::shot::DropCause;
+use slot::{Checker, Patterns};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Mismatches that are described; the others are only counted.
+const DESCRIBED: usize = 20;
+/// Rows that a thread takes at once.
+const BATCH: u64 = 16;
+
+/// How to verify.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyOptions {
+    /// Compare with the test pattern if the file says that it holds one.
+    pub pattern: bool,
+    /// Threads; 0: as many as there are processors.
+    pub threads: usize,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { pattern: true, threads: 0 }
+    }
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The file.
+    pub path: PathBuf,
+    /// Nothing contradicts anything.
+    pub verified: bool,
+    /// The run ended in order, so its books were there to be checked.
+    pub finished: bool,
+    /// Rows.
+    pub rows: u64,
+    /// The links.
+    pub links: Vec<LinkVerdict>,
+    /// Shots in `/losses`.
+    pub lost_shots: u64,
+    /// Whether test patterns were compared.
+    pub pattern: bool,
+    /// Contradictions.
+    pub mismatches: u64,
+    /// The first of them.
+    pub described: Vec<String>,
+    /// Bytes read from slots.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// What was found of one link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkVerdict {
+    /// Its stream.
+    pub stream: u32,
+    /// Complete shots.
+    pub complete: u64,
+    /// Partial shots.
+    pub partial: u64,
+    /// Lost shots.
+    pub lost: u64,
+    /// Of the lost ones, those whose write failed.
+    pub sink_error: u64,
+    /// Records whose CRC was found to hold over the whole shot.
+    pub records: u64,
+    /// Packets compared with the test pattern.
+    pub pattern_packets: u64,
+    /// Shots with all packets whose record does not prove them; not compared with the pattern.
+    pub unproven: u64,
+}
+
+impl LinkVerdict {
+    fn merge(&mut self, other: &Self) {
+        self.complete += other.complete;
+        self.partial += other.partial;
+        self.lost += other.lost;
+        self.sink_error += other.sink_error;
+        self.records += other.records;
+        self.pattern_packets += other.pattern_packets;
+        self.unproven += other.unproven;
+    }
+}
+
+/// Contradictions, from any thread.
+#[derive(Debug, Default)]
+struct Mismatches {
+    count: AtomicU64,
+    described: Mutex<Vec<String>>,
+}
+
+impl Mismatches {
+    fn add(&self, text: impl FnOnce() -> String) {
+        if self.count.fetch_add(1, Ordering::Relaxed) < DESCRIBED as u64
+            && let Ok(mut described) = self.described.lock()
+        {
+            described.push(text());
+        }
+    }
+}
+
+/// Verifies a recording. An error means that it could not be read; contradictions are in the verdict.
+pub fn verify(path: &Path, options: &VerifyOptions) -> Result<Verdict, StoreError> {
+    let started = Instant::now();
+    let recording = Recording::open(path)?;
+    let period = recording.run.pattern_period.filter(|_| options.pattern);
+    let mismatches = Mismatches::default();
+    let patterns = period.map(|period| Patterns::new(&recording.run, period));
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let mut links: Vec<LinkVerdict> =
+        recording.run.links.iter().map(|link| LinkVerdict { stream: link.stream, ..LinkVerdict::default() }).collect();
+    let next = AtomicU64::new(0);
+    let found: Vec<Result<Vec<LinkVerdict>, StoreError>> = std::thread::scope(|scope| {
+        let worker = || check_rows(&recording, patterns.as_ref(), &next, &mismatches);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    for found in found {
+        links.iter_mut().zip(found?).for_each(|(link, found)| link.merge(&found));
+    }
+    account::check(&recording, &links, &mismatches)?;
+    let count = mismatches.count.into_inner();
+    let slots: u64 = recording.layout.slots.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+    Ok(Verdict {
+        path: path.to_owned(),
+        verified: count == 0,
+        finished: recording.books.is_some(),
+        rows: recording.rows,
+        links,
+        lost_shots: recording.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add),
+        pattern: period.is_some(),
+        mismatches: count,
+        described: mismatches.described.into_inner().unwrap_or_default(),
+        bytes: slots * recording.rows,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// One thread's share: batches of rows until there are no more.
+fn check_rows(
+    recording: &Recording,
+    patterns: Option<&Patterns>,
+    next: &AtomicU64,
+    mismatches: &Mismatches,
+) -> Result<Vec<LinkVerdict>, StoreError> {
+    let links = &recording.run.links;
+    let mut found = vec![LinkVerdict::default(); links.len()];
+    let mut checkers: Vec<Checker<'_>> =
+        (0..links.len()).map(|link| Checker::new(link, &links[link], patterns)).collect();
+    let largest = recording.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+    let mut buffer = vec![0; largest as usize];
+    loop {
+        let first = next.fetch_add(BATCH, Ordering::Relaxed);
+        if first >= recording.rows {
+            return Ok(found);
+        }
+        for row in first..recording.rows.min(first + BATCH) {
+            for (link, checker) in checkers.iter_mut().enumerate() {
+                let format = recording.layout.formats[link];
+                let at = row as usize * format.bytes();
+                let Some(entry) = format.parse(&recording.tables[link][at..at + format.bytes()]) else {
+                    mismatches.add(|| format!("row {row} of link {link}: its state is none that is known"));
+                    continue;
+                };
+                let bytes = &mut buffer[..recording.layout.slots[link].1 as usize];
+                recording.file.read_exact_at(bytes, recording.layout.slot(row, link)).map_err(|error| {
+                    let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+                    StoreError::Io { what: "read a shot of", path: recording.path.clone(), source }
+                })?;
+                let found = &mut found[link];
+                match entry.state {
+                    State::Complete => found.complete += 1,
+                    State::Partial => found.partial += 1,
+                    State::Lost => found.lost += 1,
+                }
+                if entry.state == State::Lost && entry.drops[DropCause::SinkError as usize] > 0 {
+                    found.sink_error += 1;
+                }
+                checker.check(&entry, bytes, found, |text| {
+                    mismatches.add(|| format!("row {row} of link {link}, shot {}: {text}", entry.number));
+                });
+            }
+        }
+    }
+}

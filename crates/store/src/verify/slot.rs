@@ -1,0 +1,167 @@
+//! Checks the bytes of one slot against its table row.
+
+use super::LinkVerdict;
+use crate::info::{LinkInfo, RunInfo};
+use crate::rows::{Row, State};
+use shotline_compute::prbs;
+use shotline_wire::crc;
+use shotline_wire::record::{self, Record};
+use shotline_wire::shot::{Geometry, PACKET_BYTES};
+use std::sync::OnceLock;
+
+/// Bytes of patterns that are kept rather than made again.
+const KEPT_BYTES: u64 = 512 << 20;
+
+/// The test patterns of every link, made when first needed and shared by the threads.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    period: u64,
+    /// By link and pattern number; empty if there are too many to keep.
+    kept: Vec<Vec<OnceLock<Box<[u8]>>>>,
+}
+
+impl Patterns {
+    pub(super) fn new(run: &RunInfo, period: u64) -> Self {
+        let bytes: u64 = run.links.iter().map(|link| u64::from(link.geometry.sample_bytes())).sum();
+        let keep = period.checked_mul(bytes).is_some_and(|bytes| bytes <= KEPT_BYTES);
+        let per_link = || (0..if keep { period } else { 0 }).map(|_| OnceLock::new()).collect();
+        Self { period, kept: run.links.iter().map(|_| per_link()).collect() }
+    }
+}
+
+/// Checks one link's slots, on one thread.
+#[derive(Debug)]
+pub(super) struct Checker<'a> {
+    link: usize,
+    stream: u32,
+    geometry: Geometry,
+    patterns: Option<&'a Patterns>,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(link: usize, info: &LinkInfo, patterns: Option<&'a Patterns>) -> Self {
+        Self { link, stream: info.stream, geometry: info.geometry, patterns, scratch: Vec::new() }
+    }
+
+    pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut wrong: impl FnMut(String)) {
+        let g = self.geometry;
+        let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;
+        if (row.packets, row.placed) != (g.packets(), placed) {
+            wrong(format!(
+                "its row says {} of {} packets, its presence map and geometry {placed} of {}",
+                row.placed,
+                row.packets,
+                g.packets()
+            ));
+        }
+        if let Some(at) = first_not_zero(&slot[g.shot_bytes() as usize..]) {
+            wrong(format!("expected zeros behind the shot, found other bytes at {}", g.shot_bytes() as usize + at));
+        }
+        if row.state == State::Lost {
+            if let Some(at) = first_not_zero(slot) {
+                wrong(format!("it is lost, so zeros were expected: found other bytes at {at}"));
+            }
+            return;
+        }
+        let whole = placed == g.packets();
+        if (row.state == State::Complete) != (whole && row.record_good) {
+            wrong(format!(
+                "its state is {}, with {placed} packets and record_good {}",
+                row.state.name(),
+                row.record_good
+            ));
+        }
+        for index in (0..g.packets()).filter(|index| !row.contains(*index)) {
+            let at = (index * PACKET_BYTES) as usize;
+            if first_not_zero(&slot[at..at + g.packet_bytes(index) as usize]).is_some() {
+                wrong(format!("packet {index} is missing, so zeros were expected: found other bytes"));
+            }
+        }
+        if row.contains(g.packets() - 1) {
+            self.check_record(row, slot, found, &mut wrong);
+        }
+        if whole && !row.record_good {
+            found.unproven += 1;
+        } else {
+            self.check_pattern(row, slot, found, &mut wrong);
+        }
+    }
+
+    fn check_record(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+        let g = self.geometry;
+        if row.record_good {
+            let register = crc::register(u32::MAX, &slot[..g.shot_bytes() as usize]);
+            if record::is_whole(register) {
+                found.records += 1;
+            } else {
+                wrong(format!(
+                    "its record's CRC does not hold: expected {:08x} over the shot, found {register:08x}",
+                    crc::RESIDUE
+                ));
+            }
+        }
+        // The record may lie over two packets; then it is here only if both are.
+        let (start, last) = (g.record_offset(), g.packets() - 1);
+        if start < last * PACKET_BYTES && !row.contains(last - 1) {
+            return;
+        }
+        let Some(bytes) = slot[start as usize..].first_chunk::<{ record::LEN }>() else { return };
+        match Record::parse(bytes) {
+            Ok(record) if (record.shot, record.stream) != (row.number, self.stream) => wrong(format!(
+                "expected the record of shot {} of stream {}, found that of shot {} of stream {}",
+                row.number, self.stream, record.shot, record.stream
+            )),
+            Ok(record) if row.record_good && record.tai_ns != row.stamp_tai_ns => {
+                wrong(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
+            }
+            Ok(record) if row.record_good && record.geometry().ok() != Some(g) => {
+                wrong("its record tells of another geometry than the link's attributes".into());
+            }
+            Err(error) if row.record_good => wrong(format!("its record cannot be read: {error}")),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn check_pattern(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+        let Some(patterns) = self.patterns else { return };
+        let g = self.geometry;
+        let number = row.number % patterns.period;
+        let make = |bytes: &mut [u8]| prbs::shot_bytes(self.stream, number, &g, bytes);
+        let expected: &[u8] = match patterns.kept[self.link].get(number as usize) {
+            Some(kept) => kept.get_or_init(|| {
+                let mut bytes = vec![0; g.sample_bytes() as usize].into_boxed_slice();
+                make(&mut bytes);
+                bytes
+            }),
+            None => {
+                self.scratch.resize(g.sample_bytes() as usize, 0);
+                make(&mut self.scratch);
+                &self.scratch
+            }
+        };
+        if row.placed == g.packets() && slot[..expected.len()] == *expected {
+            found.pattern_packets += u64::from(g.packets());
+            return;
+        }
+        for (index, expected) in (0..).zip(expected.chunks(PACKET_BYTES as usize)).filter(|(i, _)| row.contains(*i)) {
+            let at = (index * PACKET_BYTES) as usize;
+            let bytes = &slot[at..at + expected.len()];
+            found.pattern_packets += 1;
+            if let Some(byte) = bytes.iter().zip(expected).position(|(a, b)| a != b) {
+                wrong(format!(
+                    "packet {index} is not pattern {number}: expected byte {:#04x} at {}, found {:#04x}",
+                    expected[byte],
+                    at + byte,
+                    bytes[byte]
+                ));
+            }
+        }
+    }
+}
+
+fn first_not_zero(bytes: &[u8]) -> Option<usize> {
+    // Whole blocks first: the compiler makes vector code of it.
+    let block = bytes.chunks(256).position(|block| block.iter().fold(0, |a, b| a | b) != 0)?;
+    bytes[256 * block..].iter().position(|byte| *byte != 0).map(|at| 256 * block + at)
+}

@@ -1,0 +1,187 @@
+//! Shots for the tests: test patterns with good records, in pool buffers.
+#![allow(dead_code)] // each test program uses some of it
+
+use shotline_compute::prbs;
+use shotline_memory::{Buffer, Pool, Regions, Registrar};
+use shotline_store::info::{LinkInfo, RunInfo};
+use shotline_store::shot::{Books, Event, Shot, ShotMeta};
+use shotline_store::{Recorder, RecorderConfig, Report};
+use shotline_wire::record::Record;
+use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Packing, Presence};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const PERIOD: u64 = 5;
+
+pub fn small(packing: Packing) -> Geometry {
+    let bits = packing.bits_per_sample() as u8;
+    Geometry::new(16, 300, bits, packing, 40_000_000).unwrap()
+}
+
+pub fn run(geometries: &[Geometry]) -> RunInfo {
+    let links = geometries.iter().zip(7..);
+    let links = links.map(|(g, stream)| LinkInfo { name: format!("link of {stream}"), stream, geometry: *g }).collect();
+    let mut run = RunInfo::new(links);
+    run.instrument = "test pattern".into();
+    run.framing = "roce_ud".into();
+    run.config = "[record]\nshots = 10\n".into();
+    run.pattern_period = Some(PERIOD);
+    run
+}
+
+pub fn pool(slots: u32, slot_bytes: u32) -> (Arc<Pool>, Regions) {
+    let mut registrar = Registrar::new();
+    let pool = Pool::new(&mut registrar, slots, slot_bytes).unwrap();
+    (pool, registrar.finish())
+}
+
+/// Stamps of shots are this apart.
+pub fn stamp(number: u64) -> u64 {
+    1_700_000_000_000_000_000 + number * 1000
+}
+
+/// Fills a buffer with the shot of a number, and leaves out the packets that `keep` refuses.
+pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: impl Fn(u32) -> bool) -> Shot {
+    let mut bytes = vec![0; geometry.slot_bytes() as usize];
+    prbs::shot_bytes(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
+    let record = Record { shot: number, tai_ns: stamp(number), stream, ..Record::of(&geometry) };
+    let end = geometry.record_offset() as usize;
+    let record = record.finish(shotline_wire::crc::register(u32::MAX, &bytes[..end]));
+    bytes[end..end + record.len()].copy_from_slice(&record);
+    let mut presence = Presence::empty(geometry.packets());
+    let mut drops = Drops::default();
+    for index in 0..geometry.packets() {
+        if keep(index) {
+            presence.insert(index);
+        } else {
+            let at = (index * PACKET_BYTES) as usize;
+            bytes[at..at + PACKET_BYTES as usize].fill(0);
+            drops.add(DropCause::WireGap, 1);
+        }
+    }
+    buffer.write(0, &bytes);
+    let last = presence.contains(geometry.packets() - 1);
+    let whole = presence.is_complete();
+    let missing: u32 =
+        presence.missing().map(|i| geometry.sample_bytes().saturating_sub(i * PACKET_BYTES).min(PACKET_BYTES)).sum();
+    Shot {
+        meta: ShotMeta {
+            stream,
+            number,
+            stamp_tai_ns: if last { stamp(number) } else { 0 },
+            flags: 0,
+            record_good: whole,
+            valid_bytes: geometry.sample_bytes() - missing,
+            presence,
+            drops,
+        },
+        buffer,
+    }
+}
+
+/// A Python with h5py, if there is one: `SHOTLINE_PYTHON`, or the repository's `.venv`.
+pub fn python() -> Option<Command> {
+    let venv = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
+    let python = std::env::var_os("SHOTLINE_PYTHON").map_or(venv, PathBuf::from);
+    let works = Command::new(&python).args(["-c", "import h5py, numpy"]).output().is_ok_and(|o| o.status.success());
+    if !works {
+        eprintln!("skipped: no Python with h5py (set SHOTLINE_PYTHON, or make .venv at the repository's root)");
+    }
+    works.then(|| Command::new(python))
+}
+
+/// What the independent verifier must say of a recording.
+pub fn python_verdict(path: &Path, expected: bool) {
+    let Some(mut python) = python() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/shotline_verify.py");
+    let output = python.arg(script).arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(i32::from(!expected)), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A finished recording's name; the file goes with it.
+pub struct Kept {
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A run under way, in a directory of its own.
+pub struct Recording {
+    pub directory: tempfile::TempDir,
+    pub path: PathBuf,
+    pub run: RunInfo,
+    pub pool: Arc<Pool>,
+    pub recorder: Recorder,
+}
+
+impl Recording {
+    pub fn new(run: RunInfo, configure: impl FnOnce(&mut RecorderConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::at(directory, run, configure)
+    }
+
+    pub fn at(directory: tempfile::TempDir, run: RunInfo, configure: impl FnOnce(&mut RecorderConfig)) -> Self {
+        let slot = run.links.iter().map(|link| link.geometry.slot_bytes()).max().unwrap();
+        let (pool, regions) = pool(12, slot);
+        let mut config = RecorderConfig::new(1);
+        configure(&mut config);
+        let path = directory.path().join("a.h5");
+        let recorder = Recorder::create(&path, &config, &run, &regions).unwrap();
+        Self { directory, path, run, pool, recorder }
+    }
+
+    /// Records an event; `make` gives each link's shot, in the buffer that it is handed.
+    pub fn event(&mut self, number: u64, make: impl Fn(u32, Buffer) -> Option<Shot>) {
+        let mut shots = arrayvec::ArrayVec::new();
+        for link in 0..self.run.links.len() as u32 {
+            let buffer = loop {
+                match self.pool.take() {
+                    Some(buffer) => break buffer,
+                    None => drop(self.recorder.poll(WAIT).unwrap()),
+                }
+            };
+            shots.push(make(link, buffer));
+        }
+        let mut event = Event { number, shots };
+        while let Err(back) = self.recorder.offer(event) {
+            assert!(self.recorder.remaining() > 0, "more events than rows");
+            event = back;
+            self.recorder.poll(WAIT).unwrap();
+        }
+    }
+
+    /// Records an event of whole shots.
+    pub fn whole(&mut self, number: u64) {
+        let links = self.run.links.clone();
+        self.event(number, |link, buffer| {
+            let link = &links[link as usize];
+            Some(shot(buffer, link.stream, number, link.geometry, |_| true))
+        });
+    }
+
+    /// Waits until every row is visible.
+    pub fn settle(&mut self) {
+        let rows = self.recorder.visible() + self.recorder.pending() as u64;
+        while self.recorder.visible() < rows || self.recorder.pending() > 0 {
+            self.recorder.poll(WAIT).unwrap();
+        }
+    }
+
+    /// Ends the run.
+    pub fn finish(self, books: &Books) -> (Kept, Report) {
+        let report = self.recorder.finish(books).unwrap();
+        assert_eq!(self.pool.available(), 12, "every buffer comes back");
+        (Kept { path: self.path, _directory: self.directory }, report)
+    }
+}
+
+const WAIT: Option<Duration> = Some(Duration::from_millis(50));

@@ -1,0 +1,126 @@
+//! What must hold for any bytes from a wire, one function per parser.
+//!
+//! The fuzz targets call these, and so does `crates/wire/tests/seeds.rs` with the committed seeds.
+
+use arrayvec::ArrayVec;
+use shotline_wire::framing::{self, Framing, Link, Packet, Place, Position};
+use shotline_wire::icrc::{self, Flow, Network};
+use shotline_wire::record::{self, Record};
+use shotline_wire::setup::{Message, Trigger, refuse_unread};
+use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::{crc, ipv4, ipv6, roce, udp};
+
+/// A UDP payload of RoCEv2.
+pub fn roce_packet(data: &[u8]) {
+    if let Ok(header) = roce::ud_header(data) {
+        assert_eq!(roce::ud_header(&header.emit()), Ok(header));
+    }
+    let Ok(packet) = roce::Packet::parse(data) else { return };
+    assert_eq!(packet.wire_len(), data.len());
+    // The header's reserved bits may be gone; nothing else may.
+    let mut again = data.to_vec();
+    let header = packet.emit_header();
+    again[..header.len()].copy_from_slice(&header);
+    assert_eq!(roce::Packet::parse(&again), Ok(packet));
+}
+
+/// An IP packet or Ethernet frame, and its ICRC.
+pub fn ip_packet(data: &[u8]) {
+    let _ = (icrc::verify_frame(data), icrc::verify_grh_packet(data), icrc::of_ip_packet(data));
+    let Ok(verdict) = icrc::verify_ip_packet(data) else { return };
+    // A packet that a socket could have sent has the same ICRC when it is put together from its parts.
+    let Some((flow, payload)) = socket_packet(data) else { return };
+    let Some((covered, stored)) = payload.split_last_chunk::<4>() else { return };
+    let stored = u32::from_le_bytes(*stored);
+    let (header, rest) = covered.split_at(12);
+    let seal = |flow: Flow| {
+        let register = icrc::after_header(flow.prefix(payload.len() as u16), header);
+        icrc::seal(register, rest.len() as u64, crc::remainder(rest))
+    };
+    assert_eq!(seal(flow) == stored, verdict);
+    if let Network::V4 { src, dst, id } = flow.network {
+        let with_id_zero = seal(Flow { network: Network::V4 { src, dst, id: 0 }, ..flow });
+        let behind = icrc::bytes_after_ipv4_id(payload.len() as u16);
+        let solved = icrc::solve_ipv4_id(stored, with_id_zero, behind);
+        assert_eq!(solved == Some(id), verdict);
+    }
+}
+
+/// Flow and UDP payload of an IP packet with nothing in it that a socket would not send.
+fn socket_packet(data: &[u8]) -> Option<(Flow, &[u8])> {
+    let (network, rest) = match ipv4::Header::parse(data) {
+        Ok((ip, rest)) if ip.dont_fragment && data[0] == 0x45 && data[6] == 0x40 => {
+            (Network::V4 { src: ip.source, dst: ip.destination, id: ip.id }, rest)
+        }
+        _ => {
+            let (ip, rest) = ipv6::Header::parse(data).ok()?;
+            (Network::V6 { src: ip.source, dst: ip.destination }, rest)
+        }
+    };
+    let (udp, payload) = udp::Header::parse(rest).ok()?;
+    // A datagram shorter than its packet is legal, but no socket sends it.
+    (payload.len() + udp::Header::LEN == rest.len())
+        .then_some((Flow { network, src_port: udp.source, dst_port: udp.destination }, payload))
+}
+
+/// Geometry (4 bytes), payload length (2 bytes) and a header for [`framing::Ud`].
+pub fn framing_ud(data: &[u8]) {
+    place(&framing::Ud, data);
+}
+
+/// The same for [`framing::Counted`].
+pub fn framing_counted(data: &[u8]) {
+    place(&framing::Counted, data);
+}
+
+/// The same for [`framing::Udp`].
+pub fn framing_udp(data: &[u8]) {
+    place(&framing::Udp, data);
+}
+
+fn place(framing: &dyn Framing, data: &[u8]) {
+    let Some((&[channels, samples @ .., packing], rest)) = data.split_first_chunk::<4>() else { return };
+    let Some((&len, header)) = rest.split_first_chunk() else { return };
+    let (samples, len) = (u16::from_be_bytes(samples).into(), u16::from_be_bytes(len).into());
+    let packing = Packing::from_u8(packing & 1).unwrap_or(Packing::Int16Le);
+    let Ok(g) = Geometry::new(channels.into(), samples, 12, packing, 0) else { return };
+    assert!(framing.header_len(header) <= framing::MAX_HEADER);
+    let Ok(Place { position, len }) = framing.place(header, len, &g) else { return };
+    let Position::Shot { number, bits, offset, last } = position else {
+        assert!(len == 4096 || len == g.packet_bytes(g.packets() - 1));
+        return;
+    };
+    assert!(number.checked_shr(bits).unwrap_or(0) == 0, "no more than the bits on the wire");
+    assert_eq!(last, offset + len == g.shot_bytes());
+    // The same place, when it is sent again.
+    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the shot");
+    assert_eq!(packet.len, len);
+    let mut again = ArrayVec::new();
+    framing.emit(&Link::default(), &packet, &mut again);
+    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+}
+
+/// An end-of-shot record.
+pub fn record(data: &[u8]) {
+    let Some(bytes) = data.first_chunk::<{ record::LEN }>() else { return };
+    let Ok(record) = Record::parse(bytes) else { return };
+    assert_eq!(Record::parse(&record.emit(record::stored_crc(bytes))), Ok(record));
+    if let Ok(geometry) = record.geometry() {
+        let of = Record::of(&geometry);
+        assert_eq!((of.packets, of.sample_bytes), (record.packets, record.sample_bytes));
+    }
+}
+
+/// A datagram to a probe's set-up port.
+pub fn setup(data: &[u8]) {
+    if let Ok(trigger) = Trigger::parse(data) {
+        assert_eq!(Trigger::parse(&trigger.emit()), Ok(trigger));
+    }
+    match Message::parse(data) {
+        Ok(message) => assert_eq!(Message::parse(&message.emit()), Ok(message)),
+        Err(_) => {
+            let Some(refusal) = refuse_unread(data) else { return };
+            assert!(Message::parse(&refusal).is_ok());
+        }
+    }
+}

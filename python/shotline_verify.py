@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Verifies a Shotline recording with h5py and numpy alone.
+
+It shares no code with the recorder: samples are read as any user reads them (HDF5 unpacks them), the
+end-of-shot records are checked with zlib's CRC-32 over the raw chunks, and test patterns are made from their
+definition. The file format is in docs/file-format.md.
+
+    shotline_verify.py FILE [--no-pattern] [--rows N]
+
+Prints one JSON object; the exit code is 0 if nothing contradicts anything, 1 if something does, 2 if the
+file cannot be read.
+"""
+
+import argparse
+import json
+import struct
+import sys
+import zlib
+
+import h5py
+import numpy as np
+
+LOST, PARTIAL, COMPLETE = 0, 1, 2
+NEVER_ARRIVED = ("wire_gap", "overrun")
+WHOLE_RUN = 0xFFFFFFFF
+RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
+MASK = (1 << 64) - 1
+
+
+def prbs(stream, pattern, channels, samples, bits):
+    """The test pattern of one shot: (samples, channels) int16."""
+    state = np.empty(channels, np.uint32)
+    for channel in range(channels):
+        s = (stream * 0xBF58476D1CE4E5B9 + pattern * 0x9E3779B97F4A7C15 + channel * 0x94D049BB133111EB) & MASK
+        z = ((s ^ (s >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        z ^= z >> 31
+        state[channel] = (z >> 32) or 1
+    out = np.empty((samples, channels), np.int16)
+    for sample in range(samples):
+        state ^= state << np.uint32(13)
+        state ^= state >> np.uint32(17)
+        state ^= state << np.uint32(5)
+        out[sample] = state.view(np.int32) >> (32 - bits)
+    return out
+
+
+class Verifier:
+    """Collects what contradicts the file's own claims."""
+
+    def __init__(self, file, pattern, rows):
+        self.file = file
+        self.mismatches = 0
+        self.described = []
+        self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
+        self.limit = rows
+        self.patterns = {}
+
+    def wrong(self, text):
+        self.mismatches += 1
+        if len(self.described) < 20:
+            self.described.append(text)
+
+    def run(self):
+        file = self.file
+        if file.attrs.get("format") != "shotline" or file.attrs.get("format_version") != 1:
+            raise ValueError("expected the attributes format = shotline and format_version = 1")
+        links = [self.link(index) for index in range(int(file.attrs["links"]))]
+        if "rf" in file and any(file["rf"].shape[0] != link["rows"] for link in links):
+            self.wrong("/rf has another number of rows than the links")
+        self.books(links)
+        return {
+            "verified": self.mismatches == 0,
+            "finished": file["books"].shape[0] > 0,
+            "pattern": self.period > 0,
+            "links": links,
+            "lost_shots": int(sum(int(loss["count"]) for loss in file["losses"][...])),
+            "mismatches": self.mismatches,
+            "described": self.described,
+        }
+
+    def link(self, index):
+        group = self.file[f"link{index}"]
+        about = {name: int(group.attrs[name]) for name in
+                 ("stream", "channels", "samples", "bits", "packing", "sample_bytes", "record_offset",
+                  "shot_bytes", "slot_bytes", "packets", "packet_bytes")}
+        view = group["rf"]
+        rows = view.shape[0]
+        table = group["shots"][:rows]
+        if len(table) < rows:
+            self.wrong(f"link {index}: {rows} shots, but {len(table)} rows in its table")
+            rows = len(table)
+        found = {"stream": about["stream"], "rows": rows, "complete": 0, "partial": 0, "lost": 0,
+                 "sink_error": 0, "records": 0, "pattern_packets": 0}
+        for row in range(min(rows, self.limit or rows)):
+            self.row(index, about, view, row, table[row], found)
+        if not self.limit:
+            self.account(about["stream"], table)
+        return found
+
+    def row(self, link, about, view, row, entry, found):
+        where = f"row {row} of link {link}, shot {entry['number']}"
+        state = int(entry["state"])
+        if state not in (LOST, PARTIAL, COMPLETE):
+            self.wrong(f"{where}: its state is none that is known")
+            return
+        found[("lost", "partial", "complete")[state]] += 1
+        if state == LOST and entry["sink_error"]:
+            found["sink_error"] += 1
+        chunk = self.chunk(link, about, row)
+        samples = view[row]
+        present = np.unpackbits(entry["presence"], bitorder="little")[: about["packets"]].astype(bool)
+        if entry["packets"] != about["packets"] or entry["placed"] != present.sum():
+            self.wrong(f"{where}: its counts of packets are not those of its presence map")
+        if chunk[about["shot_bytes"]:].any():
+            self.wrong(f"{where}: bytes behind the shot that are not zero")
+        if state == LOST:
+            if chunk.any() or samples.any():
+                self.wrong(f"{where}: it is lost, but not all zeros")
+            return
+        for packet in np.flatnonzero(~present):
+            at = packet * about["packet_bytes"]
+            if chunk[at:min(at + about["packet_bytes"], about["shot_bytes"])].any():
+                self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
+        good = bool(entry["record_good"])
+        if (state == COMPLETE) != (bool(present.all()) and good):
+            self.wrong(f"{where}: its state contradicts its packets and record")
+        if good:
+            self.record(where, about, chunk, entry, found)
+        if self.period and (good or not present.all()):
+            self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
+
+    def chunk(self, link, about, row):
+        """The raw bytes of a slot."""
+        if "rf" in self.file:
+            dataset, offset = self.file["rf"], (row, 0, link * about["channels"])
+        else:
+            dataset, offset = self.file[f"link{link}/rf"], (row, 0, 0)
+        mask, raw = dataset.id.read_direct_chunk(offset)
+        if mask != 0 or len(raw) != about["slot_bytes"]:
+            self.wrong(f"row {row} of link {link}: expected {about['slot_bytes']} stored bytes, found {len(raw)}")
+        return np.frombuffer(raw, np.uint8)
+
+    def record(self, where, about, chunk, entry, found):
+        at = about["record_offset"]
+        raw = chunk[at:at + 64].tobytes()
+        crc, = struct.unpack("<I", raw[60:])
+        if zlib.crc32(chunk[:at + 60].tobytes()) != crc:
+            self.wrong(f"{where}: the CRC-32 of its record does not hold")
+            return
+        (magic, version, packing, bits, flags, number, stamp, stream, _event, sample_bytes, samples, channels,
+         packets, _rate, _zeros) = RECORD.unpack(raw[:60])
+        said = (magic, version, packing, bits, number, stamp, stream, sample_bytes, samples, channels, packets)
+        expected = (b"SHOT", 1, about["packing"], about["bits"], int(entry["number"]), int(entry["stamp_tai_ns"]),
+                    about["stream"], about["sample_bytes"], about["samples"], about["channels"], about["packets"])
+        if said != expected:
+            self.wrong(f"{where}: expected the record {expected}, found {said}")
+        elif flags != entry["flags"]:
+            self.wrong(f"{where}: expected the flags {entry['flags']} in its record, found {flags}")
+        else:
+            found["records"] += 1
+
+    def compare(self, where, about, samples, present, number, found):
+        key = (about["stream"], number)
+        if key not in self.patterns:
+            if len(self.patterns) > 256:
+                self.patterns.clear()
+            self.patterns[key] = prbs(*key, about["channels"], about["samples"], about["bits"])
+        # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
+        width = 12 if about["packing"] == 1 else 16
+        first = np.arange(samples.size, dtype=np.int64) * width
+        here = (present[first // 8 // about["packet_bytes"]]
+                & present[(first + width - 1) // 8 // about["packet_bytes"]])
+        wrong = np.flatnonzero((samples != self.patterns[key]).reshape(-1) & here)
+        found["pattern_packets"] += int(present.sum())
+        if len(wrong):
+            sample, channel = divmod(int(wrong[0]), about["channels"])
+            self.wrong(f"{where}: {len(wrong)} samples are not pattern {number}, "
+                       f"the first is sample {sample} of channel {channel}")
+
+    def account(self, stream, table):
+        """Every number from the first to the last is in one row or one loss; a lost row may have a loss too."""
+        losses = [(int(loss["first"]), int(loss["count"])) for loss in self.file["losses"][...]
+                  if loss["stream"] == stream]
+        lost = np.concatenate([np.arange(first, first + count, dtype=np.uint64) for first, count in losses]
+                              or [np.empty(0, np.uint64)])
+        numbers = table["number"]
+        held = numbers[table["state"] != LOST]
+        if len(np.unique(numbers)) != len(numbers) or len(np.unique(lost)) != len(lost):
+            self.wrong(f"stream {stream}: a shot is in two rows or two losses")
+        if len(np.intersect1d(held, lost)):
+            self.wrong(f"stream {stream}: a shot is in a row with data and in /losses")
+        every = np.union1d(numbers, lost)
+        if len(every) and int(every[-1]) - int(every[0]) + 1 != len(every):
+            self.wrong(f"stream {stream}: not every shot from {every[0]} to {every[-1]} is in a row or in /losses")
+
+    def books(self, links):
+        streams = {}
+        for entry in self.file["books"][...]:
+            streams.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
+        totals = streams.pop(WHOLE_RUN, None)
+        for stream, counts in streams.items():
+            causes = sum(value for name, value in counts.items() if name.startswith("packets_") and
+                         name[8:] not in ("in", "placed") + NEVER_ARRIVED)
+            if counts["packets_in"] != counts["packets_placed"] + causes:
+                self.wrong(f"the packets of stream {stream} do not balance")
+            causes = sum(value for name, value in counts.items() if name.startswith("shots_") and
+                         name[6:] not in ("seen", "complete", "partial"))
+            if counts["shots_seen"] != counts["shots_complete"] + counts["shots_partial"] + causes:
+                self.wrong(f"the shots of stream {stream} do not balance")
+            for link in links if not self.limit else ():
+                held = link["complete"] + link["partial"] + link["sink_error"]
+                if link["stream"] == stream and counts["shots_complete"] + counts["shots_partial"] != held:
+                    self.wrong(f"stream {stream}: the books and the rows disagree about the shots recorded")
+        if totals is not None and not self.limit:
+            for name in ("complete", "partial", "lost"):
+                if totals[f"rows_{name}"] != sum(link[name] for link in links):
+                    self.wrong(f"the books and the rows disagree about rows_{name}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("file")
+    parser.add_argument("--no-pattern", action="store_true", help="do not compare with test patterns")
+    parser.add_argument("--rows", type=int, default=0, help="look at the first N rows only")
+    arguments = parser.parse_args()
+    try:
+        with h5py.File(arguments.file, "r") as file:
+            verdict = Verifier(file, not arguments.no_pattern, arguments.rows).run()
+    except (OSError, KeyError, ValueError) as error:
+        print(json.dumps({"verified": False, "error": f"{arguments.file} cannot be verified: {error}"}))
+        return 2
+    print(json.dumps(verdict, indent=2))
+    return 0 if verdict["verified"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Installs by name what some make targets need from apt, pip and crates.io:
+#   scripts/setup.sh GROUP...    groups: build python test bench fuzz doc
+# What is there already is left alone, so a second call is quick and needs neither root nor a network.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+apt=() pip=() cargo=()
+for group in "$@"; do
+    case $group in
+        build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
+        python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
+        test)
+            apt+=(tshark tcpdump iproute2 ethtool hdf5-tools)
+            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0)
+            cargo+=(cargo-deny@0.20.2)
+            ;;
+        bench)
+            apt+=(fio)
+            pip+=(spead2==4.5.1)
+            ;;
+        fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
+        doc) cargo+=(mdbook@0.5.4) ;;
+        *)
+            echo "setup: no group named '$group'" >&2
+            exit 2
+            ;;
+    esac
+done
+if ((${#pip[@]})) && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    apt+=(python3-venv)
+fi
+
+say() { echo "setup: $*"; }
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }; then
+        sudo "$@"
+    else
+        return 1
+    fi
+}
+
+install_apt() {
+    local name missing=()
+    for name in "${apt[@]}"; do
+        dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+    done
+    ((${#missing[@]})) || return 0
+    if ! command -v apt-get >/dev/null; then
+        say "no apt-get here; these Debian packages or their like must be there: ${missing[*]}"
+        return 0
+    fi
+    say "installing from apt: ${missing[*]}"
+    as_root true || fail "not root, and sudo does not work. Please run: apt-get install ${missing[*]}"
+    as_root apt-get -qq update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
+        install --yes --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_pip() {
+    ((${#pip[@]})) || return 0
+    if ! [[ -x .venv/bin/python ]]; then
+        say "making the Python environment .venv"
+        python3 -m venv .venv
+    fi
+    .venv/bin/python - "${pip[@]}" <<'PYTHON' && return 0
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    sys.exit(any(version(name) != pin for name, pin in (item.split("==") for item in sys.argv[1:])))
+except PackageNotFoundError:
+    sys.exit(1)
+PYTHON
+    say "installing from pip into .venv: ${pip[*]}"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${pip[@]}"
+}
+
+# Developer's tools, unoptimised: they build in a minute and run for a second. Who has one already, keeps it.
+install_cargo() {
+    local tool name
+    for tool in "${cargo[@]}"; do
+        name=${tool%@*}
+        if [[ -x .cache/tools/bin/$name ]] || command -v "$name" >/dev/null; then continue; fi
+        say "building $tool into .cache/tools (once; about a minute)"
+        cargo install --quiet --locked --profile dev --root .cache/tools "$tool" ||
+            say "$tool could not be built; what needs it will be skipped or fail, and say so"
+    done
+}
+
+install_apt
+install_pip
+install_cargo
