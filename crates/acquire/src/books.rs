@@ -39,8 +39,8 @@ pub struct Books {
 }
 
 /// Sums that do not add up: a defect of this program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Imbalance(Books);
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Imbalance(Box<Books>);
 
 impl fmt::Display for Imbalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +64,7 @@ impl Books {
     pub fn balance(&self) -> Result<(), Imbalance> {
         let packets = self.placed + self.packet_drops.total();
         let shots = self.complete + self.partial + self.shot_drops.total();
-        if packets == self.packets && shots == self.shots { Ok(()) } else { Err(Imbalance(*self)) }
+        if packets == self.packets && shots == self.shots { Ok(()) } else { Err(Imbalance(Box::new(*self))) }
     }
 
     /// Adds the counts of another stream.

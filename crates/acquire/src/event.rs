@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub enum Joined {
     /// At least one link has its shot.
-    Event(Event),
+    Event(Box<Event>),
     /// Shots of one link that no event holds.
     Loss(Loss),
 }
@@ -49,7 +49,7 @@ impl Link {
                 Part::Lost(one)
             }
             Some(Item::Shot(shot)) if shot.meta.number == number => match self.items.pop_front() {
-                Some(Item::Shot(shot)) => Part::Shot(Box::new(shot)),
+                Some(Item::Shot(shot)) => Part::Shot(shot),
                 _ => Part::Nothing,
             },
             _ => Part::Nothing,
@@ -131,7 +131,7 @@ impl Joiner {
                 Part::Nothing => None,
             });
         }
-        self.ready.push_back(Joined::Event(event));
+        self.ready.push_back(Joined::Event(Box::new(event)));
     }
 
     /// Runs passed on whole must not reach beyond the next shot of another link, or that event would list
@@ -186,7 +186,7 @@ mod tests {
                         stream: stream as u32, number: number as u64, stamp_tai_ns: 0, flags: 0, record_good: true,
                         valid_bytes: 0, presence: Presence::empty(1), drops: Drops::default(),
                     };
-                    joiner.push(Item::Shot(Shot { meta, buffer: pool.take().unwrap() }));
+                    joiner.push(Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() })));
                 }
                 run.take().into_iter().for_each(|run| joiner.push(Item::Loss(run)));
             }

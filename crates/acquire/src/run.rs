@@ -434,13 +434,13 @@ fn record(
     live: &Live,
 ) -> Result<(Report, f64), RunError> {
     let mut begun: Option<Instant> = None;
-    let mut held: Option<Event> = None;
+    let mut held: Option<Box<Event>> = None;
     while !(queue.is_finished() && held.is_none()) {
         while held.is_none() {
             match queue.pop() {
                 Some(Joined::Event(event)) => {
                     begun.get_or_insert_with(Instant::now);
-                    held = recorder.offer(event).err();
+                    held = recorder.offer(*event).err().map(Box::new);
                 }
                 Some(Joined::Loss(loss)) => recorder.loss(loss),
                 None => break,
@@ -448,7 +448,7 @@ fn record(
         }
         let wait = if queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
         recorder.poll(Some(wait))?;
-        held = held.and_then(|event| recorder.offer(event).err());
+        held = held.and_then(|event| recorder.offer(*event).err().map(Box::new));
         live.set_written(recorder.visible());
     }
     let report = recorder.finish(books.get().unwrap_or(&shotline_store::shot::Books::default()))?;

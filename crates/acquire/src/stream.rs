@@ -46,7 +46,7 @@ pub struct StreamConfig {
 #[derive(Debug)]
 pub enum Item {
     /// A shot, complete or partial.
-    Shot(Shot),
+    Shot(Box<Shot>),
     /// Shots of which there is nothing to hand on.
     Loss(Loss),
 }
@@ -427,7 +427,7 @@ impl Stream {
         } else {
             self.books.partial += 1;
         }
-        out.push(Item::Shot(Shot { meta, buffer }));
+        out.push(Item::Shot(Box::new(Shot { meta, buffer })));
         number
     }
 

@@ -23,7 +23,7 @@ enum Command {
     /// Emulate a probe, record it, read the file back and prove every sample and every loss
     Demo(demo::Args),
     /// Record the shots of a probe
-    Record(record::Args),
+    Record(Box<record::Args>),
     /// Prove a recording: every sample, every loss, the books
     Verify(verify::Args),
     /// Pretend to be an instrument
@@ -37,7 +37,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
-        Command::Record(args) => record::run(args),
+        Command::Record(args) => record::run(*args),
         Command::Verify(args) => verify::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };

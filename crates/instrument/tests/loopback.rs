@@ -26,10 +26,20 @@ fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
     let probe = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
+        let stopper = Stopper(&stop);
         receiver(Receiver::new(probe));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopper);
         running.join().unwrap().unwrap()
     })
+}
+
+/// Stops the probe, also when the receiver's side of a test fails.
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 struct Receiver {

@@ -65,7 +65,7 @@ impl Region {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // Without NORESERVE's accounting a reserved-page mapping fails at once where the pool is too
         // small, rather than by SIGBUS at the first touch.
-        if let Some(base) = map_anonymous(len, MapFlags::PRIVATE | MapFlags::HUGETLB).ok() {
+        if let Ok(base) = map_anonymous(len, MapFlags::PRIVATE | MapFlags::HUGETLB) {
             return Self { base, len, pages: Pages::Huge, fd: None }.prefaulted();
         }
         // Map 2 MiB more than asked, so that the region can begin on a huge-page boundary.

@@ -26,7 +26,7 @@ pub struct Config {
     pub packing: Packing,
     /// Sample rate; none: what the input says, or 40 MS/s.
     pub sample_rate_hz: Option<u32>,
-    /// An HDF5 file with recorded radio-frequency data ([`super::rf`]); none: test patterns.
+    /// An HDF5 file with recorded radio-frequency data (`/data/rf_data/frame_N/shot_M`); none: test patterns.
     pub input: Option<PathBuf>,
     /// Factor from the input's values to samples; none: 1 if they fit the resolution, else what makes them fit.
     pub scale: Option<f64>,
@@ -168,6 +168,15 @@ mod tests {
     #[test]
     fn the_default_is_sound() {
         Config::default().check().unwrap();
+    }
+
+    #[test]
+    fn settings_travel_as_text_and_misspelt_ones_are_refused() {
+        let config = Config { free_running: Pace::Rate(500.0), seed: Some(3), ..Config::default() };
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
+        assert_eq!(serde_json::from_str::<Config>("{}").unwrap(), Config::default());
+        assert!(serde_json::from_str::<Config>(r#"{"chanels": 96}"#).is_err());
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub enum Step {
     Fire,
 }
 
-/// When a shot was taken.
+/// The present time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// TAI nanoseconds.
@@ -244,11 +244,13 @@ where
         }
     }
 
-    /// Sends the shot that [`Self::next`] asked for on every link. While a path is full, `again` says whether
+    /// Sends the shot that [`Self::next`] asked for on every link, unless the run was stopped since. Trigger
+    /// commands that came while it was sampled must have been given to [`Self::receive`]: they are missed. While a path is full, `again` says whether
     /// to go on trying. An error ends the run.
     pub fn fire(&mut self, stamp: Stamp, again: &mut dyn FnMut() -> bool) -> Result<(), IoError> {
-        let Some(run) = &mut self.run else { return Ok(()) };
+        let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Ok(()) };
         let (shot, triggered) = (self.next_shot, run.triggered);
+        let tai_ns = stamp.tai_ns.saturating_sub(run.pacer.sampled_before_ns());
         self.next_shot = self.next_shot.wrapping_add(1);
         run.left = run.left.map(|left| left.saturating_sub(1));
         let last = run.left == Some(0);
@@ -259,7 +261,7 @@ where
                 clock_locked: stamp.locked,
                 triggered,
                 shot,
-                tai_ns: stamp.tai_ns,
+                tai_ns,
                 stream: target.link.stream,
                 event,
                 ..Record::of(self.prebuilt.geometry(index))
@@ -274,8 +276,7 @@ where
         if last { self.finish(again) } else { Ok(()) }
     }
 
-    /// The shot has been sent; it is `now`. Triggers that came meanwhile must have been given to
-    /// [`Self::receive`] before: they are missed.
+    /// The shot has been sent; it is `now`.
     pub fn sent(&mut self, now: u64) {
         if let Some(run) = &mut self.run {
             run.pacer.sent(now);

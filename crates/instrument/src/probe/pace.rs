@@ -4,8 +4,10 @@
 //! [`Pacer::next`] until it says [`Next::Fire`], then the shot is sent, then [`Pacer::sent`].
 //!
 //! The device that is emulated needs `samples / sample rate + 1.85 us` for a shot, and until then it is deaf:
-//! a trigger that falls into this time, or into the time that sending really takes, is missed and counted.
-//! So a periodic trigger just above the highest shot rate halves it: every second trigger is missed.
+//! a trigger that falls into this time is missed and counted. So a periodic trigger just above the highest
+//! shot rate halves it: every second trigger is missed. If sending really takes longer, ticks of the trigger
+//! input that fall into it are missed too. Of trigger commands, the first that comes meanwhile starts the next
+//! shot: a receiver may answer the last packet with the next command before the sender knows that it is done.
 
 use serde::{Deserialize, Serialize};
 use shotline_wire::shot::Geometry;
@@ -110,9 +112,8 @@ enum Rule {
     Steady(Ticks),
     /// Ticks during a shot are missed.
     External(Ticks),
-    Command {
-        pending: bool,
-    },
+    /// A command has been taken, and its shot will have been sampled at this time.
+    Command(Option<u64>),
 }
 
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl Pacer {
             Timing::Free(Pace::Max) => Rule::Max,
             Timing::Free(_) => Rule::Steady(ticks()),
             Timing::External(_) => Rule::External(ticks()),
-            Timing::Command => Rule::Command { pending: false },
+            Timing::Command => Rule::Command(None),
         };
         Self { rule, busy_ns: busy_ns(links) as u64, state: State::BusyUntil(now), counts: PaceCounts::default() }
     }
@@ -159,10 +160,12 @@ impl Pacer {
                 }
                 ticks.take()
             }
-            Rule::Command { pending } => {
-                if !std::mem::take(pending) {
-                    return Next::Trigger;
+            Rule::Command(taken) => {
+                let Some(sampled) = *taken else { return Next::Trigger };
+                if now < sampled {
+                    return Next::At(sampled);
                 }
+                *taken = None;
                 now
             }
         };
@@ -177,25 +180,27 @@ impl Pacer {
         }
     }
 
-    /// A trigger command has arrived; false if it starts no shot. Commands that are read after a shot was
-    /// sent but before [`Self::sent`] came during it.
+    /// A trigger command has arrived; false if it starts no shot. Those that came while a shot was being
+    /// sampled must be told before it is sent, all others after [`Self::sent`].
     pub fn trigger(&mut self, now: u64) -> bool {
-        let Rule::Command { pending } = &mut self.rule else { return false };
-        let free = match self.state {
-            State::Sending(_) => false,
-            State::BusyUntil(busy_until) => now >= busy_until && !*pending,
-        };
+        let Rule::Command(taken) = &mut self.rule else { return false };
+        let free = taken.is_none() && matches!(self.state, State::BusyUntil(_));
         if free {
-            *pending = true;
+            *taken = Some(now + self.busy_ns);
         } else {
             self.counts.missed += 1;
         }
         free
     }
 
+    /// Nanoseconds between a shot's first sample and [`Next::Fire`].
+    pub fn sampled_before_ns(&self) -> u64 {
+        if self.takes_commands() { self.busy_ns } else { 0 }
+    }
+
     /// Whether trigger commands start the shots.
     pub fn takes_commands(&self) -> bool {
-        matches!(self.rule, Rule::Command { .. })
+        matches!(self.rule, Rule::Command(_))
     }
 
     /// Trigger commands are known to have been lost on their way.
@@ -344,17 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_command_is_taken_when_idle_and_missed_when_busy() {
+    fn a_trigger_command_is_taken_when_idle_and_missed_while_sampling() {
         let mut pacer = Pacer::new(Timing::Command, &links(2000), 0);
         assert_eq!(pacer.next(0), Next::Trigger);
         assert!(pacer.trigger(10));
-        assert!(!pacer.trigger(11)); // before the first was served
-        assert_eq!(pacer.next(20), Next::Fire);
-        assert!(!pacer.trigger(30)); // while sending
-        pacer.sent(40);
-        assert!(!pacer.trigger(20 + 51_849)); // still sampling
-        assert_eq!(pacer.next(20 + 51_849), Next::Trigger);
-        assert!(pacer.trigger(20 + 51_850));
-        assert_eq!(pacer.counts().missed, 3);
+        assert!(!pacer.trigger(11));
+        assert_eq!(pacer.next(20), Next::At(10 + 51_850));
+        assert_eq!(pacer.next(10 + 51_850), Next::Fire);
+        assert!(!pacer.trigger(10 + 51_851)); // had been waiting to be looked at
+        pacer.sent(90_000);
+        assert!(pacer.trigger(90_001));
+        assert_eq!((pacer.next(90_002), pacer.counts().missed), (Next::At(90_001 + 51_850), 2));
     }
 }

@@ -60,14 +60,12 @@ impl RfFile {
                 if values.is_empty() {
                     shape.clone_from(&found);
                 }
-                if found != shape || found.len() != 2 {
-                    let expected = if shape.len() == 2 { shape } else { vec![0, 0] };
-                    return Err(SampleError::Shape {
-                        path: path.to_path_buf(),
-                        dataset: dataset.name(),
-                        expected,
-                        found,
-                    });
+                if shape.len() != 2 {
+                    return Err(SampleError::NoShots { path: path.to_path_buf() });
+                }
+                if found != shape {
+                    let (path, dataset) = (path.to_path_buf(), dataset.name());
+                    return Err(SampleError::Shape { path, dataset, expected: shape, found });
                 }
                 values.push(dataset.read_raw().map_err(failed)?);
             }

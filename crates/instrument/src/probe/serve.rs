@@ -78,22 +78,20 @@ where
             let now = steady_ns();
             let wait = match self.probe.next(now) {
                 Step::Fire => {
-                    let mut spins = 0;
+                    if now >= look || self.probe.takes_commands() {
+                        self.messages()?;
+                        look = now + MESSAGES_NS;
+                    }
+                    let mut tries = 0_u32;
                     self.probe.fire(stamp(), &mut || {
-                        spins += 1;
-                        if spins % SPINS == 0 {
+                        tries = tries.wrapping_add(1);
+                        if tries.is_multiple_of(SPINS) {
                             std::thread::yield_now()
                         } else {
                             std::hint::spin_loop()
                         }
                         !stopped()
                     })?;
-                    // Before `sent`, so that triggers among them are those that came during the shot. One that
-                    // comes between the two lines is still waiting in the socket, and will be taken.
-                    if now >= look || self.probe.takes_commands() {
-                        self.messages()?;
-                        look = now + MESSAGES_NS;
-                    }
                     self.probe.sent(steady_ns());
                     continue;
                 }

@@ -434,15 +434,20 @@ fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
         assert!(bench.probe.receive(&Trigger { sequence, stamp: 0 }.emit(), bench.now).is_none());
         bench.work();
     }
-    // Again within the device's busy time: missed.
-    assert!(bench.probe.receive(&Trigger { sequence: 10, stamp: 0 }.emit(), bench.now).is_none());
+    // The second of two comes while the first one's shot is sampled: missed.
+    for sequence in [10, 11] {
+        assert!(bench.probe.receive(&Trigger { sequence, stamp: 0 }.emit(), bench.now).is_none());
+    }
+    let triggered_at = bench.now;
     bench.work();
     let report = bench.stop(7);
-    assert_eq!((report.shots_sent, report.triggers_missed), (3, 2 + 1));
+    assert_eq!((report.shots_sent, report.triggers_missed), (4, 2 + 1));
     let sent = bench.take_sent();
+    assert_eq!(source.geometry.packets() as usize * 4, sent.len());
     let last = sent.last().unwrap();
-    assert!(Record::parse(last.bytes[..last.bytes.len() - 4].last_chunk().unwrap()).unwrap().triggered);
-    assert_eq!(source.geometry.packets() as usize * 3, sent.len());
+    let record = Record::parse(last.bytes[..last.bytes.len() - 4].last_chunk().unwrap()).unwrap();
+    // Sent when it has been sampled, stamped with its first sample.
+    assert_eq!((record.triggered, record.tai_ns), (true, 1_000_000 + triggered_at));
 }
 
 #[test]

@@ -37,8 +37,8 @@ pub(crate) use tail::{Contents, finish, write_all};
 pub const ALIGN: u64 = 4096;
 /// Rows in a chunk of a table, at most. A power of two.
 const CHUNK_ROWS: u64 = 1024;
-/// Loss entries that are visible during the run; the rest is written when it ends.
-const LOSS_ROWS: u64 = 4096;
+/// Loss entries that are visible during the run, at least and at most; the rest is written when it ends.
+const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
 /// Book entries that need no move of the tail.
 const BOOK_ROWS: u64 = 256;
 
@@ -201,7 +201,8 @@ fn lay_out(path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> 
     let mut layout = assemble(run, superblock, data, tables, formats);
     layout.rows = rows;
     layout.data_start = file.metadata().map_err(|e| os(e, "measure", path))?.len().next_multiple_of(ALIGN);
-    let counts = Counts { rows, losses: LOSS_ROWS, books: BOOK_ROWS };
+    let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
+    let counts = Counts { rows, losses, books: BOOK_ROWS };
     let tail_start = layout.data_end(rows);
     let end = tail::place(&mut layout, tail_start, counts);
 

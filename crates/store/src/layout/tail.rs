@@ -115,16 +115,27 @@ pub(crate) struct Contents<'a> {
 
 /// Ends a recording: enters losses and books, and sheds the slots that no row needs. A reader may look at
 /// any moment, and the program may be killed at any: the old tail stands until nothing points to it.
-pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -> Result<(), Errno> {
+///
+/// If the file cannot be cut (a full disk where writing into allocated space takes new space), everything is
+/// entered nevertheless, and the reason comes back.
+pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -> Result<Option<Errno>, Errno> {
     let counts = Counts {
         rows: contents.rows,
         losses: contents.losses.len() as u64 / u64::from(layout.losses.row_bytes),
         books: contents.books.len() as u64 / u64::from(layout.books.row_bytes),
     };
-    let fits = counts.losses <= layout.losses.capacity && counts.books <= layout.books.capacity;
-    if counts.rows == layout.rows && fits {
-        return enter(file, layout, contents, counts);
+    let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.books.capacity;
+    if counts.rows == layout.rows && fits(layout) {
+        return enter(file, layout, contents, counts).map(|()| None);
     }
+    match shed(file, layout, contents, counts) {
+        Ok(()) => Ok(None),
+        Err(errno) if fits(layout) => enter(file, layout, contents, counts).map(|()| Some(errno)),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn shed(file: &File, layout: &mut Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
     let old_start = layout.data_end(layout.rows);
     let new_start = layout.data_end(counts.rows);
     if place(&mut layout.clone(), new_start, counts) > old_start {

@@ -6,7 +6,7 @@
 use super::RecorderConfig;
 use crate::layout::{self, Layout, Opened};
 use crate::rows::{LOSS_BYTES, push_book, push_loss};
-use crate::shot::Loss;
+use crate::shot::{Loss, MAX_LINKS};
 use crate::sys::ring::Ring;
 use rustix::io::Errno;
 use std::fs::File;
@@ -83,18 +83,19 @@ impl Committer {
         self.entered += 1;
     }
 
-    /// Enters a loss, or lengthens the last one if it goes on.
+    /// Enters a loss, or lengthens its stream's last one if it goes on.
     pub(super) fn loss(&mut self, loss: Loss) {
-        match self.losses.last_mut() {
-            Some(last)
-                if (last.stream, last.cause) == (loss.stream, loss.cause)
-                    && last.first.checked_add(last.count) == Some(loss.first) =>
-            {
+        let recent = self.losses.len().saturating_sub(2 * MAX_LINKS);
+        let last = (recent..self.losses.len()).rev().find(|index| self.losses[*index].stream == loss.stream);
+        if let Some(index) = last {
+            let last = &mut self.losses[index];
+            if last.cause == loss.cause && last.first.checked_add(last.count) == Some(loss.first) {
                 last.count += loss.count;
-                self.losses_changed = self.losses_changed.min(self.losses.len() - 1);
+                self.losses_changed = self.losses_changed.min(index);
+                return;
             }
-            _ => self.losses.push(loss),
         }
+        self.losses.push(loss);
     }
 
     fn dirty(&self) -> bool {
@@ -174,8 +175,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes everything visible, enters the books, and cuts the file. Returns its size.
-    pub(super) fn finish(&mut self, books: &[(u32, String, u64)]) -> Result<u64, Errno> {
+    /// Makes everything visible, enters the books, and cuts the file. Returns its size, and why it could not be
+    /// cut if so.
+    pub(super) fn finish(&mut self, books: &[(u32, String, u64)]) -> Result<(u64, Option<Errno>), Errno> {
         self.write_rows()?;
         if self.durable {
             rustix::fs::fdatasync(&self.opened.file)?;
@@ -185,8 +187,8 @@ impl Committer {
         self.losses.iter().for_each(|loss| push_loss(loss, &mut losses));
         books.iter().for_each(|(stream, name, value)| push_book(*stream, name, *value, &mut entries));
         let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries };
-        layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
+        let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
         rustix::fs::fsync(&self.opened.file)?;
-        Ok(self.opened.layout.end)
+        Ok((self.opened.layout.end, uncut))
     }
 }

@@ -320,7 +320,9 @@ impl Recorder {
     /// Part of a failed write may be in the file: take it out again.
     fn zero(&self, at: u64, len: u64) -> Result<(), Errno> {
         let file = self.committer.file();
-        rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, at, len)
+        let fallocate = |how| rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, at, len);
+        fallocate(FallocateFlags::ZERO_RANGE)
+            .or_else(|_| fallocate(FallocateFlags::PUNCH_HOLE))
             .or_else(|_| layout::write_all(file, at, &vec![0; len as usize]))
     }
 
@@ -385,7 +387,15 @@ impl Recorder {
         ];
         entries.extend(own.into_iter().map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
         let path = self.report.path.clone();
-        self.report.file_bytes = self.committer.finish(&entries).map_err(StoreError::io("finish", &path))?;
+        let (bytes, uncut) = self.committer.finish(&entries).map_err(StoreError::io("finish", &path))?;
+        self.report.file_bytes = bytes;
+        if let Some(errno) = uncut {
+            self.report.warnings.push(format!(
+                "{} is complete but could not be cut to its {} rows: {errno}; it keeps its full size",
+                path.display(),
+                self.report.rows
+            ));
+        }
         Ok(self.report)
     }
 }
@@ -414,7 +424,8 @@ pub fn recover(path: &Path) -> Result<Recovered, StoreError> {
         let losses = opened.table_bytes(opened.layout.losses)?;
         let books = opened.table_bytes(opened.layout.books)?;
         let contents = layout::Contents { rows, losses: &losses, books: &books };
-        layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
+        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
+        uncut.map_or(Ok(()), Err).map_err(StoreError::io("cut", path))?;
     }
     Ok(Recovered { rows, shed: laid_out - rows, file_bytes: opened.layout.end })
 }

@@ -21,7 +21,12 @@ pub(super) fn check(recording: &Recording, links: &[LinkVerdict], mismatches: &M
             extend(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
         }
         let losses = recording.losses.iter().filter(|loss| loss.stream == link.stream);
-        let losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
+        let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
+        if recording.books.is_none() {
+            // The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
+            let end = held.last().max(lost.last()).map_or(0, |run| run.1);
+            losses.iter_mut().for_each(|run| run.1 = run.1.min(end));
+        }
         numbers(link.stream, held, lost, losses, mismatches);
     }
     for loss in &recording.losses {

@@ -1,0 +1,71 @@
+//! UD queue pairs over the in-process link: only packets of a known pair, with its key, reach the steer.
+
+use arrayvec::ArrayVec;
+use shotline_memory::{Region, Registrar, Sge};
+use shotline_transport::inproc::{InprocConfig, pair};
+use shotline_transport::udp::SCRATCH_BYTES;
+use shotline_transport::{Done, PacketIo, Pick, Seal, Seen, Send, Steer};
+use shotline_verbs::ud::{QueuePair, Ud};
+use shotline_wire::framing::{self, Link, Packet};
+use shotline_wire::shot::{DropCause, Geometry, Packing};
+use std::net::SocketAddr;
+
+#[derive(Default)]
+struct Faults {
+    picked: usize,
+    seen: Vec<Option<DropCause>>,
+}
+
+impl Steer for Faults {
+    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+        24
+    }
+    fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
+        self.picked += picks.len();
+    }
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        self.seen.extend(batch.iter().map(|done| done.fault));
+    }
+}
+
+#[test]
+fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() {
+    let g = Geometry::new(8, 8, 12, Packing::Packed12, 0).unwrap(); // one packet of 192 bytes
+    let mut registrar = Registrar::new();
+    let mut add = |len| Sge { region: registrar.add(Region::host(len as usize).unwrap()), offset: 0, len };
+    let (source, scratch) = (add(4096), add(SCRATCH_BYTES));
+    let regions = registrar.finish();
+    let end = |port| InprocConfig {
+        address: SocketAddr::new("fd00::1".parse().unwrap(), port),
+        sealed: true,
+        capacity: 1,
+        scratch,
+    };
+    let (mut tx, rx) = pair(100, (end(1), &regions), (end(2), &regions));
+    let mut rx = Ud::new(rx);
+    let (one, gone) = (rx.create().unwrap(), rx.create().unwrap());
+    assert_ne!((one.number, one.q_key), (gone.number, gone.q_key));
+    assert!(one.number > 1 && one.number < 1 << 24 && one.q_key < 1 << 31);
+    rx.destroy(gone.number);
+
+    let mut send = |pair: QueuePair, framing: &str| {
+        let framing = framing::by_name(framing).unwrap();
+        let link = Link { dest_qp: pair.number, src_qp: 5, q_key: pair.q_key, stream: 0 };
+        let mut header = ArrayVec::new();
+        framing.emit(&link, &Packet::nth(&g, 0, 0, 0).unwrap(), &mut header);
+        let gather = [Sge { len: g.shot_bytes(), ..source }, Sge::EMPTY];
+        let packet = Send { header: &header, gather, seal: Seal::Compute };
+        assert_eq!(tx.send(end(2).address, &[packet]).unwrap(), 1);
+    };
+    send(one, "ud");
+    send(QueuePair { number: one.number ^ 1, ..one }, "ud");
+    send(QueuePair { q_key: one.q_key ^ 1, ..one }, "ud");
+    send(gone, "ud");
+    send(one, "udp");
+    let mut steer = Faults::default();
+    while steer.seen.len() < 5 {
+        rx.poll(&mut steer, 1).unwrap();
+    }
+    let unknown = Some(DropCause::UnknownStream);
+    assert_eq!(steer.seen, [None, unknown, unknown, unknown, Some(DropCause::Malformed)]);
+}

@@ -1,0 +1,341 @@
+"""What the tests share: the program's processes, its files read with h5py, and network namespaces.
+
+Nothing here uses the program's own code: what is expected is made from the documents.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from shotline_verify import prbs  # noqa: E402
+
+PROGRAM = os.environ.get("SHOTLINE_BIN", str(ROOT / "target" / "debug" / "shotline"))
+PACKET = 4096
+PERIOD = 16  # distinct test patterns of an emulated probe
+TIME_LIMIT = 60
+LOST, PARTIAL, COMPLETE = range(3)
+
+
+# --- processes ---------------------------------------------------------------------------------------
+
+
+class Process:
+    """The program with some arguments. It does not outlive its `with`."""
+
+    def __init__(self, *arguments, netns=None, **options):
+        command = [PROGRAM, *map(str, arguments)]
+        if netns:
+            command = ["nsenter", f"--net=/run/netns/{netns}", *command]
+        self.command = " ".join(command[-len(arguments) - 1 :])
+        self.popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            **options,
+        )
+        self.pid = self.popen.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.send_signal(signal.SIGCONT)
+        self.popen.communicate()
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def end(self, limit=TIME_LIMIT):
+        """Waits for the program's own end."""
+        try:
+            stdout, stderr = self.popen.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end within {limit} s: {self.command}") from None
+        return Ended(self.command, self.popen.returncode, stdout, stderr)
+
+    def interrupt(self):
+        self.signal(signal.SIGINT)
+        return self.end()
+
+    def status(self, key):
+        """A number of kilobytes out of /proc."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1])
+        raise AssertionError(f"{self.command} has no {key}: it has ended")
+
+
+class Ended:
+    """What a program has left behind."""
+
+    def __init__(self, command, code, stdout, stderr):
+        self.command, self.code, self.stdout, self.stderr = command, code, stdout, stderr
+        assert "panicked" not in stderr, f"{command}\n{stderr}"
+
+    @property
+    def json(self):
+        lines = self.stdout.splitlines()
+        assert len(lines) == 1, f"expected one JSON object, found {self.stdout!r} and {self.stderr!r}"
+        return json.loads(lines[0])
+
+    def succeeded(self):
+        assert self.code == 0, f"exit code {self.code} of {self.command}\n{self.stderr}"
+        return self.json
+
+    def refused(self):
+        """The one line of an orderly refusal."""
+        assert self.code == 1, f"expected exit code 1, found {self.code} of {self.command}\n{self.stdout}{self.stderr}"
+        assert not self.stdout, self.stdout
+        lines = self.stderr.strip().splitlines()
+        assert len(lines) == 1 and lines[0].startswith("shotline: "), f"expected one clear line, found {lines}"
+        return lines[0]
+
+
+class Probe(Process):
+    """An emulated probe that waits at `address`."""
+
+    def __init__(self, *arguments, listen="[::1]:0", **options):
+        super().__init__("emulate", "probe", "--listen", listen, "--json", *arguments, **options)
+        ready, _, _ = select.select([self.popen.stderr], [], [], 20)
+        line = self.popen.stderr.readline() if ready else ""
+        if "waits for a receiver on" not in line:
+            self.popen.kill()
+            rest = self.popen.communicate()[1]
+            raise AssertionError(f"the probe did not start: {line}{rest}")
+        self.address = line.split()[-1]
+
+    def report(self):
+        """Ends it; its JSON object."""
+        return self.interrupt().succeeded()
+
+
+class Recorder(Process):
+    """`shotline record` from a probe, on a port of its own."""
+
+    def __init__(self, probe, *arguments, bind="[::1]:0", **options):
+        address = probe if isinstance(probe, str) else probe.address
+        arguments = ("record", "--probe", address, "--bind", bind, "--json", *arguments)
+        super().__init__(*arguments, **options)
+
+
+def record(probe, *arguments, **options):
+    """Records to the end."""
+    with Recorder(probe, *arguments, **options) as recorder:
+        return recorder.end()
+
+
+def run(*arguments, limit=TIME_LIMIT, **options):
+    """Runs the program to its end."""
+    with Process(*arguments, **options) as process:
+        return process.end(limit)
+
+
+def until(condition, limit=20, what="what was waited for"):
+    """Waits until a condition holds; its value."""
+    end = time.monotonic() + limit
+    while not (value := condition()):
+        assert time.monotonic() < end, f"{what} did not come within {limit} s"
+        time.sleep(0.01)
+    return value
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+def verify(path, finished=True):
+    """Both verifiers' verdicts, which must agree; the independent one's is returned."""
+    script = subprocess.run(
+        [sys.executable, ROOT / "python" / "shotline_verify.py", path],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+    )
+    assert script.stdout, script.stderr
+    verdict = json.loads(script.stdout)
+    assert script.returncode == 0 and verdict["verified"], verdict
+    own = run("verify", path, "--json").succeeded()
+    assert own["verified"] and own["mismatches"] == 0, own
+    assert own["finished"] == verdict["finished"], (own, verdict)
+    assert [link["complete"] for link in own["links"]] == [link["complete"] for link in verdict["links"]]
+    if finished:
+        assert verdict["finished"], verdict
+    return verdict
+
+
+class Recording:
+    """A recording as any user of h5py sees it."""
+
+    def __init__(self, path):
+        with h5py.File(path, "r") as file:
+            self.attributes = dict(file.attrs)
+            names = [f"link{index}" for index in range(int(file.attrs["links"]))]
+            self.links = [dict(file[name].attrs) for name in names]
+            self.tables = [file[name]["shots"][...] for name in names]
+            self.rf = [file[name]["rf"][...] for name in names]
+            self.joined = file["rf"][...] if "rf" in file else None
+            losses = file["losses"]
+            causes = {value: name for name, value in h5py.check_enum_dtype(losses.dtype["cause"]).items()}
+            self.losses = [
+                (int(loss["stream"]), causes[int(loss["cause"])], int(loss["first"]), int(loss["count"]))
+                for loss in losses[...]
+            ]
+            self.books = {}
+            for entry in file["books"][...]:
+                self.books.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
+
+    def numbers(self, link=0):
+        return [int(number) for number in self.tables[link]["number"]]
+
+    def presence(self, link):
+        """(rows, packets): which packets are there."""
+        packets = int(self.links[link]["packets"])
+        maps = self.tables[link]["presence"]
+        return np.unpackbits(maps, axis=1, bitorder="little")[:, :packets].astype(bool)
+
+    def missing(self, link):
+        """Every missing packet as (shot, packet), of rows and of shots in no row."""
+        rows, packets = np.nonzero(~self.presence(link))
+        numbers = self.numbers(link)
+        missing = {(numbers[row], int(packet)) for row, packet in zip(rows, packets)}
+        stream = int(self.links[link]["stream"])
+        for of, _, first, count in self.losses:
+            if of == stream:
+                every = range(int(self.links[link]["packets"]))
+                missing |= {(shot, packet) for shot in range(first, first + count) for packet in every}
+        return missing
+
+
+def packed(samples):
+    """12-bit samples as bytes, by the documented bit order."""
+    a, b = samples.reshape(-1, 2).astype(np.uint16).T & 0xFFF
+    return np.stack([a >> 4, (a & 0xF) << 4 | b >> 8, b & 0xFF], axis=1).astype(np.uint8).reshape(-1)
+
+
+def unpacked(data):
+    """The samples in such bytes."""
+    x, y, z = data.reshape(-1, 3).astype(np.int16).T
+    pairs = np.stack([x << 4 | y >> 4, (y & 0xF) << 8 | z], axis=1).reshape(-1)
+    return np.where(pairs >= 2048, pairs - 4096, pairs).astype(np.int16)
+
+
+def with_holes(samples, present, packing):
+    """Samples as a reader must see them where packets are missing: their bytes are zero, all others untouched."""
+    data = packed(samples) if packing == 1 else samples.astype("<i2").reshape(-1).view(np.uint8)
+    data = data.copy()
+    for packet in np.flatnonzero(~present):
+        data[packet * PACKET : (packet + 1) * PACKET] = 0
+    seen = unpacked(data) if packing == 1 else data.view("<i2")
+    return seen.reshape(samples.shape)
+
+
+def check_samples(recording, pattern=None):
+    """Every value that h5py reads is the pattern's, or zero where its packet is missing; returns rows compared."""
+    made = {}
+    pattern = pattern or (lambda link, number: prbs(int(link["stream"]), number % PERIOD, *shape(link)))
+    for index, link in enumerate(recording.links):
+        present = recording.presence(index)
+        for row, number in enumerate(recording.numbers(index)):
+            key = index, number % PERIOD
+            if key not in made:
+                made[key] = pattern(link, number)
+            expected = with_holes(made[key], present[row], int(link["packing"]))
+            found = recording.rf[index][row]
+            assert np.array_equal(found, expected), f"link {index}, shot {number}: {differences(found, expected)}"
+    if recording.joined is not None:
+        assert np.array_equal(recording.joined, np.concatenate(recording.rf, axis=2))
+    return len(recording.numbers())
+
+
+def shape(link):
+    return int(link["channels"]), int(link["samples"]), int(link["bits"])
+
+
+def differences(found, expected):
+    at = np.argwhere(found != expected)
+    return f"{len(at)} of {found.size} values differ, the first at (sample, channel) {tuple(at[0])}"
+
+
+def balanced(ended, recording=None):
+    """The books of a run add up: in its JSON object, in its file, and between the two."""
+    if ended["shots_sent"] is not None:
+        named = ended["shots_complete"] + ended["shots_partial"] + sum(ended["drops"].values())
+        assert ended["shots_sent"] == named, ended
+    if recording is None:
+        return
+    placed = arrived = 0
+    for books in recording.books.values():
+        placed, arrived = placed + books["packets_placed"], arrived + books["packets_in"]
+        drops = sum(books.get(f"packets_{cause}", 0) for cause in CAUSES)
+        assert books["packets_in"] == books["packets_placed"] + drops, books
+        drops = sum(books.get(f"shots_{cause}", 0) for cause in CAUSES + NEVER_ARRIVED)
+        assert books["shots_seen"] == books["shots_complete"] + books["shots_partial"] + drops, books
+    assert arrived == ended["packets"], (arrived, ended)
+    assert placed == ended["packets"] - sum(ended["packet_drops"].values()), (placed, ended)
+
+
+CAUSES = (
+    "bad_icrc malformed duplicate late unknown_stream no_buffer sink_busy sink_error channel_stopped before_start "
+    "bad_record sink_full"
+).split()
+NEVER_ARRIVED = ["wire_gap", "overrun"]
+
+
+# --- namespaces --------------------------------------------------------------------------------------
+
+
+def command(*words, **options):
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=30, **options)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
+    return done.stdout
+
+
+class Namespaces:
+    """Two network namespaces joined by a cable: what one sends is seen by the other packet by packet."""
+
+    def __init__(self, mtu=9000):
+        name = f"shotline{os.getpid()}x{time.monotonic_ns() % 100_000}"
+        self.names = [name + "p", name + "r"]
+        self.ipv4 = ["10.91.7.1", "10.91.7.2"]
+        self.ipv6 = ["fd91:7::1", "fd91:7::2"]
+        try:
+            for name in self.names:
+                command("ip", "netns", "add", name)
+            link = ["type", "veth", "peer", "name", "cable", "netns", self.names[1]]
+            command("ip", "-n", self.names[0], "link", "add", "cable", "mtu", mtu, *link)
+            for index, name in enumerate(self.names):
+                command("ip", "-n", name, "link", "set", "lo", "up")
+                command("ip", "-n", name, "link", "set", "cable", "mtu", mtu, "up")
+                command("ip", "-n", name, "address", "add", f"{self.ipv4[index]}/24", "dev", "cable")
+                command("ip", "-n", name, "address", "add", f"{self.ipv6[index]}/64", "dev", "cable", "nodad")
+                offloads = "tso gso gro tx rx tx-udp-segmentation".split()
+                off = [word for offload in offloads for word in (offload, "off")]
+                command("nsenter", f"--net=/run/netns/{name}", "ethtool", "-K", "cable", *off)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=30)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,72 @@
+"""Fixtures, and what this machine must offer."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from common import PROGRAM, Namespaces, command
+
+NETWORK_TOOLS = ("ip", "nsenter", "ethtool")
+
+
+def pytest_configure():
+    if not Path(PROGRAM).exists():
+        pytest.exit(f"there is no program at {PROGRAM}: cargo build, or set SHOTLINE_BIN", returncode=2)
+
+
+def need_root(*tools):
+    """Skips aloud where a test cannot be made: it needs root and these tools."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root (network namespaces, mounts): run the tests as root to have this proven")
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs what Debian has")
+
+
+@pytest.fixture(scope="module")
+def cable():
+    """Two network namespaces and a cable."""
+    need_root(*NETWORK_TOOLS)
+    with Namespaces() as namespaces:
+        yield namespaces
+
+
+@pytest.fixture
+def alone():
+    """A network namespace with nothing but loopback, so that default ports are free. None without root."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        yield None
+        return
+    name = f"shotline{os.getpid()}alone"
+    command("ip", "netns", "add", name)
+    try:
+        command("ip", "-n", name, "link", "set", "lo", "up")
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def drive(tmp_path):
+    """Makes small file systems: drive(MiB) gives the folder of a new one on a loop device."""
+    need_root("mkfs.ext4", "mount", "fsfreeze")
+    mounted = []
+
+    def make(mebibytes):
+        image, folder = tmp_path / f"drive{len(mounted)}.img", tmp_path / f"drive{len(mounted)}"
+        folder.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(mebibytes << 20)
+        command("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image)
+        command("mount", "-o", "loop", image, folder)
+        mounted.append((image, folder))
+        return folder
+
+    yield make
+    for image, folder in mounted:
+        # Thawed already unless a test broke off.
+        subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=30)
+        subprocess.run(["umount", folder], capture_output=True, timeout=30)
+        image.unlink()

@@ -1,0 +1,304 @@
+"""What is in a recording, read through plain h5py: every sample, every hole, every count."""
+
+import re
+import subprocess
+import time
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+from common import (
+    COMPLETE,
+    LOST,
+    PACKET,
+    PERIOD,
+    ROOT,
+    Probe,
+    Recording,
+    balanced,
+    check_samples,
+    prbs,
+    record,
+    verify,
+)
+
+ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
+SLOW = ("--gbps", "0.4")  # so slow that no socket overflows: what is missing was lost on purpose
+
+
+def holes(faults):
+    """(link, shot, packet) of every packet of which no good copy was sent."""
+    kinds = {}
+    for entry in faults:
+        kind = entry["fault"] if isinstance(entry["fault"], str) else next(iter(entry["fault"]))
+        kinds.setdefault((entry["link"], entry["shot"], entry["packet"]), set()).add(kind)
+    return {key for key, kind in kinds.items() if "lost" in kind or ("corrupted" in kind and "duplicated" not in kind)}
+
+
+def record_and_report(path, probe_flags, *flags):
+    with Probe("--list-faults", *probe_flags) as probe:
+        ended = record(probe, "--out", path, *flags).succeeded()
+        return ended, probe.report()
+
+
+def check_holes(path, ended, report, recording=None):
+    """The file's holes are the probe's faults: no more, no fewer, each in its place."""
+    recording = recording or Recording(path)
+    expected = holes(report.get("faults", []))
+    for link in range(len(recording.links)):
+        of_link = {(shot, packet) for at, shot, packet in expected if at == link}
+        missing = recording.missing(link)
+        assert missing == of_link, f"link {link}: too many {missing - of_link}, too few {of_link - missing}"
+    assert ended["packets_missing"] == len(expected), ended
+    sent = sum(link["packets"] for link in report["links"])
+    assert ended["packets"] == sent, "a packet that was sent is not in the books"
+    balanced(ended, recording)
+    return recording
+
+
+# --- samples -----------------------------------------------------------------------------------------
+
+
+def test_plain_h5py_reads_the_test_pattern_of_192_joined_channels(tmp_path):
+    path = tmp_path / "run.h5"
+    ended, report = record_and_report(path, [], "--shots", 40, *SLOW)
+    assert ended["shots_complete"] == 80 and ended["shots_partial"] == 0 and not ended["drops"], ended
+    with h5py.File(path) as file:
+        rf = file["rf"]
+        assert rf.shape == (40, 2000, 192) and rf.dtype == np.int16
+        first, second = (prbs(stream, 39 % PERIOD, 96, 2000, 12) for stream in (0, 1))
+        assert np.array_equal(rf[39, :, :96], first) and np.array_equal(rf[39, :, 96:], second)
+        assert np.array_equal(
+            rf[5:7, 1000, 95:97][1], [prbs(0, 6, 96, 2000, 12)[1000, 95], prbs(1, 6, 96, 2000, 12)[1000, 0]]
+        )
+        shots = file["link0/shots"]
+        assert list(shots["number"]) == list(range(40))
+        stamps = shots["stamp_tai_ns"].astype(np.int64)
+        assert (np.diff(stamps) > 0).all() and abs(stamps[0] / 1e9 - time.time()) < 300
+        assert (shots["state"] == COMPLETE).all() and shots["record_good"].all()
+    assert check_samples(check_holes(path, ended, report)) == 40
+    verdict = verify(path)
+    assert verdict["pattern"] and all(link["pattern_packets"] == 40 * 71 for link in verdict["links"])
+
+
+def test_one_link_alone_is_recorded_alone(tmp_path):
+    path = tmp_path / "run.h5"
+    ended, report = record_and_report(path, ["--links", 1], "--shots", 20, "--samples", 1000, *SLOW)
+    recording = check_holes(path, ended, report)
+    assert len(recording.links) == 1 and recording.rf[0].shape == (20, 1000, 96)
+    assert check_samples(recording) == 20
+    verify(path)
+
+
+def test_one_of_two_links_is_recorded_alone(tmp_path):
+    path = tmp_path / "run.h5"
+    ended, _ = record_and_report(path, [], "--links", 1, "--shots", 20, "--samples", 500, *SLOW)
+    assert ended["shots_sent"] == ended["shots_complete"] == 20
+    assert check_samples(Recording(path)) == 20
+    verify(path)
+
+
+@pytest.mark.parametrize("samples", [8, 9, 43, 341, 500, 999, 2001, 4000])
+def test_shots_of_any_length_are_recorded_exactly(tmp_path, samples):
+    path = tmp_path / "run.h5"
+    faults = ["--loss", 0.01, "--duplicate", 0.01, "--reorder", 0.01, "--corrupt", 0.01, "--seed", samples]
+    shots = 20 if samples > 1000 else 100
+    ended, report = record_and_report(
+        path, ["--samples", samples, *faults], "--shots", shots, "--samples", samples, *SLOW
+    )
+    recording = check_holes(path, ended, report)
+    assert recording.rf[0].shape[1:] == (samples, 96)
+    check_samples(recording)
+    verify(path)
+
+
+def test_16_bit_samples_are_recorded_exactly(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--int16", "--bits", 16, "--loss", 0.01, "--seed", 3]
+    ended, report = record_and_report(path, flags, "--shots", 30, "--samples", 501, *SLOW)
+    recording = check_holes(path, ended, report)
+    assert recording.rf[0].max() > 30_000 and recording.rf[0].min() < -30_000
+    check_samples(recording)
+    verify(path)
+
+
+def test_12_bit_samples_in_16_bit_words_are_recorded_exactly(tmp_path):
+    path = tmp_path / "run.h5"
+    ended, report = record_and_report(path, ["--int16", "--corrupt", 0.01], "--shots", 30, "--samples", 64, *SLOW)
+    check_samples(check_holes(path, ended, report))
+    verify(path)
+
+
+# --- real ultrasound ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["muscle_rf_real_192ch.hdf5", "pybf_rf_sim_192ch_3pw.hdf5"])
+def test_real_rf_data_comes_back_value_by_value(tmp_path, name):
+    source = ULTRASOUND / name
+    if not source.exists():
+        pytest.skip(f"{source.name} is not here: recording of real RF data was not compared with its source")
+    path = tmp_path / "run.h5"
+    ended, report = record_and_report(path, ["--input", source], "--shots", 8, "--samples", 1000, *SLOW)
+    assert ended["shots_complete"] == 16, ended
+    shots, rate = rf_shots(source)
+    period = report["source"]["period"]
+    assert period == min(len(shots), 16)
+    # sample = round(value * scale): 1 if the values fit 12 bits, else what brings the peak to full scale.
+    peak = max(np.abs(shot).max() for shot in shots[:period])
+    scale = 1.0 if peak <= 2047 else 2047 / peak
+    assert report["source"]["rf"]["scale"] == pytest.approx(scale) and report["source"]["rf"]["clipped"] == 0
+    recording = check_holes(path, ended, report)
+    assert int(recording.links[0]["sample_rate_hz"]) == int(rate)
+    for row, number in enumerate(recording.numbers()):
+        value = shots[number % period][:, :1000].T * scale
+        rounded = np.copysign(np.floor(np.abs(value) + 0.5), value).astype(np.int16)
+        assert np.array_equal(recording.joined[row], rounded), f"shot {number} is not the source's"
+    verify(path)
+
+
+def rf_shots(path):
+    """Shots of a public plane-wave data set in the order of their numbers, (channels, samples) float64."""
+    with h5py.File(path) as file:
+        number = lambda name: int(name.rsplit("_", 1)[1])  # noqa: E731
+        frames = file["data/rf_data"]
+        names = [(frame, shot) for frame in sorted(frames, key=number) for shot in sorted(frames[frame], key=number)]
+        return [frames[frame][shot][...].astype(float) for frame, shot in names], float(
+            np.ravel(file["data/f_sampling"])[0]
+        )
+
+
+# --- losses ------------------------------------------------------------------------------------------
+
+MIXES = {
+    "loss": ["--loss", 0.02],
+    "corruption": ["--corrupt", 0.02],
+    "doubles": ["--duplicate", 0.05],
+    "disorder": ["--reorder", 0.05, "--reorder-depth", 64],
+    "all": ["--loss", 0.02, "--corrupt", 0.02, "--duplicate", 0.02, "--reorder", 0.02],
+    "storm": ["--loss", 0.2, "--corrupt", 0.2, "--duplicate", 0.2, "--reorder", 0.2, "--reorder-depth", 30],
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_every_hole_in_the_file_is_a_fault_of_the_probe(tmp_path, framing, mix, seed):
+    faults = MIXES[mix]
+    if framing == "udp" and "--corrupt" in faults:
+        faults = [*faults, "--corrupt", 0]  # without an ICRC: see the next test
+        first = faults.index("--corrupt")
+        del faults[first : first + 2]
+    path = tmp_path / "run.h5"
+    flags = ["--shots", 60, "--samples", 500, "--framing", framing, *SLOW]
+    ended, report = record_and_report(path, ["--seed", seed, *faults], *flags)
+    check_samples(check_holes(path, ended, report))
+    verify(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_corruption_that_no_packet_checksum_finds_never_reaches_a_complete_shot(tmp_path, seed):
+    path = tmp_path / "run.h5"
+    flags = ["--shots", 100, "--samples", 200, "--framing", "udp", *SLOW]
+    ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.05], *flags)
+    recording = Recording(path)
+    balanced(ended, recording)
+    damaged = 0
+    for index, link in enumerate(recording.links):
+        patterns = {}
+        for row, entry in enumerate(recording.tables[index]):
+            number = int(entry["number"])
+            expected = patterns.setdefault(number % PERIOD, prbs(index, number % PERIOD, 96, 200, 12))
+            same = np.array_equal(recording.rf[index][row], expected)
+            assert same or entry["state"] != COMPLETE, f"shot {number} of link {index} is wrong and called complete"
+            damaged += not same
+    assert damaged > 10, "corruption that changes nothing proves nothing"
+
+
+def test_a_shot_of_which_nothing_came_is_named_lost(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--samples", 8, "--loss", 0.5, "--seed", 4]  # one packet is one shot
+    ended, report = record_and_report(path, flags, "--shots", 200, "--samples", 8, "--rate-hz", 2000)
+    recording = check_holes(path, ended, report)
+    alone = (recording.tables[0]["state"] == LOST) != (recording.tables[1]["state"] == LOST)
+    assert alone.any() and recording.losses, "expected shots of one link alone, and shots of none"
+    assert {cause for _, cause, _, _ in recording.losses} == {"wire_gap"}
+    assert ended["drops"] == {"wire_gap": report["links"][0]["faults"]["lost"] + report["links"][1]["faults"]["lost"]}
+    check_samples(recording)
+    verify(path)
+
+
+def test_shot_numbers_go_on_over_the_wrap_of_20_bits(tmp_path):
+    path = tmp_path / "run.h5"
+    first = (1 << 20) - 6
+    flags = ["--first-shot", first, "--loss", 0.01, "--reorder", 0.02, "--seed", 2]
+    ended, report = record_and_report(path, flags, "--shots", 30, "--samples", 500, *SLOW)
+    recording = check_holes(path, ended, report)
+    assert recording.numbers() == list(range(first, first + 30))
+    check_samples(recording)
+    verify(path)
+
+
+def test_shot_numbers_beyond_20_bits_are_whole_from_the_first(tmp_path):
+    path = tmp_path / "run.h5"
+    first = 0x1_2345_6789
+    ended, report = record_and_report(path, ["--first-shot", first], "--shots", 10, "--samples", 100, *SLOW)
+    assert check_holes(path, ended, report).numbers() == list(range(first, first + 10))
+    verify(path)
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_a_second_run_goes_on_where_the_first_ended(tmp_path, framing):
+    with Probe() as probe:
+        for run in range(2):
+            path = tmp_path / f"run{run}.h5"
+            flags = ["--shots", 20, "--samples", 300, "--framing", framing, *SLOW]
+            ended = record(probe, "--out", path, *flags).succeeded()
+            assert ended["shots_complete"] == 40, ended
+            recording = Recording(path)
+            assert recording.numbers() == list(range(20 * run, 20 * run + 20))
+            check_samples(recording)
+            verify(path)
+
+
+# --- other readers -----------------------------------------------------------------------------------
+
+
+def test_the_hdf5_tools_read_the_file(tmp_path):
+    path = tmp_path / "run.h5"
+    record_and_report(path, ["--loss", 0.02, "--seed", 1], "--shots", 4, "--samples", 50, *SLOW)
+
+    def tool(*command):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    listed = tool("h5ls", "-r", path)
+    for name, extent in {
+        "rf": "4/.*, 50, 192",
+        "link0/rf": "4/.*, 50, 96",
+        "link1/shots": "4/",
+        "losses": "0/",
+    }.items():
+        assert re.search(rf"^/{name} +Dataset \{{{extent}", listed, re.M), listed
+    assert "H5T_STD_I16LE" in tool("h5dump", "-H", path)
+    values = tool("h5dump", "-y", "-w", 0, "-d", "/rf", "-s", "2,7,0", "-c", "1,1,192", path)
+    numbers = [int(word) for word in re.search(r"DATA \{(.*?)\}", values, re.S)[1].replace(",", " ").split()]
+    assert numbers == list(Recording(path).joined[2, 7])
+    assert "test_pattern_period" in tool("h5dump", "-A", path)
+
+
+def test_the_verifier_finds_a_single_changed_bit(tmp_path):
+    """A verifier that calls everything right would make all other tests here worthless."""
+    path = tmp_path / "run.h5"
+    record_and_report(path, [], "--shots", 3, "--samples", 100, *SLOW)
+    verify(path)
+    with h5py.File(path, "r") as file:
+        offset = file["link1/rf"].id.get_chunk_info_by_coord((1, 0, 0)).byte_offset
+    with open(path, "r+b") as file:
+        file.seek(offset + PACKET + 17)
+        byte = file.read(1)[0]
+        file.seek(offset + PACKET + 17)
+        file.write(bytes([byte ^ 4]))
+    with warnings.catch_warnings(), pytest.raises(AssertionError, match="row 1 of link 1"):
+        verify(path)
