@@ -22,7 +22,7 @@ fn records_until_it_is_killed() {
     let g = small(Packing::Packed12);
     let directory = tempfile::Builder::new().tempdir_in(&child).unwrap();
     let mut recording = Recording::at(directory, run(&[g, g]), |config| {
-        config.rows = 200_000;
+        config.rows = 50_000;
         config.durable = child.ends_with("durable");
         config.commit_every = Duration::from_micros(300);
         config.commit_rows = 7;
@@ -81,12 +81,18 @@ fn every_visible_row_is_right_after_kill_9() {
         }
         drop(file);
         let before = path.metadata().unwrap().len();
-        let recovered = recover(&path).unwrap();
-        assert_eq!((recovered.rows, recovered.rows + recovered.shed), (verdict.rows, 200_000));
+        // Programs that other tests start inherit libhdf5's descriptors, and their locks, for a while.
+        let recovered = loop {
+            match recover(&path) {
+                Err(StoreError::InUse { .. }) => std::thread::sleep(Duration::from_millis(20)),
+                other => break other.unwrap(),
+            }
+        };
+        assert_eq!((recovered.rows, recovered.rows + recovered.shed), (verdict.rows, 50_000));
         assert!(path.metadata().unwrap().len() < before);
         let again = verify(&path, &VerifyOptions::default()).unwrap();
         assert!(again.verified && again.rows == verdict.rows && again.lost_shots >= verdict.lost_shots, "{again:#?}");
-        if round % 7 == 6 {
+        if round == 5 {
             python_verdict(&path, true);
         }
         most = most.max(verdict.rows);

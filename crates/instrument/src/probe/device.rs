@@ -313,13 +313,11 @@ where
         match request {
             Request::Query => Ok(Reply::Describe(self.describe())),
             Request::Status { link } => self.report(link).map(Reply::Status),
+            // At rest it is anyone's to configure; while it runs it must be taken over.
+            Request::Configure(request) if !self.running() => self.configure(token, request),
             _ if owned && !take_over => Err(Refusal::Owned),
-            Request::Configure(request) => {
-                if self.running() && !owned {
-                    return Err(Refusal::Running);
-                }
-                self.configure(token, request)
-            }
+            Request::Configure(_) if !owned => Err(Refusal::Running),
+            Request::Configure(request) => self.configure(token, request),
             Request::Start(start) => {
                 let first_shot = self.start(start, now)?;
                 self.owner = Some(token);

@@ -17,9 +17,10 @@
 //! | 12 | token: a random number that is the controlling receiver's name, echoed | u32 |
 //! | 16 | body by kind | 112 bytes |
 //!
-//! The first request that changes something (Configure, Start, Stop) makes its token the probe's owner. Those
-//! of another token are refused with [`Refusal::Owned`] unless they take over, which a restarted receiver
-//! does. Query and Status are for everyone. A [`Trigger`] is another datagram to the same port.
+//! A Configure makes its token the probe's owner. While the probe runs, requests that change something
+//! (Configure, Start, Stop) are refused from any other with [`Refusal::Owned`] unless they take over, which a
+//! restarted receiver does; at rest anyone may configure it. Query and Status are for everyone. A [`Trigger`] is
+//! another datagram to the same port.
 //!
 //! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`] and [`Report`].
 
