@@ -4,8 +4,8 @@
 //! is read back and proven.
 
 use crate::output::{Summary, print_table};
-use crate::record::with_view;
 use crate::verify::{complaint, yes};
+use crate::view::{Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
@@ -16,6 +16,7 @@ use shotline_store::{VerifyOptions, verify};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -109,7 +110,7 @@ pub fn run(args: &Args) -> Result {
         ..Settings::default()
     };
     let view = !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, |live: &Live| acquire(&settings, &stop, live))?;
+    let outcome = with_view(view, Target::of(&settings), |live: &Live| acquire(&settings, &stop, live))?;
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;
@@ -202,6 +203,8 @@ impl Probe {
             .args(["--loss", &rate, "--duplicate", &rate, "--reorder", &rate, "--corrupt", &rate])
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
+            // Ctrl-C is for this program, which then stops the probe in order.
+            .process_group(0)
             .spawn()?;
         let mut line = String::new();
         let stderr = child.stderr.take().ok_or("the probe has no standard error")?;

@@ -3,12 +3,16 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod capture;
 mod demo;
+mod doctor;
 mod emulate;
+mod inspect;
 mod output;
 mod record;
 mod signals;
 mod verify;
+mod view;
 
 /// Moves every shot of a fast instrument from the wire to its final place, and says exactly what was lost
 #[derive(Parser)]
@@ -24,8 +28,12 @@ enum Command {
     Demo(demo::Args),
     /// Record the shots of a probe
     Record(Box<record::Args>),
+    /// Tell what is in a recording or a packet capture
+    Inspect(inspect::Args),
     /// Prove a recording: every sample, every loss, the books
     Verify(verify::Args),
+    /// Look for what would spoil a run on this machine, and say how to mend it
+    Doctor(doctor::Args),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -38,7 +46,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

@@ -1,14 +1,12 @@
 //! `shotline record`: from a probe into a file.
 
 use crate::output::{Summary, print_table};
+use crate::view::{Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::Live;
 use shotline_acquire::run::run as acquire;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// Arguments of `shotline record`.
 #[derive(clap::Args)]
@@ -41,7 +39,7 @@ pub fn run(args: Args) -> Result {
     };
     let stop = signals::stop_flag()?;
     let view = !args.quiet && !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, |live| acquire(&settings, &stop, live))?;
+    let outcome = with_view(view, Target::of(&settings), |live| acquire(&settings, &stop, live))?;
     let summary = Summary::of(&outcome);
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
@@ -52,43 +50,4 @@ pub fn run(args: Args) -> Result {
         }
     }
     Ok(())
-}
-
-/// Does `work` while a line on the terminal shows how it goes.
-pub fn with_view<T>(view: bool, work: impl FnOnce(&Live) -> T) -> T {
-    let live = Live::default();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        if view {
-            scope.spawn(|| show(&live, &done));
-        }
-        let result = work(&live);
-        done.store(true, Ordering::Relaxed);
-        result
-    })
-}
-
-fn show(live: &Live, done: &AtomicBool) {
-    let begun = Instant::now();
-    let mut before = (begun, live.read());
-    while !done.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(250));
-        let (now, reading) = (Instant::now(), live.read());
-        let seconds = (now - before.0).as_secs_f64();
-        let gbps = (reading.bytes - before.1.bytes) as f64 * 8.0 / seconds / 1e9;
-        let shots = (reading.complete + reading.partial).saturating_sub(before.1.complete + before.1.partial);
-        eprint!(
-            "\r{:6.1} s  {gbps:6.2} Gbit/s  {:8.0} shots/s  complete {}  partial {}  dropped {}  in file {}  packets dropped {}\x1b[K",
-            (now - begun).as_secs_f64(),
-            shots as f64 / seconds,
-            reading.complete,
-            reading.partial,
-            reading.shots_dropped,
-            reading.rows,
-            reading.packets_dropped,
-        );
-        let _ = std::io::stderr().flush();
-        before = (now, reading);
-    }
-    eprintln!();
 }

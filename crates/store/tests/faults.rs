@@ -5,28 +5,37 @@ mod common;
 use common::{Recording, python_verdict, run, shot, small};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use shotline_store::recorder::recover;
+use shotline_store::recorder::{Recovered, recover};
 use shotline_store::shot::{Books, Loss};
 use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, inspect, layout, verify};
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const CHILD: &str = "SHOTLINE_TEST_CHILD";
+const ROWS: &str = "SHOTLINE_TEST_ROWS";
+/// Rows of a run that is killed while it finishes.
+const FINISHED: u64 = 60;
 
-/// Not a test by itself: what [`every_visible_row_is_right_after_kill_9`] kills.
+/// Not a test by itself: what those that kill it run.
 #[test]
 fn records_until_it_is_killed() {
     let Ok(child) = std::env::var(CHILD) else { return };
     let g = small(Packing::Packed12);
     let directory = tempfile::Builder::new().tempdir_in(&child).unwrap();
     let mut recording = Recording::at(directory, run(&[g, g]), |config| {
-        config.rows = 50_000;
+        config.rows = std::env::var(ROWS).map_or(50_000, |rows| rows.parse().unwrap());
         config.durable = child.ends_with("durable");
         config.commit_every = Duration::from_micros(300);
         config.commit_rows = 7;
     });
+    if child.ends_with("finishing") {
+        (0..FINISHED).for_each(|number| recording.whole(number));
+        recording.settle();
+        recording.finish(&Books::default());
+        return;
+    }
     let mut number = 0;
     loop {
         match number % 11 {
@@ -43,6 +52,26 @@ fn records_until_it_is_killed() {
     }
 }
 
+fn spawn(home: &Path, rows: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "records_until_it_is_killed"])
+        .env(CHILD, home)
+        .env(ROWS, rows.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Programs that other tests start inherit libhdf5's descriptors, and their locks, for a while.
+fn recover_when_free(path: &Path) -> Recovered {
+    loop {
+        match recover(path) {
+            Err(StoreError::InUse { .. }) => std::thread::sleep(Duration::from_millis(20)),
+            other => break other.unwrap(),
+        }
+    }
+}
+
 fn recording_below(directory: &Path) -> Option<PathBuf> {
     let inner = std::fs::read_dir(directory).ok()?.next()?.ok()?.path();
     Some(inner.join("a.h5")).filter(|path| path.exists())
@@ -55,18 +84,14 @@ fn every_visible_row_is_right_after_kill_9() {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().join(if round % 2 == 0 { "durable" } else { "plain" });
         std::fs::create_dir(&home).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "records_until_it_is_killed"])
-            .env(CHILD, &home)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(&home, 50_000);
         let laid_out = |path: &PathBuf| inspect(path).is_ok_and(|summary| summary.laid_out > 0);
         let path = loop {
             match recording_below(&home).filter(laid_out) {
                 Some(path) => break path,
                 None => std::thread::sleep(Duration::from_millis(2)),
             }
+            assert!(child.try_wait().unwrap().is_none(), "the child ended by itself");
         };
         std::thread::sleep(Duration::from_micros(round * round * 1700 + 131 * round));
         child.kill().unwrap();
@@ -81,13 +106,7 @@ fn every_visible_row_is_right_after_kill_9() {
         }
         drop(file);
         let before = path.metadata().unwrap().len();
-        // Programs that other tests start inherit libhdf5's descriptors, and their locks, for a while.
-        let recovered = loop {
-            match recover(&path) {
-                Err(StoreError::InUse { .. }) => std::thread::sleep(Duration::from_millis(20)),
-                other => break other.unwrap(),
-            }
-        };
+        let recovered = recover_when_free(&path);
         assert_eq!((recovered.rows, recovered.rows + recovered.shed), (verdict.rows, 50_000));
         assert!(path.metadata().unwrap().len() < before);
         let again = verify(&path, &VerifyOptions::default()).unwrap();
@@ -98,6 +117,47 @@ fn every_visible_row_is_right_after_kill_9() {
         most = most.max(verdict.rows);
     }
     assert!(most > 20, "the kills came too early to prove anything: at most {most} rows");
+}
+
+#[test]
+fn a_kill_while_the_run_finishes_costs_no_row() {
+    let (mut broken_off, mut finished) = (0, 0);
+    for round in 0..40_u64 {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().join("finishing");
+        std::fs::create_dir(&home).unwrap();
+        // With one slot too many the tail has to move twice.
+        let mut child = spawn(&home, if round % 2 == 0 { FINISHED + 1 } else { 5_000 });
+        let all = |path: &PathBuf| inspect(path).is_ok_and(|summary| summary.rows == FINISHED);
+        let path = loop {
+            match recording_below(&home).filter(all) {
+                Some(path) => break Some(path),
+                None if child.try_wait().unwrap().is_some() => break None,
+                None => std::thread::yield_now(),
+            }
+        };
+        let Some(path) = path else {
+            finished += 1;
+            continue;
+        };
+        let spoilt = path.with_extension("copy");
+        std::thread::sleep(Duration::from_micros(137 * round));
+        child.kill().unwrap();
+        // The child's directory goes if it was quicker than the kill.
+        if std::fs::rename(&path, &spoilt).is_err() {
+            child.wait().unwrap();
+            finished += 1;
+            continue;
+        }
+        child.wait().unwrap();
+        let verdict = verify(&spoilt, &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && verdict.rows == FINISHED, "round {round}: {verdict:#?}");
+        broken_off += u32::from(!verdict.finished);
+        assert_eq!(recover_when_free(&spoilt).rows, FINISHED);
+        let verdict = verify(&spoilt, &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && verdict.rows == FINISHED, "round {round}: {verdict:#?}");
+    }
+    assert!(broken_off > 0, "every kill came too late to prove anything ({finished} after the end)");
 }
 
 /// A file system of a few bytes.
@@ -169,7 +229,10 @@ fn a_failed_write_loses_its_row_and_says_so_and_the_run_goes_on() {
     let report = recorder.finish(&Books::default()).unwrap();
     assert_eq!((report.rows, report.complete, report.lost, report.sink_error), (40, 30, 10, 10), "{report:#?}");
     assert_eq!(report.not_zeroed, 0);
-    assert!(report.warnings.iter().any(|text| text.contains("row 10 of link 0") && text.contains("No space")), "{report:#?}");
+    assert!(
+        report.warnings.iter().any(|text| text.contains("row 10 of link 0") && text.contains("No space")),
+        "{report:#?}"
+    );
     assert_eq!(pool.available(), 4);
     let verdict = verify(&tiny.path(), &VerifyOptions::default()).unwrap();
     assert!(verdict.verified && verdict.links[0].sink_error == 10, "{verdict:#?}");

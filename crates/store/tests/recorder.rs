@@ -196,7 +196,7 @@ fn both_verifiers_find_what_is_wrong() {
         let (path, _) = recording.finish(&Books::default());
         let new = spoilt.path().join(name);
         std::fs::copy(&*path, &new).unwrap();
-        let layout = shotline_store::layout::open(&new).unwrap().1.layout;
+        let layout = shotline_store::layout::open(&new).unwrap().1.layout.clone();
         (new, layout)
     };
     let spoil = |name: &str, at: &dyn Fn(&shotline_store::layout::Layout) -> u64, byte: u8| {
@@ -238,6 +238,9 @@ fn what_is_in_the_way_is_told_before_the_run() {
     let error = create(&directory.path().join("b.h5"), &config).unwrap_err();
     assert!(matches!(error, StoreError::NoSpace { needed, .. } if needed > 8192 << 40), "{error}");
     assert!(error.to_string().contains("--shots"));
+    config.rows = u64::MAX;
+    let error = create(&directory.path().join("b.h5"), &config).unwrap_err();
+    assert!(matches!(error, StoreError::Run(_)), "{error}");
     assert!(!directory.path().join("b.h5").exists(), "nothing is left behind");
 }
 

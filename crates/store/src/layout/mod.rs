@@ -23,7 +23,7 @@ use crate::StoreError;
 use crate::info::RunInfo;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::header_address;
-use header::{HeaderError, Place, Superblock};
+use header::{HeaderError, Place, ReadAt, Superblock};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use skeleton::TableShape;
@@ -39,6 +39,8 @@ pub const ALIGN: u64 = 4096;
 const CHUNK_ROWS: u64 = 1024;
 /// Loss entries that are visible during the run, at least and at most; the rest is written when it ends.
 const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
+/// Data of more bytes is refused: no disk holds it, and sums of addresses must not overflow.
+const MAX_BYTES: u64 = 1 << 60;
 /// Book entries that need no move of the tail.
 const BOOK_ROWS: u64 = 256;
 
@@ -155,8 +157,8 @@ pub fn create(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<Open
     if options.rows == 0 {
         return Err(StoreError::Run("expected room for 1 row or more, found 0".into()));
     }
-    make_way(path, options.overwrite)?;
-    let created = lay_out(path, run, options.rows);
+    let file = create_locked(path, options.overwrite)?;
+    let created = lay_out(file, path, run, options.rows);
     // A file of ours that could not be finished is of no use to anyone.
     if created.is_err() {
         let _ = std::fs::remove_file(path);
@@ -164,43 +166,46 @@ pub fn create(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<Open
     created
 }
 
-/// Refuses or removes what is there, and tells a missing directory or right from a trouble of HDF5's.
-fn make_way(path: &Path, overwrite: bool) -> Result<(), StoreError> {
-    if path.symlink_metadata().is_ok() {
-        if !overwrite {
-            return Err(StoreError::Exists { path: path.to_owned() });
-        }
-        let failed = |source| StoreError::Create { path: path.to_owned(), source };
+/// Refuses or removes what is there, and makes an empty file.
+fn create_locked(path: &Path, overwrite: bool) -> Result<File, StoreError> {
+    let failed = |source| StoreError::Create { path: path.to_owned(), source };
+    if overwrite && path.symlink_metadata().is_ok() {
         let old = File::open(path).map_err(failed)?;
         if rustix::fs::flock(&old, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(StoreError::InUse { path: path.to_owned() });
         }
         std::fs::remove_file(path).map_err(failed)?;
     }
-    let failed = |source| StoreError::Create { path: path.to_owned(), source };
-    File::options().write(true).create_new(true).open(path).map_err(failed)?;
-    std::fs::remove_file(path).map_err(failed)
+    match File::options().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => locked(file, path),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Exists { path: path.to_owned() })
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
-fn lay_out(path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
-    let joined = run.joined();
-    let chunk_rows = rows.next_power_of_two().min(CHUNK_ROWS) as u32;
+fn lay_out(file: File, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
+    let chunk_rows = rows.min(CHUNK_ROWS).next_power_of_two() as u32;
     let formats: Vec<_> = run.links.iter().map(|link| RowFormat::new(link.geometry.packets())).collect();
     let mut shapes: Vec<TableShape> =
         formats.iter().map(|format| TableShape { row_bytes: format.bytes() as u32, chunk_rows }).collect();
     shapes.push(TableShape { row_bytes: LOSS_BYTES as u32, chunk_rows: 256 });
     shapes.push(TableShape { row_bytes: BOOK_BYTES as u32, chunk_rows: 64 });
     // Flat trees: three levels for 16 million chunks, with nodes of 12 kB.
-    let chunks = if joined { rows * run.links.len() as u64 } else { rows };
-    let chunk_k = chunks.div_ceil(2).clamp(32, 128) as u16;
-    let headers = skeleton::create(path, run, &shapes, chunk_k).map_err(StoreError::hdf5("lay out", path))?;
-
-    let file = open_locked(path)?;
-    let (data, tables) = read_marks(&file, &headers.data, &headers.tables, run, &formats, path)?;
-    let superblock = Superblock::read(&file).map_err(|e| StoreError::format(path, e.to_string()))?;
+    let chunk_k = rows.saturating_mul(run.links.len() as u64).div_ceil(2).clamp(32, 128) as u16;
+    let (image, headers) = skeleton::create(run, &shapes, chunk_k).map_err(StoreError::hdf5("lay out", path))?;
+    let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
+    let superblock = Superblock::read(&image[..]).map_err(|e| StoreError::format(path, e.to_string()))?;
     let mut layout = assemble(run, superblock, data, tables, formats);
+    if rows.checked_mul(layout.row_bytes).is_none_or(|bytes| bytes > MAX_BYTES) {
+        return Err(StoreError::Run(format!(
+            "{rows} rows of {} bytes are more than a file can hold",
+            layout.row_bytes
+        )));
+    }
     layout.rows = rows;
-    layout.data_start = file.metadata().map_err(|e| os(e, "measure", path))?.len().next_multiple_of(ALIGN);
+    layout.data_start = (image.len() as u64).next_multiple_of(ALIGN);
     let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
     let counts = Counts { rows, losses, books: BOOK_ROWS };
     let tail_start = layout.data_end(rows);
@@ -210,7 +215,8 @@ fn lay_out(path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> 
     allocate(&file, path, rows, end, &mut warnings)?;
     let roots =
         tail::write(&file, &layout, tail_start, rows).map_err(StoreError::io("write the chunk indexes of", path))?;
-    tail::point(&file, &layout, &roots).map_err(StoreError::io("write the metadata of", path))?;
+    let written = write_all(&file, 0, &image).and_then(|()| tail::point(&file, &layout, &roots));
+    written.map_err(StoreError::io("write the metadata of", path))?;
     rustix::fs::fsync(&file).map_err(StoreError::io("flush", path))?;
     sync_directory(path)?;
     Ok(Opened { file, path: path.to_owned(), layout, warnings })
@@ -270,7 +276,7 @@ pub fn visible(file: &File, marks: Marks, path: &Path) -> Result<u64, StoreError
 }
 
 fn read_marks(
-    file: &File,
+    file: &(impl ReadAt + ?Sized),
     data: &[u64],
     tables: &[u64],
     run: &RunInfo,
@@ -352,14 +358,17 @@ fn assemble(
     }
 }
 
-/// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
 fn open_locked(path: &Path) -> Result<File, StoreError> {
-    let file =
-        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(StoreError::io("open", path))?;
+    let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    locked(open.map_err(StoreError::io("open", path))?.into(), path)
+}
+
+/// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
+fn locked(file: File, path: &Path) -> Result<File, StoreError> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
         // A file system without locks: then nobody else is kept out either.
-        _ => Ok(file.into()),
+        _ => Ok(file),
     }
 }
 
@@ -397,6 +406,13 @@ fn sync_directory(path: &Path) -> Result<(), StoreError> {
 fn os(error: std::io::Error, what: &'static str, path: &Path) -> StoreError {
     let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
     StoreError::Io { what, path: path.to_owned(), source }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Said aloud, because a child process that is just being started may hold the descriptor a little longer.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Opened {

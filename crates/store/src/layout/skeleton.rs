@@ -1,12 +1,13 @@
 //! What libhdf5 writes: names, types and attributes; no shot, no chunk index.
+//!
+//! It writes them in memory: on the disk it would hold a lock, in a descriptor that child processes inherit.
 
 use crate::info::{LinkInfo, RunInfo, number, text, texts};
 use crate::rows::{self, ROW_FIELDS, RowFormat};
-use crate::sys::hdf5::{create_view, header_address, int16_of};
+use crate::sys::hdf5::{create_view, header_address, image, int16_of};
 use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
 use shotline_wire::shot::{Geometry, Packing};
-use std::path::Path;
 
 /// A table's name and shape.
 pub(super) struct TableShape {
@@ -22,13 +23,14 @@ pub(super) struct Headers {
     pub tables: Vec<u64>,
 }
 
-/// Makes the file. `tables` has the shapes of the links' shots tables, then of `/losses` and `/books`.
-pub(super) fn create(path: &Path, run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5::Result<Headers> {
+/// Makes the file's first bytes. `tables` has the shapes of the links' shots tables, then of `/losses` and `/books`.
+pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5::Result<(Vec<u8>, Headers)> {
     let file = File::with_options()
         .with_fcpl(|p| p.istore_k(u32::from(chunk_k)))
         // Newer headers carry checksums: 'earliest' is what lets single fields be changed from outside.
-        .with_fapl(|p| p.libver_earliest())
-        .create_excl(path)?;
+        .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false))
+        // No such file comes to be: the name only tells it from others in memory.
+        .create_excl(format!("recording-{}", run.run_id))?;
     run.write(&file)?;
     let mut headers = Headers { data: Vec::new(), tables: Vec::new() };
     let links = run.links.len();
@@ -76,8 +78,7 @@ pub(super) fn create(path: &Path, run: &RunInfo, tables: &[TableShape], chunk_k:
     )?;
     text(&books, "whole_run", "stream 4294967295 stands for the whole run")?;
     headers.tables.push(header_address(&books)?);
-    file.close()?;
-    Ok(headers)
+    Ok((image(&file)?, headers))
 }
 
 /// A dataset whose chunks are shot slots. The n-bit filter stores 12-bit integers as the wire packs them;

@@ -1,8 +1,9 @@
 //! libhdf5 calls that its bindings do not offer.
 
 use hdf5::plist::DatasetCreate;
-use hdf5::{Dataset, Dataspace, Datatype, Group, SimpleExtents, sync::sync};
+use hdf5::{Dataset, Dataspace, Datatype, File, Group, SimpleExtents, sync::sync};
 use hdf5_sys::h5d::H5Dcreate2;
+use hdf5_sys::h5f::H5Fget_file_image;
 use hdf5_sys::h5o::H5O_info1_t;
 use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_virtual};
 use hdf5_sys::h5s::{H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
@@ -25,6 +26,19 @@ pub fn header_address(dataset: &Dataset) -> hdf5::Result<u64> {
     #[allow(deprecated)]
     let status = sync(|| unsafe { hdf5_sys::h5o::H5Oget_info1(dataset.id(), &raw mut info) });
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(info.addr) }
+}
+
+/// The bytes of an open file, as they would stand on a disk.
+pub fn image(file: &File) -> hdf5::Result<Vec<u8>> {
+    file.flush()?;
+    sync(|| {
+        // SAFETY: the id is that of a live file, and without a buffer the call only tells the size.
+        let len = unsafe { H5Fget_file_image(file.id(), std::ptr::null_mut(), 0) };
+        let mut bytes = vec![0_u8; usize::try_from(len).or_else(|_| Err(hdf5::Error::query()?))?];
+        // SAFETY: as above, with a buffer of the length that is told.
+        let len = unsafe { H5Fget_file_image(file.id(), bytes.as_mut_ptr().cast(), bytes.len()) };
+        if len == bytes.len() as isize { Ok(bytes) } else { Err(hdf5::Error::query()?) }
+    })
 }
 
 /// Makes a virtual dataset that shows a part of `source`: the same rows, however many there come to be, and

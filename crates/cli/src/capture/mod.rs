@@ -1,0 +1,257 @@
+//! What is in a pcap or pcapng capture: flows, opcodes, verdicts on ICRCs, and shots.
+
+mod file;
+mod flow;
+mod shots;
+#[cfg(test)]
+mod tests;
+
+use crate::Result;
+use file::{Frame, LinkType, for_each_frame};
+pub use flow::Flow;
+use flow::{FlowKey, Protocol, Tally};
+use serde::Serialize;
+use shotline_wire::framing::udp as plain;
+use shotline_wire::icrc::Network;
+use shotline_wire::{ParseError, ethernet, icrc, ipv4, ipv6, udp};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Next-header number of an InfiniBand packet behind a GRH (RoCEv1).
+const GRH_PAYLOAD: u8 = 0x1B;
+/// Flows that are told apart.
+const MOST_FLOWS: usize = 4096;
+/// Reasons for malformed packets that are told apart.
+const MOST_REASONS: usize = 64;
+
+/// A capture in short.
+#[derive(Debug, Serialize)]
+pub struct Capture {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it could not be read to its end, if so.
+    pub damage: Option<String>,
+    /// Frames in it.
+    pub frames: u64,
+    /// Bytes of them on the wire.
+    pub wire_bytes: u64,
+    /// From the first frame to the last.
+    pub seconds: f64,
+    /// Frames of which the capture kept only a part.
+    pub cut_short: u64,
+    /// Frames that carry neither RoCE nor shots, by what they carry.
+    pub other: BTreeMap<String, u64>,
+    /// Packets that are not what their headers promise, by reason.
+    pub malformed: BTreeMap<String, u64>,
+    /// Packets of flows beyond those that are told apart.
+    pub left_out: u64,
+    /// The flows.
+    pub flows: Vec<Flow>,
+}
+
+/// Whether a file begins like a capture.
+pub fn is_capture(first: &[u8]) -> bool {
+    const MAGICS: [[u8; 4]; 6] = [
+        [0xD4, 0xC3, 0xB2, 0xA1],
+        [0xA1, 0xB2, 0xC3, 0xD4],
+        [0x4D, 0x3C, 0xB2, 0xA1],
+        [0xA1, 0xB2, 0x3C, 0x4D],
+        [0x34, 0xCD, 0xB2, 0xA1],
+        [0x0A, 0x0D, 0x0D, 0x0A],
+    ];
+    first.first_chunk().is_some_and(|magic| MAGICS.contains(magic))
+}
+
+/// Reads a capture.
+pub fn read(path: &Path) -> Result<Capture> {
+    let mut analysis = Analysis::default();
+    let damage = for_each_frame(path, |frame| analysis.frame(&frame))?;
+    let foreign = analysis.foreign_links.iter().next();
+    if let (Some((number, _)), true) = (foreign, analysis.foreign_links.values().sum::<u64>() == analysis.frames) {
+        return Err(format!(
+            "{} has link type {number}; expected Ethernet (1), raw IP (101) or Linux cooked (113, 276): capture on an Ethernet interface, such as tcpdump -i eth0 -w run.pcap",
+            path.display()
+        )
+        .into());
+    }
+    let (first, last) = analysis.times.unwrap_or_default();
+    Ok(Capture {
+        path: path.to_owned(),
+        damage,
+        frames: analysis.frames,
+        wire_bytes: analysis.wire_bytes,
+        seconds: last - first,
+        cut_short: analysis.cut_short,
+        other: analysis.other,
+        malformed: analysis.malformed,
+        left_out: analysis.left_out,
+        flows: analysis.flows.into_iter().map(|(key, tally)| tally.finish(key)).collect(),
+    })
+}
+
+#[derive(Default)]
+struct Analysis {
+    frames: u64,
+    wire_bytes: u64,
+    times: Option<(f64, f64)>,
+    cut_short: u64,
+    foreign_links: BTreeMap<i32, u64>,
+    other: BTreeMap<String, u64>,
+    malformed: BTreeMap<String, u64>,
+    left_out: u64,
+    flows: BTreeMap<FlowKey, Tally>,
+}
+
+impl Analysis {
+    fn frame(&mut self, frame: &Frame<'_>) {
+        self.frames += 1;
+        self.wire_bytes += u64::from(frame.wire_bytes);
+        if frame.time_s > 0.0 {
+            let (first, last) = self.times.unwrap_or((frame.time_s, frame.time_s));
+            self.times = Some((first.min(frame.time_s), last.max(frame.time_s)));
+        }
+        if frame.data.len() < frame.wire_bytes as usize {
+            self.cut_short += 1;
+            return;
+        }
+        if let Err(error) = self.network(frame) {
+            self.malformed(error.to_string());
+        }
+    }
+
+    fn malformed(&mut self, reason: String) {
+        let known = self.malformed.len() < MOST_REASONS || self.malformed.contains_key(&reason);
+        let reason = if known { reason } else { "other reasons".into() };
+        *self.malformed.entry(reason).or_default() += 1;
+    }
+
+    fn other(&mut self, what: impl Into<String>) {
+        *self.other.entry(what.into()).or_default() += 1;
+    }
+
+    fn network(&mut self, frame: &Frame<'_>) -> std::result::Result<(), ParseError> {
+        let ether_type = |at: usize| frame.data.get(at..).and_then(|rest| rest.first_chunk().copied());
+        let cooked = |len: usize| ParseError::Truncated { what: "cooked header", needed: len, found: frame.data.len() };
+        let (ether_type, packet) = match frame.link {
+            LinkType::Ethernet => {
+                let (header, packet) = ethernet::Header::parse(frame.data)?;
+                (header.ether_type, packet)
+            }
+            LinkType::RawIp if frame.data.first().is_some_and(|first| first >> 4 == 6) => (ethernet::IPV6, frame.data),
+            LinkType::RawIp => (ethernet::IPV4, frame.data),
+            LinkType::LinuxCooked => {
+                (u16::from_be_bytes(ether_type(14).ok_or(cooked(16))?), frame.data.get(16..).unwrap_or_default())
+            }
+            LinkType::LinuxCooked2 => {
+                (u16::from_be_bytes(ether_type(0).ok_or(cooked(20))?), frame.data.get(20..).unwrap_or_default())
+            }
+            LinkType::Other(number) => {
+                *self.foreign_links.entry(number).or_default() += 1;
+                self.other(format!("link type {number}"));
+                return Ok(());
+            }
+        };
+        match ether_type {
+            ethernet::IPV4 => {
+                let (ip, rest) = ipv4::Header::parse(packet)?;
+                let network = Network::V4 { src: ip.source, dst: ip.destination, id: ip.id };
+                let ips = (ip.source.into(), ip.destination.into());
+                self.transport(ip.protocol, ips, network, packet, rest)
+            }
+            ethernet::IPV6 => {
+                let (ip, rest) = ipv6::Header::parse(packet)?;
+                let network = Network::V6 { src: ip.source, dst: ip.destination };
+                let ips = (ip.source.into(), ip.destination.into());
+                self.transport(ip.next_header, ips, network, packet, rest)
+            }
+            ethernet::ROCE_V1 => {
+                let (grh, rest) = ipv6::Header::parse(packet)?;
+                if grh.next_header != GRH_PAYLOAD {
+                    let (expected, found) = (GRH_PAYLOAD.into(), grh.next_header.into());
+                    return Err(ParseError::Value { what: "GRH next header", expected, found });
+                }
+                let ends = [grh.source, grh.destination].map(|ip| SocketAddr::new(ip.into(), 0));
+                let verdict = icrc::verify_grh_packet(packet).ok();
+                self.roce(Protocol::RoceV1, ends, rest, verdict)
+            }
+            other => {
+                self.other(format!("EtherType {other:#06x}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn transport(
+        &mut self,
+        protocol: u8,
+        (source, destination): (IpAddr, IpAddr),
+        network: Network,
+        packet: &[u8],
+        rest: &[u8],
+    ) -> std::result::Result<(), ParseError> {
+        if protocol != udp::PROTOCOL {
+            let name = match protocol {
+                1 => "ICMP".into(),
+                6 => "TCP".into(),
+                58 => "ICMPv6".into(),
+                other => format!("IP protocol {other}"),
+            };
+            self.other(name);
+            return Ok(());
+        }
+        let (header, payload) = udp::Header::parse(rest)?;
+        let ends = [SocketAddr::new(source, header.source), SocketAddr::new(destination, header.destination)];
+        if header.destination == udp::ROCE_PORT {
+            // Senders spread a flow over source ports; it is one flow all the same.
+            let ends = [SocketAddr::new(source, 0), ends[1]];
+            let Some(segment) = flow::roce_segment(payload) else {
+                let verdict = icrc::verify_ip_packet(packet).ok();
+                return self.roce(Protocol::RoceV2, ends, payload, verdict);
+            };
+            for (index, packet) in payload.chunks(segment).enumerate() {
+                let flow = icrc::Flow {
+                    network: flow::nth_of_batch(network, index),
+                    src_port: header.source,
+                    dst_port: header.destination,
+                };
+                self.roce(Protocol::RoceV2Batched, ends, packet, flow::verdict(&flow, packet))?;
+            }
+            Ok(())
+        } else if payload.starts_with(&plain::MAGIC) {
+            for packet in payload.chunks(flow::PLAIN_SEGMENT) {
+                let (header, rest) = plain::Header::parse(packet)?;
+                if let Some(tally) = self.tally(Protocol::Plain, ends, header.stream) {
+                    tally.plain(&header, rest);
+                }
+            }
+            Ok(())
+        } else {
+            self.other("UDP");
+            Ok(())
+        }
+    }
+
+    fn roce(
+        &mut self,
+        protocol: Protocol,
+        ends: [SocketAddr; 2],
+        payload: &[u8],
+        verdict: Option<bool>,
+    ) -> std::result::Result<(), ParseError> {
+        let packet = shotline_wire::roce::Packet::parse(payload)?;
+        if let Some(tally) = self.tally(protocol, ends, packet.bth.dest_qp) {
+            tally.roce(&packet, verdict);
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self, protocol: Protocol, [source, destination]: [SocketAddr; 2], number: u32) -> Option<&mut Tally> {
+        let key = FlowKey { source, destination, protocol, number };
+        if self.flows.len() >= MOST_FLOWS && !self.flows.contains_key(&key) {
+            self.left_out += 1;
+            return None;
+        }
+        Some(self.flows.entry(key).or_default())
+    }
+}

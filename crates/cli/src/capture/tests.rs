@@ -1,0 +1,217 @@
+use super::*;
+use arrayvec::ArrayVec;
+use proptest::prelude::*;
+use shotline_wire::crc;
+use shotline_wire::framing::{self, Framing, Link, MAX_HEADER, Packet};
+use shotline_wire::record::Record;
+use shotline_wire::shot::{Geometry, Packing};
+use std::io::Write;
+
+const SHOTS: u64 = 4;
+const V4: Network = Network::V4 { src: [10, 0, 0, 1], dst: [10, 0, 0, 2], id: 0 };
+const V6: Network = Network::V6 { src: [1; 16], dst: [2; 16] };
+
+/// Sends `SHOTS` shots of six packets over a framing; `shot 1, packet 2` is lost and `shot 2, packet 3` damaged.
+fn udp_payloads(framing: &dyn Framing, network: Network) -> Vec<Vec<u8>> {
+    let geometry = Geometry::new(16, 1000, 12, Packing::Packed12, 0).unwrap();
+    let link = Link { dest_qp: 0x1234, src_qp: 1, q_key: 2, stream: 7 };
+    let (mut psn, mut id, mut payloads) = (100, 0, Vec::new());
+    for shot in 0..SHOTS {
+        let mut bytes = vec![shot as u8; geometry.record_offset() as usize];
+        bytes.extend(Record { shot, ..Record::of(&geometry) }.finish(crc::register(u32::MAX, &bytes)));
+        for index in 0..geometry.packets() {
+            let packet = Packet::nth(&geometry, psn, shot, index).unwrap();
+            psn += 1;
+            let mut header = ArrayVec::<u8, MAX_HEADER>::new();
+            framing.emit(&link, &packet, &mut header);
+            let payload = &bytes[packet.offset as usize..][..packet.len as usize];
+            let mut datagram = [&header, payload].concat();
+            if framing.sealed() {
+                let network = flow::nth_of_batch(network, id);
+                let flow = icrc::Flow { network, src_port: 0xC000, dst_port: udp::ROCE_PORT };
+                let register = icrc::after_header(flow.prefix(datagram.len() as u16 + 4), &header);
+                let icrc = icrc::seal(register, payload.len() as u64, crc::remainder(payload));
+                datagram.extend(icrc.to_le_bytes());
+            }
+            id += 1;
+            match (shot, index) {
+                (1, 2) => continue,
+                (2, 3) if framing.sealed() => datagram[40] ^= 1,
+                _ => {}
+            }
+            payloads.push(datagram);
+        }
+    }
+    payloads
+}
+
+/// An Ethernet frame around a UDP payload.
+fn frame(network: Network, id: u16, port: u16, payload: &[u8]) -> Vec<u8> {
+    let udp = udp::Header { source: 0xC000, destination: port, payload_len: payload.len() as u16, checksum: 0 };
+    let len = udp.payload_len + udp::Header::LEN as u16;
+    let (ether_type, ip) = match network {
+        Network::V4 { src, dst, .. } => (
+            ethernet::IPV4,
+            ipv4::Header {
+                tos: 0,
+                id,
+                dont_fragment: true,
+                ttl: 64,
+                protocol: udp::PROTOCOL,
+                source: src,
+                destination: dst,
+                payload_len: len,
+            }
+            .emit()
+            .to_vec(),
+        ),
+        Network::V6 { src, dst } => (
+            ethernet::IPV6,
+            ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_len: len,
+                next_header: udp::PROTOCOL,
+                hop_limit: 64,
+                source: src,
+                destination: dst,
+            }
+            .emit()
+            .to_vec(),
+        ),
+    };
+    let header = ethernet::Header { destination: [1; 6], source: [2; 6], vlan: None, ether_type };
+    [header.emit().as_slice(), &ip, &udp.emit(), payload].concat()
+}
+
+/// A pcap file.
+fn pcap(link: u32, frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for word in [0xA1B2_C3D4_u32, 4 << 16 | 2, 0, 0, 0x40000, link] {
+        out.extend(word.to_le_bytes());
+    }
+    for (frame, index) in frames.iter().zip(0_u32..) {
+        for word in [1_700_000_000, index, frame.len() as u32, frame.len() as u32] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(frame);
+    }
+    out
+}
+
+/// A pcapng file with one Ethernet interface.
+fn pcapng(frames: &[Vec<u8>]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = (body.len().next_multiple_of(4) + 12) as u32;
+        let mut out = [kind.to_le_bytes(), len.to_le_bytes()].concat();
+        out.extend(body);
+        out.resize(len as usize - 4, 0);
+        out.extend(len.to_le_bytes());
+        out
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let mut out = block(0x0A0D_0D0A, &words(&[0x1A2B_3C4D, 1, u32::MAX, u32::MAX]));
+    out.extend(block(1, &words(&[1, 0])));
+    for (frame, index) in frames.iter().zip(0_u32..) {
+        let len = frame.len() as u32;
+        let time = 1_700_000_000_000_000_u64 + u64::from(index);
+        let body = [words(&[0, (time >> 32) as u32, time as u32, len, len]), frame.clone()].concat();
+        out.extend(block(6, &body));
+    }
+    out
+}
+
+fn inspected(file: &[u8]) -> Result<Capture> {
+    let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+    on_disk.write_all(file).unwrap();
+    read(on_disk.path())
+}
+
+fn frames(name: &str, network: Network) -> Vec<Vec<u8>> {
+    let framing = framing::by_name(name).unwrap();
+    let port = if framing.sealed() { udp::ROCE_PORT } else { 47911 };
+    let payloads = udp_payloads(framing, network);
+    // The identification that was sealed; the lost packet took one too.
+    let ids = (0..).filter(|id| *id != 8);
+    payloads.iter().zip(ids).map(|(payload, id)| frame(network, id, port, payload)).collect()
+}
+
+#[test]
+fn every_framing_is_put_together_and_its_losses_named() {
+    for network in [V4, V6] {
+        for name in ["ud", "counted", "udp"] {
+            let frames = frames(name, network);
+            for file in [pcap(1, &frames), pcapng(&frames)] {
+                let capture = inspected(&file).unwrap();
+                assert_eq!((capture.frames, capture.damage.as_deref()), (6 * SHOTS - 1, None));
+                let [flow] = capture.flows.as_slice() else { panic!("{name}: {capture:?}") };
+                let shots = flow.shots.as_ref().unwrap();
+                assert_eq!(flow.framing, Some(name));
+                let damaged = u64::from(name != "udp");
+                assert_eq!(flow.icrc.bad, damaged, "{name} {network:?}");
+                assert_eq!(flow.icrc.good, if name == "udp" { 0 } else { 6 * SHOTS - 2 });
+                assert_eq!((shots.complete, shots.partial), (SHOTS - 1 - damaged, 1 + damaged), "{name}");
+                assert_eq!((shots.bad_record, shots.duplicates, shots.unassigned), (0, 0, 0));
+                assert_eq!((shots.partial_shots[0].shot, shots.partial_shots[0].missing.as_str()), (1, "2"));
+                assert!(shots.partial_shots.iter().skip(1).all(|p| (p.shot, p.missing.as_str()) == (2, "3")));
+                assert!((capture.seconds - 22e-6).abs() < 2e-6, "{}", capture.seconds);
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_captured_before_segmentation_are_split() {
+    for network in [V4, V6] {
+        let payloads = udp_payloads(framing::by_name("ud").unwrap(), network);
+        // Shot 0 and its five full packets and short last one, as one datagram.
+        let capture = inspected(&pcap(1, &[frame(network, 0, udp::ROCE_PORT, &payloads[..6].concat())])).unwrap();
+        let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
+        assert_eq!((flow.packets, flow.icrc.good, flow.shots.as_ref().unwrap().complete), (6, 6, 1));
+    }
+}
+
+#[test]
+fn other_link_types_are_named() {
+    let error = inspected(&pcap(105, &[vec![0; 60]])).unwrap_err().to_string();
+    assert!(error.contains("link type 105") && error.contains("Ethernet"), "{error}");
+    // Raw IP is understood.
+    let frame = frames("ud", V6).remove(0);
+    assert_eq!(inspected(&pcap(101, &[frame[14..].to_vec()])).unwrap().flows.len(), 1);
+}
+
+#[test]
+fn a_capture_that_ends_early_tells_where() {
+    let whole = pcap(1, &frames("ud", V6));
+    let capture = inspected(&whole[..whole.len() - 1]).unwrap();
+    assert_eq!(capture.frames, 6 * SHOTS - 2);
+    assert!(capture.damage.unwrap().contains("ends within"));
+}
+
+#[test]
+fn frames_that_the_capture_cut_are_counted_apart() {
+    let mut file = pcap(1, &frames("ud", V6));
+    let len = u32::from_le_bytes(file[36..40].try_into().unwrap());
+    file[36..40].copy_from_slice(&(len + 1).to_le_bytes());
+    assert_eq!(inspected(&file).unwrap().cut_short, 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn nothing_in_a_file_makes_it_panic(
+        ng: bool, name in prop::sample::select(vec!["ud", "counted", "udp"]), cut: prop::sample::Index,
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
+    ) {
+        let frames = frames(name, V4);
+        let mut file = if ng { pcapng(&frames) } else { pcap(1, &frames) };
+        for (at, value) in flips {
+            // Half of the changes go to the first headers, where they tell most.
+            let most = if value & 1 == 0 { 200 } else { file.len() };
+            let at = at.index(most);
+            file[at] = value;
+        }
+        file.truncate(cut.index(file.len()) + 1);
+        let _ = inspected(&file);
+    }
+}

@@ -1,0 +1,38 @@
+//! Clocks that stamp shots.
+
+use super::Check;
+use super::State::{Ok as Good, Warn};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+
+pub fn checks() -> Vec<Check> {
+    vec![tai(), ptp()]
+}
+
+fn tai() -> Check {
+    const NAME: &str = "TAI clock";
+    const WANTED: &str = "TAI ahead of UTC by 37 s (since 2017), so that stamps of this machine are TAI";
+    let nanoseconds = |time: Timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+    let utc = nanoseconds(clock_gettime(ClockId::Realtime));
+    let Ok(tai) = clock_gettime_dynamic(DynamicClockId::Tai) else {
+        return Check::new(NAME, Warn, "this kernel keeps none", WANTED).fix("uname -r   (3.10 or newer has one)");
+    };
+    // Whole seconds apart; between the two readings a moment has passed.
+    let offset = (nanoseconds(tai) - utc + 500_000_000).div_euclid(1_000_000_000) as i64;
+    let (state, found) = match offset {
+        0 => (Warn, "equals UTC: nobody has told the kernel the leap seconds".to_owned()),
+        offset => (Good, format!("{offset} s ahead of UTC")),
+    };
+    Check::new(NAME, state, found, WANTED)
+        .fix("echo 'leapsectz right/UTC' | sudo tee /etc/chrony/conf.d/tai.conf && sudo systemctl restart chrony   (ptp4l with phc2sys sets it too)")
+        .measured("tai_minus_utc_s", offset)
+}
+
+fn ptp() -> Check {
+    let mut clocks: Vec<_> = std::fs::read_dir("/dev")
+        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    clocks.retain(|name| name.strip_prefix("ptp").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
+    clocks.sort();
+    let found = if clocks.is_empty() { "none".into() } else { clocks.join(", ") };
+    Check::new("PTP clocks", Good, found, "none needed").measured("clocks", clocks)
+}

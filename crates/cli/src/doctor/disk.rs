@@ -1,0 +1,106 @@
+//! The place where a recording is to go.
+
+use super::State::{Fail, Ok as Good, Warn};
+use super::{Check, Wanted, size};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, statfs, statvfs};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Seconds of recording that there should be room for.
+const ROOM_S: f64 = 60.0;
+/// The speed is tried with at most so many bytes, for at most so long.
+const TRIAL_BYTES: u64 = 256 << 20;
+const TRIAL_TIME: Duration = Duration::from_secs(1);
+const BLOCK: usize = 4 << 20;
+/// What direct I/O wants addresses and lengths to be multiples of.
+const ALIGNMENT: usize = 4096;
+
+pub fn checks(wanted: &Wanted) -> Vec<Check> {
+    let folder = folder(&wanted.out);
+    let file = match tempfile::tempfile_in(folder) {
+        Ok(file) => file,
+        Err(error) => {
+            return vec![
+                Check::new("directory", Fail, format!("{}: {error}", folder.display()), "a directory to write to")
+                    .fix(format!("mkdir -p {0} && test -w {0}", folder.display())),
+            ];
+        }
+    };
+    let direct = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
+    vec![space(wanted, folder), file_system(folder), direct_io(direct), speed(wanted, &file, folder)]
+}
+
+/// The directory of a file that is to be.
+pub fn folder(out: &Path) -> &Path {
+    out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn space(wanted: &Wanted, folder: &Path) -> Check {
+    let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    let seconds = free as f64 / wanted.bytes_per_s;
+    let state = match seconds {
+        seconds if seconds < 1.0 => Fail,
+        seconds if seconds < ROOM_S => Warn,
+        _ => Good,
+    };
+    let found = format!("{} free in {}: {seconds:.0} s of recording", size(free), folder.display());
+    Check::new("disk space", state, found, format!("{ROOM_S:.0} s or more"))
+        .fix("df -h   (and --out on a larger file system)")
+        .measured("free_bytes", free)
+}
+
+fn file_system(folder: &Path) -> Check {
+    // statfs(2) lists the numbers.
+    let (name, memory) = match statfs(folder).map(|stat| stat.f_type as u32) {
+        Ok(0xEF53) => ("ext4", false),
+        Ok(0x5846_5342) => ("xfs", false),
+        Ok(0x9123_683E) => ("btrfs", false),
+        Ok(0xF2F5_2010) => ("f2fs", false),
+        Ok(0x2FC1_2FC1) => ("zfs", false),
+        Ok(0x794C_7630) => ("overlay", false),
+        Ok(0x6969) => ("nfs", false),
+        Ok(0x0102_1994) => ("tmpfs", true),
+        _ => ("of a kind unknown here", false),
+    };
+    let state = if memory { Warn } else { Good };
+    let found = if memory { format!("{name}: memory, not a disk") } else { name.to_owned() };
+    Check::new("file system", state, found, "one on a disk: ext4 and xfs are tried").fix("findmnt   (and --out there)")
+}
+
+fn direct_io(direct: bool) -> Check {
+    let (state, found) =
+        if direct { (Good, "O_DIRECT works") } else { (Warn, "no O_DIRECT: writes go through the page cache") };
+    Check::new("direct I/O", state, found, "O_DIRECT, as ext4 and xfs have it").fix("findmnt   (and --out elsewhere)")
+}
+
+/// Writes for a second at most.
+fn speed(wanted: &Wanted, file: &File, folder: &Path) -> Check {
+    const NAME: &str = "write speed";
+    let needed = format!("{:.2} GB/s", wanted.bytes_per_s / 1e9);
+    let free = statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    let most = TRIAL_BYTES.min(free / 2);
+    // A file system that cannot reserve still writes.
+    let _ = fallocate(file, FallocateFlags::empty(), 0, most);
+    let buffer = vec![0x5A_u8; BLOCK + ALIGNMENT];
+    let begin = buffer.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+    let block = &buffer[begin..begin + BLOCK];
+    let begun = Instant::now();
+    let mut written = 0;
+    while written + BLOCK as u64 <= most && begun.elapsed() < TRIAL_TIME {
+        if let Err(error) = file.write_all_at(block, written) {
+            return Check::new(NAME, Fail, format!("writing failed: {error}"), needed).fix("dmesg | tail");
+        }
+        written += BLOCK as u64;
+    }
+    if let Err(error) = file.sync_data() {
+        return Check::new(NAME, Fail, format!("syncing failed: {error}"), needed).fix("dmesg | tail");
+    }
+    let rate = written as f64 / begun.elapsed().as_secs_f64();
+    let state = if rate < wanted.bytes_per_s { Warn } else { Good };
+    let found = format!("{:.2} GB/s, one write at a time over {}", rate / 1e9, size(written));
+    Check::new(NAME, state, found, needed)
+        .fix("a faster drive under --out, or a lower rate: what the drive cannot take is dropped as sink_busy")
+        .measured("write_bytes_per_s", rate.round())
+}

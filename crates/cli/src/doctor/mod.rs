@@ -1,0 +1,164 @@
+//! `shotline doctor`: what would spoil a run on this machine, found before it, with the command that mends it.
+
+mod clock;
+mod disk;
+mod memory;
+mod network;
+
+use crate::Result;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use shotline_acquire::config::Bytes;
+use shotline_wire::shot::{Geometry, Packing};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Arguments of `shotline doctor`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline doctor
+  shotline doctor --probe 192.168.1.20:47910 --out /data/run.h5 --gbps 40
+  shotline doctor --json | jq '.checks[] | select(.state != \"ok\")'
+
+The exit code is 1 if a run cannot work (fail), and 0 if it can, even if not at its best (warn).")]
+pub struct Args {
+    /// Set-up address of the probe; without one, loopback is looked at
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    probe: Option<SocketAddr>,
+    /// Where a recording is to go
+    #[arg(long, short, default_value = "shotline.h5", value_name = "FILE")]
+    out: PathBuf,
+    /// Rate that is wanted, in Gbit/s on all links together
+    #[arg(long, default_value_t = 6.0)]
+    gbps: f64,
+    /// Samples per channel and shot
+    #[arg(long, default_value_t = 2000, value_name = "N")]
+    samples: u32,
+    /// Memory for shot buffers
+    #[arg(long, default_value = "256MiB", value_name = "BYTES")]
+    pool: Bytes,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is wanted of this machine.
+struct Wanted {
+    probe: Option<SocketAddr>,
+    out: PathBuf,
+    bytes_per_s: f64,
+    geometry: Geometry,
+    pool: u64,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As wanted.
+    Ok,
+    /// A run works, but not at its best.
+    Warn,
+    /// A run cannot work.
+    Fail,
+}
+
+/// One thing looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    wanted: String,
+    /// What to type to mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+    /// Numbers, with units in their names.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    measured: Map<String, Value>,
+}
+
+impl Check {
+    fn new(name: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+        Self { name, state, found: found.into(), wanted: wanted.into(), fix: None, measured: Map::new() }
+    }
+    /// What to type, unless all is well.
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        if self.state != State::Ok {
+            self.fix = Some(fix.into());
+        }
+        self
+    }
+    fn measured(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.measured.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// The JSON object.
+#[derive(Serialize)]
+struct Report {
+    /// No check failed.
+    ready: bool,
+    checks: Vec<Check>,
+}
+
+/// Looks at everything.
+pub fn run(args: &Args) -> Result {
+    if !(args.gbps.is_finite() && args.gbps > 0.0) {
+        return Err(format!("expected a rate above 0 Gbit/s, found {}", args.gbps).into());
+    }
+    let wanted = Wanted {
+        probe: args.probe,
+        out: args.out.clone(),
+        bytes_per_s: args.gbps * 1e9 / 8.0,
+        geometry: Geometry::new(96, args.samples, 12, Packing::Packed12, 40_000_000)?,
+        pool: args.pool.0,
+    };
+    let mut checks = network::checks(&wanted);
+    checks.extend(memory::checks(&wanted));
+    checks.extend(disk::checks(&wanted));
+    checks.extend(clock::checks());
+    let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
+    let complaint = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
+    if args.json {
+        println!("{}", serde_json::to_string(&Report { ready: complaint.is_none(), checks })?);
+    } else {
+        print(&checks);
+    }
+    complaint.map_or(Ok(()), |complaint| Err(complaint.into()))
+}
+
+fn print(checks: &[Check]) {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    for check in checks {
+        let state = match check.state {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail => "FAIL",
+        };
+        println!("{state:>5}  {:width$}  {}", check.name, check.found);
+        if check.state != State::Ok {
+            println!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
+        }
+        if let Some(fix) = &check.fix {
+            println!("{:7}{:width$}  fix:    {fix}", "", "");
+        }
+    }
+}
+
+/// A file of the kernel with one value, without the line's end.
+fn kernel_file(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}

@@ -1,0 +1,175 @@
+//! Sockets, interfaces and the probe.
+
+use super::State::{Fail, Ok as Good, Warn};
+use super::{Check, Wanted, kernel_file, size};
+use nix::ifaddrs::getifaddrs;
+use shotline_acquire::control::Control;
+use shotline_memory::{Registrar, Sge};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_wire::shot::PACKET_BYTES;
+use shotline_wire::{framing, ipv4, ipv6, roce, udp};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Receive buffer that a run asks for.
+const ASKED: usize = 256 << 20;
+/// The receiver may be away from its processor for so long without a loss.
+const AWAY_S: f64 = 0.02;
+/// The kernel counts a packet's bookkeeping too: about so much of a buffer is payload.
+const PAYLOAD_SHARE: f64 = 0.5;
+
+pub fn checks(wanted: &Wanted) -> Vec<Check> {
+    let local = local_ip(wanted.probe);
+    let mut checks = vec![receive_buffer(wanted)];
+    checks.extend(wanted.probe.map(probe));
+    match local {
+        Ok(local) => checks.extend([port(local), mtu(local), icrc(local)]),
+        Err(error) => checks.push(
+            Check::new("route", Fail, format!("no route to the probe: {error}"), "a route")
+                .fix("ip route get <the probe's address>"),
+        ),
+    }
+    checks.push(rdma());
+    checks
+}
+
+/// The local address that the probe's packets will come to.
+fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
+    let Some(probe) = probe else { return Ok(Ipv6Addr::LOCALHOST.into()) };
+    let any: SocketAddr = if probe.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(probe)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn receive_buffer(wanted: &Wanted) -> Check {
+    const NAME: &str = "receive buffer";
+    let config = |bind| UdpConfig { bind, sealed: true, capacity: 0, scratch: Sge::EMPTY, receive_buffer: ASKED };
+    let open = |bind: SocketAddr| UdpIo::open(&config(bind), &Registrar::new().finish());
+    let opened = open((Ipv6Addr::LOCALHOST, 0).into()).or_else(|_| open(([127, 0, 0, 1], 0).into()));
+    let granted = match opened {
+        Ok(io) => io.receive_buffer(),
+        Err(error) => return Check::new(NAME, Fail, error.to_string(), "a UDP socket on loopback"),
+    };
+    let shot = f64::from(wanted.geometry.shot_bytes());
+    let away = wanted.bytes_per_s * AWAY_S;
+    let payload = granted as f64 * PAYLOAD_SHARE;
+    let state = match payload {
+        payload if payload < shot => Fail,
+        payload if payload < away => Warn,
+        _ => Good,
+    };
+    let needed = (away.max(shot) / PAYLOAD_SHARE).ceil() as u64;
+    // The kernel doubles what is set.
+    let setting = (needed / 2).next_multiple_of(1 << 20);
+    let max: Option<u64> = kernel_file("/proc/sys/net/core/rmem_max").and_then(|text| text.parse().ok());
+    let found = format!(
+        "{} granted, room for {:.1} ms at {:.1} Gbit/s (net.core.rmem_max is {})",
+        size(granted as u64),
+        payload / wanted.bytes_per_s * 1e3,
+        wanted.bytes_per_s * 8.0 / 1e9,
+        max.map_or("unknown".into(), |max| max.to_string())
+    );
+    let wanted = format!("{} for {:.0} ms, and a shot of {}", size(needed), AWAY_S * 1e3, size(shot as u64));
+    Check::new(NAME, state, found, wanted)
+        .fix(format!("sudo sysctl -w net.core.rmem_max={setting}"))
+        .measured("granted_bytes", granted)
+        .measured("needed_bytes", needed)
+        .measured("rmem_max_bytes", max)
+}
+
+fn probe(address: SocketAddr) -> Check {
+    const NAME: &str = "probe";
+    match Control::open(address, false).and_then(|mut control| control.query()) {
+        Ok(probe) => Check::new(
+            NAME,
+            Good,
+            format!(
+                "{} at {address}: {} links x {} channels, {} bit, {} MS/s",
+                probe.model.as_str(),
+                probe.links,
+                probe.channels,
+                probe.bits,
+                f64::from(probe.sample_rate_hz) / 1e6
+            ),
+            "an answer",
+        ),
+        Err(error) => Check::new(NAME, Fail, error.to_string(), "an answer").fix(format!("ping {}", address.ip())),
+    }
+}
+
+fn port(local: IpAddr) -> Check {
+    let port = udp::ROCE_PORT;
+    let wanted = "free, or another one with --bind";
+    match UdpSocket::bind((local, port)) {
+        Ok(_) => Check::new("RoCE port", Good, format!("UDP {port} on {local} is free"), wanted),
+        Err(error) => Check::new("RoCE port", Fail, format!("UDP {port} on {local}: {error}"), wanted)
+            .fix(format!("ss -ulpn 'sport = :{port}'   (nobody there: rdma link, and rdma link delete what it lists)")),
+    }
+}
+
+/// Bytes of the largest IP packet of a shot over any framing.
+fn largest_packet(local: IpAddr) -> u64 {
+    let ip = if local.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
+    let frames = framing::ALL.map(|f| f.header_len(&[]) + if f.sealed() { roce::ICRC_LEN } else { 0 });
+    (ip + udp::Header::LEN + frames.into_iter().max().unwrap_or(0)) as u64 + u64::from(PACKET_BYTES)
+}
+
+fn mtu(local: IpAddr) -> Check {
+    const NAME: &str = "MTU";
+    let needed = largest_packet(local);
+    let wanted = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragments");
+    let Some(interface) = interface_of(local) else {
+        return Check::new(NAME, Warn, format!("no interface has {local}"), wanted).fix("ip addr");
+    };
+    let path = format!("/sys/class/net/{interface}/mtu");
+    let Some(mtu) = kernel_file(&path).and_then(|text| text.parse::<u64>().ok()) else {
+        return Check::new(NAME, Warn, format!("{path} cannot be read"), wanted).fix("ip link");
+    };
+    let state = if mtu < needed { Fail } else { Good };
+    Check::new(NAME, state, format!("{mtu} on {interface} ({local})"), wanted)
+        .fix(format!("sudo ip link set dev {interface} mtu 9000   (and on the switch, and on the probe's side)"))
+        .measured("mtu_bytes", mtu)
+        .measured("needed_bytes", needed)
+}
+
+fn interface_of(ip: IpAddr) -> Option<String> {
+    let has = |address: &nix::sys::socket::SockaddrStorage| match ip {
+        IpAddr::V4(ip) => address.as_sockaddr_in().is_some_and(|found| found.ip() == ip),
+        IpAddr::V6(ip) => address.as_sockaddr_in6().is_some_and(|found| found.ip() == ip),
+    };
+    getifaddrs().ok()?.find(|entry| entry.address.as_ref().is_some_and(has)).map(|entry| entry.interface_name)
+}
+
+fn icrc(local: IpAddr) -> Check {
+    let found = if local.is_ipv4() {
+        "over IPv4 a socket cannot see the identification: it is solved from the ICRC, and counted icrc_solved"
+    } else {
+        "over IPv6 a socket knows every input: each packet is proven"
+    };
+    Check::new("ICRC", Good, found, "checkable")
+}
+
+fn rdma() -> Check {
+    let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
+        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    devices.sort();
+    let found = if devices.is_empty() { "none: sockets are used".into() } else { devices.join(", ") };
+    Check::new("RDMA devices", Good, found, "none needed").measured("devices", devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wanted_mtu_is_that_of_the_longest_framing() {
+        assert_eq!(largest_packet(Ipv6Addr::LOCALHOST.into()), 40 + 8 + 32 + 4096);
+        assert_eq!(largest_packet([127, 0, 0, 1].into()), 20 + 8 + 32 + 4096);
+    }
+
+    #[test]
+    fn loopback_is_found() {
+        assert_eq!(interface_of([127, 0, 0, 1].into()).as_deref(), Some("lo"));
+    }
+}

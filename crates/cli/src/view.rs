@@ -1,0 +1,285 @@
+//! The live view on the terminal: a few lines that are redrawn in place and stay in the scrollback.
+//!
+//! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
+//! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Gauge, Sparkline, Widget};
+use shotline_acquire::config::Settings;
+use shotline_acquire::live::{Live, Reading};
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Lines of the view.
+const HEIGHT: u16 = 4;
+/// Columns, if the terminal has as many.
+const WIDTH: u16 = 80;
+/// Between two frames.
+const FRAME: Duration = Duration::from_millis(250);
+/// Readings that rates are taken over.
+const SMOOTHED: usize = 4;
+
+/// Where a run ends by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Target {
+    shots: Option<u64>,
+    seconds: Option<f64>,
+}
+
+impl Target {
+    /// What the settings say of it.
+    pub fn of(settings: &Settings) -> Self {
+        Self { shots: settings.shots.filter(|shots| *shots > 0), seconds: settings.seconds }
+    }
+}
+
+/// Does `work` while the terminal shows how it goes, if it is to.
+pub fn with_view<T>(view: bool, target: Target, work: impl FnOnce(&Live) -> T) -> T {
+    let live = Live::default();
+    std::thread::scope(|scope| {
+        let (done, ended) = channel::<()>();
+        if view {
+            let live = &live;
+            scope.spawn(move || {
+                let mut history = History::new(target);
+                let mut screen = Screen::default();
+                loop {
+                    let last = ended.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout);
+                    history.add(Instant::now(), live.read());
+                    screen.draw(&history, last);
+                    if last {
+                        break;
+                    }
+                }
+            });
+        }
+        let result = work(&live);
+        drop(done);
+        result
+    })
+}
+
+/// Readings over time, and what follows from them.
+struct History {
+    target: Target,
+    begun: Instant,
+    readings: VecDeque<(Instant, Reading)>,
+    /// Rates in Mbit/s, one a frame.
+    rates: VecDeque<u64>,
+}
+
+impl History {
+    fn new(target: Target) -> Self {
+        let begun = Instant::now();
+        Self { target, begun, readings: [(begun, Reading::default())].into(), rates: VecDeque::new() }
+    }
+
+    fn add(&mut self, now: Instant, reading: Reading) {
+        if let Some((before, last)) = self.readings.back() {
+            let seconds = now.saturating_duration_since(*before).as_secs_f64();
+            self.rates.push_back(per_second(last.bytes, reading.bytes, seconds, 8.0 / 1e6) as u64);
+        }
+        self.readings.push_back((now, reading));
+        self.readings.truncate_front_to(SMOOTHED + 1);
+        self.rates.truncate_front_to(usize::from(WIDTH));
+    }
+
+    /// The latest reading, and Gbit/s and shots/s of the last second.
+    fn now(&self) -> (Reading, f64, f64) {
+        let (Some((then, first)), Some((now, last))) = (self.readings.front(), self.readings.back()) else {
+            return (Reading::default(), 0.0, 0.0);
+        };
+        let seconds = now.saturating_duration_since(*then).as_secs_f64();
+        let shots = |reading: &Reading| reading.complete + reading.partial;
+        (
+            *last,
+            per_second(first.bytes, last.bytes, seconds, 8.0 / 1e9),
+            per_second(shots(first), shots(last), seconds, 1.0),
+        )
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.readings.back().map_or(0.0, |(now, _)| now.saturating_duration_since(self.begun).as_secs_f64())
+    }
+}
+
+fn per_second(from: u64, to: u64, seconds: f64, unit: f64) -> f64 {
+    if seconds > 0.0 { to.saturating_sub(from) as f64 * unit / seconds } else { 0.0 }
+}
+
+trait TruncateFront {
+    fn truncate_front_to(&mut self, most: usize);
+}
+
+impl<T> TruncateFront for VecDeque<T> {
+    fn truncate_front_to(&mut self, most: usize) {
+        self.drain(..self.len().saturating_sub(most));
+    }
+}
+
+/// Lays the view out.
+fn layout(history: &History, buffer: &mut Buffer) {
+    let [title, numbers, drops, graph] = Layout::vertical([Constraint::Length(1); 4]).areas(buffer.area);
+    let (reading, gbps, shots) = history.now();
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let alarm = |count: u64| if count > 0 { Style::new().fg(Color::Yellow) } else { Style::new() };
+
+    let [left, right] = Layout::horizontal([Constraint::Length(46), Constraint::Min(0)]).areas(title);
+    Line::from(vec![
+        Span::styled(format!("{gbps:7.2} Gbit/s"), bold),
+        Span::raw(format!("   {shots:8.0} shots/s   {:6.1} s", history.elapsed())),
+    ])
+    .render(left, buffer);
+    progress(history, &reading, right, buffer);
+
+    Line::from(vec![
+        Span::raw("  complete "),
+        Span::styled(reading.complete.to_string(), Style::new().fg(Color::Green)),
+        Span::raw("   partial "),
+        Span::styled(reading.partial.to_string(), alarm(reading.partial)),
+        Span::raw("   dropped "),
+        Span::styled(reading.shots_dropped.to_string(), alarm(reading.shots_dropped)),
+        Span::raw(format!("   rows in file {}", reading.rows)),
+    ])
+    .render(numbers, buffer);
+    Line::from(vec![
+        Span::raw(format!("  packets {}   dropped ", reading.packets)),
+        Span::styled(reading.packets_dropped.to_string(), alarm(reading.packets_dropped)),
+    ])
+    .render(drops, buffer);
+
+    let [left, right] = Layout::horizontal([Constraint::Length(2), Constraint::Min(0)]).areas(graph);
+    Line::raw("").render(left, buffer);
+    let from = history.rates.len().saturating_sub(usize::from(right.width));
+    let rates = history.rates.iter().skip(from).copied().collect::<Vec<_>>();
+    Sparkline::default().data(rates).style(Style::new().fg(Color::Cyan)).render(right, buffer);
+}
+
+/// How far the run is, if it has an end.
+fn progress(history: &History, reading: &Reading, area: Rect, buffer: &mut Buffer) {
+    let (done, label) = match history.target {
+        Target { shots: Some(shots), .. } => {
+            let done = reading.rows.max(if reading.rows == 0 { reading.complete + reading.partial } else { 0 });
+            (done as f64 / shots as f64, format!("{} of {shots} rows", done.min(shots)))
+        }
+        Target { seconds: Some(seconds), .. } => (history.elapsed() / seconds.max(1e-3), format!("of {seconds:.0} s")),
+        _ => {
+            Line::raw("Ctrl-C ends the run").style(Style::new().add_modifier(Modifier::DIM)).render(area, buffer);
+            return;
+        }
+    };
+    Gauge::default()
+        .ratio(done.clamp(0.0, 1.0))
+        .label(label)
+        .gauge_style(Style::new().fg(Color::Cyan))
+        .render(area, buffer);
+}
+
+/// Standard error as a place for the view.
+#[derive(Default)]
+struct Screen {
+    drawn: bool,
+}
+
+impl Screen {
+    /// Draws a frame over the one before.
+    fn draw(&mut self, history: &History, last: bool) {
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(WIDTH, |size| size.ws_col);
+        // The last column stays free: some terminals wrap as soon as it is written.
+        let width = columns.saturating_sub(1).clamp(20, WIDTH - 1);
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
+        layout(history, &mut buffer);
+        let mut out = String::new();
+        if self.drawn {
+            let _ = write!(out, "\r\x1b[{HEIGHT}A");
+        }
+        for y in 0..HEIGHT {
+            out.push('\r');
+            write_row(&buffer, y, &mut out);
+            out.push_str("\x1b[K\n");
+        }
+        if last {
+            out.push_str("\x1b[J");
+        }
+        self.drawn = true;
+        let mut stderr = std::io::stderr().lock();
+        let _ = stderr.write_all(out.as_bytes()).and_then(|()| stderr.flush());
+    }
+}
+
+/// One row of cells, with the control sequences for their style.
+fn write_row(buffer: &Buffer, y: u16, out: &mut String) {
+    let mut style = Style::reset();
+    for x in 0..buffer.area.width {
+        let Some(cell) = buffer.cell((x, y)) else { continue };
+        if cell.style() != style {
+            style = cell.style();
+            out.push_str("\x1b[0");
+            for (modifier, code) in [(Modifier::BOLD, 1), (Modifier::DIM, 2), (Modifier::REVERSED, 7)] {
+                if style.add_modifier.contains(modifier) {
+                    let _ = write!(out, ";{code}");
+                }
+            }
+            for (color, base) in [(style.fg, 30), (style.bg, 40)] {
+                if let Some(index) = color.and_then(ansi) {
+                    let _ = write!(out, ";{}", base + index);
+                }
+            }
+            out.push('m');
+        }
+        out.push_str(cell.symbol());
+    }
+    out.push_str("\x1b[0m");
+}
+
+/// The number of a colour that this view uses.
+fn ansi(color: Color) -> Option<u8> {
+    match color {
+        Color::Black => Some(0),
+        Color::Green => Some(2),
+        Color::Yellow => Some(3),
+        Color::Cyan => Some(6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(target: Target, width: u16) -> String {
+        let mut history = History::new(target);
+        for step in 1..=8_u64 {
+            let now = history.begun + FRAME * step as u32;
+            let bytes = step * 250_000_000;
+            history.add(now, Reading { bytes, complete: step * 100, rows: step * 50, ..Reading::default() });
+        }
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
+        layout(&history, &mut buffer);
+        let row = |y| (0..width).filter_map(|x| buffer.cell((x, y))).map(|cell| cell.symbol()).collect::<String>();
+        (0..HEIGHT).map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn rates_counts_and_progress_are_shown_in_80_columns() {
+        let text = drawn(Target { shots: Some(800), seconds: None }, 79);
+        for shown in ["8.00 Gbit/s", "400 shots/s", "2.0 s", "400 of 800 rows", "complete 800", "rows in file 400", "█"]
+        {
+            assert!(text.contains(shown), "{shown} is missing in\n{text}");
+        }
+        assert!(drawn(Target::default(), 79).contains("Ctrl-C"));
+    }
+
+    #[test]
+    fn no_width_is_too_small_to_draw() {
+        for width in 1..90 {
+            let _ = drawn(Target { shots: None, seconds: Some(10.0) }, width);
+        }
+    }
+}

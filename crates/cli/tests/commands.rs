@@ -1,0 +1,219 @@
+//! The program as its users meet it: help, flags, and errors that say what to do.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn shotline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shotline")).args(args).stdin(Stdio::null()).output().expect("the program runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs it, expects it to fail, and looks for words in what it complains of.
+fn refused(args: &[&str], words: &[&str]) {
+    let output = shotline(args);
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{args:?} succeeded");
+    assert!(output.stdout.is_empty(), "{args:?} printed {}", stdout(&output));
+    for word in words {
+        assert!(complaint.contains(word), "{args:?}: expected {word:?} in\n{complaint}");
+    }
+    assert!(!complaint.contains("panicked"), "{complaint}");
+}
+
+/// An emulated probe of small shots, which ends when this is dropped.
+struct Probe {
+    child: Child,
+    address: String,
+}
+
+impl Probe {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_shotline"))
+            .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
+            .args(["--links", "1", "--channels", "16", "--samples", "500", "--pattern-shots", "2"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it was piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("the probe says where it waits");
+        let address = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
+        Self { child, address }
+    }
+
+    /// `record` from this probe, on a port of the kernel's choice.
+    fn record<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        [&["record", "--probe", &self.address, "--bind", "[::1]:0", "--samples", "500"], more].concat()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in [&["demo"][..], &["record"], &["inspect"], &["verify"], &["doctor"], &["emulate", "probe"]] {
+        let output = shotline(&[command, &["--help"]].concat());
+        let help = stdout(&output);
+        assert!(output.status.success());
+        assert!(help.contains("Example") && help.contains(&format!("shotline {}", command.join(" "))), "{help}");
+        assert!(help.contains("--json"), "{help}");
+    }
+}
+
+#[test]
+fn without_a_command_it_lists_them() {
+    let output = shotline(&[]);
+    let help = String::from_utf8_lossy(&output.stderr).into_owned();
+    for command in ["demo", "record", "inspect", "verify", "doctor", "emulate"] {
+        assert!(help.contains(command), "{help}");
+    }
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    refused(&["record", "--sampels", "5"], &["--sampels", "--samples"]);
+    refused(&["record", "--pool", "3GB"], &["256MiB", "3GB"]);
+    refused(&["record", "--policy", "drop-all"], &["drop-all"]);
+    refused(&["emulate", "probe", "--pace", "fast"], &["500hz", "fast"]);
+    refused(&["doctor", "--gbps", "0"], &["above 0"]);
+}
+
+#[test]
+fn what_is_missing_is_asked_for() {
+    refused(&["record", "--discard"], &["--probe"]);
+    refused(&["record", "--probe", "[::1]:47910"], &["--out", "--discard"]);
+}
+
+#[test]
+fn a_wrong_key_in_a_configuration_is_named_with_its_line() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("probe.toml");
+    std::fs::write(&path, "samples = 500\nsampels = 500\n").expect("it is written");
+    let path = path.to_str().expect("a name");
+    refused(&["record", "--config", path], &["probe.toml", "line 2", "sampels", "samples"]);
+    refused(&["record", "--config", "/dev/null/x.toml"], &["/dev/null/x.toml"]);
+}
+
+#[test]
+fn a_run_that_cannot_work_is_refused_before_it_begins() {
+    let probe = Probe::start();
+    let folder = tempfile::tempdir().expect("a directory");
+    let there = folder.path().join("there.h5");
+    std::fs::write(&there, "precious").expect("it is written");
+    let there = there.to_str().expect("a name");
+    refused(&probe.record(&["--out", there, "--shots", "10"]), &["exists already", "--force"]);
+    assert_eq!(std::fs::read(there).expect("it is still there"), b"precious");
+    // A path under a file: root could write into any directory.
+    refused(&probe.record(&["--out", "/dev/null/x/run.h5", "--shots", "10"]), &["/dev/null/x/run.h5", "directory"]);
+    refused(&probe.record(&["--discard", "--pool", "1KiB"]), &["--pool"]);
+    refused(&probe.record(&["--discard", "--framing", "morse"]), &["ud, counted, udp", "morse"]);
+    refused(&probe.record(&["--discard", "--links", "9"]), &["1 links", "9"]);
+    refused(&probe.record(&["--discard", "--policy", "block"]), &["credits", "drop-newest"]);
+    refused(&probe.record(&["--discard", "--rate-hz", "10", "--gbps", "1"]), &["--rate-hz", "--gbps"]);
+    let mut huge = probe.record(&["--discard"]);
+    huge.retain(|argument| *argument != "500");
+    let at = huge.iter().position(|argument| *argument == "--samples").expect("it is there");
+    huge.insert(at + 1, "4000000");
+    refused(&huge, &["4096", "fewer samples"]);
+}
+
+#[test]
+fn a_recording_is_made_summed_up_and_proven() {
+    let probe = Probe::start();
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("run.h5");
+    let file = file.to_str().expect("a name");
+    let json = |args: &[&str]| -> serde_json::Value {
+        let output = shotline(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    };
+    let recorded = json(&probe.record(&["--out", file, "--shots", "20", "--rate-hz", "500", "--json"]));
+    assert_eq!((&recorded["shots_recorded"], &recorded["shots_sent"]), (&20.into(), &20.into()), "{recorded}");
+    let found = json(&["inspect", file, "--json"]);
+    assert_eq!((&found["kind"], &found["rows"], &found["finished"]), (&"recording".into(), &20.into(), &true.into()));
+    assert_eq!(json(&["verify", file, "--json"])["verified"], true);
+    let table = stdout(&shotline(&["inspect", file]));
+    assert!(table.contains("stream 0: complete") && table.contains("16 channels x 500 samples"), "{table}");
+}
+
+#[test]
+fn the_doctor_answers_in_json_and_in_words() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("run.h5");
+    let args = ["doctor", "--pool", "16MiB", "--gbps", "0.1", "--out", out.to_str().expect("a name")];
+    let output = shotline(&[&args[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let checks = report["checks"].as_array().expect("a list");
+    for name in ["receive buffer", "MTU", "huge pages", "io_uring", "direct I/O", "write speed", "TAI clock"] {
+        let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name}: {report}"));
+        assert_eq!(check["state"] == "ok", check["fix"].is_null(), "{check}");
+    }
+    let failed = checks.iter().any(|check| check["state"] == "fail");
+    assert_eq!((report["ready"] == true, output.status.success()), (!failed, !failed));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_doctor_fails_where_nothing_can_be_written() {
+    let output = shotline(&["doctor", "--pool", "16MiB", "--out", "/dev/null/x/run.h5"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("FAIL  directory"), "{}", stdout(&output));
+}
+
+#[test]
+fn files_that_are_neither_recording_nor_capture_are_refused_in_words() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("it is written");
+        path.to_str().expect("a name").to_owned()
+    };
+    refused(&["inspect", &file("garbage", b"GARBAGE, all of it")], &["HDF5", "pcap", "47 41 52"]);
+    refused(&["inspect", &file("empty", b"")], &["empty"]);
+    refused(&["inspect", &file("zipped", &[0x1F, 0x8B, 8, 0])], &["gunzip"]);
+    refused(&["inspect", &file("cut.pcap", &[0xD4, 0xC3, 0xB2, 0xA1, 2, 0])], &["damaged"]);
+    refused(&["inspect", &file("broken.h5", b"\x89HDF\r\n\x1a\nand nothing more")], &["broken.h5"]);
+    refused(&["verify", &file("other", b"GARBAGE")], &["other"]);
+    refused(&["inspect", "/nowhere/run.h5"], &["/nowhere/run.h5"]);
+}
+
+/// Captures made by others, where they are at hand.
+#[test]
+fn captures_of_other_programs_are_understood() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    for (name, flows, good) in [
+        ("roce/pcapplusplus_rc_read_req.pcap", 1, 1),
+        ("roce/hsb/hsb_embedded_64k.pcap", 1, 470),
+        ("roce/hsb/hsb_separate_odd10007.pcap", 1, 180),
+        ("net/trex_imix.pcap", 0, 0),
+        ("net/trex_rtp_160k.pcap", 0, 0),
+        ("net/trex_udp_rand_len_9k.pcap", 0, 0),
+        ("net/trex_hlt_imix_4rates.pcap", 0, 0),
+    ] {
+        let path = data.join(name);
+        if !path.exists() {
+            eprintln!("skipped: {} is not here", path.display());
+            continue;
+        }
+        let output = shotline(&["inspect", "--json", path.to_str().expect("a name")]);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert_eq!((&found["kind"], &found["damage"]), (&"capture".into(), &serde_json::Value::Null));
+        let listed = found["flows"].as_array().expect("a list");
+        let verdicts = |name: &str| listed.iter().filter_map(|flow| flow["icrc"][name].as_u64()).sum::<u64>();
+        assert_eq!((listed.len(), verdicts("good"), verdicts("bad")), (flows, good, 0), "{name}");
+        assert!(found["malformed"].as_object().is_some_and(|malformed| malformed.is_empty()), "{found}");
+    }
+}

@@ -1,0 +1,459 @@
+"""What goes wrong around a run leaves one clear message or count, and a file that tells the truth."""
+
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import h5py
+import pytest
+from conftest import need_root
+from forge import Eavesdropper, Forger, Target
+
+from common import (
+    LOST,
+    Probe,
+    Recorder,
+    Recording,
+    balanced,
+    check_samples,
+    command,
+    record,
+    run,
+    until,
+    verify,
+)
+
+ENDLESS = ("--rate-hz", 500, "--samples", 500, "--capacity", 5000)
+
+
+def visible(path):
+    """Rows that any reader sees now."""
+    try:
+        with h5py.File(path) as file:
+            return file["rf"].shape[0]
+    except (OSError, KeyError):
+        return 0
+
+
+def wait_for_rows(path, rows):
+    return until(lambda: visible(path) >= rows, what=f"row {rows} in the file")
+
+
+def all_good(recording, rows_with_faults=()):
+    """Nothing is missing in any row, and every value is right."""
+    for link in range(len(recording.links)):
+        missing = {shot for shot, _ in recording.missing(link)}
+        assert missing <= set(rows_with_faults), sorted(missing)[:10]
+    return check_samples(recording)
+
+
+# --- ends --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_a_killed_recorder_leaves_a_file_that_shows_only_right_shots(tmp_path, moment):
+    path = tmp_path / "run.h5"
+    wait = random.Random(moment).uniform(0.02, 1.0)
+    faults = ["--loss", 0.01, "--reorder", 0.01, "--seed", moment]
+    with Probe(*faults) as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 1)
+        time.sleep(wait)
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    rows = check_samples(Recording(path))
+    assert rows >= 1
+    verdict = verify(path, finished=False)
+    assert not verdict["finished"] and {link["rows"] for link in verdict["links"]} == {rows}
+
+
+def test_a_recorder_killed_before_its_first_shot_leaves_a_file_that_opens(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--rate-hz", 0.01, "--samples", 500, "--capacity", 100, "--out", path]
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        until(path.exists, what="the file")
+        time.sleep(0.3)
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    assert visible(path) <= 1
+    verify(path, finished=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_path, number):
+    path = tmp_path / "run.h5"
+    with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 50)
+        recorder.signal(number)
+        ended = recorder.end(10).succeeded()
+        report = probe.report()
+    assert ended["shots_sent"] == 2 * report["next_shot"] == ended["shots_complete"] >= 100, ended
+    recording = Recording(path)
+    assert recording.numbers() == list(range(report["next_shot"]))
+    balanced(ended, recording)
+    all_good(recording)
+    verify(path)
+    assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * 73_728 + (4 << 20), "room that was not used stays"
+
+
+def test_a_run_of_some_seconds_ends_by_itself(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        begun = time.monotonic()
+        ended = record(probe, *ENDLESS, "--seconds", 1, "--out", path).succeeded()
+        assert 1 < time.monotonic() - begun < 5
+    assert 800 < ended["shots_complete"] < 1300, ended
+    verify(path)
+
+
+def test_a_full_file_ends_the_run_and_what_came_later_is_named(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        flags = ["--rate-hz", 1000, "--samples", 500, "--capacity", 40]
+        ended = record(probe, *flags, "--out", path).succeeded()
+    assert ended["shots_complete"] == 80 and set(ended["drops"]) <= {"sink_full"}, ended
+    recording = Recording(path)
+    assert recording.numbers() == list(range(40))
+    balanced(ended, recording)
+    verify(path)
+
+
+def test_a_killed_probe_ends_the_run_with_a_warning_and_a_valid_file(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 30)
+        probe.signal(signal.SIGKILL)
+        ended = recorder.end(15).succeeded()
+    assert ended["shots_sent"] is None and ended["shots_complete"] >= 60, ended
+    assert any("probe" in warning for warning in ended["warnings"]), ended["warnings"]
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(path)
+
+
+def test_a_new_recorder_takes_the_probe_over_from_a_killed_one(tmp_path):
+    first, second = tmp_path / "first.h5", tmp_path / "second.h5"
+    with Probe() as probe:
+        with Recorder(probe, *ENDLESS, "--out", first) as recorder:
+            wait_for_rows(first, 20)
+            recorder.signal(signal.SIGKILL)
+            recorder.popen.wait()
+        message = record(probe, *ENDLESS, "--out", second).refused()
+        assert "own" in message and "--take-over" in message, message
+        assert not second.exists(), "a refused run leaves no file"
+        ended = record(probe, *ENDLESS, "--shots", 50, "--take-over", "--out", second).succeeded()
+    assert ended["shots_complete"] == 100 and not ended["drops"], ended
+    recording = Recording(second)
+    assert recording.numbers()[0] > Recording(first).numbers()[-1]
+    all_good(recording)
+    verify(second)
+    verify(first, finished=False)
+
+
+def test_a_stopped_recorder_names_what_it_slept_through(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--gbps", 1, "--samples", 500, "--capacity", 5000, "--receive-buffer", "1MiB", "--out", path]
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        wait_for_rows(path, 50)
+        recorder.signal(signal.SIGSTOP)
+        time.sleep(1)
+        recorder.signal(signal.SIGCONT)
+        rows = visible(path)
+        wait_for_rows(path, rows + 100)
+        ended = recorder.interrupt().succeeded()
+        probe.report()
+    assert ended["packets_missing"] > 100 or ended["drops"].get("wire_gap", 0) > 100, ended
+    assert set(ended["drops"]) <= {"wire_gap", "no_buffer"}, ended
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(path)
+
+
+# --- drives ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
+def test_shots_that_a_stalled_drive_cannot_take_are_named_by_policy(drive, policy):
+    folder = drive(600)
+    path = folder / "run.h5"
+    flags = ["--rate-hz", 400, "--samples", 500, "--capacity", 3000, "--policy", policy, "--in-flight", 4]
+    with Probe() as probe, Recorder(probe, *flags, "--out", path) as recorder:
+        wait_for_rows(path, 50)
+        command("fsfreeze", "--freeze", folder)
+        time.sleep(2)
+        command("fsfreeze", "--unfreeze", folder)
+        wait_for_rows(path, 500)
+        ended = recorder.interrupt().succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    assert ended["drops"].get("sink_busy", 0) > 100 and set(ended["drops"]) == {"sink_busy"}, ended
+    assert ended["packets_missing"] == 0, "the network did not lose anything"
+    lost = sorted({n for _, cause, first, count in recording.losses for n in range(first, first + count)})
+    assert {cause for _, cause, _, _ in recording.losses} == {"sink_busy"}
+    assert 2 * len(lost) == ended["drops"]["sink_busy"] and lost == list(range(lost[0], lost[-1] + 1)), lost
+    every = sorted(set(recording.numbers()) | set(lost))
+    assert every == list(range(ended["shots_sent"] // 2)), "every shot is in a row or in /losses"
+    verify(path)
+    check_samples(recording)
+    # The pool holds 32 MiB / (2 x 72 KiB) = 227 events: drop-newest kept the ones before the loss, drop-oldest
+    # the ones behind it.
+    stalled = 2 * 400
+    kept = len([number for number in recording.numbers() if lost[0] - 300 < number < lost[0]])
+    assert len(lost) < stalled and kept > 0
+
+
+def test_a_drive_without_room_is_refused_before_the_run(drive):
+    folder = drive(8)
+    path = folder / "run.h5"
+    with Probe() as probe:
+        message = record(probe, "--shots", 1000, "--out", path).refused()
+        status = probe.report()
+    assert "needs" in message and "free" in message and str(path) in message, message
+    assert not list(folder.glob("run*")), "nothing is left behind"
+    assert status["next_shot"] == 0, "the probe was not even started"
+
+
+def test_a_full_tmpfs_is_refused_before_the_run(tmp_path):
+    need_root("mount")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=8m", "none", folder)
+    try:
+        with Probe() as probe:
+            message = record(probe, "--shots", 1000, "--out", folder / "run.h5").refused()
+            assert "needs" in message and "free" in message, message
+            left = list(folder.iterdir())
+            assert not left, left
+    finally:
+        command("umount", folder)
+
+
+def test_a_recording_onto_a_file_system_in_memory_works_too(tmp_path):
+    need_root("mount")
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=64m", "none", folder)
+    try:
+        path = folder / "run.h5"
+        with Probe() as probe:
+            ended = record(probe, "--shots", 50, "--samples", 500, "--gbps", 0.4, "--out", path).succeeded()
+        assert ended["shots_complete"] == 100, ended
+        verify(path)
+    finally:
+        command("umount", folder)
+
+
+def test_writes_that_fail_in_mid_run_are_counted_and_the_file_stays_true(tmp_path):
+    path = tmp_path / "run.h5"
+
+    def ignore():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    flags = [*ENDLESS, "--shots", 400, "--out", path]
+    with Probe() as probe, Recorder(probe, *flags, preexec_fn=ignore, restore_signals=False) as recorder:
+        wait_for_rows(path, 50)
+        # From now on no byte can be written behind a place in the middle of what is laid out.
+        half = path.stat().st_size // 4
+        resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (half, half))
+        end = recorder.end()
+    recording = Recording(path)
+    check_samples(recording)
+    verdict = verify(path, finished=False)
+    if end.code == 0:
+        ended = end.json
+        assert ended["drops"]["sink_error"] > 0, ended
+        balanced(ended, recording)
+        lost = sum(int(entry["state"] == LOST) for table in recording.tables for entry in table)
+        assert lost == ended["drops"]["sink_error"], ended
+    else:
+        lines = end.stderr.strip().splitlines()
+        assert len(lines) == 1 and "write" in lines[0], lines
+        assert sum(link["complete"] for link in verdict["links"]) >= 100
+
+
+# --- refusals ----------------------------------------------------------------------------------------
+
+
+def test_a_file_that_exists_is_not_touched_without_force(tmp_path):
+    path = tmp_path / "run.h5"
+    path.write_text("dear data")
+    with Probe() as probe:
+        flags = ["--shots", 10, "--samples", 100, "--rate-hz", 1000, "--out", path]
+        message = record(probe, *flags).refused()
+        assert "exists" in message and "--force" in message, message
+        assert path.read_text() == "dear data"
+        record(probe, *flags, "--force").succeeded()
+    verify(path)
+
+
+def test_a_recording_under_way_is_not_replaced_even_with_force(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe, Probe() as other, Recorder(probe, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 5)
+        message = record(other, *ENDLESS, "--force", "--out", path).refused()
+        assert "in use" in message, message
+        ended = recorder.interrupt().succeeded()
+    assert ended["shots_complete"] == ended["shots_sent"], ended
+    verify(path)
+
+
+def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path):
+    with Probe() as probe:
+        message = record(probe, "--shots", 10, "--out", tmp_path / "nowhere" / "run.h5").refused()
+    assert "nowhere" in message and "directory" in message, message
+
+
+def test_a_folder_without_rights_is_one_clear_error(tmp_path):
+    tmp_path.chmod(0o555)
+    for parent in tmp_path.parents:
+        if parent != Path("/") and parent.stat().st_uid == os.getuid():
+            parent.chmod(parent.stat().st_mode | 0o055)
+
+    def become_nobody():
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+
+    with Probe() as probe:
+        message = record(probe, "--shots", 10, "--out", tmp_path / "run.h5", preexec_fn=become_nobody).refused()
+    tmp_path.chmod(0o755)
+    assert "Permission denied" in message and str(tmp_path) in message, message
+
+
+def test_more_samples_than_the_probe_has_are_refused(tmp_path):
+    with Probe("--samples", 1000) as probe:
+        message = record(probe, "--shots", 10, "--samples", 1001, "--out", tmp_path / "run.h5").refused()
+    assert "refused" in message and "sampl" in message, message
+    assert not (tmp_path / "run.h5").exists()
+
+
+def test_a_probe_that_is_not_there_is_one_clear_error(tmp_path):
+    with Probe() as probe:
+        address = probe.address
+    message = record(address, "--shots", 10, "--out", tmp_path / "run.h5").refused()
+    assert address in message and "answer" in message, message
+
+
+def test_a_port_in_use_is_one_clear_error(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe, Probe() as other, Eavesdropper(probe) as between:
+        with Recorder(between, *ENDLESS, "--out", path) as recorder:
+            wait_for_rows(path, 5)
+            port = Target(between.configured[0]).port
+            flags = ["--shots", 10, "--out", tmp_path / "other.h5"]
+            message = record(other, *flags, bind=f"[::1]:{port}").refused()
+            assert str(port) in message and "in use" in message.lower(), message
+            assert not (tmp_path / "other.h5").exists()
+            recorder.interrupt().succeeded()
+    verify(path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--framing", "morse"], ["ud, counted, udp", "morse"]),
+        (["--links", "3"], ["2 links"]),
+        (["--pool", "1MiB"], ["--pool"]),
+        (["--rate-hz", "10", "--gbps", "1"], ["--rate-hz", "--gbps"]),
+        (["--rate-hz", "nan"], ["NaN"]),
+        (["--policy", "block"], ["block", "credits"]),
+        (["--samples", "0"], ["sample"]),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(tmp_path, flags, words):
+    with Probe() as probe:
+        message = record(probe, "--shots", 10, "--out", tmp_path / "run.h5", *flags).refused()
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "run.h5").exists()
+
+
+def test_a_configuration_file_is_obeyed_and_its_mistakes_are_named(tmp_path):
+    path, settings = tmp_path / "run.h5", tmp_path / "run.toml"
+    settings.write_text(f'out = "{path}"\nshots = 15\nsamples = 200\nrate_hz = 1000\n')
+    with Probe() as probe:
+        ended = record(probe, "--config", settings).succeeded()
+        assert ended["shots_complete"] == 30, ended
+        settings.write_text("shots = 15\nsampels = 200\n")
+        end = record(probe, "--config", settings)
+    assert end.code == 1 and "sampels" in end.stderr and "line 2" in end.stderr, end.stderr
+    verify(path)
+
+
+def test_what_is_no_recording_is_not_verified(tmp_path):
+    path = tmp_path / "run.h5"
+    path.write_bytes(os.urandom(10_000))
+    assert str(path) in run("verify", path).refused()
+    assert "nowhere" in run("verify", tmp_path / "nowhere.h5").refused()
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    assert "format" in run("verify", tmp_path / "other.h5").refused()
+
+
+# --- a second sender ---------------------------------------------------------------------------------
+
+
+def test_a_second_sender_changes_nothing_but_the_counts(tmp_path):
+    path = tmp_path / "run.h5"
+    random_bytes = random.Random(5).randbytes
+    rounds = 60
+    with Probe() as probe, Eavesdropper(probe) as between:
+        flags = ["--rate-hz", 100, "--samples", 500, "--shots", 200, "--out", path]
+        with Recorder(between, *flags) as recorder:
+            assert between.started.wait(10)
+            links = [Target(between.configured[link]) for link in (0, 1)]
+            with Forger(links[0].port) as forger:
+                for number in range(rounds):
+                    link = links[number % 2]
+                    # Right in everything but its address, for shots past, present and to come.
+                    forger.roce(link.qp, link.q_key, number, number % 17)
+                    forger.roce(link.qp, link.q_key, number + 100_000, 0)
+                    forger.roce(link.qp, link.q_key ^ 1, number, 0)
+                    forger.roce(link.qp ^ 1, link.q_key, number, 0)
+                    forger.roce(0xFFFFFF, 0, number, 4095, payload=b"")
+                    forger.roce(link.qp, link.q_key, number, 0, icrc=1)
+                    forger.roce(link.qp, link.q_key, number, 17, payload=random_bytes(9000), icrc=7)
+                    forger.raw(random_bytes(4124))
+                    forger.raw(random_bytes(60_000))
+                    forger.raw(random_bytes(30))
+                    forger.raw(random_bytes(number % 16))
+                    forger.raw(b"")
+                    time.sleep(0.02)
+            ended = recorder.end().succeeded()
+    sent = 2 * 200
+    assert ended["shots_sent"] == ended["shots_complete"] == sent and not ended["drops"], ended
+    assert ended["packets"] == sent * 18 + 12 * rounds, "every foreign packet is in the books"
+    drops = ended["packet_drops"]
+    assert drops["unknown_stream"] == 5 * rounds, drops
+    assert drops["bad_icrc"] + drops["malformed"] == 7 * rounds, drops
+    assert set(drops) == {"unknown_stream", "bad_icrc", "malformed"}, drops
+    recording = Recording(path)
+    balanced(ended, recording)
+    all_good(recording)
+    verify(path)
+
+
+def test_plain_udp_from_a_second_sender_changes_nothing_but_the_counts(tmp_path):
+    path = tmp_path / "run.h5"
+    rounds = 50
+    with Probe() as probe, Eavesdropper(probe) as between:
+        flags = ["--rate-hz", 100, "--samples", 500, "--shots", 150, "--framing", "udp", "--out", path]
+        with Recorder(between, *flags) as recorder:
+            assert between.started.wait(10)
+            with Forger(Target(between.configured[0]).port) as forger:
+                for number in range(rounds):
+                    for stream in (0, 1, 7):
+                        forger.plain(stream, number, 0)
+                    forger.raw(b"SHPK" + bytes(number % 28))
+                    forger.raw(b"")
+                    time.sleep(0.02)
+            ended = recorder.end().succeeded()
+    assert ended["shots_complete"] == 300 and not ended["drops"], ended
+    assert ended["packets"] == 300 * 18 + 5 * rounds
+    assert ended["packet_drops"] == {"unknown_stream": 3 * rounds, "malformed": 2 * rounds}, ended
+    all_good(Recording(path))
+    verify(path)
