@@ -62,28 +62,29 @@ def pattern_shots(samples):
 # --- Shotline ----------------------------------------------------------------------------------------
 
 
-def shotline_probe(samples, framing="ud"):
+def shotline_probe(samples):
     return [
         *(program(), "emulate", "probe", "--json"),
         *("--listen", f"[::1]:{PROBE_PORT}", "--links", "1", "--samples", str(samples)),
-        *("--framing", framing, "--pattern-shots", str(pattern_shots(samples)), "--cpu", str(SEND_CPU)),
+        *("--pace", "max", "--pattern-shots", str(pattern_shots(samples)), "--cpu", str(SEND_CPU)),
     ]
 
 
-def shotline_record(seconds, pace, out=None):
+def shotline_record(samples, seconds, pace, framing="ud", out=None):
     return [
         *(program(), "record", "--json", "--probe", f"[::1]:{PROBE_PORT}"),
         *(("--out", str(out)) if out else ("--discard",)),
+        *("--framing", framing, "--samples", str(samples)),
         *("--pool", f"{POOL_MIB}MiB", "--seconds", f"{seconds:g}", "--cpu", str(RECEIVE_CPU)),
-        *("--pace", f"{pace:.3f}" if pace else "max"),
+        *(("--gbps", f"{pace:.3f}") if pace else ()),
     ]
 
 
 def run_shotline(samples, seconds, pace, framing="ud", out=None):
     """Probe and receiver as two processes; returns the run's figures and the receiver's whole report."""
-    with background(shotline_probe(samples, framing)) as probe:
+    with background(shotline_probe(samples)) as probe:
         wait_for_port("udp6", PROBE_PORT, probe)
-        report = json_of(foreground(shotline_record(seconds, pace, out)))
+        report = json_of(foreground(shotline_record(samples, seconds, pace, framing, out)))
         probe.send_signal(2)  # Ctrl-C: it sums up and leaves
         sent = json_of(probe.communicate(timeout=TIME_LIMIT)[0])
     run = Run(

@@ -3,10 +3,12 @@
 Nothing here uses the program's own code: what is expected is made from the documents.
 """
 
+import ctypes
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ PROGRAM = os.environ.get("SHOTLINE_BIN", str(ROOT / "target" / "debug" / "shotli
 PACKET = 4096
 PERIOD = 16  # distinct test patterns of an emulated probe
 TIME_LIMIT = 60
+CLONE_NEWNET = 0x40000000
 LOST, PARTIAL, COMPLETE = range(3)
 
 
@@ -299,6 +302,17 @@ def command(*words, **options):
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=30, check=False, **options)
     assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
     return done.stdout
+
+
+def socket_in(netns, *arguments):
+    """A socket that lives in a network namespace; this thread is there for a moment only."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{netns}") as away:
+        assert libc.setns(away.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        try:
+            return socket.socket(*arguments)
+        finally:
+            assert libc.setns(home.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
 
 
 class Namespaces:

@@ -5,7 +5,7 @@ import struct
 import threading
 import zlib
 
-from common import PACKET
+from common import PACKET, socket_in
 
 
 class Eavesdropper:
@@ -106,6 +106,46 @@ class Forger:
         ip = struct.pack(">BBHHBB", 0x6F, 0xFF, 0xFFFF, length, 17, 0xFF) + loopback + loopback
         udp = struct.pack(">HHHH", self.socket.getsockname()[1], self.port, length, 0xFFFF)
         return zlib.crc32(b"\xff" * 8 + ip + udp + datagram[:4] + b"\xff" + datagram[5:])
+
+
+class Replayer:
+    """Sits on the sender's end of a cable and repeats some of what passes, as `change` makes it.
+
+    `change` gets the count and the bytes of each RoCEv2 frame and returns frames to send besides.
+    """
+
+    def __init__(self, netns, change):
+        self.change = change
+        self.socket = socket_in(netns, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.bind(("cable", 0))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.socket.settimeout(0.05)
+        self.ending = False
+        self.thread = threading.Thread(target=self.work)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending = True
+        self.thread.join()
+        self.socket.close()
+
+    def work(self):
+        count = 0
+        while not self.ending:
+            try:
+                frame, address = self.socket.recvfrom(10_000)
+            except TimeoutError:
+                continue
+            udp = 14 + (20 if frame[14] >> 4 == 4 else 40)
+            if address[2] != socket.PACKET_OUTGOING or len(frame) < udp + 28:
+                continue
+            if struct.unpack_from(">H", frame, udp + 2) == (4791,):
+                for other in self.change(count, frame, udp):
+                    self.socket.send(other)
+                count += 1
 
 
 def address_of(text):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -17,11 +19,13 @@ from common import (
     PERIOD,
     ROOT,
     Probe,
+    Recorder,
     Recording,
     balanced,
     check_samples,
     prbs,
     record,
+    until,
     verify,
 )
 
@@ -264,6 +268,32 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path, framing):
             assert recording.numbers() == list(range(20 * run, 20 * run + 20))
             check_samples(recording)
             verify(path)
+
+
+def test_each_64_byte_trigger_takes_one_shot_and_missed_ones_are_counted(tmp_path):
+    path = tmp_path / "run.h5"
+    with (
+        Probe() as probe,
+        Recorder(probe, "--external-trigger", "--samples", 500, "--shots", 20, "--out", path) as recorder,
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as trigger,
+    ):
+        port = int(probe.address.rsplit(":", 1)[1])
+        until(path.exists, what="the file")
+        time.sleep(0.3)
+        for sequence in range(1, 24):
+            if sequence in (5, 6, 7):
+                continue  # lost on the way
+            stamp = time.time_ns()
+            trigger.sendto(struct.pack(">4sB3xI4xQ40x", b"SHTR", 1, sequence, stamp), ("::1", port))
+            time.sleep(0.02)
+        ended = recorder.end().succeeded()
+        report = probe.report()
+    assert ended["shots_sent"] == ended["shots_complete"] == 40, ended
+    assert report["pace"]["missed"] == 3, report
+    recording = Recording(path)
+    assert recording.numbers() == list(range(20)) and (recording.tables[0]["flags"] & 2).all()
+    check_samples(recording)
+    verify(path)
 
 
 # --- other readers -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 import pytest
 from conftest import need_root
+from forge import Replayer
 from scapy.config import conf
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
@@ -320,3 +321,46 @@ def test_set_up_messages_name_addresses_as_documented(captured, family, cable):
         assert struct.unpack_from(">I", reply, 92) == (PERIOD,)
     kinds = [message[5] for message in messages]
     assert kinds[:2] == [1, 0x81] and kinds[2:6] == [2, 0x82, 2, 0x82], kinds
+
+
+@BOTH
+def test_replayed_and_damaged_packets_from_the_right_address_change_nothing(cable, tmp_path, family):
+    """Also: packets without a UDP checksum, as RoCEv2 senders send them, are taken."""
+    addresses = cable.ipv4 if family == 4 else [f"[{address}]" for address in cable.ipv6]
+    path = tmp_path / "run.h5"
+    old, sent = [], {"duplicate": 0, "bad_icrc": 0, "late": 0}
+
+    def change(count, frame, udp):
+        bare = bytearray(frame)
+        bare[udp + 6 : udp + 8] = bytes(2)
+        if count == 3:
+            old.append(bytes(bare))
+        if count % 10 == 1:  # of a shot that is open still
+            sent["duplicate"] += 1
+            yield bytes(bare)
+        if count % 10 == 5:
+            sent["bad_icrc"] += 1
+            bare[udp + 8 + count % (len(bare) - udp - 8)] ^= 0x10
+            bare[udp + 8 + 4] = frame[udp + 8 + 4]  # the one byte that the ICRC does not cover
+            yield bytes(bare) if bytes(bare[udp + 8 :]) != frame[udp + 8 :] else frame[:-1] + bytes([frame[-1] ^ 1])
+        if count % 100 == 99:
+            sent["late"] += 1
+            yield old[0]
+
+    with (
+        Probe("--samples", SAMPLES, listen=f"{addresses[0]}:{SET_UP_PORT}", netns=cable.names[0]) as device,
+        Replayer(cable.names[0], change),
+    ):
+        flags = ["--samples", SAMPLES, "--shots", 100, "--rate-hz", 100, "--out", path]
+        with Recorder(device, *flags, bind=f"{addresses[1]}:4791", netns=cable.names[1]) as recorder:
+            ended = recorder.end().succeeded()
+    assert ended["shots_complete"] == 200 and ended["packets_missing"] == 0, ended
+    assert ended["packets"] == 200 * 18 + sum(sent.values()), (ended, sent)
+    drops = ended["packet_drops"]
+    repeated = drops.get("duplicate", 0) + drops.get("late", 0)
+    assert drops["bad_icrc"] == sent["bad_icrc"] and repeated == sent["duplicate"] + sent["late"], (drops, sent)
+    assert sum(drops.values()) == sum(sent.values()), (drops, sent)
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(path)

@@ -4,13 +4,14 @@
 //! is read back and proven.
 
 use crate::output::{Summary, print_table};
+use crate::record::over_udp;
 use crate::verify::{complaint, yes};
 use crate::view::{Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
-use shotline_acquire::run::{Outcome, run as acquire};
+use shotline_acquire::run::Outcome;
 use shotline_memory::{Registrar, Sge};
 use shotline_store::{VerifyOptions, verify};
 use shotline_transport::udp::{UdpConfig, UdpIo};
@@ -110,7 +111,7 @@ pub fn run(args: &Args) -> Result {
         ..Settings::default()
     };
     let view = !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, Target::of(&settings), |live: &Live| acquire(&settings, &stop, live))?;
+    let outcome = with_view(view, Target::of(&settings), |live: &Live| over_udp(&settings, &stop, live))?;
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;

@@ -4,9 +4,14 @@ use crate::output::{Summary, print_table};
 use crate::view::{Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
-use shotline_acquire::run::run as acquire;
+use shotline_acquire::live::Live;
+use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
+use shotline_memory::Regions;
+use shotline_transport::IoError;
+use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 /// Arguments of `shotline record`.
 #[derive(clap::Args)]
@@ -39,7 +44,7 @@ pub fn run(args: Args) -> Result {
     };
     let stop = signals::stop_flag()?;
     let view = !args.quiet && !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, Target::of(&settings), |live| acquire(&settings, &stop, live))?;
+    let outcome = with_view(view, Target::of(&settings), |live| over_udp(&settings, &stop, live))?;
     let summary = Summary::of(&outcome);
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
@@ -50,4 +55,15 @@ pub fn run(args: Args) -> Result {
         }
     }
     Ok(())
+}
+
+/// Runs over UDP sockets.
+pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
+    acquire(settings, stop, live, open)
+}
+
+fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
+    let Wanted { bind, sealed, capacity, scratch, receive_buffer } = *wanted;
+    let io = UdpIo::open(&UdpConfig { bind, sealed, capacity, scratch, receive_buffer }, regions)?;
+    Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
 }

@@ -24,7 +24,7 @@ pub struct InprocConfig {
     pub sealed: bool,
     /// Posted receives that it can hold.
     pub capacity: usize,
-    /// Registered memory for payloads without a place: one batch of [`crate::udp::SCRATCH_BYTES`].
+    /// Registered memory for payloads without a place: one batch of [`crate::SCRATCH_BYTES`].
     pub scratch: Sge,
 }
 

@@ -19,6 +19,8 @@ pub mod udp;
 
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
 pub const MAX_HEADER: usize = 64;
+/// Scratch memory that a receiving backend needs: one whole batch.
+pub const SCRATCH_BYTES: u32 = 1 << 16;
 /// Most packets that one batch (a GRO super-packet) can hold.
 pub const MAX_BATCH: usize = 64;
 

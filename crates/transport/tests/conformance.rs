@@ -2,8 +2,8 @@
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::inproc::{self, InprocConfig};
-use shotline_transport::udp::{SCRATCH_BYTES, UdpConfig, UdpIo};
-use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seal, Seen, Send, Steer};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 use std::net::{SocketAddr, UdpSocket};
@@ -134,9 +134,8 @@ fn conforms<P: PacketIo>(memory: &Memory, to: SocketAddr, tx: &mut P, rx: &mut P
     // Payloads land where they were steered, whole batches of them, the last one shorter.
     post(rx, memory, 0..40);
     let headers: Vec<_> = (0..40).map(header).collect();
-    let packets: Vec<_> = (0..40_u32)
-        .map(|i| memory.payload(u64::from(i) * 8, if i == 39 { 1344 } else { 4096 }))
-        .collect();
+    let packets: Vec<_> =
+        (0..40_u32).map(|i| memory.payload(u64::from(i) * 8, if i == 39 { 1344 } else { 4096 })).collect();
     let sends: Vec<_> =
         headers.iter().zip(&packets).map(|(header, (gather, _))| Send { header, gather: *gather, seal }).collect();
     let mut sent = 0;

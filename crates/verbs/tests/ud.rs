@@ -3,8 +3,7 @@
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::inproc::{InprocConfig, pair};
-use shotline_transport::udp::SCRATCH_BYTES;
-use shotline_transport::{Done, PacketIo, Pick, Seal, Seen, Send, Steer};
+use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::{self, Link, Packet};
 use shotline_wire::shot::{DropCause, Geometry, Packing};

@@ -12,7 +12,7 @@ mod send;
 mod sys;
 
 use crate::seal::Sealer;
-use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, Send, Steer};
+use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use receive::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,9 +20,6 @@ use send::Sender;
 use shotline_memory::{Regions, Sge};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Scratch memory that a receiving backend needs: one whole GRO batch.
-pub const SCRATCH_BYTES: u32 = 1 << 16;
 
 /// How to open a [`UdpIo`].
 #[derive(Clone, Copy, Debug)]

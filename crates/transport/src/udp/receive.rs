@@ -1,9 +1,9 @@
 //! One GRO batch: peek, pick, one copy, verdicts.
 
+use super::UdpConfig;
 use super::sys::{self, Piece, push};
-use super::{SCRATCH_BYTES, UdpConfig};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, Seen, Steer};
+use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer};
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;

@@ -1,0 +1,284 @@
+//! A whole run: set up a probe, receive its shots, hand them to a recorder, and close the books.
+//!
+//! Three threads: the caller's receives ([`stage`]); one records ([`recording`]); one watches the probe over its
+//! control connection, so that neither of the others ever waits for an answer.
+
+mod prepare;
+mod recording;
+mod stage;
+
+use crate::books::{Books, Imbalance};
+use crate::config::Settings;
+use crate::control::{Control, ControlError};
+use crate::event::Joiner;
+use crate::live::Live;
+use crate::receiver::{self, Receiver, ReceiverConfig};
+use crate::sink::{Gate, Policy, Queue};
+use crate::stream::StreamConfig;
+use crate::watch::Watch;
+use prepare::Prepared;
+use shotline_memory::{MemoryError, Pages, Regions, Sge};
+use shotline_store::{Recorder, Report, StoreError};
+use shotline_transport::{IoError, PacketIo};
+use shotline_verbs::ud::Ud;
+use shotline_wire::setup::Start;
+use shotline_wire::shot::{Geometry, GeometryError};
+use stage::Stage;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// What a run wants of a transport.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The local address.
+    pub bind: SocketAddr,
+    /// Whether packets end in an ICRC.
+    pub sealed: bool,
+    /// Receives that will be posted at once.
+    pub capacity: usize,
+    /// Registered memory for payloads without a place.
+    pub scratch: Sge,
+    /// Receive buffer to ask for, in bytes.
+    pub receive_buffer: usize,
+}
+
+/// A transport for a run.
+#[derive(Debug)]
+pub struct Opened<P> {
+    /// The transport.
+    pub io: P,
+    /// Where the probe is to send.
+    pub local: SocketAddr,
+    /// Receive buffer that was granted, in bytes.
+    pub receive_buffer: usize,
+}
+
+/// Why a run could not begin, or broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Settings that cannot work.
+    #[error("{0}")]
+    Settings(String),
+    /// The shape of a shot.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The probe.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The network.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The recorder.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A defect of this program.
+    #[error(transparent)]
+    Imbalance(#[from] Imbalance),
+    /// A thread of ours is gone.
+    #[error("the {0} thread panicked: this is a defect, please report it")]
+    Panicked(&'static str),
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What the probe says that it sent, for each link; empty if it did not answer in the end.
+    pub sent: Vec<shotline_wire::setup::Report>,
+    /// The books of each stream.
+    pub streams: Vec<Books>,
+    /// Packets that belong to no stream.
+    pub unknown: Books,
+    /// From the first packet to the last, in seconds.
+    pub seconds: f64,
+    /// The recorder's report, unless shots were discarded.
+    pub report: Option<Report>,
+    /// From the first shot handed to the recorder until everything was in the file and flushed, in seconds.
+    pub write_seconds: f64,
+    /// What the shots looked like.
+    pub geometry: Geometry,
+    /// Receive buffer that the kernel granted, in bytes of its accounting.
+    pub receive_buffer: usize,
+    /// What backs the pool.
+    pub pages: Pages,
+    /// Bytes of the pool.
+    pub pool_bytes: usize,
+    /// What did not go as it should, in words.
+    pub warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// All books together.
+    pub fn total(&self) -> Books {
+        self.streams.iter().fold(self.unknown, |mut total, books| {
+            total.merge(books);
+            total
+        })
+    }
+    /// Payload received into place, in Gbit/s from the first packet to the last.
+    pub fn receive_gbps(&self) -> f64 {
+        if self.seconds > 0.0 { self.total().placed_bytes as f64 * 8.0 / self.seconds / 1e9 } else { 0.0 }
+    }
+    /// Slots recorded, in Gbit/s, flushing included.
+    pub fn write_gbps(&self) -> f64 {
+        match &self.report {
+            Some(report) if self.write_seconds > 0.0 => report.bytes as f64 * 8.0 / self.write_seconds / 1e9,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Runs until the shots asked for have come, the time is over, the probe has ended, or `stop` is set. `open` makes
+/// the transport; `live` is kept up to date meanwhile.
+pub fn run<P: PacketIo>(
+    settings: &Settings,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    if settings.out.is_none() && settings.discard != Some(true) {
+        return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
+    }
+    let probe =
+        settings.probe.ok_or_else(|| RunError::Settings("name the probe's set-up address with --probe".into()))?;
+    let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
+    let mut prepared = Prepared::new(settings, &mut control)?;
+    let Opened { io, local, receive_buffer } = open(&prepared.wanted(settings), &prepared.regions)?;
+    if prepared.framing.sealed() {
+        let mut io = Ud::new(io);
+        for link in 0..prepared.configs.len() {
+            let pair = io.create()?;
+            prepared.configure(&mut control, link, local, pair.number, pair.q_key)?;
+            prepared.configs[link].key = pair.number;
+        }
+        receive(settings, prepared, control, io, receive_buffer, stop, live)
+    } else {
+        for link in 0..prepared.configs.len() {
+            prepared.configure(&mut control, link, local, 0, 0)?;
+            prepared.configs[link].key = prepared.configs[link].stream;
+        }
+        receive(settings, prepared, control, io, receive_buffer, stop, live)
+    }
+}
+
+fn receive<P: PacketIo>(
+    settings: &Settings,
+    prepared: Prepared,
+    mut control: Control,
+    io: P,
+    receive_buffer: usize,
+    stop: &AtomicBool,
+    live: &Live,
+) -> Result<Outcome, RunError> {
+    if prepared.policy == Policy::Block && !io.capabilities().credits {
+        return Err(RunError::Settings(
+            "the policy block needs a transport with credits; over UDP the kernel would drop packets meanwhile: use drop-newest or drop-oldest".into(),
+        ));
+    }
+    let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
+    let room = (prepared.pool.slots() as usize - receiver::held(&prepared.configs)) / streams.len();
+    let recorder = match &settings.out {
+        Some(out) if settings.discard != Some(true) => Some(recording::recorder(settings, &prepared, out)?),
+        _ => None,
+    };
+    let rows_left = recorder.as_ref().map_or(u64::MAX, Recorder::remaining);
+    let in_flight = recorder.as_ref().map_or(0, |_| settings.in_flight.unwrap_or(16) as usize);
+    let queue = Queue::new(room.saturating_sub(in_flight.div_ceil(streams.len())).max(1));
+    let mut warnings: Vec<String> = recorder.as_ref().map(|recorder| recorder.warnings().to_vec()).unwrap_or_default();
+    let mut receiver = Receiver::new(
+        io,
+        ReceiverConfig {
+            framing: prepared.framing,
+            streams: prepared.configs.clone(),
+            pool: Arc::clone(&prepared.pool),
+            regions: prepared.regions.clone(),
+            spare: prepared.spare,
+        },
+    );
+    let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
+    let first_shot = control.start(start)?;
+    for (index, config) in prepared.configs.iter().enumerate() {
+        receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..*config });
+    }
+
+    let watch = Watch::new(streams.len() as u8);
+    let books_slot = OnceLock::new();
+    let (received, report) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch.follow(control));
+        let waker = recorder.as_ref().map(Recorder::waker);
+        let sink = recorder.map(|recorder| {
+            let (queue, books) = (&queue, &books_slot);
+            scope.spawn(move || recording::record(recorder, queue, books, live))
+        });
+        if let Some(cpu) = settings.cpu {
+            pin(cpu, &mut warnings);
+        }
+        let deadline =
+            settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let mut stage = Stage {
+            receiver: &mut receiver,
+            joiner: Joiner::new(&streams),
+            gate: sink.as_ref().map(|_| Gate::new(Arc::clone(&queue), prepared.policy)),
+            wake: &|| {
+                if let Some(waker) = &waker {
+                    waker.wake();
+                }
+            },
+            items: Vec::with_capacity(64),
+            blocked: None,
+            rows_left,
+            live,
+            busy_poll: settings.busy_poll.unwrap_or(false),
+        };
+        let received = stage.run(stop, deadline, &watch);
+        watch.stop();
+        let ended = stage.finish(&watch);
+        let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
+        let _ = books_slot.set(recording::stored_books(&streams, &books, receiver.unknown()));
+        queue.close();
+        if let Some(waker) = &waker {
+            waker.wake();
+        }
+        let report = match sink.map(|sink| sink.join()) {
+            None => Ok(None),
+            Some(Ok(report)) => report.map(Some),
+            Some(Err(_)) => Err(RunError::Panicked("recorder")),
+        };
+        let watched = watcher.join().map_err(|_| RunError::Panicked("watch"));
+        let received = received.and_then(|seconds| ended.and(watched).map(|()| seconds));
+        (received, report)
+    });
+    let (seconds, report) = (received?, report?);
+    let (report, write_seconds) = report.unzip();
+    let write_seconds = write_seconds.unwrap_or(0.0);
+    warnings.extend(report.iter().flat_map(|report| report.warnings.iter().cloned()));
+    warnings.extend(watch.warnings());
+    warnings.dedup();
+    let outcome = Outcome {
+        sent: watch.reports().to_vec(),
+        streams: (0..streams.len()).map(|index| *receiver.books(index)).collect(),
+        unknown: *receiver.unknown(),
+        seconds,
+        report,
+        write_seconds,
+        geometry: prepared.geometry,
+        receive_buffer,
+        pages: prepared.pool.region().pages(),
+        pool_bytes: prepared.pool.region().len(),
+        warnings,
+    };
+    outcome.total().balance()?;
+    Ok(outcome)
+}
+
+fn pin(cpu: u32, warnings: &mut Vec<String>) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu as usize);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        warnings.push(format!("cannot run on processor {cpu}: {error}"));
+    }
+}

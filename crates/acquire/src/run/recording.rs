@@ -1,0 +1,127 @@
+//! The recorder and its thread.
+
+use super::RunError;
+use super::prepare::Prepared;
+use crate::books::Books;
+use crate::config::Settings;
+use crate::event::Joined;
+use crate::live::Live;
+use crate::sink::Queue;
+use crate::stream::StreamConfig;
+use shotline_store::info::{LinkInfo, RunInfo};
+use shotline_store::recorder::WHOLE_RUN;
+use shotline_store::shot::{Event, StreamBooks};
+use shotline_store::{Recorder, RecorderConfig, Report};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Rows that a file is laid out for when nobody says how many: its tables grow with them.
+const MOST_ROWS: u64 = 200_000;
+
+/// Lays out the file.
+pub(super) fn recorder(settings: &Settings, prepared: &Prepared, out: &Path) -> Result<Recorder, RunError> {
+    let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
+    let rows = match settings.capacity.or(settings.shots.filter(|shots| *shots > 0)) {
+        Some(rows) => rows,
+        None => {
+            let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
+            let free = rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+            (free / 2 / slot).clamp(1, MOST_ROWS)
+        }
+    };
+    let config = RecorderConfig {
+        in_flight: settings.in_flight.unwrap_or(16),
+        direct: settings.buffered != Some(true),
+        durable: settings.durable.unwrap_or(false),
+        overwrite: settings.force.unwrap_or(false),
+        ..RecorderConfig::new(rows)
+    };
+    let link = |config: &StreamConfig| LinkInfo {
+        name: format!("{} link {}", prepared.describe.model, config.stream),
+        stream: config.stream,
+        geometry: prepared.geometry,
+    };
+    let info = RunInfo {
+        instrument: [prepared.describe.model.as_str(), settings.notes.as_deref().unwrap_or("")].join(" ").trim().into(),
+        framing: prepared.framing.name().into(),
+        config: toml::to_string(settings).unwrap_or_default(),
+        pattern_period: Some(u64::from(prepared.describe.pattern_period)).filter(|period| *period > 0),
+        ..RunInfo::new(prepared.configs.iter().map(link).collect())
+    };
+    Ok(Recorder::create(out, &config, &info, &prepared.regions)?)
+}
+
+/// The recorder's thread. Whatever goes wrong, it empties the queue to the end, so that nobody waits for it.
+pub(super) fn record(
+    recorder: Recorder,
+    queue: &Queue,
+    books: &OnceLock<shotline_store::shot::Books>,
+    live: &Live,
+) -> Result<(Report, f64), RunError> {
+    let result = record_all(recorder, queue, books, live);
+    if result.is_err() {
+        live.set_full();
+        while !queue.is_finished() {
+            if queue.pop().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    result
+}
+
+fn record_all(
+    mut recorder: Recorder,
+    queue: &Queue,
+    books: &OnceLock<shotline_store::shot::Books>,
+    live: &Live,
+) -> Result<(Report, f64), RunError> {
+    let mut begun: Option<Instant> = None;
+    let mut held: Option<Box<Event>> = None;
+    while !(queue.is_finished() && held.is_none()) {
+        while held.is_none() {
+            match queue.pop() {
+                Some(Joined::Event(event)) => {
+                    begun.get_or_insert_with(Instant::now);
+                    held = recorder.offer(*event).err().map(Box::new);
+                }
+                Some(Joined::Loss(loss)) => recorder.loss(loss),
+                None => break,
+            }
+        }
+        let wait = if queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
+        recorder.poll(Some(wait))?;
+        held = held.and_then(|event| recorder.offer(*event).err().map(Box::new));
+        live.set_written(recorder.visible());
+    }
+    let report = recorder.finish(books.get().unwrap_or(&shotline_store::shot::Books::default()))?;
+    Ok((report, begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64())))
+}
+
+/// The books as a recording keeps them.
+pub(super) fn stored_books(streams: &[u32], books: &[Books], unknown: &Books) -> shotline_store::shot::Books {
+    let stored = |stream: u32, books: &Books| StreamBooks {
+        stream,
+        packets_in: books.packets,
+        packets_placed: books.placed,
+        packet_drops: books.packet_drops,
+        shots_seen: books.shots,
+        shots_complete: books.complete,
+        shots_partial: books.partial,
+        shot_drops: books.shot_drops,
+        more: [
+            ("missing_packets", books.packets_missing),
+            ("repaired_packets", books.repaired),
+            ("icrc_good", books.icrc_good),
+            ("icrc_solved", books.icrc_solved),
+            ("icrc_unverified", books.icrc_unverified),
+            ("sender_restarts", books.restarts),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .to_vec(),
+    };
+    let mut all: Vec<_> = streams.iter().zip(books).map(|(stream, books)| stored(*stream, books)).collect();
+    all.push(stored(WHOLE_RUN, unknown));
+    shotline_store::shot::Books { streams: all }
+}

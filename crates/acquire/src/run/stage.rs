@@ -1,0 +1,134 @@
+//! The receive thread's work.
+
+use super::RunError;
+use crate::event::{Joined, Joiner};
+use crate::live::Live;
+use crate::receiver::Receiver;
+use crate::sink::Gate;
+use crate::stream::Item;
+use crate::watch::Watch;
+use shotline_store::shot::Event;
+use shotline_transport::PacketIo;
+use shotline_wire::shot::DropCause;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Batches received between two looks at the clock.
+const BATCHES: usize = 32;
+/// How long to spin for packets before sleeping.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Receives, joins and hands on.
+pub(super) struct Stage<'a, P> {
+    pub(super) receiver: &'a mut Receiver<P>,
+    pub(super) joiner: Joiner,
+    pub(super) gate: Option<Gate>,
+    pub(super) wake: &'a dyn Fn(),
+    pub(super) items: Vec<Item>,
+    /// Under the policy `block`: what the queue had no room for.
+    pub(super) blocked: Option<Joined>,
+    /// Rows that the sink still has room for.
+    pub(super) rows_left: u64,
+    pub(super) live: &'a Live,
+    pub(super) busy_poll: bool,
+}
+
+impl<P: PacketIo> Stage<'_, P> {
+    /// Receives until the run is over. Returns the seconds from the first packet to the last.
+    pub(super) fn run(&mut self, stop: &AtomicBool, deadline: Option<Instant>, watch: &Watch) -> Result<f64, RunError> {
+        let begun = Instant::now();
+        let mut first = None;
+        let mut last = begun;
+        let mut shown = begun;
+        loop {
+            let now = Instant::now();
+            let packets = if self.blocked.is_none() {
+                self.receiver.poll((now - begun).as_nanos() as u64, BATCHES, &mut self.items)?
+            } else {
+                0
+            };
+            if packets > 0 {
+                first.get_or_insert(now);
+                last = now;
+            }
+            self.hand_on(false);
+            if now - shown > Duration::from_millis(20) {
+                shown = now;
+                self.live.update(&self.receiver.total());
+                if stop.load(Ordering::Relaxed)
+                    || deadline.is_some_and(|deadline| now > deadline)
+                    || self.live.is_full()
+                {
+                    watch.stop();
+                }
+                if watch.gone() && now - last > Duration::from_secs(2) {
+                    break;
+                }
+                // The probe has said where it stopped: wait for the stragglers.
+                if let Some(ends) = watch.ends() {
+                    let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
+                    if all_in || now - last > Duration::from_millis(250) {
+                        break;
+                    }
+                }
+            }
+            if packets == 0 && !self.busy_poll && now - last > SPIN {
+                self.receiver.io().wait(Duration::from_millis(1))?;
+            }
+        }
+        self.live.update(&self.receiver.total());
+        Ok(first.map_or(0.0, |first| (last - first).as_secs_f64()))
+    }
+
+    /// Closes all shots and hands on the rest.
+    pub(super) fn finish(&mut self, watch: &Watch) -> Result<(), RunError> {
+        let ends: Vec<Option<u64>> = watch.ends().unwrap_or_default().iter().copied().map(Some).collect();
+        self.receiver.finish(&ends, &mut self.items);
+        self.hand_on(true);
+        while self.blocked.is_some() || !self.gate.as_mut().is_none_or(Gate::close) {
+            (self.wake)();
+            std::thread::sleep(Duration::from_millis(1));
+            self.hand_on(true);
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, all: bool) {
+        for item in self.items.drain(..) {
+            self.joiner.push(item);
+        }
+        let mut handed = false;
+        loop {
+            let next = match self.blocked.take() {
+                Some(joined) => Some(joined),
+                None => self.joiner.pop().or_else(|| if all { self.joiner.flush() } else { None }),
+            };
+            let Some(joined) = next else { break };
+            // Without a gate shots are discarded here, and their buffers are free again.
+            let Some(gate) = &mut self.gate else { continue };
+            handed = true;
+            let is_event = matches!(joined, Joined::Event(_));
+            if is_event && self.rows_left == 0 {
+                self.live.set_full();
+            }
+            let receiver = &mut *self.receiver;
+            let mut given_up = 0;
+            let mut give_up = |event: &Event, cause: DropCause| {
+                given_up += 1;
+                for (stream, shot) in event.shots.iter().enumerate() {
+                    if let Some(shot) = shot {
+                        receiver.books_mut(stream).give_up(shot.meta.is_complete(), cause);
+                    }
+                }
+            };
+            if let Err(joined) = gate.put(joined, self.rows_left > 0, &mut give_up) {
+                self.blocked = Some(joined);
+                break;
+            }
+            self.rows_left = self.rows_left + given_up - u64::from(is_event);
+        }
+        if handed {
+            (self.wake)();
+        }
+    }
+}
