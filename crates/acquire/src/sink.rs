@@ -132,7 +132,7 @@ impl Gate {
     fn give_up(&mut self, event: &Event, cause: DropCause, given_up: &mut impl FnMut(&Event, DropCause)) {
         given_up(event, cause);
         for shot in event.shots.iter().flatten() {
-            self.wait(Loss { stream: shot.meta.stream, cause: DropCause::SinkBusy, first: shot.meta.number, count: 1 });
+            self.wait(Loss { stream: shot.meta.stream, cause, first: shot.meta.number, count: 1 });
         }
     }
 
@@ -158,6 +158,105 @@ impl Gate {
                 return;
             }
             self.waiting.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_memory::{Pool, Registrar};
+    use shotline_store::shot::{Shot, ShotMeta};
+    use shotline_wire::shot::{Drops, Presence};
+
+    struct Bench {
+        pool: Arc<Pool>,
+        queue: Arc<Queue>,
+        gate: Gate,
+        given_up: Vec<(u64, DropCause)>,
+    }
+
+    impl Bench {
+        fn new(policy: Policy) -> Self {
+            let pool = Pool::new(&mut Registrar::new(), 16, 64).unwrap();
+            let queue = Queue::new(4);
+            Self { pool, gate: Gate::new(Arc::clone(&queue), policy), queue, given_up: Vec::new() }
+        }
+
+        /// Puts the event of one shot; whether it was taken.
+        fn put(&mut self, number: u64, room: bool) -> bool {
+            let meta = ShotMeta {
+                stream: 3,
+                number,
+                stamp_tai_ns: 0,
+                flags: 0,
+                record_good: true,
+                valid_bytes: 0,
+                presence: Presence::empty(1),
+                drops: Drops::default(),
+            };
+            let shot = Shot { meta, buffer: self.pool.take().unwrap() };
+            let event = Event { number, shots: [Some(shot)].into_iter().collect() };
+            let given_up = &mut self.given_up;
+            let mut note = |event: &Event, cause| given_up.push((event.number, cause));
+            self.gate.put(Joined::Event(Box::new(event)), room, &mut note).is_ok()
+        }
+
+        /// Everything that the sink gets: events, and losses as (cause, first, count).
+        fn drain(mut self) -> (Vec<u64>, Vec<(DropCause, u64, u64)>) {
+            let (mut events, mut losses) = (Vec::new(), Vec::new());
+            loop {
+                let closed = self.gate.close();
+                while let Some(item) = self.queue.pop() {
+                    match item {
+                        Joined::Event(event) => events.push(event.number),
+                        Joined::Loss(loss) => losses.push((loss.cause, loss.first, loss.count)),
+                    }
+                }
+                if closed {
+                    break;
+                }
+            }
+            assert!(self.queue.is_finished());
+            assert_eq!(self.pool.available(), 16, "every buffer is back");
+            (events, losses)
+        }
+    }
+
+    #[test]
+    fn drop_newest_keeps_what_waits_and_names_the_new_ones_as_one_run() {
+        let mut bench = Bench::new(Policy::DropNewest);
+        assert!((0..7).all(|number| bench.put(number, true)));
+        assert_eq!(bench.given_up, [4, 5, 6].map(|number| (number, DropCause::SinkBusy)));
+        assert_eq!(bench.drain(), (vec![0, 1, 2, 3], vec![(DropCause::SinkBusy, 4, 3)]));
+    }
+
+    #[test]
+    fn drop_oldest_keeps_the_newest_and_names_the_old_ones() {
+        let mut bench = Bench::new(Policy::DropOldest);
+        assert!((0..7).all(|number| bench.put(number, true)));
+        assert_eq!(bench.given_up, [0, 1, 2].map(|number| (number, DropCause::SinkBusy)));
+        assert_eq!(bench.drain(), (vec![3, 4, 5, 6], vec![(DropCause::SinkBusy, 0, 3)]));
+    }
+
+    #[test]
+    fn block_gives_the_event_back_and_loses_nothing() {
+        let mut bench = Bench::new(Policy::Block);
+        assert_eq!(
+            (0..6).map(|number| bench.put(number, true)).collect::<Vec<_>>(),
+            [true, true, true, true, false, false]
+        );
+        assert!(bench.given_up.is_empty());
+        assert_eq!(bench.drain(), (vec![0, 1, 2, 3], vec![]));
+    }
+
+    #[test]
+    fn a_sink_without_room_is_full_under_every_policy() {
+        for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Block] {
+            let mut bench = Bench::new(policy);
+            assert!(bench.put(0, true) && bench.put(1, false) && bench.put(2, false));
+            let full = [1, 2].map(|number| (DropCause::SinkFull, number, 1)).to_vec();
+            assert_eq!(bench.drain(), (vec![0], full), "{policy:?}");
         }
     }
 }
