@@ -3,17 +3,21 @@
 //! ```text
 //! cargo run --release --example recorder_throughput -- DIRECTORY [GIB] [ROUNDS] [DEPTH,DEPTH,…]
 //! cargo run --release --example recorder_throughput -- --layout DIRECTORY ROWS,ROWS,…
+//! cargo run --release --example recorder_throughput -- --verify DIRECTORY [GIB]
 //! ```
 //!
 //! Shots are those of one link of 96 channels and 2000 12-bit samples (slots of 290,816 bytes), from a pool
 //! of 256 MiB. fio runs with io_uring, registered buffers and files, O_DIRECT, and `fallocate=native`, as the
 //! recorder does. Prints medians and the ratio of the two.
 
+use shotline_compute::prbs;
 use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::layout::{CreateOptions, create};
 use shotline_store::shot::{Books, Event, Shot, ShotMeta};
-use shotline_store::{Recorder, RecorderConfig};
+use shotline_store::{Recorder, RecorderConfig, VerifyOptions, verify};
+use shotline_wire::crc;
+use shotline_wire::record::Record;
 use shotline_wire::shot::{Drops, Geometry, Packing, Presence};
 use std::error::Error;
 use std::path::Path;
@@ -31,6 +35,9 @@ fn main() -> Outcome<()> {
     let argument = |index: usize, default: &str| arguments.get(index).map_or(default.to_owned(), Clone::clone);
     if argument(0, "") == "--layout" {
         return layout_times(Path::new(&argument(1, ".")), &argument(2, "10000,100000"));
+    }
+    if argument(0, "") == "--verify" {
+        return verify_speed(Path::new(&argument(1, ".")), argument(2, "2").parse()?);
     }
     let directory = argument(0, ".");
     let (gib, rounds): (f64, usize) = (argument(1, "4").parse()?, argument(2, "3").parse()?);
@@ -138,6 +145,69 @@ fn layout_times(directory: &Path, rows: &str) -> Outcome<()> {
         println!("{rows:>9} rows of 2 links: laid out in {seconds:.3} s; {tail} bytes of indexes and tables");
         std::fs::remove_file(&path)?;
     }
+    Ok(())
+}
+
+/// Records test patterns, and proves them twice: the second time from the page cache.
+fn verify_speed(directory: &Path, gib: f64) -> Outcome<()> {
+    const PERIOD: u64 = 16;
+    let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
+    let rows = (gib * (1_u64 << 30) as f64 / f64::from(geometry.slot_bytes())) as u64;
+    let mut run = run(geometry);
+    run.pattern_period = Some(PERIOD);
+    let path = directory.join("verify_speed.h5");
+    let mut registrar = Registrar::new();
+    let pool = Pool::new(&mut registrar, 32, geometry.slot_bytes())?;
+    let config = RecorderConfig { overwrite: true, ..RecorderConfig::new(rows) };
+    let mut recorder = Recorder::create(&path, &config, &run, &registrar.finish())?;
+    let mut presence = Presence::empty(geometry.packets());
+    (0..geometry.packets()).for_each(|index| assert!(presence.insert(index)));
+    let end = geometry.record_offset() as usize;
+    let patterns: Vec<Vec<u8>> = (0..PERIOD)
+        .map(|pattern| {
+            let mut bytes = vec![0; geometry.slot_bytes() as usize];
+            prbs::shot_bytes(0, pattern, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
+            bytes
+        })
+        .collect();
+    for number in 0..rows {
+        let buffer = loop {
+            match pool.take() {
+                Some(buffer) => break buffer,
+                None => drop(recorder.poll(Some(Duration::from_millis(10)))?),
+            }
+        };
+        let bytes = &patterns[(number % PERIOD) as usize];
+        let record = Record { shot: number, tai_ns: number, ..Record::of(&geometry) };
+        buffer.write(0, bytes);
+        buffer.write(end as u32, &record.finish(crc::register(u32::MAX, &bytes[..end])));
+        let meta = ShotMeta {
+            stream: 0,
+            number,
+            stamp_tai_ns: number,
+            flags: 0,
+            record_good: true,
+            valid_bytes: geometry.sample_bytes(),
+            presence: presence.clone(),
+            drops: Drops::default(),
+        };
+        let mut event = Event { number, shots: [Some(Shot { meta, buffer })].into_iter().collect() };
+        while let Err(back) = recorder.offer(event) {
+            event = back;
+            recorder.poll(Some(Duration::from_millis(10)))?;
+        }
+    }
+    let report = recorder.finish(&Books::default())?;
+    println!(
+        "recorded {:.2} GB/s, every shot made and its CRC taken on the recorder's thread",
+        report.bytes as f64 / report.seconds / 1e9
+    );
+    for cache in ["cold", "warm"] {
+        let verdict = verify(&path, &VerifyOptions::default())?;
+        assert!(verdict.verified, "{verdict:?}");
+        println!("verified {:.2} GB/s ({cache})", verdict.bytes as f64 / verdict.seconds / 1e9);
+    }
+    std::fs::remove_file(&path)?;
     Ok(())
 }
 

@@ -14,9 +14,11 @@ mod slot;
 use crate::StoreError;
 use crate::inspect::Recording;
 use crate::rows::State;
+use rustix::fs::Advice;
 use serde::Serialize;
 use shotline_wire::shot::DropCause;
 use slot::{Checker, Patterns};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -26,7 +28,7 @@ use std::time::Instant;
 /// Mismatches that are described; the others are only counted.
 const DESCRIBED: usize = 20;
 /// Rows that a thread takes at once.
-const BATCH: u64 = 16;
+const BATCH: u64 = 32;
 
 /// How to verify.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +180,11 @@ fn check_rows(
         if first >= recording.rows {
             return Ok(found);
         }
-        for row in first..recording.rows.min(first + BATCH) {
+        let end = recording.rows.min(first + BATCH);
+        // One large read for the batch, where it is not in memory yet; a hint may be refused.
+        let (start, len) = (recording.layout.slot(first, 0), (end - first) * recording.layout.row_bytes);
+        let _ = rustix::fs::fadvise(&recording.file, start, NonZeroU64::new(len), Advice::WillNeed);
+        for row in first..end {
             for (link, checker) in checkers.iter_mut().enumerate() {
                 let format = recording.layout.formats[link];
                 let at = row as usize * format.bytes();
