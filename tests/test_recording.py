@@ -109,7 +109,7 @@ def test_one_of_two_links_is_recorded_alone(tmp_path):
 def test_shots_of_any_length_are_recorded_exactly(tmp_path, samples):
     path = tmp_path / "run.h5"
     faults = ["--loss", 0.01, "--duplicate", 0.01, "--reorder", 0.01, "--corrupt", 0.01, "--seed", samples]
-    shots = 20 if samples > 1000 else 100
+    shots = 10 if samples > 1000 else 40
     ended, report = record_and_report(
         path, ["--samples", samples, *faults], "--shots", shots, "--samples", samples, *SLOW
     )
@@ -189,8 +189,7 @@ MIXES = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(("mix", "seed"), [*((mix, 1) for mix in MIXES), ("all", 20), ("storm", 30)])
 @pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
 def test_every_hole_in_the_file_is_a_fault_of_the_probe(tmp_path, framing, mix, seed):
     faults = MIXES[mix]
@@ -205,13 +204,15 @@ def test_every_hole_in_the_file_is_a_fault_of_the_probe(tmp_path, framing, mix, 
     verify(path)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(10, 40, 10))
 def test_corruption_that_no_packet_checksum_finds_never_reaches_a_complete_shot(tmp_path, seed):
     path = tmp_path / "run.h5"
     flags = ["--shots", 100, "--samples", 200, "--framing", "udp", *SLOW]
-    ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.05], *flags)
+    ended, _ = record_and_report(path, ["--seed", seed, "--corrupt", 0.2], *flags)
+    # Wild shot numbers are no shots: what the books have is what was sent.
     recording = Recording(path)
     balanced(ended, recording)
+    verify(path)
     damaged = 0
     for index, link in enumerate(recording.links):
         patterns = {}

@@ -309,11 +309,13 @@ impl Steer for Steering {
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
-        for done in batch {
+        let mut in_place = 0_u64; // a bit for each packet of the batch
+        for (position, done) in batch.iter().enumerate() {
             let Ok(target) = self.admit(done) else { continue };
             let stream = &mut self.streams[target.stream];
             let id = stream.id(target.entry, target.index);
             if done.landed == Landed::Slot(id) {
+                in_place |= 1 << position;
                 continue;
             }
             let Some(to) = stream.place(target.entry, target.index) else { continue };
@@ -334,8 +336,9 @@ impl Steer for Steering {
         }
         repair::carry_out(&self.regions, &mut self.moves, self.spare);
         // A receive that is used up although its packet is not there is posted again.
-        for done in batch {
-            if let Landed::Slot(id) = done.landed
+        for (position, done) in batch.iter().enumerate() {
+            if in_place >> position & 1 == 0
+                && let Landed::Slot(id) = done.landed
                 && let Some((stream, entry, index)) = self.owner(id)
                 && !self.streams[stream].is_filled(entry, index)
                 && let Some(sge) = self.streams[stream].place(entry, index)

@@ -5,6 +5,7 @@
 //! Q_Key is not of a queue pair here gets no place and is marked `unknown_stream`; it changes nothing and
 //! is not answered (IBTA 9.6.1.4.1, 10.2.5).
 
+use arrayvec::ArrayVec;
 use shotline_transport::{Capabilities, Done, IoError, MAX_BATCH, PacketIo, Pick, Recv, Seen, Send, Steer};
 use shotline_wire::roce::ud_header;
 use shotline_wire::shot::DropCause;
@@ -116,14 +117,12 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
-        let Some(first) = batch.first() else { return };
-        let mut checked = [*first; MAX_BATCH];
-        let checked = &mut checked[..batch.len().min(MAX_BATCH)];
-        checked.copy_from_slice(&batch[..checked.len()]);
-        for done in checked.iter_mut() {
+        let mut checked = ArrayVec::<Done<'_>, MAX_BATCH>::new();
+        for done in batch {
             // A bad ICRC stays a bad ICRC: nothing that such a header says is believed.
-            done.fault = done.fault.or_else(|| self.accepts(done.header).err());
+            let fault = done.fault.or_else(|| self.accepts(done.header).err());
+            checked.push(Done { fault, ..*done });
         }
-        self.steer.landed(checked);
+        self.steer.landed(&checked);
     }
 }

@@ -1,5 +1,6 @@
-//! The crate's `unsafe` code: libhdf5 calls that its bindings lack, and the ring.
+//! The crate's `unsafe` code: system and libhdf5 calls that their bindings lack, and the ring.
 
+pub mod cache;
 pub mod hdf5;
 
 pub mod ring;

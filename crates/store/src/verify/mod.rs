@@ -9,17 +9,16 @@
 //! row's chunk is where raw reading looks for it, so HDF5 readers read the same bytes.
 
 mod account;
+mod reader;
 mod slot;
 
 use crate::StoreError;
 use crate::inspect::Recording;
 use crate::rows::State;
-use rustix::fs::Advice;
+use reader::Reader;
 use serde::Serialize;
 use shotline_wire::shot::DropCause;
 use slot::{Checker, Patterns};
-use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +27,14 @@ use std::time::Instant;
 /// Mismatches that are described; the others are only counted.
 const DESCRIBED: usize = 20;
 /// Rows that a thread takes at once.
-const BATCH: u64 = 32;
+const BATCH: u64 = 16;
 
 /// How to verify.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyOptions {
     /// Compare with the test pattern if the file says that it holds one.
     pub pattern: bool,
-    /// Threads; 0: as many as there are processors.
+    /// Threads; 0: four for each processor, since they wait for the disk.
     pub threads: usize,
 }
 
@@ -130,7 +129,7 @@ pub fn verify(path: &Path, options: &VerifyOptions) -> Result<Verdict, StoreErro
     let mismatches = Mismatches::default();
     let patterns = period.map(|period| Patterns::new(&recording.run, period));
     let threads = match options.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => 4 * std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
     let mut links: Vec<LinkVerdict> =
@@ -174,16 +173,13 @@ fn check_rows(
     let mut checkers: Vec<Checker<'_>> =
         (0..links.len()).map(|link| Checker::new(link, &links[link], patterns)).collect();
     let largest = recording.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-    let mut buffer = vec![0; largest as usize];
+    let mut reader = Reader::new(&recording.file, &recording.path, largest as usize);
     loop {
         let first = next.fetch_add(BATCH, Ordering::Relaxed);
         if first >= recording.rows {
             return Ok(found);
         }
         let end = recording.rows.min(first + BATCH);
-        // One large read for the batch, where it is not in memory yet; a hint may be refused.
-        let (start, len) = (recording.layout.slot(first, 0), (end - first) * recording.layout.row_bytes);
-        let _ = rustix::fs::fadvise(&recording.file, start, NonZeroU64::new(len), Advice::WillNeed);
         for row in first..end {
             for (link, checker) in checkers.iter_mut().enumerate() {
                 let format = recording.layout.formats[link];
@@ -192,11 +188,8 @@ fn check_rows(
                     mismatches.add(|| format!("row {row} of link {link}: its state is none that is known"));
                     continue;
                 };
-                let bytes = &mut buffer[..recording.layout.slots[link].1 as usize];
-                recording.file.read_exact_at(bytes, recording.layout.slot(row, link)).map_err(|error| {
-                    let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-                    StoreError::Io { what: "read a shot of", path: recording.path.clone(), source }
-                })?;
+                let (at, len) = (recording.layout.slot(row, link), recording.layout.slots[link].1);
+                let bytes = reader.read(at, len as usize).map_err(StoreError::io("read a shot of", &recording.path))?;
                 let found = &mut found[link];
                 match entry.state {
                     State::Complete => found.complete += 1,

@@ -4,6 +4,7 @@ use super::UdpConfig;
 use super::sys::{self, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer};
+use arrayvec::ArrayVec;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;
@@ -37,6 +38,8 @@ pub(super) struct Receiver {
     scratch: Sge,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
+    /// For each packet of the batch the posted receive that takes it.
+    places: Vec<Option<(u32, Place)>>,
 }
 
 // SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
@@ -55,6 +58,7 @@ impl Receiver {
             scratch: config.scratch,
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
+            places: Vec::with_capacity(MAX_BATCH),
         }
     }
 
@@ -103,7 +107,7 @@ impl Receiver {
             steer.pick(&view, &mut picks[..batch.packets]);
         }
         let shape = Shape { header, trailer, batch };
-        let places = self.gather(&shape, &picks);
+        self.gather(&shape, &picks);
 
         // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a posted place that its
         // poster leaves alone until it lands; no reference to any of them exists.
@@ -111,19 +115,19 @@ impl Receiver {
         if got.is_none_or(|got| got.total != seen.total) {
             return Err(io::Error::other("a datagram changed between peek and receive: is the socket shared?"));
         }
-        self.report(&shape, &places, local, seen.source, sealer, steer);
+        self.report(&shape, local, seen.source, sealer, steer);
         Ok(batch.packets)
     }
 
     /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next
     /// header are neighbours and make one piece.
-    fn gather(&mut self, shape: &Shape, picks: &[Pick]) -> [Option<(u32, Place)>; MAX_BATCH] {
+    fn gather(&mut self, shape: &Shape, picks: &[Pick]) {
         let heads = self.heads.as_mut_ptr();
         let scratch = self.regions.address(self.scratch);
-        let mut places = [None; MAX_BATCH];
         let mut open = 0..0; // the run of head bytes not yet listed
         self.pieces.clear();
-        for index in 0..shape.batch.packets {
+        self.places.clear();
+        for (index, pick) in picks.iter().enumerate().take(shape.batch.packets) {
             let payload = shape.payload(index);
             let at = shape.head_at(index);
             if open.end != at {
@@ -133,7 +137,7 @@ impl Receiver {
             open.end += shape.header_of(index);
             if payload > 0 {
                 push(&mut self.pieces, heads, open);
-                let place = picks[index].id.and_then(|id| {
+                let place = pick.id.and_then(|id| {
                     let posted = self.posted.get_mut(id as usize)?;
                     posted.holds(payload).then(|| (id, std::mem::replace(posted, Place::NONE)))
                 });
@@ -151,49 +155,47 @@ impl Receiver {
                         iov_len: payload,
                     }),
                 }
-                places[index] = place;
+                self.places.push(place);
                 let after = at + shape.header;
                 open = after..after;
+            } else {
+                self.places.push(None);
             }
             open.end += shape.trailer_of(index);
         }
         push(&mut self.pieces, heads, open);
-        places
     }
 
     /// Checks every packet of the batch that was just copied and tells the steer.
     fn report<S: Steer>(
         &self,
         shape: &Shape,
-        places: &[Option<(u32, Place)>; MAX_BATCH],
         local: SocketAddr,
         source: SocketAddr,
         sealer: &mut Sealer,
         steer: &mut S,
     ) {
         let scratch = self.regions.address(self.scratch);
-        let mut done = [const {
-            Done {
+        let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
+        for index in 0..shape.batch.packets {
+            let at = shape.head_at(index);
+            let mut done = Done {
                 landed: Landed::Scratch(Sge::EMPTY),
-                header: &[],
+                header: &self.heads[at..at + shape.header_of(index)],
                 len: 0,
-                source: SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0)),
+                source,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
                 fault: None,
-            }
-        }; MAX_BATCH];
-        for (index, done) in done[..shape.batch.packets].iter_mut().enumerate() {
+            };
             let payload = shape.payload(index);
-            let at = shape.head_at(index);
-            done.source = source;
-            done.header = &self.heads[at..at + shape.header_of(index)];
             if shape.is_runt(index) {
                 done.fault = Some(DropCause::Malformed);
+                batch.push(done);
                 continue;
             }
             done.len = payload as u32;
-            let (landed, pieces) = match &places[index] {
+            let (landed, pieces) = match &self.places[index] {
                 Some((id, place)) => {
                     let in_first = payload.min(place.len[0] as usize);
                     (Landed::Slot(*id), [(place.address[0], in_first), (place.address[1], payload - in_first)])
@@ -219,8 +221,9 @@ impl Receiver {
                     done.fault = Some(DropCause::BadIcrc);
                 }
             }
+            batch.push(done);
         }
-        steer.landed(&done[..shape.batch.packets]);
+        steer.landed(&batch);
     }
 }
 
