@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import h5py
@@ -280,11 +281,12 @@ def balanced(ended, recording=None):
     if recording is None:
         return
     placed = arrived = 0
-    for books in recording.books.values():
+    for stream in recording.books.values():
+        books = Counter(stream)  # what is not there is 0
         placed, arrived = placed + books["packets_placed"], arrived + books["packets_in"]
-        drops = sum(books.get(f"packets_{cause}", 0) for cause in CAUSES)
+        drops = sum(books[f"packets_{cause}"] for cause in CAUSES)
         assert books["packets_in"] == books["packets_placed"] + drops, books
-        drops = sum(books.get(f"shots_{cause}", 0) for cause in CAUSES + NEVER_ARRIVED)
+        drops = sum(books[f"shots_{cause}"] for cause in CAUSES + NEVER_ARRIVED)
         assert books["shots_seen"] == books["shots_complete"] + books["shots_partial"] + drops, books
     assert arrived == ended["packets"], (arrived, ended)
     assert placed == ended["packets"] - sum(ended["packet_drops"].values()), (placed, ended)

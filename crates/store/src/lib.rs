@@ -10,7 +10,7 @@
 //! - [`shot`]: what a sink is handed; [`info`]: what a recording says of its run.
 //! - [`layout`]: the file's structure. `docs/file-format.md` describes it byte by byte.
 //! - [`Recorder`]: offer events, poll, finish.
-//! - [`verify`] reads a recording back and proves it; [`inspect`] sums it up.
+//! - [`verify()`] reads a recording back and proves it; [`inspect()`] sums it up.
 
 #[cfg(target_endian = "big")]
 compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");

@@ -14,10 +14,10 @@
 //! can shed the slots that it did not need: a tail for the rows that came is written behind their data, the
 //! datasets are pointed to it, and the file is cut behind it.
 
-pub mod header;
+mod header;
 mod skeleton;
 mod tail;
-pub mod tree;
+mod tree;
 
 use crate::StoreError;
 use crate::info::RunInfo;

@@ -191,6 +191,10 @@ impl Recorder {
     pub fn warnings(&self) -> &[String] {
         &self.report.warnings
     }
+    /// What has been recorded so far; sizes and times come with [`Self::finish`].
+    pub fn so_far(&self) -> &Report {
+        &self.report
+    }
     /// Rows that can still be offered.
     pub fn remaining(&self) -> u64 {
         self.committer.layout().rows - self.next_row
@@ -233,9 +237,7 @@ impl Recorder {
             let queued = fits && self.ring.write(shot.buffer, len, at, row * MAX_LINKS as u64 + link as u64).is_ok();
             pending.writing += u32::from(queued);
             if !queued {
-                self.failures += 1;
-                self.last_failure = Some(Errno::INVAL);
-                self.warn_once(row, link, Errno::INVAL);
+                self.failed(row, link, Errno::INVAL);
             }
             pending.shots.push(Some((shot.meta, queued)));
         }
@@ -246,6 +248,7 @@ impl Recorder {
         // What the kernel does not take now stays queued and goes with the next submission; if the ring is gone,
         // that of `poll` says so.
         let _ = self.ring.submit();
+        self.enter_ready();
         Ok(())
     }
 
@@ -273,22 +276,26 @@ impl Recorder {
     fn reap(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
         let mut done = std::mem::take(&mut self.done);
         let polled = self.ring.poll(wait, |entry| done.push(entry));
+        let mut synced = Ok(());
         for entry in done.drain(..) {
             match entry {
                 Done::Write { tag, result } => self.written(tag, result),
-                Done::Sync(result) => {
-                    self.committer.synced(result).map_err(StoreError::io("flush", &self.report.path))?;
-                }
+                Done::Sync(result) => synced = self.committer.synced(result),
                 Done::Woken => {}
             }
         }
         self.done = done;
+        self.enter_ready();
         polled.map_err(|source| StoreError::Ring { source })?;
+        synced.map_err(StoreError::io("flush", &self.report.path))
+    }
+
+    /// Enters the rows at the front whose writes have all ended.
+    fn enter_ready(&mut self) {
         while self.pending.front().is_some_and(|row| row.writing == 0) {
             let Some(row) = self.pending.pop_front() else { break };
             self.enter(&row);
         }
-        Ok(())
     }
 
     fn written(&mut self, tag: u64, result: Result<(), Errno>) {
@@ -309,9 +316,7 @@ impl Recorder {
                 self.last_write = Some(Instant::now());
             }
             Err(errno) => {
-                self.failures += 1;
-                self.last_failure = Some(errno);
-                self.warn_once(row, link, errno);
+                self.failed(row, link, errno);
                 self.report.not_zeroed += u64::from(self.zero(at, u64::from(len)).is_err());
             }
         }
@@ -326,7 +331,10 @@ impl Recorder {
             .or_else(|_| layout::write_all(file, at, &vec![0; len as usize]))
     }
 
-    fn warn_once(&mut self, row: u64, link: usize, errno: Errno) {
+    /// Counts a shot that is lost with the cause `sink_error`, and describes the first.
+    fn failed(&mut self, row: u64, link: usize, errno: Errno) {
+        self.failures += 1;
+        self.last_failure = Some(errno);
         if self.report.sink_error == 0 {
             let layout = self.committer.layout();
             self.report.warnings.push(format!(

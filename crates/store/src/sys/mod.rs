@@ -2,5 +2,4 @@
 
 pub mod cache;
 pub mod hdf5;
-
 pub mod ring;
