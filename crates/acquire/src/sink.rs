@@ -5,8 +5,8 @@ use crossbeam_queue::ArrayQueue;
 use shotline_store::shot::{Event, Loss};
 use shotline_wire::shot::DropCause;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What to do with a shot when the sink has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,131 +33,121 @@ impl FromStr for Policy {
     }
 }
 
-/// The queue between the receive thread and a sink's thread. Neither side waits for a lock.
+/// The queue between the receive thread and a sink's thread.
+///
+/// Events pass without a lock. Losses go beside them, through a mutex that is held for a few instructions and only
+/// when something was lost: they need no room, so none is ever held back, and runs grow while they wait.
 #[derive(Debug)]
 pub struct Queue {
-    items: ArrayQueue<Joined>,
+    events: ArrayQueue<Box<Event>>,
+    losses: Mutex<Vec<Loss>>,
     closed: AtomicBool,
 }
 
 impl Queue {
     /// Room for `capacity` events.
     pub fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self { items: ArrayQueue::new(capacity.max(1)), closed: AtomicBool::new(false) })
+        Arc::new(Self {
+            events: ArrayQueue::new(capacity.max(1)),
+            losses: Mutex::new(Vec::new()),
+            closed: AtomicBool::new(false),
+        })
     }
-    /// The next item for the sink.
-    pub fn pop(&self) -> Option<Joined> {
-        self.items.pop()
+    /// The next event for the sink. Take the losses after it, and enter them before it: whoever reads the recording
+    /// in the middle of a run then finds every number below the newest row.
+    pub fn pop(&self) -> Option<Box<Event>> {
+        self.events.pop()
     }
-    /// Items that wait.
-    pub fn len(&self) -> usize {
-        self.items.len()
+    /// All losses that wait.
+    pub fn take_losses(&self) -> Vec<Loss> {
+        std::mem::take(&mut *self.lock())
     }
-    /// Whether none waits.
+    /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.events.is_empty()
     }
     /// Nothing more will be put in.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
-    /// Closed, and everything taken.
+    /// Closed, and every event taken.
     pub fn is_finished(&self) -> bool {
         // Closed first: whatever was put in before it is then visible.
-        self.closed.load(Ordering::Acquire) && self.items.is_empty()
+        self.closed.load(Ordering::Acquire) && self.events.is_empty()
+    }
+
+    /// Enters a loss; a run that goes on grows.
+    fn lose(&self, loss: Loss) {
+        let mut losses = self.lock();
+        // The newest runs are at the end, one for each stream and cause that is being lost just now.
+        let run =
+            losses.iter_mut().rev().take(16).find(|run| {
+                run.stream == loss.stream && run.cause == loss.cause && run.first + run.count == loss.first
+            });
+        match run {
+            Some(run) => run.count += loss.count,
+            None => losses.push(loss),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Loss>> {
+        // A list of plain numbers is whole whatever happened to the thread that held it.
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The receive thread's side of a [`Queue`]: applies the policy, and never loses a loss.
+/// The receive thread's side of a [`Queue`]: applies the policy.
 #[derive(Debug)]
 pub struct Gate {
     queue: Arc<Queue>,
     policy: Policy,
-    /// Losses that found no room, runs merged.
-    waiting: Vec<Loss>,
 }
 
 impl Gate {
     /// Puts into `queue` under `policy`.
     pub fn new(queue: Arc<Queue>, policy: Policy) -> Self {
-        Self { queue, policy, waiting: Vec::new() }
+        Self { queue, policy }
     }
 
     /// Hands one item on. `given_up` gets every event that is discarded: because the sink has no `room` for it
-    /// at all, or by the policy. Under [`Policy::Block`] a full queue gives the item back instead.
+    /// at all, or by the policy. Under [`Policy::Block`] a full queue gives the event back instead.
     pub fn put(
-        &mut self,
+        &self,
         item: Joined,
         room: bool,
         given_up: &mut impl FnMut(&Event, DropCause),
-    ) -> Result<(), Joined> {
-        self.put_waiting();
+    ) -> Result<(), Box<Event>> {
         let event = match item {
             Joined::Loss(loss) => {
-                self.wait(loss);
-                self.put_waiting();
+                self.queue.lose(loss);
                 return Ok(());
             }
-            Joined::Event(event) if !room => {
-                self.give_up(&event, DropCause::SinkFull, given_up);
-                return Ok(());
-            }
-            event @ Joined::Event(_) => event,
+            Joined::Event(event) => event,
         };
+        if !room {
+            self.give_up(&event, DropCause::SinkFull, given_up);
+            return Ok(());
+        }
         match self.policy {
-            Policy::Block => return self.queue.items.push(event),
+            Policy::Block => return self.queue.events.push(event),
             Policy::DropNewest => {
-                if let Err(Joined::Event(event)) = self.queue.items.push(event) {
+                if let Err(event) = self.queue.events.push(event) {
                     self.give_up(&event, DropCause::SinkBusy, given_up);
                 }
             }
-            Policy::DropOldest => match self.queue.items.force_push(event) {
-                Some(Joined::Event(oldest)) => self.give_up(&oldest, DropCause::SinkBusy, given_up),
-                Some(Joined::Loss(loss)) => self.wait(loss),
-                None => {}
-            },
+            Policy::DropOldest => {
+                if let Some(oldest) = self.queue.events.force_push(event) {
+                    self.give_up(&oldest, DropCause::SinkBusy, given_up);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Hands on what waits and closes the queue; false if there is no room yet: call again.
-    pub fn close(&mut self) -> bool {
-        self.put_waiting();
-        if self.waiting.is_empty() {
-            self.queue.close();
-        }
-        self.waiting.is_empty()
-    }
-
-    fn give_up(&mut self, event: &Event, cause: DropCause, given_up: &mut impl FnMut(&Event, DropCause)) {
+    fn give_up(&self, event: &Event, cause: DropCause, given_up: &mut impl FnMut(&Event, DropCause)) {
         given_up(event, cause);
         for shot in event.shots.iter().flatten() {
-            self.wait(Loss { stream: shot.meta.stream, cause, first: shot.meta.number, count: 1 });
-        }
-    }
-
-    fn wait(&mut self, loss: Loss) {
-        // The newest runs are at the end, one for each stream and cause that is being lost just now.
-        let grown =
-            self.waiting.iter_mut().rev().take(16).find(|run| {
-                run.stream == loss.stream && run.cause == loss.cause && run.first + run.count == loss.first
-            });
-        match grown {
-            Some(run) => run.count += loss.count,
-            None => self.waiting.push(loss),
-        }
-    }
-
-    fn put_waiting(&mut self) {
-        while let Some(loss) = self.waiting.last().copied() {
-            // Leave the last places to events: losses can wait, and grow into longer runs meanwhile.
-            if self.queue.items.len() * 2 >= self.queue.items.capacity() {
-                return;
-            }
-            if self.queue.items.push(Joined::Loss(loss)).is_err() {
-                return;
-            }
-            self.waiting.pop();
+            self.queue.lose(Loss { stream: shot.meta.stream, cause, first: shot.meta.number, count: 1 });
         }
     }
 }
@@ -203,20 +193,13 @@ mod tests {
         }
 
         /// Everything that the sink gets: events, and losses as (cause, first, count).
-        fn drain(mut self) -> (Vec<u64>, Vec<(DropCause, u64, u64)>) {
-            let (mut events, mut losses) = (Vec::new(), Vec::new());
-            loop {
-                let closed = self.gate.close();
-                while let Some(item) = self.queue.pop() {
-                    match item {
-                        Joined::Event(event) => events.push(event.number),
-                        Joined::Loss(loss) => losses.push((loss.cause, loss.first, loss.count)),
-                    }
-                }
-                if closed {
-                    break;
-                }
+        fn drain(self) -> (Vec<u64>, Vec<(DropCause, u64, u64)>) {
+            let mut events = Vec::new();
+            self.queue.close();
+            while let Some(event) = self.queue.pop() {
+                events.push(event.number);
             }
+            let losses = self.queue.take_losses().iter().map(|loss| (loss.cause, loss.first, loss.count)).collect();
             assert!(self.queue.is_finished());
             assert_eq!(self.pool.available(), 16, "every buffer is back");
             (events, losses)
@@ -255,8 +238,7 @@ mod tests {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Block] {
             let mut bench = Bench::new(policy);
             assert!(bench.put(0, true) && bench.put(1, false) && bench.put(2, false));
-            let full = [1, 2].map(|number| (DropCause::SinkFull, number, 1)).to_vec();
-            assert_eq!(bench.drain(), (vec![0], full), "{policy:?}");
+            assert_eq!(bench.drain(), (vec![0], vec![(DropCause::SinkFull, 1, 2)]), "{policy:?}");
         }
     }
 }

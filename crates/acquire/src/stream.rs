@@ -87,6 +87,8 @@ pub(crate) struct Stream {
     /// Whether numbers are known to 64 bits, or only as many as the wire carries.
     anchored: bool,
     wire_bits: u32,
+    /// The last packet that named a shot far ahead, and was not believed.
+    suspect: Option<(u64, u32)>,
     source: Option<SocketAddr>,
     last_placed_ns: u64,
     late_run: u32,
@@ -115,6 +117,7 @@ impl Stream {
             newest: config.first_shot.unwrap_or(0),
             anchored: config.first_shot.is_some(),
             wire_bits: 64,
+            suspect: None,
             source: config.source,
             last_placed_ns: 0,
             late_run: 0,
@@ -247,6 +250,9 @@ impl Stream {
         let at = match self.find(number) {
             Ok(at) => at,
             Err(at) => {
+                if self.is_doubtful(number, index) {
+                    return Err(DropCause::Malformed);
+                }
                 let entry = self.ready.pop_front();
                 self.open.insert(at, Open { number, entry, last_ns: now_ns });
                 self.newest = self.newest.max(number);
@@ -263,6 +269,17 @@ impl Stream {
         self.late_run = 0;
         self.last_placed_ns = now_ns;
         Ok(entry)
+    }
+
+    /// Whether a number is too far ahead to be believed of one packet. Numbers of 64 bits come in framings
+    /// without an ICRC: one flipped bit would end every shot before it. Another packet of a shot near it
+    /// confirms it, so that after an outage only one packet is lost.
+    fn is_doubtful(&mut self, number: u64, index: u32) -> bool {
+        if self.wire_bits < 64 || number <= self.newest.saturating_add(self.config.window) {
+            return false;
+        }
+        let other = self.suspect.replace((number, index));
+        !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= self.config.window)
     }
 
     /// Notes that a packet whose header named this shot was dropped; only for the shot's own record.
@@ -361,10 +378,11 @@ impl Stream {
     fn lose(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
         let count = end.saturating_sub(first);
         if count > 0 {
-            self.books.shots += count;
+            self.books.shots = self.books.shots.saturating_add(count);
             self.books.shot_drops.add(cause, count);
             if cause == DropCause::WireGap {
-                self.books.packets_missing += count * u64::from(self.packets);
+                let packets = count.saturating_mul(u64::from(self.packets));
+                self.books.packets_missing = self.books.packets_missing.saturating_add(packets);
             }
             out.push(Item::Loss(Loss { stream: self.config.stream, cause, first, count }));
         }

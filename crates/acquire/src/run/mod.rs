@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::control::{Control, ControlError};
 use crate::event::Joiner;
 use crate::live::Live;
-use crate::receiver::{self, Receiver, ReceiverConfig};
+use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
 use crate::stream::StreamConfig;
 use crate::watch::Watch;
@@ -179,15 +179,14 @@ fn receive<P: PacketIo>(
             "the policy block needs a transport with credits; over UDP the kernel would drop packets meanwhile: use drop-newest or drop-oldest".into(),
         ));
     }
+    let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
     let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
-    let room = (prepared.pool.slots() as usize - receiver::held(&prepared.configs)) / streams.len();
     let recorder = match &settings.out {
         Some(out) if settings.discard != Some(true) => Some(recording::recorder(settings, &prepared, out)?),
         _ => None,
     };
     let rows_left = recorder.as_ref().map_or(u64::MAX, Recorder::remaining);
-    let in_flight = recorder.as_ref().map_or(0, |_| settings.in_flight.unwrap_or(16) as usize);
-    let queue = Queue::new(room.saturating_sub(in_flight.div_ceil(streams.len())).max(1));
+    let queue = Queue::new(prepared.queue_events(settings));
     let mut warnings: Vec<String> = recorder.as_ref().map(|recorder| recorder.warnings().to_vec()).unwrap_or_default();
     let mut receiver = Receiver::new(
         io,
@@ -199,8 +198,12 @@ fn receive<P: PacketIo>(
             spare: prepared.spare,
         },
     );
-    let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
-    let first_shot = control.start(start)?;
+    let first_shot = control.start(start).inspect_err(|_| {
+        // A run that never began leaves no file.
+        if let (Some(_), Some(out)) = (&recorder, &settings.out) {
+            let _ = std::fs::remove_file(out);
+        }
+    })?;
     for (index, config) in prepared.configs.iter().enumerate() {
         receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..*config });
     }
@@ -214,6 +217,11 @@ fn receive<P: PacketIo>(
             let (queue, books) = (&queue, &books_slot);
             scope.spawn(move || recording::record(recorder, queue, books, live))
         });
+        let wake = || {
+            if let Some(waker) = &waker {
+                waker.wake();
+            }
+        };
         if let Some(cpu) = settings.cpu {
             pin(cpu, &mut warnings);
         }
@@ -223,26 +231,20 @@ fn receive<P: PacketIo>(
             receiver: &mut receiver,
             joiner: Joiner::new(&streams),
             gate: sink.as_ref().map(|_| Gate::new(Arc::clone(&queue), prepared.policy)),
-            wake: &|| {
-                if let Some(waker) = &waker {
-                    waker.wake();
-                }
-            },
+            wake: &wake,
             items: Vec::with_capacity(64),
             blocked: None,
             rows_left,
             live,
             busy_poll: settings.busy_poll.unwrap_or(false),
         };
+        let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         let received = stage.run(stop, deadline, &watch);
         watch.stop();
         let ended = stage.finish(&watch);
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
         let _ = books_slot.set(recording::stored_books(&streams, &books, receiver.unknown()));
-        queue.close();
-        if let Some(waker) = &waker {
-            waker.wake();
-        }
+        drop(closing);
         let report = match sink.map(|sink| sink.join()) {
             None => Ok(None),
             Some(Ok(report)) => report.map(Some),
@@ -273,6 +275,21 @@ fn receive<P: PacketIo>(
     };
     outcome.total().balance()?;
     Ok(outcome)
+}
+
+/// Lets the other threads end, also when this one panics: they would wait for it for ever.
+struct Closing<'a> {
+    queue: &'a Queue,
+    watch: &'a Watch,
+    wake: &'a dyn Fn(),
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.watch.stop();
+        (self.wake)();
+    }
 }
 
 fn pin(cpu: u32, warnings: &mut Vec<String>) {

@@ -67,7 +67,7 @@ impl Prepared {
         let mut registrar = Registrar::new();
         let pool_bytes = settings.pool.unwrap_or(Bytes(256 << 20)).0;
         let slots = pool_bytes / u64::from(geometry.slot_bytes());
-        let least = (receiver::held(&configs) + LEAST_QUEUE * configs.len()) as u64;
+        let least = (reserve(&configs, settings) + LEAST_QUEUE * configs.len()) as u64;
         if slots < least {
             return Err(RunError::Settings(format!(
                 "a pool of {pool_bytes} bytes holds {slots} shots of {} bytes, assembly and the queue need {least}: --pool {}MiB",
@@ -99,6 +99,11 @@ impl Prepared {
             bind,
             policy,
         })
+    }
+
+    /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
+    pub(super) fn queue_events(&self, settings: &Settings) -> usize {
+        (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
     }
 
     /// What is wanted of a transport.
@@ -155,4 +160,17 @@ impl Prepared {
             Err(RunError::Settings(format!("expected 0.001 to 1e9 shots/s, found {hz}")))
         }
     }
+}
+
+/// Buffers that are neither free nor in the queue when everything is busy: under assembly, waiting for the other
+/// links' shots of their events, on their way into the file.
+fn reserve(configs: &[StreamConfig], settings: &Settings) -> usize {
+    let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
+    let writing = if settings.discard == Some(true) { 0 } else { in_flight(settings) as usize + configs.len() };
+    receiver::held(configs) + joining + writing
+}
+
+/// Writes under way at once.
+pub(super) fn in_flight(settings: &Settings) -> u32 {
+    settings.in_flight.unwrap_or(16)
 }

@@ -1,10 +1,9 @@
 //! The recorder and its thread.
 
 use super::RunError;
-use super::prepare::Prepared;
+use super::prepare::{Prepared, in_flight};
 use crate::books::Books;
 use crate::config::Settings;
-use crate::event::Joined;
 use crate::live::Live;
 use crate::sink::Queue;
 use crate::stream::StreamConfig;
@@ -31,7 +30,7 @@ pub(super) fn recorder(settings: &Settings, prepared: &Prepared, out: &Path) -> 
         }
     };
     let config = RecorderConfig {
-        in_flight: settings.in_flight.unwrap_or(16),
+        in_flight: in_flight(settings),
         direct: settings.buffered != Some(true),
         durable: settings.durable.unwrap_or(false),
         overwrite: settings.force.unwrap_or(false),
@@ -81,20 +80,19 @@ fn record_all(
     let mut held: Option<Box<Event>> = None;
     while !(queue.is_finished() && held.is_none()) {
         while held.is_none() {
-            match queue.pop() {
-                Some(Joined::Event(event)) => {
-                    begun.get_or_insert_with(Instant::now);
-                    held = recorder.offer(*event).err().map(Box::new);
-                }
-                Some(Joined::Loss(loss)) => recorder.loss(loss),
-                None => break,
-            }
+            let event = queue.pop();
+            // After the pop: what was lost before this event is then among them.
+            queue.take_losses().into_iter().for_each(|loss| recorder.loss(loss));
+            let Some(event) = event else { break };
+            begun.get_or_insert_with(Instant::now);
+            held = recorder.offer(*event).err().map(Box::new);
         }
         let wait = if queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
         recorder.poll(Some(wait))?;
         held = held.and_then(|event| recorder.offer(*event).err().map(Box::new));
         live.set_written(recorder.visible());
     }
+    queue.take_losses().into_iter().for_each(|loss| recorder.loss(loss));
     let report = recorder.finish(books.get().unwrap_or(&shotline_store::shot::Books::default()))?;
     Ok((report, begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64())))
 }

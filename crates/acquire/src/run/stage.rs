@@ -85,7 +85,7 @@ impl<P: PacketIo> Stage<'_, P> {
         let ends: Vec<Option<u64>> = watch.ends().unwrap_or_default().iter().copied().map(Some).collect();
         self.receiver.finish(&ends, &mut self.items);
         self.hand_on(true);
-        while self.blocked.is_some() || !self.gate.as_mut().is_none_or(Gate::close) {
+        while self.blocked.is_some() {
             (self.wake)();
             std::thread::sleep(Duration::from_millis(1));
             self.hand_on(true);
@@ -105,7 +105,7 @@ impl<P: PacketIo> Stage<'_, P> {
             };
             let Some(joined) = next else { break };
             // Without a gate shots are discarded here, and their buffers are free again.
-            let Some(gate) = &mut self.gate else { continue };
+            let Some(gate) = &self.gate else { continue };
             handed = true;
             let is_event = matches!(joined, Joined::Event(_));
             if is_event && self.rows_left == 0 {
@@ -121,8 +121,8 @@ impl<P: PacketIo> Stage<'_, P> {
                     }
                 }
             };
-            if let Err(joined) = gate.put(joined, self.rows_left > 0, &mut give_up) {
-                self.blocked = Some(joined);
+            if let Err(event) = gate.put(joined, self.rows_left > 0, &mut give_up) {
+                self.blocked = Some(Joined::Event(event));
                 break;
             }
             self.rows_left = self.rows_left + given_up - u64::from(is_event);

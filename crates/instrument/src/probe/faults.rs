@@ -169,7 +169,8 @@ impl Injector {
     pub fn new(rates: FaultRates, seed: u64, link: u8, listed: bool) -> Self {
         Self {
             rates,
-            random: Random::new(seed.wrapping_add(u64::from(link))),
+            // Far apart, so that no link of one seed breaks what another link of the next seed does.
+            random: Random::new(seed ^ u64::from(link) << 56),
             link,
             turn: 0,
             held: Vec::new(),

@@ -72,7 +72,7 @@ impl Prebuilt {
         let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(page);
         let copies_at = links * (shots + records);
         let bytes = copies_at + COPIES * page;
-        let region = Region::memfd("shotline-probe", usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let region = Region::host(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let link = |link| LinkShots {
             stream: 0,

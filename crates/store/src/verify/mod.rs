@@ -171,7 +171,7 @@ fn check_rows(
     let links = &recording.run.links;
     let mut found = vec![LinkVerdict::default(); links.len()];
     let mut checkers: Vec<Checker<'_>> =
-        (0..links.len()).map(|link| Checker::new(link, &links[link], patterns)).collect();
+        (0..links.len()).map(|link| Checker::new(link, &recording.run, patterns)).collect();
     let largest = recording.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
     let mut reader = Reader::new(&recording.file, &recording.path, largest as usize);
     loop {
