@@ -11,6 +11,7 @@
 mod pool;
 mod region;
 mod registrar;
+mod stack;
 
 pub use pool::{Buffer, Pool};
 pub use region::{MemoryError, Pages, Region};

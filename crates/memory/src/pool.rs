@@ -1,19 +1,19 @@
 //! Equal slots of one region, shared by reference.
 
+use crate::stack::SlotStack;
 use crate::{MemoryError, Region, RegionId, Registrar, Sge};
-use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A fixed number of equal buffers. Taking and returning one neither allocates nor locks.
 ///
-/// Slots are handed out in the order of their return, so a returned one rests as long as possible.
+/// The slot returned last is handed out first: the caches still hold it.
 #[derive(Debug)]
 pub struct Pool {
     region: Arc<Region>,
     id: RegionId,
     slot_bytes: u32,
-    free: ArrayQueue<u32>,
+    free: SlotStack,
     holders: Box<[AtomicU32]>,
 }
 
@@ -25,10 +25,7 @@ impl Pool {
         }
         let region = Region::host(slots as usize * slot_bytes as usize)?;
         let id = registrar.add(Arc::clone(&region));
-        let free = ArrayQueue::new(slots as usize);
-        for slot in 0..slots {
-            let _ = free.push(slot);
-        }
+        let free = SlotStack::full(slots);
         let holders = (0..slots).map(|_| AtomicU32::new(0)).collect();
         Ok(Arc::new(Self { region, id, slot_bytes, free, holders }))
     }
@@ -121,8 +118,7 @@ impl Drop for Buffer {
         // Release: what this holder did to the bytes happens before the next taker's use of them.
         if self.pool.holders[self.slot as usize].fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
-            let returned = self.pool.free.push(self.slot);
-            debug_assert!(returned.is_ok(), "a slot was returned twice");
+            self.pool.free.push(self.slot);
         }
     }
 }
