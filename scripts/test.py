@@ -31,7 +31,8 @@ def main():
         "ruff format": lint("ruff format --check ."),
         "dependencies": dependencies(),
         "advisories": advisories(),
-        "cargo test": cargo_test(),
+        "cargo test": cargo_test("--workspace --no-fail-fast"),
+        "loom": cargo_test("--package shotline-memory --lib --target-dir target/loom", RUSTFLAGS="--cfg loom"),
         "pytest": pytest(),
     }
     heading("summary")
@@ -65,8 +66,8 @@ def advisories():
     return lint("cargo deny --locked check --disable-fetch advisories")
 
 
-def cargo_test():
-    status, lines = stream("cargo test --locked --workspace --no-fail-fast")
+def cargo_test(what, **environment):
+    status, lines = stream(f"cargo test --locked {what}", **environment)
     counts = Counter()
     for line in lines:
         if found := CARGO_RESULT.search(line):

@@ -1,6 +1,7 @@
 //! Reading and writing big-endian fields in order, without indices.
 
 use crate::ParseError;
+use arrayvec::ArrayVec;
 
 /// Takes fields off the front of received bytes. `what` names the header for errors.
 #[derive(Clone, Copy)]
@@ -63,8 +64,8 @@ impl<const N: usize> Header<N> {
     /// Appends `field`. Layouts are fixed at compile time, so one that does not fit is a mistake here.
     pub(crate) fn put(mut self, field: &[u8]) -> Self {
         debug_assert!(self.at + field.len() <= N, "fields exceed a header of {N} bytes");
-        for (to, from) in self.bytes.iter_mut().skip(self.at).zip(field) {
-            *to = *from;
+        if let Some(to) = self.bytes.get_mut(self.at..).and_then(|rest| rest.get_mut(..field.len())) {
+            to.copy_from_slice(field);
         }
         self.at += field.len();
         self
@@ -109,4 +110,11 @@ impl<const N: usize> Header<N> {
         debug_assert_eq!(self.at, N, "a header of {N} bytes was not filled");
         self.bytes
     }
+}
+
+/// Appends a header to a buffer that has room for it: the layouts are fixed at compile time, so one that does not
+/// fit is a mistake of the caller. One copy, where `extend` would go byte by byte.
+pub(crate) fn append<const N: usize>(out: &mut ArrayVec<u8, N>, header: &[u8]) {
+    let fits = out.try_extend_from_slice(header);
+    debug_assert!(fits.is_ok(), "no room for a header of {} bytes", header.len());
 }

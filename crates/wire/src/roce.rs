@@ -108,17 +108,19 @@ impl Extensions {
     pub fn emit(&self, bth: &Bth) -> ArrayVec<u8, MAX_HEADER_LEN> {
         let mut out = ArrayVec::new();
         // The longest opcode's headers fill the array, so this cannot overflow (tested for all).
-        out.extend(bth.emit());
+        bytes::append(&mut out, &bth.emit());
         for extension in bth.opcode.extensions() {
             match extension {
-                Extension::Deth => out.extend(self.deth.map_or([0; Deth::LEN], |h| h.emit())),
-                Extension::Reth => out.extend(self.reth.map_or([0; Reth::LEN], |h| h.emit())),
-                Extension::AtomicEth => out.extend(self.atomic.map_or([0; AtomicEth::LEN], |h| h.emit())),
-                Extension::Aeth => out.extend(self.aeth.map_or([0; Aeth::LEN], |h| h.emit())),
-                Extension::AtomicAckEth => out.extend(self.atomic_ack.map_or([0; AtomicAckEth::LEN], |h| h.emit())),
-                Extension::Imm => out.extend(self.imm.map_or([0; ImmDt::LEN], |h| h.emit())),
-                Extension::Ieth => out.extend(self.invalidate.map_or([0; Ieth::LEN], |h| h.emit())),
-                Extension::Feth => out.extend(self.flush.map_or([0; Feth::LEN], |h| h.emit())),
+                Extension::Deth => bytes::append(&mut out, &self.deth.map_or([0; Deth::LEN], |h| h.emit())),
+                Extension::Reth => bytes::append(&mut out, &self.reth.map_or([0; Reth::LEN], |h| h.emit())),
+                Extension::AtomicEth => bytes::append(&mut out, &self.atomic.map_or([0; AtomicEth::LEN], |h| h.emit())),
+                Extension::Aeth => bytes::append(&mut out, &self.aeth.map_or([0; Aeth::LEN], |h| h.emit())),
+                Extension::AtomicAckEth => {
+                    bytes::append(&mut out, &self.atomic_ack.map_or([0; AtomicAckEth::LEN], |h| h.emit()))
+                }
+                Extension::Imm => bytes::append(&mut out, &self.imm.map_or([0; ImmDt::LEN], |h| h.emit())),
+                Extension::Ieth => bytes::append(&mut out, &self.invalidate.map_or([0; Ieth::LEN], |h| h.emit())),
+                Extension::Feth => bytes::append(&mut out, &self.flush.map_or([0; Feth::LEN], |h| h.emit())),
             }
         }
         out
@@ -156,8 +158,13 @@ impl UdHeader {
     /// opcode that has one, and with no other.
     pub fn emit(&self) -> ArrayVec<u8, MAX_HEADER_LEN> {
         let bth = Bth { solicited: self.solicited, pad: self.pad, ..Bth::new(self.opcode, self.dest_qp, self.psn) };
-        let deth = Some(Deth { q_key: self.q_key, src_qp: self.src_qp });
-        Extensions { deth, imm: self.imm.map(ImmDt), ..Extensions::default() }.emit(&bth)
+        let mut out = ArrayVec::new();
+        bytes::append(&mut out, &bth.emit());
+        bytes::append(&mut out, &Deth { q_key: self.q_key, src_qp: self.src_qp }.emit());
+        if self.opcode == Opcode::UdSendOnlyImm {
+            bytes::append(&mut out, &ImmDt(self.imm.unwrap_or(0)).emit());
+        }
+        out
     }
 }
 

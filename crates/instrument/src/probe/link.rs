@@ -58,6 +58,8 @@ pub(super) struct Link {
     psn: u32,
     injector: Option<Injector>,
     emits: Vec<Emit>,
+    /// The batch that is being sent; kept for its memory.
+    ready: Vec<Ready>,
     counts: LinkCounts,
 }
 
@@ -66,7 +68,7 @@ impl Link {
     pub(super) fn new(index: u8, psn: u32, seed: u64, config: &Config) -> Self {
         let injector = || Injector::new(config.faults, seed, index, config.list_faults);
         let injector = (!config.faults.is_none()).then(injector);
-        Self { index, psn, injector, emits: Vec::new(), counts: LinkCounts::default() }
+        Self { index, psn, injector, emits: Vec::new(), ready: Vec::new(), counts: LinkCounts::default() }
     }
 
     /// Sequence number of the next packet.
@@ -138,9 +140,10 @@ impl Link {
         let before = self.counts.packets;
         let mut result = Ok(true);
         for batch in self.emits.chunks(BATCH) {
-            let ready: ArrayVec<_, BATCH> =
-                batch.iter().map(|emit| Ready::new(emit, self.index, target, prebuilt)).collect();
-            let sends: ArrayVec<_, BATCH> = ready.iter().map(|ready| ready.send(target.framing.sealed())).collect();
+            self.ready.clear();
+            self.ready.extend(batch.iter().map(|emit| Ready::new(emit, self.index, target, prebuilt)));
+            let mut sends = ArrayVec::<_, BATCH>::new();
+            sends.extend(self.ready.iter().map(|ready| ready.send(target.framing.sealed())));
             result = send_all(&sends, target.to, io, &mut self.counts, again);
             if !matches!(result, Ok(true)) {
                 break;
@@ -175,6 +178,7 @@ fn send_all(
 }
 
 /// A packet with its header, ready for the transport.
+#[derive(Debug)]
 struct Ready {
     header: ArrayVec<u8, MAX_HEADER>,
     payload: Payload,

@@ -7,10 +7,10 @@
 //! divided by the packets of a shot gives. The header is 20 bytes: BTH, DETH.
 
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, ud};
-use crate::ParseError;
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::Geometry;
+use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
 /// Bits of the packet sequence number.
@@ -65,7 +65,7 @@ impl Framing for Counted {
             solicited: p.last,
             pad: ud::pad(p.len),
         };
-        out.extend(header.emit());
+        bytes::append(out, &header.emit());
     }
 }
 

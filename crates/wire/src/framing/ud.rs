@@ -6,10 +6,10 @@
 //! header is 24 bytes: BTH, DETH, immediate.
 
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
-use crate::ParseError;
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::Geometry;
+use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
 /// Bits of the shot number that the immediate holds.
@@ -90,7 +90,7 @@ impl Framing for Ud {
             solicited: p.last,
             pad: pad(p.len),
         };
-        out.extend(header.emit());
+        bytes::append(out, &header.emit());
     }
 }
 

@@ -131,7 +131,7 @@ impl Framing for Udp {
             len: p.len,
             shot_bytes: p.shot_bytes,
         };
-        out.extend(header.emit());
+        bytes::append(out, &header.emit());
     }
 }
 
