@@ -77,7 +77,7 @@ impl UdpIo {
             granted,
             sealer: Sealer::new(),
             receiver: Receiver::new(config, regions),
-            sender: Sender::new(config.sealed, regions),
+            sender: Sender::new(config, regions),
         })
     }
 

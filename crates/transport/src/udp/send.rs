@@ -1,5 +1,6 @@
 //! One GSO batch: headers and ICRCs made here, payloads gathered from where they are.
 
+use super::UdpConfig;
 use super::sys::{self, Address, Message, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send};
@@ -15,6 +16,8 @@ const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
 
 pub(super) struct Sender {
     sealed: bool,
+    /// Whether the socket may have a peer: it receives nothing, and its IPv4 identifications do not matter.
+    may_connect: bool,
     regions: Regions,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
@@ -26,9 +29,11 @@ pub(super) struct Sender {
 unsafe impl std::marker::Send for Sender {}
 
 impl Sender {
-    pub(super) fn new(sealed: bool, regions: &Regions) -> Self {
+    pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         Self {
-            sealed,
+            sealed: config.sealed,
+            // The kernel numbers a connected IPv4 socket's packets; unconnected ones are all 0 (see `seal`).
+            may_connect: config.scratch.len == 0 && config.bind.is_ipv6(),
             regions: regions.clone(),
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(4 * MAX_BATCH),
@@ -63,23 +68,17 @@ impl Sender {
         }
         self.gather(local, sealer, to, &packets[..taken])?;
         if self.destination.as_ref().is_none_or(|(known, _)| *known != to) {
+            if self.may_connect {
+                sys::connect(fd, to).map_err(|source| failed(source, format!("finding the route to {to}")))?;
+            }
             self.destination = Some((to, Address::new(to)));
         }
-        let Some((_, address)) = &self.destination else { return Ok(0) };
+        let address = self.destination.as_ref().map(|(_, address)| address).filter(|_| !self.may_connect);
         let message = Message { pieces: &mut self.pieces, segment: segment as u16, segmented: taken > 1 };
         // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
         match unsafe { sys::send(fd, address, message) } {
             Ok(_) => Ok(taken),
-            Err(source) => {
-                let hint = match source.raw_os_error() {
-                    Some(libc::EMSGSIZE) => {
-                        "; the path's MTU is too small for these packets: ip link set dev ... mtu 4200 or more"
-                    }
-                    Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => "; there is no route to it (ip route get)",
-                    _ => "",
-                };
-                Err(IoError::System { what: format!("sending {taken} packets to {to}"), source, hint })
-            }
+            Err(source) => Err(failed(source, format!("sending {taken} packets to {to}"))),
         }
     }
 
@@ -149,6 +148,15 @@ impl Sender {
         let bytes = unsafe { std::slice::from_raw_parts(self.regions.address(sge), sge.len as usize) };
         crc::register(register, bytes)
     }
+}
+
+fn failed(source: std::io::Error, what: String) -> IoError {
+    let hint = match source.raw_os_error() {
+        Some(libc::EMSGSIZE) => "; the path's MTU is too small for these packets: ip link set dev ... mtu 4200 or more",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => "; there is no route to it (ip route get)",
+        _ => "",
+    };
+    IoError::System { what, source, hint }
 }
 
 fn payload_len(packet: &Send<'_>) -> usize {

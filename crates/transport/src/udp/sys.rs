@@ -40,6 +40,12 @@ pub fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Names the socket's peer, so that the kernel looks the route up once and not for every batch. From then on the
+/// socket receives from that peer only.
+pub fn connect(fd: &OwnedFd, to: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::connect(fd, &to)?)
+}
+
 /// Asks for a receive or send buffer and returns what was granted, in the kernel's accounting (which
 /// charges packet overhead, too). The forced variant needs CAP_NET_ADMIN and is tried first.
 pub fn set_buffer(fd: &OwnedFd, receive: bool, bytes: usize) -> io::Result<usize> {
@@ -117,16 +123,18 @@ pub struct Message<'a> {
     pub segmented: bool,
 }
 
-/// Sends one batch, waiting for room. Returns the bytes taken.
+/// Sends one batch, waiting for room, to an address or, without one, to the socket's peer. Returns the bytes taken.
 ///
 /// # Safety
 /// Every piece must be readable for its whole length until this returns.
-pub unsafe fn send(fd: &OwnedFd, to: &Address, message: Message<'_>) -> io::Result<usize> {
+pub unsafe fn send(fd: &OwnedFd, to: Option<&Address>, message: Message<'_>) -> io::Result<usize> {
     let mut control = Control::new();
     // SAFETY: all-zero is a valid msghdr.
     let mut header: libc::msghdr = unsafe { zeroed() };
-    header.msg_name = (&raw const to.storage).cast_mut().cast();
-    header.msg_namelen = to.len;
+    if let Some(to) = to {
+        header.msg_name = (&raw const to.storage).cast_mut().cast();
+        header.msg_namelen = to.len;
+    }
     header.msg_iov = message.pieces.as_mut_ptr();
     header.msg_iovlen = message.pieces.len();
     if message.segmented {
@@ -149,7 +157,9 @@ pub unsafe fn send(fd: &OwnedFd, to: &Address, message: Message<'_>) -> io::Resu
             return Ok(n as usize);
         }
         let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
+        // Refused: an earlier batch found nobody there. That is a loss on the way, not an error of this one,
+        // and saying it once cleared it.
+        if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused) {
             return Err(error);
         }
     }
