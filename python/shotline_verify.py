@@ -82,17 +82,38 @@ class Verifier:
 
     def link(self, index):
         group = self.file[f"link{index}"]
-        about = {name: int(group.attrs[name]) for name in
-                 ("stream", "channels", "samples", "bits", "packing", "sample_bytes", "record_offset",
-                  "shot_bytes", "slot_bytes", "packets", "packet_bytes")}
+        about = {
+            name: int(group.attrs[name])
+            for name in (
+                "stream",
+                "channels",
+                "samples",
+                "bits",
+                "packing",
+                "sample_bytes",
+                "record_offset",
+                "shot_bytes",
+                "slot_bytes",
+                "packets",
+                "packet_bytes",
+            )
+        }
         view = group["rf"]
         rows = view.shape[0]
         table = group["shots"][:rows]
         if len(table) < rows:
             self.wrong(f"link {index}: {rows} shots, but {len(table)} rows in its table")
             rows = len(table)
-        found = {"stream": about["stream"], "rows": rows, "complete": 0, "partial": 0, "lost": 0,
-                 "sink_error": 0, "records": 0, "pattern_packets": 0}
+        found = {
+            "stream": about["stream"],
+            "rows": rows,
+            "complete": 0,
+            "partial": 0,
+            "lost": 0,
+            "sink_error": 0,
+            "records": 0,
+            "pattern_packets": 0,
+        }
         for row in range(min(rows, self.limit or rows)):
             self.row(index, about, view, row, table[row], found)
         if not self.limit:
@@ -113,7 +134,7 @@ class Verifier:
         present = np.unpackbits(entry["presence"], bitorder="little")[: about["packets"]].astype(bool)
         if entry["packets"] != about["packets"] or entry["placed"] != present.sum():
             self.wrong(f"{where}: its counts of packets are not those of its presence map")
-        if chunk[about["shot_bytes"]:].any():
+        if chunk[about["shot_bytes"] :].any():
             self.wrong(f"{where}: bytes behind the shot that are not zero")
         if state == LOST:
             if chunk.any() or samples.any():
@@ -121,7 +142,7 @@ class Verifier:
             return
         for packet in np.flatnonzero(~present):
             at = packet * about["packet_bytes"]
-            if chunk[at:min(at + about["packet_bytes"], about["shot_bytes"])].any():
+            if chunk[at : min(at + about["packet_bytes"], about["shot_bytes"])].any():
                 self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
@@ -145,16 +166,42 @@ class Verifier:
 
     def record(self, where, about, chunk, entry, found):
         at = about["record_offset"]
-        raw = chunk[at:at + 64].tobytes()
-        crc, = struct.unpack("<I", raw[60:])
-        if zlib.crc32(chunk[:at + 60].tobytes()) != crc:
+        raw = chunk[at : at + 64].tobytes()
+        (crc,) = struct.unpack("<I", raw[60:])
+        if zlib.crc32(chunk[: at + 60].tobytes()) != crc:
             self.wrong(f"{where}: the CRC-32 of its record does not hold")
             return
-        (magic, version, packing, bits, flags, number, stamp, stream, _event, sample_bytes, samples, channels,
-         packets, _rate, _zeros) = RECORD.unpack(raw[:60])
+        (
+            magic,
+            version,
+            packing,
+            bits,
+            flags,
+            number,
+            stamp,
+            stream,
+            _event,
+            sample_bytes,
+            samples,
+            channels,
+            packets,
+            _rate,
+            _zeros,
+        ) = RECORD.unpack(raw[:60])
         said = (magic, version, packing, bits, number, stamp, stream, sample_bytes, samples, channels, packets)
-        expected = (b"SHOT", 1, about["packing"], about["bits"], int(entry["number"]), int(entry["stamp_tai_ns"]),
-                    about["stream"], about["sample_bytes"], about["samples"], about["channels"], about["packets"])
+        expected = (
+            b"SHOT",
+            1,
+            about["packing"],
+            about["bits"],
+            int(entry["number"]),
+            int(entry["stamp_tai_ns"]),
+            about["stream"],
+            about["sample_bytes"],
+            about["samples"],
+            about["channels"],
+            about["packets"],
+        )
         if said != expected:
             self.wrong(f"{where}: expected the record {expected}, found {said}")
         elif flags != entry["flags"]:
@@ -171,21 +218,24 @@ class Verifier:
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
         width = 12 if about["packing"] == 1 else 16
         first = np.arange(samples.size, dtype=np.int64) * width
-        here = (present[first // 8 // about["packet_bytes"]]
-                & present[(first + width - 1) // 8 // about["packet_bytes"]])
+        here = present[first // 8 // about["packet_bytes"]] & present[(first + width - 1) // 8 // about["packet_bytes"]]
         wrong = np.flatnonzero((samples != self.patterns[key]).reshape(-1) & here)
         found["pattern_packets"] += int(present.sum())
         if len(wrong):
             sample, channel = divmod(int(wrong[0]), about["channels"])
-            self.wrong(f"{where}: {len(wrong)} samples are not pattern {number}, "
-                       f"the first is sample {sample} of channel {channel}")
+            self.wrong(
+                f"{where}: {len(wrong)} samples are not pattern {number}, "
+                f"the first is sample {sample} of channel {channel}"
+            )
 
     def account(self, stream, table):
         """Every number from the first to the last is in one row or one loss; a lost row may have a loss too."""
-        losses = [(int(loss["first"]), int(loss["count"])) for loss in self.file["losses"][...]
-                  if loss["stream"] == stream]
-        lost = np.concatenate([np.arange(first, first + count, dtype=np.uint64) for first, count in losses]
-                              or [np.empty(0, np.uint64)])
+        losses = [
+            (int(loss["first"]), int(loss["count"])) for loss in self.file["losses"][...] if loss["stream"] == stream
+        ]
+        lost = np.concatenate(
+            [np.arange(first, first + count, dtype=np.uint64) for first, count in losses] or [np.empty(0, np.uint64)]
+        )
         numbers = table["number"]
         if not self.file["books"].shape[0]:
             # The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
@@ -205,12 +255,18 @@ class Verifier:
             streams.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
         totals = streams.pop(WHOLE_RUN, None)
         for stream, counts in streams.items():
-            causes = sum(value for name, value in counts.items() if name.startswith("packets_") and
-                         name[8:] not in ("in", "placed") + NEVER_ARRIVED)
+            causes = sum(
+                value
+                for name, value in counts.items()
+                if name.startswith("packets_") and name[8:] not in ("in", "placed") + NEVER_ARRIVED
+            )
             if counts["packets_in"] != counts["packets_placed"] + causes:
                 self.wrong(f"the packets of stream {stream} do not balance")
-            causes = sum(value for name, value in counts.items() if name.startswith("shots_") and
-                         name[6:] not in ("seen", "complete", "partial"))
+            causes = sum(
+                value
+                for name, value in counts.items()
+                if name.startswith("shots_") and name[6:] not in ("seen", "complete", "partial")
+            )
             if counts["shots_seen"] != counts["shots_complete"] + counts["shots_partial"] + causes:
                 self.wrong(f"the shots of stream {stream} do not balance")
             for link in links if not self.limit else ():

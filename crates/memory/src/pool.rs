@@ -123,7 +123,7 @@ impl Drop for Buffer {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

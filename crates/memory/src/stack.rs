@@ -87,7 +87,7 @@ mod tests {
     }
 }
 
-/// `RUSTFLAGS="--cfg loom" cargo test -p shotline-memory --lib`: every interleaving.
+/// `RUSTFLAGS="--cfg loom" cargo test -p shotline-memory --lib`: every interleaving with up to three preemptions.
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
@@ -96,7 +96,9 @@ mod model {
 
     #[test]
     fn no_interleaving_gives_a_slot_to_two_holders_or_loses_one() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let stack = Arc::new(SlotStack::full(2));
             let out = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let work = |stack: Arc<SlotStack>, out: Arc<[AtomicUsize; 2]>| {

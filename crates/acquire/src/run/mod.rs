@@ -1,6 +1,6 @@
 //! A whole run: set up a probe, receive its shots, hand them to a recorder, and close the books.
 //!
-//! Three threads: the caller's receives ([`stage`]); one records ([`recording`]); one watches the probe over its
+//! Three threads: the caller's receives (`stage`); one records (`recording`); one watches the probe over its
 //! control connection, so that neither of the others ever waits for an answer.
 
 mod prepare;
