@@ -13,7 +13,7 @@ use shotline_transport::Recv;
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::framing::{Place, Position};
 use shotline_wire::record::Record;
-use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Presence, RECORD_BYTES};
+use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, PACKET_BYTES, Presence, RECORD_BYTES};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -183,7 +183,11 @@ impl Stream {
                 }
                 self.wire_bits = bits;
                 let reference = if self.next.is_some() { self.newest } else { wire };
-                Ok((number::unwrap(wire, bits, reference), index))
+                let number = number::unwrap(wire, bits, reference);
+                if number >= MAX_SHOTS {
+                    return Err(DropCause::Malformed);
+                }
+                Ok((number, index))
             }
             Position::Sequence { number: psn, bits, .. } => {
                 // No set-up told where shots begin: nothing can be placed.
@@ -469,7 +473,7 @@ impl Stream {
     /// The first proven record tells the bits of the shot number that the wire does not carry.
     fn anchor(&mut self, number: u64, truth: u64) -> u64 {
         let modulus_bits = if self.wire_bits >= 64 { return number } else { self.wire_bits };
-        let Some(ahead) = truth.checked_sub(number) else { return number };
+        let Some(ahead) = truth.checked_sub(number).filter(|_| truth < MAX_SHOTS) else { return number };
         if ahead & ((1 << modulus_bits) - 1) == 0 {
             self.newest += ahead;
             self.joined += ahead;

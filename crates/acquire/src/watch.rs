@@ -2,6 +2,7 @@
 
 use crate::control::{Control, ControlError};
 use shotline_wire::setup::Report;
+use shotline_wire::shot::MAX_SHOTS;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -85,7 +86,7 @@ impl Watch {
         if reports.iter().any(|report| report.running) {
             return Ok(false);
         }
-        let _ = self.ends.set(reports.iter().map(|report| report.next_shot).collect());
+        let _ = self.ends.set(reports.iter().map(|report| report.next_shot.min(MAX_SHOTS)).collect());
         let _ = self.reports.set(reports);
         Ok(true)
     }

@@ -29,10 +29,11 @@ fn geometry() -> Geometry {
 /// The bytes of a shot as its sender made them.
 fn shot_bytes(stream: u32, number: u64) -> Vec<u8> {
     let g = geometry();
-    let mut bytes: Vec<u8> =
-        (0..u64::from(g.record_offset())).map(|i| (i * 31 + number * 7 + u64::from(stream) * 3 + 1) as u8).collect();
+    let mut bytes: Vec<u8> = (0..u64::from(g.record_offset()))
+        .map(|i| (i * 31 + u64::from(stream) * 3 + 1).wrapping_add(number.wrapping_mul(7)) as u8)
+        .collect();
     bytes[g.sample_bytes() as usize..].fill(0);
-    let record = Record { shot: number, stream, tai_ns: 1000 + number, ..Record::of(&g) };
+    let record = Record { shot: number, stream, tai_ns: number.wrapping_add(1000), ..Record::of(&g) };
     let register = shotline_wire::crc::register(u32::MAX, &bytes);
     bytes.extend(record.finish(register));
     bytes
@@ -91,7 +92,7 @@ impl Bench {
     fn send(&mut self, planned: &Planned) {
         let g = geometry();
         let bytes = shot_bytes(planned.stream, planned.shot);
-        let psn = FIRST_PSN.wrapping_add(planned.shot as u32 * g.packets() + planned.index);
+        let psn = FIRST_PSN.wrapping_add((planned.shot as u32).wrapping_mul(g.packets())).wrapping_add(planned.index);
         let packet = Packet::nth(&g, psn, planned.shot, planned.index).unwrap();
         let link = Link { dest_qp: 0x100 + planned.stream, src_qp: 9, q_key: 1, stream: planned.stream };
         let mut header = ArrayVec::new();
@@ -345,4 +346,38 @@ fn a_pool_without_free_buffers_drops_whole_shots_as_no_buffer() {
     assert_eq!(total.shot_drops.get(DropCause::NoBuffer), 2 * 120 - 128);
     assert_eq!(total.packet_drops.get(DropCause::NoBuffer), 3 * (2 * 120 - 128));
     assert_eq!(total.balance(), Ok(()));
+}
+
+#[test]
+fn a_number_beyond_all_shots_is_damage_and_closes_nothing() {
+    let mut bench = Bench::new("udp", Some(0), 4);
+    let mut items = Vec::new();
+    for packet in plan(6, 0, &[255]) {
+        bench.send(&packet);
+        // Two of them, so that they would confirm each other.
+        for index in 0..2 {
+            bench.send(&Planned { shot: u64::MAX - 1, index, ..packet });
+        }
+        bench.drain(1, &mut items);
+    }
+    bench.receiver.finish(&[Some(6); 2], &mut items);
+    let total = bench.receiver.total();
+    assert_eq!((total.complete, total.shots), (12, 12));
+    assert_eq!(total.packet_drops.get(DropCause::Malformed), 2 * 36);
+    assert_eq!(total.balance(), Ok(()));
+}
+
+#[test]
+fn a_far_jump_needs_a_second_packet_where_no_icrc_vouches_for_the_first() {
+    let mut bench = Bench::new("udp", Some(0), 4);
+    let mut items = Vec::new();
+    let mut plan = plan(6, 0, &[255]);
+    plan.insert(7, Planned { stream: 0, shot: 1 << 40, index: 1, corrupt: false });
+    for packet in &plan {
+        bench.send(packet);
+        bench.drain(1, &mut items);
+    }
+    bench.receiver.finish(&[Some(6); 2], &mut items);
+    let total = bench.receiver.total();
+    assert_eq!((total.complete, total.shots, total.packet_drops.get(DropCause::Malformed)), (12, 12, 1));
 }

@@ -11,6 +11,9 @@ pub const RECORD_BYTES: u32 = 64;
 /// Packets in the largest shot: the packet index has 12 bits on the wire.
 pub const MAX_PACKETS: u32 = 1 << 12;
 
+/// Shot numbers stay below this: 2^48, nine years at a million shots a second. A larger one is no number but damage.
+pub const MAX_SHOTS: u64 = 1 << 48;
+
 /// How samples lie in a shot's bytes. The numbers are those of the end-of-shot record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -22,7 +22,7 @@ use shotline_store::{Recorder, Report, StoreError};
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
 use shotline_wire::setup::Start;
-use shotline_wire::shot::{Geometry, GeometryError};
+use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
 use stage::Stage;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -198,7 +198,11 @@ fn receive<P: PacketIo>(
             spare: prepared.spare,
         },
     );
-    let first_shot = control.start(start).inspect_err(|_| {
+    let begun = control.start(start).map_err(RunError::from).and_then(|first| match first {
+        0..MAX_SHOTS => Ok(first),
+        _ => Err(RunError::Settings(format!("the probe begins with shot {first}, numbers stay below 2^48: reset it"))),
+    });
+    let first_shot = begun.inspect_err(|_| {
         // A run that never began leaves no file.
         if let (Some(_), Some(out)) = (&recorder, &settings.out) {
             let _ = std::fs::remove_file(out);
