@@ -4,7 +4,7 @@
 //! whose pieces put every header and trailer into scratch and every payload where it stays. Sending: one
 //! `sendmsg` a batch with generic segmentation offload, headers and ICRCs made here.
 //!
-//! A socket cannot see the IPv4 identification that the ICRC covers ([`crate::seal`]); over IPv6 it knows
+//! A socket cannot see the IPv4 identification that the ICRC covers (`seal`); over IPv6 it knows
 //! every input.
 
 mod receive;
