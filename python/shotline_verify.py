@@ -45,6 +45,17 @@ def prbs(stream, pattern, channels, samples, bits):
     return out
 
 
+def cut(about):
+    """Where each packet of a shot begins and ends: `first` bytes, then pieces of `packet_bytes`, the last what is left.
+
+    A trailer that travels apart stands in a packet of its own, behind padding that nobody sends.
+    """
+    end = about["sample_bytes"] if about["apart"] else about["shot_bytes"]
+    begins = [0, *range(about["first"], end, about["packet_bytes"])]
+    pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
+    return pieces + ([(about["record_offset"], about["shot_bytes"])] if about["apart"] else [])
+
+
 class Verifier:
     """Collects what contradicts the file's own claims."""
 
@@ -55,7 +66,8 @@ class Verifier:
         self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
         self.limit = rows
         self.patterns = {}
-        self.sealed = file.attrs.get("framing") != "udp"
+        # Packets of the other framings had no CRC of their own.
+        self.sealed = file.attrs.get("framing") not in ("udp", "spead")
 
     def wrong(self, text):
         self.mismatches += 1
@@ -98,6 +110,11 @@ class Verifier:
                 "packet_bytes",
             )
         }
+        # Files of earlier versions do not say how shots are cut and closed: then it is as our probes do it.
+        about["first"] = int(group.attrs.get("first_packet_bytes", about["packet_bytes"]))
+        about["apart"] = bool(group.attrs.get("trailer_apart", 0))
+        about["trailer"] = group.attrs.get("trailer", "record")
+        about["cut"] = cut(about)
         view = group["rf"]
         rows = view.shape[0]
         table = group["shots"][:rows]
@@ -141,15 +158,17 @@ class Verifier:
                 self.wrong(f"{where}: it is lost, but not all zeros")
             return
         for packet in np.flatnonzero(~present):
-            at = packet * about["packet_bytes"]
-            if chunk[at : min(at + about["packet_bytes"], about["shot_bytes"])].any():
+            begin, end = about["cut"][packet]
+            if chunk[begin:end].any():
                 self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
             self.wrong(f"{where}: its state contradicts its packets and record")
-        if good:
+        if good and about["trailer"] == "record":
             self.record(where, about, chunk, entry, found)
-        # Packets of plain UDP had no CRC of their own: only a record that holds vouches for their bytes.
+        elif good and about["trailer"] == "hsb_metadata":
+            self.metadata(where, about, chunk, entry, found)
+        # Without a CRC for each packet only a record that holds vouches for their bytes.
         if self.period and (good or (self.sealed and not present.all())):
             self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
 
@@ -209,16 +228,30 @@ class Verifier:
         else:
             found["records"] += 1
 
+    def metadata(self, where, about, chunk, entry, found):
+        """The end-of-frame metadata of a sensor bridge, behind the frame at the next multiple of 128."""
+        at = about["record_offset"]
+        flags, seconds, nanoseconds, valid = struct.unpack(">I8xQIQ", chunk[at : at + 32].tobytes())
+        said = (flags & 1, seconds * 10**9 + nanoseconds, valid)
+        expected = (0, int(entry["stamp_tai_ns"]), about["sample_bytes"])
+        if said != expected:
+            self.wrong(f"{where}: expected metadata of {expected}, found {said}")
+        else:
+            found["records"] += 1
+
     def compare(self, where, about, samples, present, number, found):
         key = (about["stream"], number)
         if key not in self.patterns:
             if len(self.patterns) > 256:
                 self.patterns.clear()
-            self.patterns[key] = prbs(*key, about["channels"], about["samples"], about["bits"])
+            pattern = prbs(*key, about["channels"], about["samples"], about["bits"])
+            self.patterns[key] = pattern.astype(samples.dtype)
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        width = 12 if about["packing"] == 1 else 16
-        first = np.arange(samples.size, dtype=np.int64) * width
-        here = present[first // 8 // about["packet_bytes"]] & present[(first + width - 1) // 8 // about["packet_bytes"]]
+        width = (16, 12, 8)[about["packing"]]
+        bit = np.arange(samples.size, dtype=np.int64) * width
+        begins = np.array([begin for begin, _ in about["cut"]])
+        packet = [np.searchsorted(begins, at // 8, side="right") - 1 for at in (bit, bit + width - 1)]
+        here = present[packet[0]] & present[packet[1]]
         wrong = np.flatnonzero((samples != self.patterns[key]).reshape(-1) & here)
         found["pattern_packets"] += int(present.sum())
         if len(wrong):

@@ -1,5 +1,6 @@
 //! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
 
+use crate::clock::Source;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -79,13 +80,16 @@ settings! {
     /// Set-up address of the probe
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     probe: SocketAddr,
+    /// Instead of a probe that takes set-up: the local address that some other sender sends to
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe", help_heading = "Source")]
+    listen: SocketAddr,
     /// Take the probe over from another receiver, or from one that crashed
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     take_over: bool,
     /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     bind: SocketAddr,
-    /// Framing of packets: ud, counted or udp [default: ud]
+    /// Framing of packets: ud, counted or udp; with --listen also spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     framing: String,
     /// Links to record [default: all that the probe has]
@@ -103,6 +107,30 @@ settings! {
     /// Start shots by the probe's external trigger
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     external_trigger: bool,
+    /// Channels of each link [default: 96, or 1 of spead and hsb]
+    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    channels: u16,
+    /// Samples on the wire: packed12_msb_first, int16_le or uint8 [default: packed12_msb_first, or uint8 of spead and hsb]
+    #[arg(long, value_name = "NAME", requires = "listen", help_heading = "Other senders")]
+    sample_format: String,
+    /// Bits of a sample that mean something [default: all that the format has]
+    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    bits: u8,
+    /// Sample rate in Hz, for the file
+    #[arg(long, value_name = "HZ", requires = "listen", help_heading = "Other senders")]
+    sample_rate_hz: u32,
+    /// Queue pair that ud packets name, of link 0; the next link has the next one
+    #[arg(long, value_name = "N", value_parser = number, requires = "listen", help_heading = "Other senders")]
+    queue_pair: u32,
+    /// Queue key that ud packets carry
+    #[arg(long, value_name = "N", value_parser = number, requires = "listen", help_heading = "Other senders")]
+    q_key: u32,
+    /// Pages in the ring of a sensor bridge [default: learned when the ring begins again]
+    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    pages: u32,
+    /// End when nothing has come for so many seconds
+    #[arg(long, value_name = "S", requires = "listen", help_heading = "Other senders")]
+    idle_s: f64,
     /// End after so many shots
     #[arg(long, value_name = "N", help_heading = "Run")]
     shots: u64,
@@ -136,6 +164,9 @@ settings! {
     /// Words about this run, kept in the file
     #[arg(long, value_name = "TEXT", help_heading = "Sink")]
     notes: String,
+    /// Clock of the receiver's own time stamps: system, or ptp:/dev/ptpN [default: system]
+    #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
+    clock: Source,
     /// Memory for shot buffers [default: 256MiB]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pool: Bytes,
@@ -154,6 +185,15 @@ settings! {
     /// Never sleep while waiting for packets
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Receiver")]
     busy_poll: bool,
+}
+
+/// A number as people write those of queue pairs and keys: 4660 or 0x1234.
+fn number(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("expected a number such as 4660 or 0x1234, below 2^32, found {text}"))
 }
 
 /// A configuration file that cannot be used.

@@ -183,7 +183,7 @@ mod tests {
                     }
                     run.take().into_iter().for_each(|run| joiner.push(Item::Loss(run)));
                     let meta = ShotMeta {
-                        stream: stream as u32, number: number as u64, stamp_tai_ns: 0, flags: 0, record_good: true,
+                        stream: stream as u32, number: number as u64, stamp_tai_ns: 0, arrived_tai_ns: 0, completed_tai_ns: 0, flags: 0, record_good: true,
                         valid_bytes: 0, presence: Presence::empty(1), drops: Drops::default(),
                     };
                     joiner.push(Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() })));

@@ -6,17 +6,22 @@
 //! all of it with a probe, a recorder and their threads.
 
 pub mod books;
+pub mod clock;
 pub mod config;
 pub mod control;
 pub mod event;
+pub mod latency;
+pub mod learn;
 pub mod live;
 pub mod number;
 pub mod receiver;
 mod repair;
+mod resplit;
 pub mod run;
 pub mod sink;
 mod stream;
+mod sys;
 mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};
-pub use stream::{Item, StreamConfig};
+pub use stream::{Item, StreamConfig, Times};

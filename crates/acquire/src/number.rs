@@ -16,6 +16,31 @@ pub fn unwrap(wire: u64, bits: u32, reference: u64) -> u64 {
     }
 }
 
+/// A shot in a ring of pages whose number is known: the reference for those around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Its number.
+    pub number: u64,
+    /// Sequence number of its first packet.
+    pub first: u32,
+}
+
+impl Ring {
+    /// The number of the shot in `page` whose first packet has the sequence number `first`: sequence numbers say
+    /// how many shots lie between, and the page corrects them where a shot was cut short. None before number 0.
+    pub fn number_of(&self, page: u32, pages: u32, first: u32, bits: u32, packets: u32) -> Option<u64> {
+        let unused = 32 - bits.clamp(1, 32);
+        let packets_between = i64::from((first.wrapping_sub(self.first) << unused) as i32 >> unused);
+        let packets = i64::from(packets.max(1));
+        let shots_between = (packets_between + packets_between.signum() * packets / 2) / packets;
+        let about = i64::try_from(self.number).ok()?.checked_add(shots_between)?;
+        let pages = i64::from(pages.max(1));
+        let ahead = (i64::from(page) - about).rem_euclid(pages);
+        let nearest = if ahead > pages / 2 { ahead - pages } else { ahead };
+        u64::try_from(about.checked_add(nearest)?).ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +53,25 @@ mod tests {
         assert_eq!(unwrap(5, 20, 3 * m + 7), 3 * m + 5);
         assert_eq!(unwrap(7, 64, 1 << 40), 7);
         assert_eq!(unwrap(m - 1, 20, 0), m - 1);
+    }
+
+    #[test]
+    fn a_page_and_a_sequence_number_name_a_shot_together() {
+        let packets = 47;
+        let ring = Ring { number: 1002, first: 0xF_FFF0 };
+        let at = |shots: i64, slip: i64| {
+            let number = (1002 + shots) as u64;
+            let first = (0xF_FFF0 + shots * i64::from(packets) + slip) & 0xF_FFFF;
+            (number, ring.number_of((number % 4) as u32, 4, first as u32, 20, packets))
+        };
+        for shots in [-900, -3, -1, 0, 1, 2, 5, 1000, 10_000] {
+            // Shots cut short between the two shift the sequence numbers by up to a page and a half.
+            for slip in [0, -20, 20, -46, 40] {
+                let (number, found) = at(shots, slip);
+                assert_eq!(found, Some(number), "{shots} shots, {slip} packets");
+            }
+        }
+        assert_eq!(Ring { number: 1, first: 47 }.number_of(3, 4, 47 * 1000, 20, 47), Some(999 + 4 - 999 % 4 + 3 - 4));
+        assert_eq!(Ring { number: 0, first: 47 }.number_of(3, 4, 0, 20, 47), None, "before the first");
     }
 }

@@ -1,8 +1,10 @@
 //! One `PacketIo` and its streams.
 
 use crate::books::Books;
+use crate::clock::Clock;
 use crate::repair::{self, Move};
-use crate::stream::{Item, Stream, StreamConfig};
+use crate::resplit::Resplit;
+use crate::stream::{Arrival, Item, Stream, StreamConfig, Times};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer};
 use shotline_wire::framing::Framing;
@@ -24,6 +26,8 @@ pub struct ReceiverConfig {
     pub regions: Regions,
     /// [`SPARE_BYTES`] of registered memory.
     pub spare: Sge,
+    /// Tells when shots arrived and were complete; none: their times stay unknown.
+    pub clock: Option<Arc<Clock>>,
 }
 
 /// Receives the shots of the streams on one `PacketIo`.
@@ -54,11 +58,12 @@ impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their places.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
+        let clock = config.clock;
         let streams = config
             .streams
             .into_iter()
             .map(|config| {
-                let stream = Stream::new(config, base, depth(&config));
+                let stream = Stream::new(config, base, depth(&config), clock.clone());
                 base = stream.ids().end;
                 stream
             })
@@ -76,6 +81,7 @@ impl<P: PacketIo> Receiver<P> {
                 posts: Vec::new(),
                 withdraws: Vec::new(),
                 moves: Vec::new(),
+                resplit: Resplit::default(),
                 now_ns: 0,
             },
         };
@@ -145,6 +151,16 @@ impl<P: PacketIo> Receiver<P> {
         &mut self.steering.streams[stream].books
     }
 
+    /// How long the shots of a stream took.
+    pub fn times(&self, stream: usize) -> &Times {
+        &self.steering.streams[stream].times
+    }
+
+    /// Every sender has said that no more shots come.
+    pub fn has_stopped(&self) -> bool {
+        self.steering.streams.iter().all(Stream::has_stopped)
+    }
+
     /// The books of packets that belong to no stream.
     pub fn unknown(&self) -> &Books {
         &self.steering.unknown
@@ -210,6 +226,7 @@ struct Steering {
     posts: Vec<Recv>,
     withdraws: Vec<u32>,
     moves: Vec<Move>,
+    resplit: Resplit,
     now_ns: u64,
 }
 
@@ -256,8 +273,16 @@ impl Steering {
 
     fn admit_to(&mut self, index: usize, done: &Done<'_>) -> Result<Target, DropCause> {
         let stream = &mut self.streams[index];
-        let place =
-            self.framing.place(done.header, done.len, &stream.config.geometry).map_err(|_| DropCause::Malformed)?;
+        let Ok(place) = self.framing.place(done.header, done.len, &stream.config.geometry) else {
+            let Some(signal) = self.framing.signal(done.header, &stream.config.geometry) else {
+                return Err(DropCause::Malformed);
+            };
+            if !stream.knows(done.source, self.now_ns) {
+                return Err(DropCause::UnknownStream);
+            }
+            stream.note_signal(signal);
+            return Err(DropCause::NotData);
+        };
         if done.icrc == Icrc::Unverified {
             // What cannot be known is never good.
             return Err(DropCause::BadIcrc);
@@ -271,8 +296,38 @@ impl Steering {
             stream.note_drop(number, DropCause::Malformed);
             return Err(DropCause::Malformed);
         }
-        let entry = stream.admit(number, packet, done.payload_crc, self.now_ns)?;
+        let Done { payload_crc: remainder, stamp_ns, .. } = *done;
+        let arrival = Arrival { position: place.position, remainder, now_ns: self.now_ns, stamp_ns };
+        let entry = stream.admit((number, packet), arrival)?;
         Ok(Target { stream: index, entry, index: packet })
+    }
+
+    /// Whether the packet's header was not as long as was foretold.
+    fn is_split_wrong(&self, done: &Done<'_>) -> bool {
+        done.fault.is_none() && self.framing.header_len(done.header) != done.header.len()
+    }
+
+    /// Takes a packet that was split in the wrong place: its payload goes to its place by way of a copy.
+    fn land_again(&mut self, done: &Done<'_>) {
+        let landed = match done.landed {
+            Landed::Scratch(sge) => Some(sge),
+            Landed::Slot(id) => self.owner(id).and_then(|(stream, entry, index)| {
+                self.streams[stream].place(entry, index).map(|sge| Sge { len: done.len, ..sge })
+            }),
+        };
+        let Some(landed) = landed else { return };
+        let bytes = Resplit::joined(&self.regions, done.header, landed);
+        let split = self.framing.header_len(&bytes).min(bytes.len());
+        let (header, payload) = bytes.split_at(split);
+        let again = Done { header, len: payload.len() as u32, landed: Landed::Scratch(Sge::EMPTY), ..*done };
+        let Ok(target) = self.admit(&again) else { return };
+        let stream = &mut self.streams[target.stream];
+        if let Some(to) = stream.place(target.entry, target.index) {
+            stream.books.repaired += 1;
+            stream.books.repaired_bytes += payload.len() as u64;
+            self.withdraws.push(stream.id(target.entry, target.index));
+            self.resplit.push(payload, to);
+        }
     }
 
     /// The stream, entry and index of a receive id.
@@ -298,8 +353,13 @@ impl Steer for Steering {
         let Ok(place) = self.framing.place(header, payload, &stream.config.geometry) else { return };
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
         let mut fresh = 0;
-        for pick in picks {
+        for (position, pick) in picks.iter_mut().enumerate() {
             pick.id = stream.pick(number, packet, fresh);
+            if position > 0 {
+                // The first one's header is seen, the others' only foretold.
+                let foretold = self.framing.header_len_at(packet, &stream.config.geometry);
+                pick.header_len = foretold.and_then(|len| u16::try_from(len).ok());
+            }
             packet += 1;
             if packet == stream.config.geometry.packets() {
                 fresh += usize::from(!stream.is_open(number));
@@ -311,6 +371,10 @@ impl Steer for Steering {
     fn landed(&mut self, batch: &[Done<'_>]) {
         let mut in_place = 0_u64; // a bit for each packet of the batch
         for (position, done) in batch.iter().enumerate() {
+            if self.is_split_wrong(done) {
+                self.land_again(done);
+                continue;
+            }
             let Ok(target) = self.admit(done) else { continue };
             let stream = &mut self.streams[target.stream];
             let id = stream.id(target.entry, target.index);
@@ -335,6 +399,7 @@ impl Steer for Steering {
             self.streams[target.stream].books.repaired_bytes += u64::from(done.len);
         }
         repair::carry_out(&self.regions, &mut self.moves, self.spare);
+        self.resplit.carry_out(&self.regions);
         // A receive that is used up although its packet is not there is posted again.
         for (position, done) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0

@@ -179,6 +179,8 @@ mod tests {
                 stream: 3,
                 number,
                 stamp_tai_ns: 0,
+                arrived_tai_ns: 0,
+                completed_tai_ns: 0,
                 flags: 0,
                 record_good: true,
                 valid_bytes: 0,

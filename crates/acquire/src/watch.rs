@@ -14,6 +14,7 @@ const ASK_EVERY: u32 = 4;
 
 /// What the watch thread has found out, for the receive thread to read at any time.
 pub(crate) struct Watch {
+    /// Links of the probe, 0 if there is none to be asked.
     links: u8,
     stop: AtomicBool,
     gone: AtomicBool,
@@ -34,6 +35,14 @@ impl Watch {
         }
     }
 
+    /// Whether there is a probe to be asked.
+    pub(crate) fn has_probe(&self) -> bool {
+        self.links > 0
+    }
+    /// Whether the run is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
     /// Asks for the probe to be stopped.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);

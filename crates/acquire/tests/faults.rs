@@ -29,7 +29,7 @@ fn geometry() -> Geometry {
 /// The bytes of a shot as its sender made them.
 fn shot_bytes(stream: u32, number: u64) -> Vec<u8> {
     let g = geometry();
-    let mut bytes: Vec<u8> = (0..u64::from(g.record_offset()))
+    let mut bytes: Vec<u8> = (0..u64::from(g.trailer_offset()))
         .map(|i| (i * 31 + u64::from(stream) * 3 + 1).wrapping_add(number.wrapping_mul(7)) as u8)
         .collect();
     bytes[g.sample_bytes() as usize..].fill(0);
@@ -85,7 +85,8 @@ impl Bench {
             scratch,
         };
         let (io, sender) = pair(10_000, (config, &regions), (InprocConfig { address: address(5), ..config }, &regions));
-        let receiver = Receiver::new(io, ReceiverConfig { framing, streams: configs, pool, regions, spare });
+        let receiver =
+            Receiver::new(io, ReceiverConfig { framing, streams: configs, pool, regions, spare, clock: None });
         Self { sender, wire, wire_sge, receiver, framing }
     }
 

@@ -188,6 +188,8 @@ fn granted_receive_buffer() -> Result<usize> {
         capacity: 0,
         scratch: Sge::EMPTY,
         receive_buffer: RECEIVE_BUFFER,
+        remainders: false,
+        stamps: false,
     };
     Ok(UdpIo::open(&config, &Registrar::new().finish())?.receive_buffer())
 }

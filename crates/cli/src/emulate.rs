@@ -203,6 +203,8 @@ fn open(
         capacity: 0,
         scratch: Sge::EMPTY,
         receive_buffer: 1 << 16,
+        remainders: false,
+        stamps: false,
     };
     let io = UdpIo::open(&config, regions)?;
     Ok(Outlet { source: io.local_addr(), io })

@@ -63,7 +63,8 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 }
 
 fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
-    let Wanted { bind, sealed, capacity, scratch, receive_buffer } = *wanted;
-    let io = UdpIo::open(&UdpConfig { bind, sealed, capacity, scratch, receive_buffer }, regions)?;
+    let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+    let config = UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true };
+    let io = UdpIo::open(&config, regions)?;
     Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
 }

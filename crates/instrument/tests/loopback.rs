@@ -17,7 +17,15 @@ fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
     let stop = AtomicBool::new(false);
     let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |wanted, regions| {
         let bind = SocketAddr::from(([127, 0, 0, 2], 0));
-        let config = UdpConfig { bind, sealed: wanted.sealed, capacity: 0, scratch: Sge::EMPTY, receive_buffer: 0 };
+        let config = UdpConfig {
+            bind,
+            sealed: wanted.sealed,
+            capacity: 0,
+            scratch: Sge::EMPTY,
+            receive_buffer: 0,
+            remainders: false,
+            stamps: false,
+        };
         let io = UdpIo::open(&config, regions)?;
         let source = io.local_addr();
         Ok(Outlet { io, source })

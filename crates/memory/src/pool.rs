@@ -1,9 +1,12 @@
 //! Equal slots of one region, shared by reference.
 
 use crate::stack::SlotStack;
-use crate::{MemoryError, Region, RegionId, Registrar, Sge};
+use crate::{MemoryError, Region, RegionId, Regions, Registrar, Sge};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// More slots are of no use: each has its counter.
+const MOST_SLOTS: usize = 1 << 24;
 
 /// A fixed number of equal buffers. Taking and returning one neither allocates nor locks.
 ///
@@ -25,9 +28,24 @@ impl Pool {
         }
         let region = Region::host(slots as usize * slot_bytes as usize)?;
         let id = registrar.add(Arc::clone(&region));
+        Ok(Self::cut(region, id, slots, slot_bytes))
+    }
+
+    /// Cuts a region that is registered already into as many slots of `slot_bytes` as it holds: for whoever learns
+    /// a shot's size only from the shots.
+    pub fn over(regions: &Regions, id: RegionId, slot_bytes: u32) -> Result<Arc<Self>, MemoryError> {
+        let region = Arc::clone(regions.get(id));
+        let slots = region.len().checked_div(slot_bytes as usize).unwrap_or(0).min(MOST_SLOTS) as u32;
+        if slots == 0 {
+            return Err(MemoryError::EmptyPool { slots, slot_bytes });
+        }
+        Ok(Self::cut(region, id, slots, slot_bytes))
+    }
+
+    fn cut(region: Arc<Region>, id: RegionId, slots: u32, slot_bytes: u32) -> Arc<Self> {
         let free = SlotStack::full(slots);
         let holders = (0..slots).map(|_| AtomicU32::new(0)).collect();
-        Ok(Arc::new(Self { region, id, slot_bytes, free, holders }))
+        Arc::new(Self { region, id, slot_bytes, free, holders })
     }
 
     /// A buffer that nobody else holds, or none if all are out. Its bytes are whatever was there before.

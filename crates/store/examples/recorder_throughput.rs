@@ -91,6 +91,8 @@ fn record(directory: &Path, geometry: Geometry, rows: u64, depth: u32) -> Outcom
             stream: 0,
             number,
             stamp_tai_ns: number,
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
             flags: 0,
             record_good: true,
             valid_bytes: geometry.sample_bytes(),
@@ -162,7 +164,7 @@ fn verify_speed(directory: &Path, gib: f64) -> Outcome<()> {
     let mut recorder = Recorder::create(&path, &config, &run, &registrar.finish())?;
     let mut presence = Presence::empty(geometry.packets());
     (0..geometry.packets()).for_each(|index| assert!(presence.insert(index)));
-    let end = geometry.record_offset() as usize;
+    let end = geometry.trailer_offset() as usize;
     let patterns: Vec<Vec<u8>> = (0..PERIOD)
         .map(|pattern| {
             let mut bytes = vec![0; geometry.slot_bytes() as usize];
@@ -185,6 +187,8 @@ fn verify_speed(directory: &Path, gib: f64) -> Outcome<()> {
             stream: 0,
             number,
             stamp_tai_ns: number,
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
             flags: 0,
             record_good: true,
             valid_bytes: geometry.sample_bytes(),

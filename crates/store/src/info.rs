@@ -5,7 +5,7 @@ use crate::shot::MAX_LINKS;
 use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
-use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};
+use shotline_wire::shot::{Cut, Geometry, PACKET_BYTES, Packing, Trailer};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -42,20 +42,12 @@ fn serialize_geometry<S: Serializer>(geometry: &Geometry, serializer: S) -> Resu
         channels: geometry.channels(),
         samples: geometry.samples(),
         bits: geometry.bits(),
-        packing: packing_name(geometry.packing()),
+        packing: geometry.packing().name(),
         sample_rate_hz: geometry.sample_rate_hz(),
         packets: geometry.packets(),
         slot_bytes: geometry.slot_bytes(),
     }
     .serialize(serializer)
-}
-
-/// The name of a packing in a file.
-pub fn packing_name(packing: Packing) -> &'static str {
-    match packing {
-        Packing::Int16Le => "int16_le",
-        Packing::Packed12 => "packed12_msb_first",
-    }
 }
 
 /// What is known of a run before its first shot.
@@ -79,6 +71,21 @@ pub struct RunInfo {
     pub links: Vec<LinkInfo>,
     /// If the shots are test patterns: shot `n` carries pattern `n % period`.
     pub pattern_period: Option<u64>,
+    /// The recorder's clock when the run was set up.
+    pub clock: ClockInfo,
+}
+
+/// What the recorder's own time stamps are worth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClockInfo {
+    /// Where they come from: `system` or `ptp:/dev/ptpN`; empty if nobody said.
+    pub source: String,
+    /// It follows a reference.
+    pub locked: bool,
+    /// Bound on its error in nanoseconds, 0 if unknown.
+    pub max_error_ns: u64,
+    /// TAI - UTC in seconds that was used.
+    pub tai_minus_utc_s: i64,
 }
 
 impl RunInfo {
@@ -95,6 +102,7 @@ impl RunInfo {
             config: String::new(),
             links,
             pattern_period: None,
+            clock: ClockInfo::default(),
         }
     }
 
@@ -133,6 +141,12 @@ impl RunInfo {
         text(file, "framing", &self.framing)?;
         text(file, "config", &self.config)?;
         number(file, "links", self.links.len() as u32)?;
+        if !self.clock.source.is_empty() {
+            text(file, "clock_source", &self.clock.source)?;
+            number(file, "clock_locked", u8::from(self.clock.locked))?;
+            number(file, "clock_max_error_ns", self.clock.max_error_ns)?;
+            number(file, "tai_minus_utc_s", self.clock.tai_minus_utc_s)?;
+        }
         if let Some(period) = self.pattern_period {
             number(file, "test_pattern_period", period)?;
         }
@@ -162,6 +176,12 @@ impl RunInfo {
                 config: read_text(file, "config")?,
                 links: Vec::new(),
                 pattern_period: read_number(file, "test_pattern_period").ok(),
+                clock: ClockInfo {
+                    source: read_text(file, "clock_source").unwrap_or_default(),
+                    locked: read_number::<u8>(file, "clock_locked").is_ok_and(|locked| locked != 0),
+                    max_error_ns: read_number(file, "clock_max_error_ns").unwrap_or(0),
+                    tai_minus_utc_s: read_number(file, "tai_minus_utc_s").unwrap_or(0),
+                },
             };
             Ok((info, read_number(file, "links")?))
         };
@@ -188,14 +208,17 @@ impl LinkInfo {
         number(group, "samples", g.samples())?;
         number(group, "bits", g.bits())?;
         number(group, "packing", g.packing() as u8)?;
-        text(group, "packing_name", packing_name(g.packing()))?;
+        text(group, "packing_name", g.packing().name())?;
         number(group, "sample_rate_hz", g.sample_rate_hz())?;
         number(group, "sample_bytes", g.sample_bytes())?;
-        number(group, "record_offset", g.record_offset())?;
+        number(group, "record_offset", g.trailer_offset())?;
         number(group, "shot_bytes", g.shot_bytes())?;
         number(group, "slot_bytes", g.slot_bytes())?;
         number(group, "packets", g.packets())?;
-        number(group, "packet_bytes", PACKET_BYTES)
+        number(group, "packet_bytes", g.cut().rest)?;
+        number(group, "first_packet_bytes", g.cut().first)?;
+        number(group, "trailer_apart", u8::from(g.cut().trailer_apart))?;
+        text(group, "trailer", g.trailer().name())
     }
 
     fn read(group: &hdf5::Group, path: &Path) -> Result<Self, StoreError> {
@@ -213,8 +236,19 @@ impl LinkInfo {
         let (name, stream, channels, samples, bits, packing, rate) =
             read().map_err(StoreError::hdf5("read a link's attributes in", path))?;
         let packing = Packing::from_u8(packing)
-            .ok_or_else(|| StoreError::format(path, format!("expected packing 0 or 1, found {packing}")))?;
+            .ok_or_else(|| StoreError::format(path, format!("expected packing 0, 1 or 2, found {packing}")))?;
+        // Files of earlier versions say nothing of these: then they are ours.
+        let trailer = read_text(group, "trailer").unwrap_or_else(|_| Trailer::default().name().into());
+        let trailer = Trailer::by_name(&trailer)
+            .ok_or_else(|| StoreError::format(path, format!("expected a known trailer, found {trailer:?}")))?;
+        let rest = read_number(group, "packet_bytes").unwrap_or(PACKET_BYTES);
+        let cut = Cut {
+            first: read_number(group, "first_packet_bytes").unwrap_or(rest),
+            rest,
+            trailer_apart: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
+        };
         let geometry = Geometry::new(channels, samples, bits, packing, rate)
+            .and_then(|geometry| geometry.sent_as(trailer, cut))
             .map_err(|error| StoreError::format(path, error.to_string()))?;
         Ok(Self { name, stream, geometry })
     }

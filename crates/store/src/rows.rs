@@ -44,8 +44,10 @@ const STATE: usize = 28;
 const FLAGS: usize = 29;
 const RECORD_GOOD: usize = 30;
 const PRESENCE: usize = 32;
-/// Fields that are not named for a cause.
+/// Fields that are not named for a cause, without the two times.
 const FIELDS: usize = 9;
+/// Bytes of the two times at a row's end.
+const TIMES_BYTES: usize = 16;
 
 /// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,10 @@ pub struct Row {
     pub number: u64,
     /// TAI nanoseconds of its first sample, 0 if unknown.
     pub stamp_tai_ns: u64,
+    /// When the kernel received its first packet, in TAI nanoseconds; 0 if unknown.
+    pub arrived_tai_ns: u64,
+    /// When it was complete or given up, in TAI nanoseconds; 0 if unknown.
+    pub completed_tai_ns: u64,
     /// Sample bytes that arrived.
     pub valid_bytes: u32,
     /// Packets that a whole shot has.
@@ -85,18 +91,23 @@ impl Row {
 pub struct RowFormat {
     packets: u32,
     causes: usize,
+    /// Rows end in two times; those of older files do not.
+    timed: bool,
 }
 
 impl RowFormat {
     /// For shots of `packets` packets, with today's causes.
     pub fn new(packets: u32) -> Self {
-        Self { packets, causes: DropCause::ALL.len() }
+        Self { packets, causes: DropCause::ALL.len(), timed: true }
     }
     /// The layout that a file's table has; none if it is not one of ours, or has causes that are not known yet.
     pub fn of(packets: u32, row: &TypeDescriptor) -> Option<Self> {
         let TypeDescriptor::Compound(compound) = row else { return None };
-        let causes = compound.fields.len().checked_sub(FIELDS).filter(|causes| *causes <= DropCause::ALL.len())?;
-        Some(Self { packets, causes }).filter(|format| format.descriptor() == *row)
+        let format = |(timed, others)| {
+            let causes = compound.fields.len().checked_sub(others).filter(|causes| *causes <= DropCause::ALL.len())?;
+            Some(Self { packets, causes, timed }).filter(|format| format.descriptor() == *row)
+        };
+        [(true, FIELDS + 2), (false, FIELDS)].into_iter().find_map(format)
     }
     fn drops(self) -> usize {
         (PRESENCE + self.presence_bytes()).next_multiple_of(4)
@@ -104,9 +115,13 @@ impl RowFormat {
     fn presence_bytes(self) -> usize {
         self.packets.div_ceil(8) as usize
     }
+    /// Where the two times are.
+    fn times(self) -> usize {
+        (self.drops() + 4 * self.causes).next_multiple_of(8)
+    }
     /// Bytes of a row.
     pub fn bytes(self) -> usize {
-        (self.drops() + 4 * self.causes).next_multiple_of(8)
+        self.times() + if self.timed { TIMES_BYTES } else { 0 }
     }
     /// Appends the row of a shot that is in the file.
     pub fn push(self, meta: &ShotMeta, out: &mut Vec<u8>) {
@@ -136,6 +151,10 @@ impl RowFormat {
         let Some(meta) = meta else { return };
         row[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
         row[FLAGS] = meta.flags;
+        if self.timed {
+            row[self.times()..][..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
+            row[self.times() + 8..][..8].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
+        }
         if state == State::Lost {
             return;
         }
@@ -157,6 +176,8 @@ impl RowFormat {
         Some(Row {
             number: u64_at(NUMBER)?,
             stamp_tai_ns: u64_at(STAMP)?,
+            arrived_tai_ns: if self.timed { u64_at(self.times())? } else { 0 },
+            completed_tai_ns: if self.timed { u64_at(self.times() + 8)? } else { 0 },
             valid_bytes: u32_at(VALID_BYTES)?,
             packets: u32_at(PACKETS)?,
             placed: u32_at(PLACED)?,
@@ -183,14 +204,21 @@ impl RowFormat {
         ];
         let causes = DropCause::ALL.into_iter().take(self.causes);
         fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops() + 4 * cause as usize)));
+        if self.timed {
+            fields.push(field("arrived_tai_ns", U64, self.times()));
+            fields.push(field("completed_tai_ns", U64, self.times() + 8));
+        }
         compound(fields, self.bytes())
     }
 }
 
 /// Units and meanings of the shots table's fields, written as attributes.
-pub const ROW_FIELDS: [(&str, &str); 10] = [
+pub const ROW_FIELDS: [(&str, &str); 12] = [
     ("number", "shot number, 64 bits, unwrapped"),
-    ("stamp_tai_ns", "nanoseconds since 1970-01-01 00:00:00 TAI of the first sample; 0: unknown"),
+    (
+        "stamp_tai_ns",
+        "nanoseconds since 1970-01-01 00:00:00 TAI of the first sample, by the sender's clock; 0: unknown",
+    ),
     ("valid_bytes", "bytes of samples that arrived"),
     ("packets", "packets that a whole shot has"),
     ("placed", "packets that are in their places"),
@@ -199,8 +227,16 @@ pub const ROW_FIELDS: [(&str, &str); 10] = [
         "lost: nothing is in the file, samples read as zeros; partial: missing packets read as zeros, or the record does not prove the rest; complete: every byte proven by the record's CRC",
     ),
     ("flags", "of the end-of-shot record: bit 0 clock locked, bit 1 triggered"),
-    ("record_good", "the end-of-shot record arrived and its CRC-32 holds over the whole shot"),
+    (
+        "record_good",
+        "the end-of-shot record arrived and its CRC-32 holds over the whole shot; where the link's attribute trailer is not record: all packets arrived, and with them the trailer, if there is one",
+    ),
     ("presence", "bit i % 8 of byte i / 8: packet i is in its place"),
+    (
+        "arrived_tai_ns",
+        "when the kernel received the first packet of this shot, by the recorder's clock (the file's attribute clock_source); 0: unknown",
+    ),
+    ("completed_tai_ns", "when this shot was complete, or given up, by the same clock; 0: unknown"),
     ("(fields named for a cause)", "packets of this shot that were dropped for that cause"),
 ];
 
@@ -308,6 +344,8 @@ mod tests {
             stream: 3,
             number: u64::MAX - 1,
             stamp_tai_ns: 123,
+            arrived_tai_ns: 456,
+            completed_tai_ns: 789,
             flags: 3,
             record_good: false,
             valid_bytes: 99,
@@ -320,19 +358,24 @@ mod tests {
         assert_eq!(bytes.len(), format.bytes());
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.number, row.stamp_tai_ns, row.flags, row.state), (u64::MAX - 1, 123, 3, State::Partial));
+        assert_eq!((row.arrived_tai_ns, row.completed_tai_ns), (456, 789));
         assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.placed(), 20, 4));
         assert!((0..80).all(|index| row.contains(index) == presence.contains(index)));
     }
 
     #[test]
     fn a_table_made_when_there_were_fewer_causes_is_still_read() {
-        let old = RowFormat { packets: 71, causes: 5 };
-        assert_eq!(RowFormat::of(71, &old.descriptor()), Some(old));
-        assert_eq!(RowFormat::of(70, &old.descriptor()), Some(RowFormat { packets: 70, causes: 5 }), "as many bytes");
-        assert_eq!(RowFormat::of(64, &old.descriptor()), None);
-        let mut bytes = vec![0; old.bytes()];
-        bytes[old.drops() + 4 * 4] = 9;
-        assert_eq!(old.parse(&bytes).unwrap().drops[4..], [9, 0, 0, 0, 0, 0, 0, 0, 0, 0][..DropCause::ALL.len() - 4]);
+        for timed in [false, true] {
+            let old = RowFormat { packets: 71, causes: 5, timed };
+            assert_eq!(RowFormat::of(71, &old.descriptor()), Some(old));
+            let narrower = RowFormat { packets: 70, ..old };
+            assert_eq!(RowFormat::of(70, &old.descriptor()), Some(narrower), "as many bytes");
+            assert_eq!(RowFormat::of(64, &old.descriptor()), None);
+            let mut bytes = vec![0; old.bytes()];
+            bytes[old.drops() + 4 * 4] = 9;
+            let row = old.parse(&bytes).unwrap();
+            assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
+        }
     }
 
     #[test]
@@ -343,6 +386,8 @@ mod tests {
             stream: 0,
             number: 5,
             stamp_tai_ns: 7,
+            arrived_tai_ns: 8,
+            completed_tai_ns: 9,
             flags: 0,
             record_good: true,
             valid_bytes: 10,

@@ -13,11 +13,17 @@ pub struct ShotMeta {
     pub stream: u32,
     /// Its number, unwrapped to 64 bits.
     pub number: u64,
-    /// TAI nanoseconds of its first sample, from the end-of-shot record; 0 if that is missing.
+    /// TAI nanoseconds of its first sample by the sender's clock, from the end-of-shot record; 0 if that is missing.
     pub stamp_tai_ns: u64,
+    /// When the kernel received its first packet, in TAI nanoseconds; 0 if unknown.
+    pub arrived_tai_ns: u64,
+    /// When it was complete or given up, in TAI nanoseconds of the receiver's clock; 0 if unknown.
+    pub completed_tai_ns: u64,
     /// The record's flags (bit 0 clock locked, bit 1 triggered); 0 if that is missing.
     pub flags: u8,
-    /// The end-of-shot record arrived and its CRC holds over the whole shot.
+    /// The end-of-shot record arrived and its CRC holds over the whole shot. For shots that end in something else
+    /// ([`shotline_wire::shot::Trailer`]): that arrived and is right, as far as it can tell; for those that end in
+    /// nothing: all packets arrived.
     pub record_good: bool,
     /// Sample bytes that arrived.
     pub valid_bytes: u32,

@@ -150,11 +150,14 @@ impl PacketIo for InprocIo {
             let mut done = Vec::with_capacity(batch.len());
             let mut scratch = self.config.scratch;
             for (index, packet) in batch.iter().enumerate() {
+                let most = packet.bytes.len().saturating_sub(trailer).min(MAX_HEADER);
+                let header = picks[index].header_len.map_or(header, |foretold| usize::from(foretold).min(most));
                 let mut entry = Done {
                     landed: Landed::Scratch(Sge::EMPTY),
                     header: &packet.bytes,
                     len: 0,
                     source: packet.source,
+                    stamp_ns: 0,
                     icrc: Icrc::Absent,
                     payload_crc: 0,
                     fault: Some(DropCause::Malformed),

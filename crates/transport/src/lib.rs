@@ -18,7 +18,7 @@ mod seal;
 pub mod udp;
 
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
-pub const MAX_HEADER: usize = 64;
+pub const MAX_HEADER: usize = 128;
 /// Scratch memory that a receiving backend needs: one whole batch.
 pub const SCRATCH_BYTES: u32 = 1 << 16;
 /// Most packets that one batch (a GRO super-packet) can hold.
@@ -54,6 +54,8 @@ pub struct Seen<'a> {
 pub struct Pick {
     /// The posted receive that takes the payload; none sends it to the backend's scratch memory.
     pub id: Option<u32>,
+    /// Bytes of header before this packet's payload; none: as many as the batch's first packet has.
+    pub header_len: Option<u16>,
 }
 
 /// Where a payload is now.
@@ -86,16 +88,18 @@ pub enum Icrc {
 pub struct Done<'a> {
     /// Where its payload is.
     pub landed: Landed,
-    /// Its header: [`Steer::header_len`] bytes, or fewer if the packet is shorter.
+    /// Its header: as many bytes as the steer said before the packet could be seen, or fewer if it is shorter.
     pub header: &'a [u8],
     /// Payload bytes, without the header and without the ICRC.
     pub len: u32,
     /// Who sent it.
     pub source: SocketAddr,
+    /// When the kernel received its batch, in nanoseconds of the realtime clock (UTC); 0 if nobody asked.
+    pub stamp_ns: u64,
     /// The verdict on its ICRC.
     pub icrc: Icrc,
     /// The payload's CRC remainder ([`shotline_wire::crc::remainder`]), from the same pass over its bytes
-    /// that checked the ICRC: whoever needs a CRC over several packets folds these.
+    /// that checked the ICRC: whoever needs a CRC over several packets folds these. 0 if nobody asked.
     pub payload_crc: u32,
     /// Set when some layer below has refused the packet: it counts, and nothing of it may be used.
     pub fault: Option<DropCause>,
@@ -104,7 +108,7 @@ pub struct Done<'a> {
 /// The layer above a backend: chooses places and takes what has landed.
 pub trait Steer {
     /// Bytes of header before the payload, from the first packet's leading bytes. All packets of a batch
-    /// are split there. At most [`MAX_HEADER`].
+    /// are split there, but those for which [`Pick::header_len`] says otherwise. At most [`MAX_HEADER`].
     fn header_len(&mut self, seen: &Seen<'_>) -> usize;
     /// Choose a posted receive for each packet of a batch (`picks` has one entry a packet, all unset).
     /// An id that is not posted, or was picked before, counts as unset. Backends that cannot see a header

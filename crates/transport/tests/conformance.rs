@@ -64,6 +64,7 @@ struct Got {
     header: Vec<u8>,
     icrc: Icrc,
     payload_crc: u32,
+    stamp_ns: u64,
     fault: Option<DropCause>,
 }
 
@@ -71,6 +72,8 @@ struct Got {
 struct Noting<'a> {
     memory: &'a Memory,
     ids: Vec<Option<u32>>,
+    /// What it foretells of headers, from the first packet of every batch on.
+    foretold: Vec<Option<u16>>,
     got: Vec<Got>,
 }
 
@@ -80,7 +83,8 @@ impl Steer for Noting<'_> {
     }
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         assert_eq!(picks.len(), seen.packets);
-        for pick in picks {
+        for (index, pick) in picks.iter_mut().enumerate() {
+            pick.header_len = self.foretold.get(index).copied().flatten();
             pick.id = if self.ids.is_empty() { None } else { self.ids.remove(0) };
         }
     }
@@ -96,6 +100,7 @@ impl Steer for Noting<'_> {
                 header: done.header.to_vec(),
                 icrc: done.icrc,
                 payload_crc: done.payload_crc,
+                stamp_ns: done.stamp_ns,
                 fault: done.fault,
             });
         }
@@ -104,7 +109,17 @@ impl Steer for Noting<'_> {
 
 /// Receives until `packets` have come.
 fn receive<P: PacketIo>(rx: &mut P, memory: &Memory, ids: Vec<Option<u32>>, packets: usize) -> Vec<Got> {
-    let mut steer = Noting { memory, ids, got: Vec::new() };
+    receive_foretold(rx, memory, ids, Vec::new(), packets)
+}
+
+fn receive_foretold<P: PacketIo>(
+    rx: &mut P,
+    memory: &Memory,
+    ids: Vec<Option<u32>>,
+    foretold: Vec<Option<u16>>,
+    packets: usize,
+) -> Vec<Got> {
+    let mut steer = Noting { memory, ids, foretold, got: Vec::new() };
     let end = Instant::now() + Duration::from_secs(5);
     while steer.got.len() < packets {
         assert!(Instant::now() < end, "{} of {packets} packets came", steer.got.len());
@@ -192,6 +207,19 @@ fn conforms<P: PacketIo>(memory: &Memory, to: SocketAddr, tx: &mut P, rx: &mut P
     assert_eq!((got[0].bytes.len(), got[0].icrc, got[0].fault), (0, good, None));
     assert_eq!(got[1].fault, Some(DropCause::Malformed));
 
+    // Headers that differ are split where the steer foretells, and no byte or verdict changes, right or wrong.
+    post(rx, memory, 80..83);
+    let payloads: Vec<_> = (0..3).map(|i| memory.payload(512 * i, if i == 2 { 60 } else { 1000 })).collect();
+    let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather: *gather, seal }).collect();
+    assert_eq!(tx.send(to, &sends).unwrap(), 3);
+    let got = receive_foretold(rx, memory, (80..83).map(Some).collect(), vec![None, Some(32), Some(200)], 3);
+    for (got, (_, bytes)) in got.iter().zip(&payloads) {
+        assert_eq!([got.header.as_slice(), &got.bytes].concat(), [head.as_slice(), bytes].concat());
+        assert_eq!((got.icrc, got.fault), (good, None));
+    }
+    let one_by_one = got[1].header.len() == HEADER; // a backend that saw each packet alone foretold nothing
+    assert!(one_by_one || (got[1].header.len(), got[1].bytes.len(), got[2].bytes.len()) == (32, 992, 0));
+
     if sealed {
         // A known remainder seals without reading; a wrong one, or a forced value, is caught.
         let remainder = crc::remainder(&bytes);
@@ -211,8 +239,15 @@ fn conforms<P: PacketIo>(memory: &Memory, to: SocketAddr, tx: &mut P, rx: &mut P
 fn udp_pair(memory: &Memory, ip: &str, sealed: bool) -> (UdpIo, UdpIo) {
     let open = || {
         let bind = SocketAddr::new(ip.parse().unwrap(), 0);
-        let config =
-            UdpConfig { bind, sealed, capacity: PLACES as usize, scratch: memory.scratch, receive_buffer: 4 << 20 };
+        let config = UdpConfig {
+            bind,
+            sealed,
+            capacity: PLACES as usize,
+            scratch: memory.scratch,
+            receive_buffer: 4 << 20,
+            remainders: true,
+            stamps: true,
+        };
         UdpIo::open(&config, &memory.regions).unwrap()
     };
     (open(), open())
@@ -311,6 +346,27 @@ fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
 }
 
 #[test]
+fn the_kernel_says_when_a_batch_came_if_it_is_asked() {
+    let memory = Memory::new();
+    let (mut tx, mut rx) = udp_pair(&memory, "::1", false);
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let before = now();
+    let head = header(1);
+    let packet = Send { header: &head, gather: memory.payload(0, 100).0, seal: Seal::None };
+    // The kernel turns its stamping on behind the call that asks for it: the first packets may come unstamped.
+    for _ in 0..500 {
+        assert_eq!(tx.send(rx.local_addr(), &[packet; 3]).unwrap(), 3);
+        let got = receive(&mut rx, &memory, vec![None; 3], 3);
+        if got.iter().all(|got| got.stamp_ns > 0) {
+            assert!(got.iter().all(|got| (before..=now()).contains(&got.stamp_ns)), "{got:?}");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no packet was stamped");
+}
+
+#[test]
 fn an_address_that_names_no_host_is_refused_with_the_remedy() {
     let memory = Memory::new();
     let config = UdpConfig {
@@ -319,6 +375,8 @@ fn an_address_that_names_no_host_is_refused_with_the_remedy() {
         capacity: 1,
         scratch: memory.scratch,
         receive_buffer: 1 << 16,
+        remainders: true,
+        stamps: false,
     };
     let error = UdpIo::open(&config, &memory.regions).err().unwrap().to_string();
     assert!(error.contains("[::1]"), "{error}");

@@ -46,6 +46,13 @@ impl<P: PacketIo> Ud<P> {
         }
     }
 
+    /// Takes a queue pair whose number and key were settled elsewhere, for senders that take no set-up.
+    pub fn attach(&mut self, pair: QueuePair) {
+        if !self.pairs.contains(&pair) {
+            self.pairs.push(pair);
+        }
+    }
+
     /// Removes a queue pair: its packets are unknown from now on.
     pub fn destroy(&mut self, number: u32) {
         self.pairs.retain(|pair| pair.number != number);

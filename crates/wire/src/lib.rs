@@ -7,6 +7,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | acquisition | [`shot`] (the words), [`record`], [`framing`], [`setup`] |
+//! | other senders | [`spead`] (heaps), [`hsb`] (frames of a sensor bridge) |
 //! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
 //! | below | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
 //! | tools | [`crc`], [`ParseError`] |
@@ -45,6 +46,7 @@ pub mod crc;
 pub mod deth;
 pub mod ethernet;
 pub mod framing;
+pub mod hsb;
 pub mod icrc;
 pub mod imm;
 pub mod ipv4;
@@ -54,6 +56,7 @@ pub mod reth;
 pub mod roce;
 pub mod setup;
 pub mod shot;
+pub mod spead;
 pub mod udp;
 
 mod bytes;

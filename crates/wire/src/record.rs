@@ -30,7 +30,7 @@
 //! use shotline_wire::{crc, record::Record, shot::{Geometry, Packing}};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
-//! let samples = vec![0x5A; geometry.record_offset() as usize];
+//! let samples = vec![0x5A; geometry.trailer_offset() as usize];
 //! let known = crc::remainder(&samples); // once, perhaps long ago
 //!
 //! let record = Record { shot: 7, ..Record::of(&geometry) };

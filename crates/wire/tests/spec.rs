@@ -58,7 +58,7 @@ fn dump_all(pieces: &[(&str, &[u8])]) -> String {
 fn packet_and_crcs() -> (String, String) {
     let g = geometry();
     let mut shot = pack(&SAMPLES);
-    shot.resize(g.record_offset() as usize, 0);
+    shot.resize(g.trailer_offset() as usize, 0);
     let record = Record {
         clock_locked: true,
         triggered: true,

@@ -1,22 +1,26 @@
 //! A whole run: set up a probe, receive its shots, hand them to a recorder, and close the books.
 //!
+//! A sender without set-up is listened to instead (`listen`).
+//!
 //! Three threads: the caller's receives (`stage`); one records (`recording`); one watches the probe over its
 //! control connection, so that neither of the others ever waits for an answer.
 
+mod listen;
 mod prepare;
 mod recording;
 mod stage;
 
 use crate::books::{Books, Imbalance};
+use crate::clock::{self, Clock, ClockError};
 use crate::config::Settings;
 use crate::control::{Control, ControlError};
 use crate::event::Joiner;
 use crate::live::Live;
 use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
-use crate::stream::StreamConfig;
+use crate::stream::{StreamConfig, Times};
 use crate::watch::Watch;
-use prepare::Prepared;
+use prepare::{Memory, Prepared, default_port};
 use shotline_memory::{MemoryError, Pages, Regions, Sge};
 use shotline_store::{Recorder, Report, StoreError};
 use shotline_transport::{IoError, PacketIo};
@@ -36,6 +40,8 @@ pub struct Wanted {
     pub bind: SocketAddr,
     /// Whether packets end in an ICRC.
     pub sealed: bool,
+    /// Whether payload CRC remainders are wanted of packets that do not.
+    pub remainders: bool,
     /// Receives that will be posted at once.
     pub capacity: usize,
     /// Registered memory for payloads without a place.
@@ -70,6 +76,9 @@ pub enum RunError {
     /// The network.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// The clock.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// Memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -107,6 +116,12 @@ pub struct Outcome {
     pub pages: Pages,
     /// Bytes of the pool.
     pub pool_bytes: usize,
+    /// How long the shots of each stream took.
+    pub times: Vec<Times>,
+    /// The receiver's clock, and how it was in the end.
+    pub clock: (clock::Source, clock::Health),
+    /// What was learned of a sender that takes no set-up, in words.
+    pub learned: Option<String>,
     /// What did not go as it should, in words.
     pub warnings: Vec<String>,
 }
@@ -143,11 +158,29 @@ pub fn run<P: PacketIo>(
     if settings.out.is_none() && settings.discard != Some(true) {
         return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
     }
-    let probe =
-        settings.probe.ok_or_else(|| RunError::Settings("name the probe's set-up address with --probe".into()))?;
+    let memory = Memory::new(settings)?;
+    let probe = match (settings.probe, settings.listen) {
+        (Some(probe), None) => probe,
+        (None, Some(listen)) => return listen::run(settings, memory, listen, stop, live, open),
+        (None, None) => {
+            return Err(RunError::Settings(
+                "name the probe's set-up address with --probe, or with --listen the address that a sender without set-up sends to".into(),
+            ));
+        }
+        (Some(_), Some(_)) => {
+            return Err(RunError::Settings(
+                "give one of --probe and --listen: a sender takes set-up, or does not".into(),
+            ));
+        }
+    };
     let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
-    let mut prepared = Prepared::new(settings, &mut control)?;
-    let Opened { io, local, receive_buffer } = open(&prepared.wanted(settings), &prepared.regions)?;
+    let mut prepared = Prepared::for_probe(settings, &memory, &mut control)?;
+    let bind = match settings.bind {
+        Some(bind) => bind,
+        None => SocketAddr::new(control.local_ip()?, default_port(prepared.framing.sealed())),
+    };
+    let Opened { io, local, receive_buffer } = open(&prepared.wanted(settings, &memory, bind), &memory.regions)?;
+    let origin = |control| Origin { control: Some(control), receive_buffer, learned: None };
     if prepared.framing.sealed() {
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
@@ -155,22 +188,29 @@ pub fn run<P: PacketIo>(
             prepared.configure(&mut control, link, local, pair.number, pair.q_key)?;
             prepared.configs[link].key = pair.number;
         }
-        receive(settings, prepared, control, io, receive_buffer, stop, live)
+        receive(settings, prepared, origin(control), io, stop, live)
     } else {
         for link in 0..prepared.configs.len() {
             prepared.configure(&mut control, link, local, 0, 0)?;
             prepared.configs[link].key = prepared.configs[link].stream;
         }
-        receive(settings, prepared, control, io, receive_buffer, stop, live)
+        receive(settings, prepared, origin(control), io, stop, live)
     }
+}
+
+/// Where shots come from.
+struct Origin {
+    /// The conversation with the probe, if it takes set-up.
+    control: Option<Control>,
+    receive_buffer: usize,
+    learned: Option<String>,
 }
 
 fn receive<P: PacketIo>(
     settings: &Settings,
     prepared: Prepared,
-    mut control: Control,
+    mut origin: Origin,
     io: P,
-    receive_buffer: usize,
     stop: &AtomicBool,
     live: &Live,
 ) -> Result<Outcome, RunError> {
@@ -180,9 +220,10 @@ fn receive<P: PacketIo>(
         ));
     }
     let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
+    let clock = Arc::new(Clock::open(&settings.clock.clone().unwrap_or_default())?);
     let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
     let recorder = match &settings.out {
-        Some(out) if settings.discard != Some(true) => Some(recording::recorder(settings, &prepared, out)?),
+        Some(out) if settings.discard != Some(true) => Some(recording::recorder(settings, &prepared, &clock, out)?),
         _ => None,
     };
     let rows_left = recorder.as_ref().map_or(u64::MAX, Recorder::remaining);
@@ -196,26 +237,31 @@ fn receive<P: PacketIo>(
             pool: Arc::clone(&prepared.pool),
             regions: prepared.regions.clone(),
             spare: prepared.spare,
+            clock: Some(Arc::clone(&clock)),
         },
     );
-    let begun = control.start(start).map_err(RunError::from).and_then(|first| match first {
-        0..MAX_SHOTS => Ok(first),
-        _ => Err(RunError::Settings(format!("the probe begins with shot {first}, numbers stay below 2^48: reset it"))),
-    });
-    let first_shot = begun.inspect_err(|_| {
-        // A run that never began leaves no file.
-        if let (Some(_), Some(out)) = (&recorder, &settings.out) {
-            let _ = std::fs::remove_file(out);
+    if let Some(control) = &mut origin.control {
+        let begun = control.start(start).map_err(RunError::from).and_then(|first| match first {
+            0..MAX_SHOTS => Ok(first),
+            _ => Err(RunError::Settings(format!(
+                "the probe begins with shot {first}, numbers stay below 2^48: reset it"
+            ))),
+        });
+        let first_shot = begun.inspect_err(|_| {
+            // A run that never began leaves no file.
+            if let (Some(_), Some(out)) = (&recorder, &settings.out) {
+                let _ = std::fs::remove_file(out);
+            }
+        })?;
+        for (index, config) in prepared.configs.iter().enumerate() {
+            receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..*config });
         }
-    })?;
-    for (index, config) in prepared.configs.iter().enumerate() {
-        receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..*config });
     }
 
-    let watch = Watch::new(streams.len() as u8);
+    let watch = Watch::new(if origin.control.is_some() { streams.len() as u8 } else { 0 });
     let books_slot = OnceLock::new();
     let (received, report) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch.follow(control));
+        let watcher = origin.control.map(|control| scope.spawn(|| watch.follow(control)));
         let waker = recorder.as_ref().map(Recorder::waker);
         let sink = recorder.map(|recorder| {
             let (queue, books) = (&queue, &books_slot);
@@ -241,20 +287,29 @@ fn receive<P: PacketIo>(
             rows_left,
             live,
             busy_poll: settings.busy_poll.unwrap_or(false),
+            clock: &clock,
+            most_events: settings.shots.filter(|shots| *shots > 0).unwrap_or(u64::MAX),
+            idle: settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9))),
+            events: 0,
         };
         let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         let received = stage.run(stop, deadline, &watch);
         watch.stop();
         let ended = stage.finish(&watch);
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
-        let _ = books_slot.set(recording::stored_books(&streams, &books, receiver.unknown()));
+        let _ = books_slot.set(recording::stored_books(
+            &streams,
+            &books,
+            &times(&receiver, streams.len()),
+            receiver.unknown(),
+        ));
         drop(closing);
         let report = match sink.map(|sink| sink.join()) {
             None => Ok(None),
             Some(Ok(report)) => report.map(Some),
             Some(Err(_)) => Err(RunError::Panicked("recorder")),
         };
-        let watched = watcher.join().map_err(|_| RunError::Panicked("watch"));
+        let watched = watcher.map_or(Ok(()), |watcher| watcher.join().map_err(|_| RunError::Panicked("watch")));
         let received = received.and_then(|seconds| ended.and(watched).map(|()| seconds));
         (received, report)
     });
@@ -272,13 +327,20 @@ fn receive<P: PacketIo>(
         report,
         write_seconds,
         geometry: prepared.geometry,
-        receive_buffer,
+        receive_buffer: origin.receive_buffer,
+        times: times(&receiver, streams.len()),
+        clock: (clock.source().clone(), clock.refresh()),
+        learned: origin.learned,
         pages: prepared.pool.region().pages(),
         pool_bytes: prepared.pool.region().len(),
         warnings,
     };
     outcome.total().balance()?;
     Ok(outcome)
+}
+
+fn times<P: PacketIo>(receiver: &Receiver<P>, streams: usize) -> Vec<Times> {
+    (0..streams).map(|index| receiver.times(index).clone()).collect()
 }
 
 /// Lets the other threads end, also when this one panics: they would wait for it for ever.

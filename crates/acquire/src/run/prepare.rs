@@ -6,11 +6,11 @@ use crate::control::Control;
 use crate::receiver::{self, SPARE_BYTES};
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
-use shotline_memory::{MemoryError, Pool, Region, Regions, Registrar, Sge};
+use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
 use shotline_transport::SCRATCH_BYTES;
 use shotline_wire::framing::{self, Framing};
-use shotline_wire::setup::{Configure, Describe, Mode, Source};
-use shotline_wire::shot::Geometry;
+use shotline_wire::setup::{Configure, Mode, Source};
+use shotline_wire::shot::{Geometry, Trailer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,27 +18,62 @@ use std::sync::Arc;
 const PLAIN_UDP_PORT: u16 = 47911;
 /// Shots in the queue to the recorder that the pool should at least have room for.
 const LEAST_QUEUE: usize = 4;
+/// Memory for shot buffers if nobody says.
+const DEFAULT_POOL: Bytes = Bytes(256 << 20);
 
-/// Everything of a run that is settled before the probe is asked to start.
+/// The memory of a run. It is there before the shape of a shot is known, because senders may have to be listened to
+/// for that.
+pub(super) struct Memory {
+    pub(super) regions: Regions,
+    pub(super) scratch: Sge,
+    spare: Sge,
+    pool: RegionId,
+}
+
+impl Memory {
+    pub(super) fn new(settings: &Settings) -> Result<Self, RunError> {
+        let mut registrar = Registrar::new();
+        let pool_bytes = settings.pool.unwrap_or(DEFAULT_POOL).0;
+        let pool = registrar.add(Region::host(usize::try_from(pool_bytes).unwrap_or(usize::MAX >> 1).max(1))?);
+        let mut element = |len: u32| {
+            let region = registrar.add(Region::host(len as usize)?);
+            Ok::<_, MemoryError>(Sge { region, offset: 0, len })
+        };
+        let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
+        Ok(Self { regions: registrar.finish(), scratch, spare, pool })
+    }
+}
+
+/// Where shots come from, in words for the file.
+pub(super) struct Instrument {
+    pub(super) name: String,
+    /// Period of its test patterns, 0 for real samples.
+    pub(super) pattern_period: u32,
+}
+
+/// Everything of a run that is settled before the first shot.
 pub(super) struct Prepared {
     pub(super) framing: &'static dyn Framing,
-    pub(super) describe: Describe,
+    pub(super) instrument: Instrument,
     pub(super) geometry: Geometry,
     pub(super) configs: Vec<StreamConfig>,
     pub(super) pool: Arc<Pool>,
     pub(super) regions: Regions,
-    pub(super) scratch: Sge,
     pub(super) spare: Sge,
-    pub(super) bind: SocketAddr,
     pub(super) policy: Policy,
 }
 
+/// The framing that settings ask for, among those that set-up and listening share.
+pub(super) fn framing_of(settings: &Settings) -> Result<&'static dyn Framing, RunError> {
+    let name = settings.framing.as_deref().unwrap_or("ud");
+    let known = || framing::ALL.map(|framing| framing.name()).join(", ");
+    framing::by_name(name).ok_or_else(|| RunError::Settings(format!("expected a framing of {}, found {name}", known())))
+}
+
 impl Prepared {
-    pub(super) fn new(settings: &Settings, control: &mut Control) -> Result<Self, RunError> {
-        let name = settings.framing.as_deref().unwrap_or("ud");
-        let known = || framing::ALL.map(|framing| framing.name()).join(", ");
-        let framing = framing::by_name(name)
-            .ok_or_else(|| RunError::Settings(format!("expected a framing of {}, found {name}", known())))?;
+    /// For a probe that takes set-up: it says what it is.
+    pub(super) fn for_probe(settings: &Settings, memory: &Memory, control: &mut Control) -> Result<Self, RunError> {
+        let framing = framing_of(settings)?;
         let describe = control.query()?;
         let links = settings.links.unwrap_or(describe.links);
         if links == 0 || links > describe.links || usize::from(links) > shotline_store::shot::MAX_LINKS {
@@ -51,6 +86,19 @@ impl Prepared {
             describe.packing,
             describe.sample_rate_hz,
         )?;
+        let instrument =
+            Instrument { name: describe.model.as_str().to_owned(), pattern_period: describe.pattern_period };
+        Self::new(settings, memory, framing, geometry, links, instrument)
+    }
+
+    pub(super) fn new(
+        settings: &Settings,
+        memory: &Memory,
+        framing: &'static dyn Framing,
+        geometry: Geometry,
+        links: u8,
+        instrument: Instrument,
+    ) -> Result<Self, RunError> {
         let packets = u64::from(geometry.packets());
         let config = |stream: u8| StreamConfig {
             stream: stream.into(),
@@ -63,11 +111,11 @@ impl Prepared {
             timeout_ns: settings.timeout_ms.unwrap_or(100).max(1) * 1_000_000,
         };
         let configs: Vec<_> = (0..links).map(config).collect();
-
-        let mut registrar = Registrar::new();
-        let pool_bytes = settings.pool.unwrap_or(Bytes(256 << 20)).0;
-        let slots = pool_bytes / u64::from(geometry.slot_bytes());
+        let pool = Pool::over(&memory.regions, memory.pool, geometry.slot_bytes())?;
         let least = (reserve(&configs, settings) + LEAST_QUEUE * configs.len()) as u64;
+        // Regions are rounded up to whole huge pages: what counts is what was asked for.
+        let pool_bytes = settings.pool.unwrap_or(DEFAULT_POOL).0;
+        let slots = pool_bytes / u64::from(geometry.slot_bytes());
         if slots < least {
             return Err(RunError::Settings(format!(
                 "a pool of {pool_bytes} bytes holds {slots} shots of {} bytes, assembly and the queue need {least}: --pool {}MiB",
@@ -75,30 +123,9 @@ impl Prepared {
                 (least * u64::from(geometry.slot_bytes())).div_ceil(1 << 20),
             )));
         }
-        let pool = Pool::new(&mut registrar, slots.min(1 << 24) as u32, geometry.slot_bytes())?;
-        let mut element = |len: u32| {
-            let region = registrar.add(Region::host(len as usize)?);
-            Ok::<_, MemoryError>(Sge { region, offset: 0, len })
-        };
-        let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
-        let port = if framing.sealed() { shotline_wire::udp::ROCE_PORT } else { PLAIN_UDP_PORT };
-        let bind = match settings.bind {
-            Some(bind) => bind,
-            None => SocketAddr::new(control.local_ip()?, port),
-        };
         let policy = settings.policy.unwrap_or_default();
-        Ok(Self {
-            framing,
-            describe,
-            geometry,
-            configs,
-            pool,
-            regions: registrar.finish(),
-            scratch,
-            spare,
-            bind,
-            policy,
-        })
+        let (regions, spare) = (memory.regions.clone(), memory.spare);
+        Ok(Self { framing, instrument, geometry, configs, pool, regions, spare, policy })
     }
 
     /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
@@ -106,14 +133,15 @@ impl Prepared {
         (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
     }
 
-    /// What is wanted of a transport.
-    pub(super) fn wanted(&self, settings: &Settings) -> Wanted {
+    /// What is wanted of a transport at this address.
+    pub(super) fn wanted(&self, settings: &Settings, memory: &Memory, bind: SocketAddr) -> Wanted {
         Wanted {
-            bind: self.bind,
+            bind,
             sealed: self.framing.sealed(),
+            remainders: self.geometry.trailer() == Trailer::Record,
             capacity: receiver::capacity(&self.configs),
-            scratch: self.scratch,
-            receive_buffer: settings.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize,
+            scratch: memory.scratch,
+            receive_buffer: receive_buffer(settings),
         }
     }
 
@@ -140,7 +168,7 @@ impl Prepared {
         // A probe that does not know its own address (it sends from "any") is known by its first packet.
         config.source = Some(source.address).filter(|address| !address.ip().is_unspecified() && address.port() != 0);
         config.first_psn = Some(source.first_psn);
-        self.describe.pattern_period = source.pattern_period;
+        self.instrument.pattern_period = source.pattern_period;
         Ok(())
     }
 
@@ -168,6 +196,16 @@ fn reserve(configs: &[StreamConfig], settings: &Settings) -> usize {
     let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
     let writing = if settings.discard == Some(true) { 0 } else { in_flight(settings) as usize + configs.len() };
     receiver::held(configs) + joining + writing
+}
+
+/// Receive buffer to ask for.
+pub(super) fn receive_buffer(settings: &Settings) -> usize {
+    settings.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize
+}
+
+/// The port that packets come to if nobody says: that of RoCE, or one of our own.
+pub(super) fn default_port(sealed: bool) -> u16 {
+    if sealed { shotline_wire::udp::ROCE_PORT } else { PLAIN_UDP_PORT }
 }
 
 /// Writes under way at once.

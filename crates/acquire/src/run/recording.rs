@@ -3,11 +3,13 @@
 use super::RunError;
 use super::prepare::{Prepared, in_flight};
 use crate::books::Books;
+use crate::clock::Clock;
 use crate::config::Settings;
+use crate::latency::Latency;
 use crate::live::Live;
 use crate::sink::Queue;
-use crate::stream::StreamConfig;
-use shotline_store::info::{LinkInfo, RunInfo};
+use crate::stream::{StreamConfig, Times};
+use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::shot::{Event, StreamBooks};
 use shotline_store::{Recorder, RecorderConfig, Report};
@@ -19,7 +21,12 @@ use std::time::{Duration, Instant};
 const MOST_ROWS: u64 = 200_000;
 
 /// Lays out the file.
-pub(super) fn recorder(settings: &Settings, prepared: &Prepared, out: &Path) -> Result<Recorder, RunError> {
+pub(super) fn recorder(
+    settings: &Settings,
+    prepared: &Prepared,
+    clock: &Clock,
+    out: &Path,
+) -> Result<Recorder, RunError> {
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
     let rows = match settings.capacity.or(settings.shots.filter(|shots| *shots > 0)) {
         Some(rows) => rows,
@@ -37,15 +44,26 @@ pub(super) fn recorder(settings: &Settings, prepared: &Prepared, out: &Path) -> 
         ..RecorderConfig::new(rows)
     };
     let link = |config: &StreamConfig| LinkInfo {
-        name: format!("{} link {}", prepared.describe.model, config.stream),
+        name: format!("{} link {}", prepared.instrument.name, config.stream),
         stream: config.stream,
         geometry: prepared.geometry,
     };
+    let health = clock.refresh();
     let info = RunInfo {
-        instrument: [prepared.describe.model.as_str(), settings.notes.as_deref().unwrap_or("")].join(" ").trim().into(),
+        start_tai_ns: clock.now_tai_ns(),
+        clock: ClockInfo {
+            source: clock.source().to_string(),
+            locked: health.locked,
+            max_error_ns: health.max_error_ns,
+            tai_minus_utc_s: health.tai_minus_utc_s,
+        },
+        instrument: [prepared.instrument.name.as_str(), settings.notes.as_deref().unwrap_or("")]
+            .join(" ")
+            .trim()
+            .into(),
         framing: prepared.framing.name().into(),
         config: toml::to_string(settings).unwrap_or_default(),
-        pattern_period: Some(u64::from(prepared.describe.pattern_period)).filter(|period| *period > 0),
+        pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
         ..RunInfo::new(prepared.configs.iter().map(link).collect())
     };
     Ok(Recorder::create(out, &config, &info, &prepared.regions)?)
@@ -98,7 +116,12 @@ fn record_all(
 }
 
 /// The books as a recording keeps them.
-pub(super) fn stored_books(streams: &[u32], books: &[Books], unknown: &Books) -> shotline_store::shot::Books {
+pub(super) fn stored_books(
+    streams: &[u32],
+    books: &[Books],
+    times: &[Times],
+    unknown: &Books,
+) -> shotline_store::shot::Books {
     let stored = |stream: u32, books: &Books| StreamBooks {
         stream,
         packets_in: books.packets,
@@ -119,7 +142,30 @@ pub(super) fn stored_books(streams: &[u32], books: &[Books], unknown: &Books) ->
         .map(|(name, count)| (name.to_owned(), count))
         .to_vec(),
     };
-    let mut all: Vec<_> = streams.iter().zip(books).map(|(stream, books)| stored(*stream, books)).collect();
+    let mut all = Vec::new();
+    for ((stream, books), times) in streams.iter().zip(books).zip(times) {
+        let mut stored = stored(*stream, books);
+        stored.more.extend(latencies("latency_from_sender", &times.from_sender));
+        stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
+        all.push(stored);
+    }
     all.push(stored(WHOLE_RUN, unknown));
     shotline_store::shot::Books { streams: all }
+}
+
+/// How long complete shots took, as entries of the books.
+fn latencies(name: &str, latency: &Latency) -> Vec<(String, u64)> {
+    let mut entries = vec![("shots", latency.count())];
+    if latency.count() > 0 {
+        entries.extend([
+            ("min_ns", latency.least_ns()),
+            ("p50_ns", latency.percentile_ns(0.5)),
+            ("p99_ns", latency.percentile_ns(0.99)),
+            ("max_ns", latency.most_ns()),
+        ]);
+    }
+    if latency.negative > 0 {
+        entries.push(("negative", latency.negative));
+    }
+    entries.into_iter().map(|(what, value)| (format!("{name}_{what}"), value)).collect()
 }

@@ -1,6 +1,7 @@
 //! The receive thread's work.
 
 use super::RunError;
+use crate::clock::Clock;
 use crate::event::{Joined, Joiner};
 use crate::live::Live;
 use crate::receiver::Receiver;
@@ -18,6 +19,11 @@ const BATCHES: usize = 32;
 /// How long to spin for packets before sleeping.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// How long to wait for packets that a sender says it has sent.
+const STRAGGLERS: Duration = Duration::from_millis(250);
+/// Time between two looks at how far the clock is ahead of the kernel's.
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
+
 /// Receives, joins and hands on.
 pub(super) struct Stage<'a, P> {
     pub(super) receiver: &'a mut Receiver<P>,
@@ -31,6 +37,13 @@ pub(super) struct Stage<'a, P> {
     pub(super) rows_left: u64,
     pub(super) live: &'a Live,
     pub(super) busy_poll: bool,
+    pub(super) clock: &'a Clock,
+    /// Events after which a run without a probe ends.
+    pub(super) most_events: u64,
+    /// Silence after which it ends.
+    pub(super) idle: Option<Duration>,
+    /// Events so far.
+    pub(super) events: u64,
 }
 
 impl<P: PacketIo> Stage<'_, P> {
@@ -40,6 +53,7 @@ impl<P: PacketIo> Stage<'_, P> {
         let mut first = None;
         let mut last = begun;
         let mut shown = begun;
+        let mut timed = begun;
         loop {
             let now = Instant::now();
             let packets = if self.blocked.is_none() {
@@ -54,6 +68,10 @@ impl<P: PacketIo> Stage<'_, P> {
             self.hand_on(false);
             if now - shown > Duration::from_millis(20) {
                 shown = now;
+                if now - timed > CLOCK_EVERY {
+                    timed = now;
+                    self.clock.refresh();
+                }
                 self.live.update(&self.receiver.total());
                 if stop.load(Ordering::Relaxed)
                     || deadline.is_some_and(|deadline| now > deadline)
@@ -61,13 +79,16 @@ impl<P: PacketIo> Stage<'_, P> {
                 {
                     watch.stop();
                 }
+                if !watch.has_probe() && (watch.is_stopping() || self.is_over(now - last, first.is_some())) {
+                    break;
+                }
                 if watch.gone() && now - last > Duration::from_secs(2) {
                     break;
                 }
                 // The probe has said where it stopped: wait for the stragglers.
                 if let Some(ends) = watch.ends() {
                     let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
-                    if all_in || now - last > Duration::from_millis(250) {
+                    if all_in || now - last > STRAGGLERS {
                         break;
                     }
                 }
@@ -78,6 +99,13 @@ impl<P: PacketIo> Stage<'_, P> {
         }
         self.live.update(&self.receiver.total());
         Ok(first.map_or(0.0, |first| (last - first).as_secs_f64()))
+    }
+
+    /// Whether a sender without set-up has ended, or enough of it has come.
+    fn is_over(&self, silence: Duration, begun: bool) -> bool {
+        self.events >= self.most_events
+            || self.receiver.has_stopped() && silence > STRAGGLERS
+            || begun && self.idle.is_some_and(|idle| silence > idle)
     }
 
     /// Closes all shots and hands on the rest.
@@ -104,6 +132,7 @@ impl<P: PacketIo> Stage<'_, P> {
                 None => self.joiner.pop().or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
+            self.events += u64::from(matches!(joined, Joined::Event(_)));
             // Without a gate shots are discarded here, and their buffers are free again.
             let Some(gate) = &self.gate else { continue };
             handed = true;

@@ -274,7 +274,7 @@ mod tests {
     /// The packets of a whole shot.
     fn pieces(shot: u64) -> Vec<Piece> {
         let geometry = Geometry::new(16, 1000, 12, Packing::Packed12, 0).unwrap();
-        let mut bytes = vec![shot as u8; geometry.record_offset() as usize];
+        let mut bytes = vec![shot as u8; geometry.trailer_offset() as usize];
         let record = Record { shot, ..Record::of(&geometry) }.finish(crc::register(u32::MAX, &bytes));
         bytes.extend(record);
         let packets = geometry.packets();

@@ -17,7 +17,7 @@ fn udp_payloads(framing: &dyn Framing, network: Network) -> Vec<Vec<u8>> {
     let link = Link { dest_qp: 0x1234, src_qp: 1, q_key: 2, stream: 7 };
     let (mut psn, mut id, mut payloads) = (100, 0, Vec::new());
     for shot in 0..SHOTS {
-        let mut bytes = vec![shot as u8; geometry.record_offset() as usize];
+        let mut bytes = vec![shot as u8; geometry.trailer_offset() as usize];
         bytes.extend(Record { shot, ..Record::of(&geometry) }.finish(crc::register(u32::MAX, &bytes)));
         for index in 0..geometry.packets() {
             let packet = Packet::nth(&geometry, psn, shot, index).unwrap();

@@ -43,7 +43,15 @@ fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
 
 fn receive_buffer(wanted: &Wanted) -> Check {
     const NAME: &str = "receive buffer";
-    let config = |bind| UdpConfig { bind, sealed: true, capacity: 0, scratch: Sge::EMPTY, receive_buffer: ASKED };
+    let config = |bind| UdpConfig {
+        bind,
+        sealed: true,
+        capacity: 0,
+        scratch: Sge::EMPTY,
+        receive_buffer: ASKED,
+        remainders: false,
+        stamps: false,
+    };
     let open = |bind: SocketAddr| UdpIo::open(&config(bind), &Registrar::new().finish());
     let opened = open((Ipv6Addr::LOCALHOST, 0).into()).or_else(|_| open(([127, 0, 0, 1], 0).into()));
     let granted = match opened {

@@ -76,6 +76,7 @@ impl Prbs {
                         *bytes = sample.to_le_bytes();
                     }
                 }
+                Packing::Uint8 => samples.iter().zip(bytes).for_each(|(sample, byte)| *byte = *sample as u8),
             }
         }
     }
@@ -156,11 +157,13 @@ mod tests {
         let many = Geometry::new(4097, 6, 12, Packing::Packed12, 0).unwrap();
         let odd = Geometry::new(95, 1000, 12, Packing::Packed12, 0).unwrap();
         let wide = Geometry::new(96, 333, 14, Packing::Int16Le, 0).unwrap();
-        for geometry in [many, odd, wide] {
+        let pixels = Geometry::new(3, 777, 8, Packing::Uint8, 0).unwrap();
+        for geometry in [many, odd, wide, pixels] {
             let mut samples = vec![0; usize::from(geometry.channels()) * geometry.samples() as usize];
             Prbs::new(1, 2, geometry.channels(), geometry.bits()).fill(&mut samples);
             let expected = match geometry.packing() {
                 Packing::Int16Le => samples.iter().flat_map(|s| s.to_le_bytes()).collect(),
+                Packing::Uint8 => samples.iter().map(|s| *s as u8).collect::<Vec<_>>(),
                 Packing::Packed12 => {
                     let mut bytes = vec![0; pack12::packed_bytes(samples.len())];
                     pack12::pack(&samples, &mut bytes);

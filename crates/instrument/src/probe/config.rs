@@ -135,29 +135,19 @@ impl Config {
 
 /// Packings by name.
 mod packing {
+    use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use shotline_wire::shot::Packing;
 
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    enum Name {
-        Int16Le,
-        Packed12,
-    }
-
     pub(super) fn serialize<S: Serializer>(packing: &Packing, serializer: S) -> Result<S::Ok, S::Error> {
-        match packing {
-            Packing::Int16Le => Name::Int16Le,
-            Packing::Packed12 => Name::Packed12,
-        }
-        .serialize(serializer)
+        packing.name().serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Packing, D::Error> {
-        Name::deserialize(deserializer).map(|name| match name {
-            Name::Int16Le => Packing::Int16Le,
-            Name::Packed12 => Packing::Packed12,
-        })
+        let name = String::deserialize(deserializer)?;
+        let known = || Packing::ALL.map(Packing::name).join(", ");
+        let unknown = || D::Error::custom(format!("expected a packing of {}, found {name}", known()));
+        Packing::by_name(&name).ok_or_else(unknown)
     }
 }
 

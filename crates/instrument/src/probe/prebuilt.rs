@@ -96,7 +96,7 @@ impl Prebuilt {
         (shots.stream, shots.geometry) = (stream, *geometry);
         shots.registers.clear();
         shots.remainders.clear();
-        let mut bytes = vec![0; geometry.record_offset() as usize];
+        let mut bytes = vec![0; geometry.trailer_offset() as usize];
         for pattern in 0..self.period {
             source.write(link, stream, pattern, geometry, &mut bytes[..geometry.sample_bytes() as usize]);
             self.region.write(shots.slot(pattern) as usize, &bytes);

@@ -168,6 +168,7 @@ impl Source {
                         let bytes = samples.iter().flat_map(|sample| sample.to_le_bytes());
                         out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
                     }
+                    Packing::Uint8 => out.iter_mut().zip(samples).for_each(|(to, from)| *to = from as u8),
                 }
             }
         }

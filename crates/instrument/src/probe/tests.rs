@@ -223,6 +223,7 @@ fn assemble(
                 let packets = configure.geometry.packets();
                 (u64::from(count / packets), count % packets * 4096)
             }
+            Position::Paged { .. } => unreachable!("no probe has pages"),
         };
         let packets = shots.entry((packet.link, shot)).or_default();
         assert!(packets.insert(offset, payload[..place.len as usize].to_vec()).is_none(), "sent twice");

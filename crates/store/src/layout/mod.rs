@@ -26,6 +26,7 @@ use crate::sys::hdf5::header_address;
 use header::{HeaderError, Place, ReadAt, Superblock};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use shotline_wire::shot::Packing;
 use skeleton::TableShape;
 use std::fs::File;
 use std::ops::Range;
@@ -288,7 +289,8 @@ fn read_marks(
     let tables: Vec<Place> = tables.iter().map(read).collect::<Result<_, _>>()?;
     for (index, place) in data.iter().enumerate() {
         let g = run.links[index].geometry;
-        let expected = [1, g.samples(), u32::from(g.channels()), 2];
+        let element = if g.packing() == Packing::Uint8 { 1 } else { 2 };
+        let expected = [1, g.samples(), u32::from(g.channels()), element];
         if place.chunk != expected {
             return Err(StoreError::format(
                 path,

@@ -4,10 +4,10 @@
 
 use crate::info::{LinkInfo, RunInfo, number, text, texts};
 use crate::rows::{self, ROW_FIELDS, RowFormat};
-use crate::sys::hdf5::{create_view, header_address, image, int16_of};
+use crate::sys::hdf5::{create_view, header_address, image, sample_type};
 use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
-use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::shot::Geometry;
 
 /// A table's name and shape.
 pub(super) struct TableShape {
@@ -82,12 +82,12 @@ pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5
 }
 
 /// A dataset whose chunks are shot slots. The n-bit filter stores 12-bit integers as the wire packs them;
-/// for full 16-bit integers it changes nothing. Either way a filtered chunk may be longer than its samples
+/// for full 16-bit integers and bytes it changes nothing. Either way a filtered chunk may be longer than its samples
 /// need, so the padding and the end-of-shot record stay in the chunk and readers pass over them.
 fn real(at: &Group, name: &str, geometry: Geometry, links: usize) -> hdf5::Result<Dataset> {
     let (samples, channels) = (geometry.samples() as usize, usize::from(geometry.channels()));
     at.new_dataset_builder()
-        .empty_as(int16_of(precision(geometry.packing()))?)
+        .empty_as(sample_type(geometry.packing())?)
         .shape(extents(samples, links * channels))
         .chunk((1, samples, channels))
         .nbit()
@@ -100,7 +100,7 @@ fn view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Res
     create_view(
         group,
         c"rf",
-        &int16_of(precision(link.geometry.packing()))?,
+        &sample_type(link.geometry.packing())?,
         &extents(samples, channels),
         (c"/rf", &extents(samples, links * channels)),
         &[0, 0, (index * channels) as u64],
@@ -123,10 +123,6 @@ fn extents(samples: usize, channels: usize) -> SimpleExtents {
         Extent::new(samples, Some(samples)),
         Extent::new(channels, Some(channels)),
     ])
-}
-
-fn precision(packing: Packing) -> u8 {
-    packing.bits_per_sample() as u8
 }
 
 fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {

@@ -7,14 +7,18 @@ use hdf5_sys::h5f::H5Fget_file_image;
 use hdf5_sys::h5o::H5O_info1_t;
 use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_virtual};
 use hdf5_sys::h5s::{H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
+use shotline_wire::shot::Packing;
 use std::ffi::CStr;
 
-/// 16-bit little-endian integers of which the lowest `precision` bits count.
-pub fn int16_of(precision: u8) -> hdf5::Result<Datatype> {
-    let datatype = Datatype::from_type::<i16>()?;
+/// The integers of a sample: unsigned bytes, or 16-bit little-endian ones of which the lowest bits count.
+pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
+    if packing == Packing::Uint8 {
+        return Datatype::from_type::<u8>();
+    }
+    let (datatype, precision) = (Datatype::from_type::<i16>()?, packing.bits_per_sample() as usize);
     // SAFETY: the id is that of a live datatype which is ours alone (`from_type` copies), and the library's
     // lock is held for the call.
-    let status = sync(|| unsafe { hdf5_sys::h5t::H5Tset_precision(datatype.id(), usize::from(precision)) });
+    let status = sync(|| unsafe { hdf5_sys::h5t::H5Tset_precision(datatype.id(), precision) });
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(datatype) }
 }
 

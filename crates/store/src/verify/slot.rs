@@ -6,8 +6,9 @@ use crate::rows::{Row, State};
 use shotline_compute::prbs;
 use shotline_wire::crc;
 use shotline_wire::framing;
+use shotline_wire::hsb::Metadata;
 use shotline_wire::record::{self, Record};
-use shotline_wire::shot::{Geometry, PACKET_BYTES};
+use shotline_wire::shot::{Geometry, Trailer};
 use std::sync::OnceLock;
 
 /// Bytes of patterns that are kept rather than made again.
@@ -45,7 +46,7 @@ pub(super) struct Checker<'a> {
 impl<'a> Checker<'a> {
     pub(super) fn new(link: usize, run: &RunInfo, patterns: Option<&'a Patterns>) -> Self {
         let info: &LinkInfo = &run.links[link];
-        let sealed = framing::by_name(&run.framing).is_none_or(|framing| framing.sealed());
+        let sealed = framing::is_sealed(&run.framing).unwrap_or(true);
         Self { link, stream: info.stream, geometry: info.geometry, sealed, patterns, scratch: Vec::new() }
     }
 
@@ -78,7 +79,7 @@ impl<'a> Checker<'a> {
             ));
         }
         for index in (0..g.packets()).filter(|index| !row.contains(*index)) {
-            let at = (index * PACKET_BYTES) as usize;
+            let at = g.packet_offset(index) as usize;
             if first_not_zero(&slot[at..at + g.packet_bytes(index) as usize]).is_some() {
                 wrong(format!("packet {index} is missing, so zeros were expected: found other bytes"));
             }
@@ -89,7 +90,11 @@ impl<'a> Checker<'a> {
             return;
         }
         if row.contains(g.packets() - 1) {
-            self.check_record(row, slot, found, &mut wrong);
+            match g.trailer() {
+                Trailer::Record => self.check_record(row, slot, found, &mut wrong),
+                Trailer::HsbMetadata => self.check_metadata(row, slot, found, &mut wrong),
+                Trailer::None => {}
+            }
         }
         if whole && !row.record_good {
             found.unproven += 1;
@@ -112,8 +117,8 @@ impl<'a> Checker<'a> {
             }
         }
         // The record may lie over two packets; then it is here only if both are.
-        let (start, last) = (g.record_offset(), g.packets() - 1);
-        if start < last * PACKET_BYTES && !row.contains(last - 1) {
+        let (start, last) = (g.trailer_offset(), g.packets() - 1);
+        if start < g.packet_offset(last) && !row.contains(last - 1) {
             return;
         }
         let Some(bytes) = slot[start as usize..].first_chunk::<{ record::LEN }>() else { return };
@@ -130,6 +135,23 @@ impl<'a> Checker<'a> {
             }
             Err(error) if row.record_good => wrong(format!("its record cannot be read: {error}")),
             Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn check_metadata(&self, row: &Row, slot: &[u8], found: &mut LinkVerdict, wrong: &mut impl FnMut(String)) {
+        let at = self.geometry.trailer_offset() as usize;
+        match slot.get(at..at + Metadata::LEN).map(Metadata::parse) {
+            Some(Ok(metadata)) if row.record_good => {
+                if metadata.first_ns != row.stamp_tai_ns {
+                    let (stamp, said) = (metadata.first_ns, row.stamp_tai_ns);
+                    wrong(format!("its metadata was stamped at {stamp} ns, its row says {said}"));
+                } else {
+                    found.records += 1;
+                }
+            }
+            Some(Ok(_)) => {}
+            _ if row.record_good => wrong("its metadata cannot be read".into()),
+            _ => {}
         }
     }
 
@@ -154,9 +176,11 @@ impl<'a> Checker<'a> {
             found.pattern_packets += u64::from(g.packets());
             return;
         }
-        for (index, expected) in (0..).zip(expected.chunks(PACKET_BYTES as usize)).filter(|(i, _)| row.contains(*i)) {
-            let at = (index * PACKET_BYTES) as usize;
-            let bytes = &slot[at..at + expected.len()];
+        for index in (0..g.packets()).filter(|index| row.contains(*index)) {
+            let at = g.packet_offset(index) as usize;
+            let end = (at + g.packet_bytes(index) as usize).min(expected.len());
+            let Some(expected) = expected.get(at..end) else { continue }; // a trailer alone
+            let bytes = &slot[at..end];
             found.pattern_packets += 1;
             if let Some(byte) = bytes.iter().zip(expected).position(|(a, b)| a != b) {
                 wrong(format!(

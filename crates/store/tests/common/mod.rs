@@ -47,7 +47,7 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
     let mut bytes = vec![0; geometry.slot_bytes() as usize];
     prbs::shot_bytes(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
     let record = Record { shot: number, tai_ns: stamp(number), stream, ..Record::of(&geometry) };
-    let end = geometry.record_offset() as usize;
+    let end = geometry.trailer_offset() as usize;
     let record = record.finish(shotline_wire::crc::register(u32::MAX, &bytes[..end]));
     bytes[end..end + record.len()].copy_from_slice(&record);
     let mut presence = Presence::empty(geometry.packets());
@@ -71,6 +71,8 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
             stream,
             number,
             stamp_tai_ns: if last { stamp(number) } else { 0 },
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
             flags: 0,
             record_good: whole,
             valid_bytes: geometry.sample_bytes() - missing,

@@ -34,6 +34,10 @@ pub struct UdpConfig {
     pub scratch: Sge,
     /// Receive buffer to ask the kernel for, in bytes of its accounting.
     pub receive_buffer: usize,
+    /// Make payload CRC remainders ([`crate::Done::payload_crc`]) of packets without an ICRC, too.
+    pub remainders: bool,
+    /// Ask the kernel when it received each batch ([`crate::Done::stamp_ns`]).
+    pub stamps: bool,
 }
 
 /// The UDP backend.
@@ -69,6 +73,9 @@ impl UdpIo {
         let granted = sys::set_buffer(&fd, true, config.receive_buffer)
             .map_err(failed("cannot set the receive buffer".into(), ""))?;
         sys::set_buffer(&fd, false, 8 << 20).map_err(failed("cannot set the send buffer".into(), ""))?;
+        if config.stamps {
+            sys::stamp_receipts(&fd).map_err(failed("cannot ask for receive time stamps".into(), ""))?;
+        }
         let local =
             rustix::net::getsockname(&fd).ok().and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(config.bind);
         Ok(Self {

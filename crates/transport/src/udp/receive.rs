@@ -30,16 +30,35 @@ impl Place {
     }
 }
 
+/// How one packet is taken.
+struct Take {
+    /// Offset of its header in the heads.
+    at: usize,
+    /// Bytes of its header; a runt is all header.
+    header: usize,
+    /// Bytes of its payload.
+    payload: usize,
+    /// Bytes of its ICRC.
+    trailer: usize,
+    /// Offset of its payload in the scratch memory, if it has no place.
+    scratch: usize,
+    /// The posted receive that takes its payload.
+    place: Option<(u32, Place)>,
+    /// Too short for header and ICRC.
+    runt: bool,
+}
+
 pub(super) struct Receiver {
     sealed: bool,
+    remainders: bool,
     posted: Vec<Place>,
     /// Keeps every region alive that `posted` points into.
     regions: Regions,
     scratch: Sge,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
-    /// For each packet of the batch the posted receive that takes it.
-    places: Vec<Option<(u32, Place)>>,
+    /// How each packet of the batch is taken.
+    takes: Vec<Take>,
 }
 
 // SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
@@ -53,12 +72,13 @@ impl Receiver {
         }
         Self {
             sealed: config.sealed,
+            remainders: config.remainders,
             posted: vec![Place::NONE; config.capacity],
             regions: regions.clone(),
             scratch: config.scratch,
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
-            places: Vec::with_capacity(MAX_BATCH),
+            takes: Vec::with_capacity(MAX_BATCH),
         }
     }
 
@@ -90,7 +110,7 @@ impl Receiver {
         let heads = self.heads.as_mut_ptr();
         let mut first = [Piece { iov_base: heads.cast(), iov_len: MAX_HEADER }];
         // SAFETY: the piece is `self.heads`, exclusively ours.
-        let Some(seen) = (unsafe { sys::receive(fd, &mut first, true)? }) else { return Ok(0) };
+        let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else { return Ok(0) };
         let batch = Batch::of(&seen);
         let leading = batch.segment.min(MAX_HEADER);
         let view = Seen {
@@ -106,117 +126,127 @@ impl Receiver {
         if batch.segment >= header + trailer {
             steer.pick(&view, &mut picks[..batch.packets]);
         }
-        let shape = Shape { header, trailer, batch };
-        self.gather(&shape, &picks);
+        self.gather(&batch, header, &picks[..batch.packets]);
 
         // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a posted place that its
         // poster leaves alone until it lands; no reference to any of them exists.
-        let got = unsafe { sys::receive(fd, &mut self.pieces, false)? };
-        if got.is_none_or(|got| got.total != seen.total) {
+        let got = unsafe { sys::take(fd, &mut self.pieces)? };
+        if got != Some(seen.total) {
             return Err(io::Error::other("a datagram changed between peek and receive: is the socket shared?"));
         }
-        self.report(&shape, local, seen.source, sealer, steer);
+        self.report(&seen, local, sealer, steer);
         Ok(batch.packets)
     }
 
     /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next
     /// header are neighbours and make one piece.
-    fn gather(&mut self, shape: &Shape, picks: &[Pick]) {
+    fn gather(&mut self, batch: &Batch, header: usize, picks: &[Pick]) {
         let heads = self.heads.as_mut_ptr();
         let scratch = self.regions.address(self.scratch);
+        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
         let mut open = 0..0; // the run of head bytes not yet listed
+        let mut at = 0;
         self.pieces.clear();
-        self.places.clear();
-        for (index, pick) in picks.iter().enumerate().take(shape.batch.packets) {
-            let payload = shape.payload(index);
-            let at = shape.head_at(index);
-            if open.end != at {
-                push(&mut self.pieces, heads, open.clone());
-                open = at..at;
-            }
-            open.end += shape.header_of(index);
-            if payload > 0 {
+        self.takes.clear();
+        for (index, pick) in picks.iter().enumerate() {
+            let len = batch.len(index);
+            // A header that was foretold and is not there is the steer's to sort out; it must not cost a packet.
+            let header = match pick.header_len {
+                Some(foretold) => usize::from(foretold).min(MAX_HEADER).min(len.saturating_sub(trailer)),
+                None => header,
+            };
+            let mut take = match len.checked_sub(header + trailer) {
+                Some(payload) => {
+                    Take { at, header, payload, trailer, scratch: index * batch.segment, place: None, runt: false }
+                }
+                None => Take {
+                    at,
+                    header: len.min(MAX_HEADER),
+                    payload: len.saturating_sub(MAX_HEADER),
+                    trailer: 0,
+                    scratch: index * batch.segment,
+                    place: None,
+                    runt: true,
+                },
+            };
+            open.end += take.header;
+            if take.payload > 0 {
                 push(&mut self.pieces, heads, open);
-                let place = pick.id.and_then(|id| {
+                take.place = pick.id.filter(|_| !take.runt).and_then(|id| {
                     let posted = self.posted.get_mut(id as usize)?;
-                    posted.holds(payload).then(|| (id, std::mem::replace(posted, Place::NONE)))
+                    posted.holds(take.payload).then(|| (id, std::mem::replace(posted, Place::NONE)))
                 });
-                match place {
+                match &take.place {
                     Some((_, place)) => {
-                        let in_first = payload.min(place.len[0] as usize);
+                        let in_first = take.payload.min(place.len[0] as usize);
                         self.pieces.push(Piece { iov_base: place.address[0].cast(), iov_len: in_first });
-                        if in_first < payload {
-                            self.pieces.push(Piece { iov_base: place.address[1].cast(), iov_len: payload - in_first });
+                        if in_first < take.payload {
+                            let iov_len = take.payload - in_first;
+                            self.pieces.push(Piece { iov_base: place.address[1].cast(), iov_len });
                         }
                     }
                     None => self.pieces.push(Piece {
                         // Inside the scratch element: a batch is at most SCRATCH_BYTES.
-                        iov_base: scratch.wrapping_add(shape.scratch_at(index)).cast(),
-                        iov_len: payload,
+                        iov_base: scratch.wrapping_add(take.scratch).cast(),
+                        iov_len: take.payload,
                     }),
                 }
-                self.places.push(place);
-                let after = at + shape.header;
-                open = after..after;
-            } else {
-                self.places.push(None);
+                open = at + take.header..at + take.header;
             }
-            open.end += shape.trailer_of(index);
+            open.end += take.trailer;
+            at += take.header + take.trailer;
+            self.takes.push(take);
         }
         push(&mut self.pieces, heads, open);
     }
 
     /// Checks every packet of the batch that was just copied and tells the steer.
-    fn report<S: Steer>(
-        &self,
-        shape: &Shape,
-        local: SocketAddr,
-        source: SocketAddr,
-        sealer: &mut Sealer,
-        steer: &mut S,
-    ) {
+    fn report<S: Steer>(&self, seen: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
         let scratch = self.regions.address(self.scratch);
         let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
-        for index in 0..shape.batch.packets {
-            let at = shape.head_at(index);
+        for (index, take) in self.takes.iter().enumerate() {
             let mut done = Done {
                 landed: Landed::Scratch(Sge::EMPTY),
-                header: &self.heads[at..at + shape.header_of(index)],
+                header: &self.heads[take.at..take.at + take.header],
                 len: 0,
-                source,
+                source: seen.source,
+                stamp_ns: seen.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
                 fault: None,
             };
-            let payload = shape.payload(index);
-            if shape.is_runt(index) {
+            if take.runt {
                 done.fault = Some(DropCause::Malformed);
                 batch.push(done);
                 continue;
             }
+            let payload = take.payload;
             done.len = payload as u32;
-            let (landed, pieces) = match &self.places[index] {
+            let (landed, pieces) = match &take.place {
                 Some((id, place)) => {
                     let in_first = payload.min(place.len[0] as usize);
                     (Landed::Slot(*id), [(place.address[0], in_first), (place.address[1], payload - in_first)])
                 }
                 None => {
-                    let at = shape.scratch_at(index);
-                    let sge = Sge { offset: self.scratch.offset + at as u64, len: payload as u32, ..self.scratch };
-                    (Landed::Scratch(sge), [(scratch.wrapping_add(at), payload), (std::ptr::null_mut(), 0)])
+                    let offset = self.scratch.offset + take.scratch as u64;
+                    let sge = Sge { offset, len: payload as u32, ..self.scratch };
+                    let at = scratch.wrapping_add(take.scratch);
+                    (Landed::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
                 }
             };
             done.landed = landed;
-            for (address, len) in pieces.into_iter().filter(|(_, len)| *len > 0) {
-                // SAFETY: the kernel has just filled these bytes and is done with them; the place left
-                // `posted`, so nothing writes it before its poster hears of it below.
-                let bytes = unsafe { std::slice::from_raw_parts(address, len) };
-                done.payload_crc = crc::register(done.payload_crc, bytes);
+            if self.sealed || self.remainders {
+                for (address, len) in pieces.into_iter().filter(|(_, len)| *len > 0) {
+                    // SAFETY: the kernel has just filled these bytes and is done with them; the place left
+                    // `posted`, so nothing writes it before its poster hears of it below.
+                    let bytes = unsafe { std::slice::from_raw_parts(address, len) };
+                    done.payload_crc = crc::register(done.payload_crc, bytes);
+                }
             }
             if self.sealed {
-                let trailer = at + shape.header;
+                let trailer = take.at + take.header;
                 let received = self.heads[trailer..trailer + ICRC_BYTES].try_into().map_or(0, u32::from_le_bytes);
-                done.icrc = sealer.check(source, local, index, done.header, payload, done.payload_crc, received);
+                done.icrc = sealer.check(seen.source, local, index, done.header, payload, done.payload_crc, received);
                 if done.icrc == Icrc::Bad {
                     done.fault = Some(DropCause::BadIcrc);
                 }
@@ -244,39 +274,8 @@ impl Batch {
         }
         Self { packets, segment: seen.segment, last: seen.total - (packets - 1) * seen.segment }
     }
-}
-
-/// Where each part of each packet goes.
-struct Shape {
-    header: usize,
-    trailer: usize,
-    batch: Batch,
-}
-
-impl Shape {
+    /// Bytes of a packet.
     fn len(&self, index: usize) -> usize {
-        if index + 1 == self.batch.packets { self.batch.last } else { self.batch.segment }
-    }
-    /// Too short for header and trailer.
-    fn is_runt(&self, index: usize) -> bool {
-        self.len(index) < self.header + self.trailer
-    }
-    /// Offset of a packet's header in the heads.
-    fn head_at(&self, index: usize) -> usize {
-        index * (self.header + self.trailer)
-    }
-    /// Header bytes; a runt is all header.
-    fn header_of(&self, index: usize) -> usize {
-        if self.is_runt(index) { self.len(index) } else { self.header }
-    }
-    fn trailer_of(&self, index: usize) -> usize {
-        if self.is_runt(index) { 0 } else { self.trailer }
-    }
-    fn payload(&self, index: usize) -> usize {
-        self.len(index).saturating_sub(self.header + self.trailer)
-    }
-    /// Offset of a payload without a place in the scratch memory.
-    fn scratch_at(&self, index: usize) -> usize {
-        index * self.batch.segment
+        if index + 1 == self.packets { self.last } else { self.segment }
     }
 }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 /// A piece of memory for the kernel to read or fill.
 pub type Piece = libc::iovec;
 
-/// What one `recvmsg` said.
+/// What a look at the head of the queue said.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     /// Bytes of the datagram or GRO batch, even if less was copied.
@@ -20,6 +20,8 @@ pub struct Received {
     pub segment: usize,
     /// The sender.
     pub source: SocketAddr,
+    /// When the kernel received it, in nanoseconds of the realtime clock; 0 if the socket was not asked to say.
+    pub stamp_ns: u64,
 }
 
 /// Opens a datagram socket bound to `address`, with GRO on.
@@ -75,12 +77,19 @@ fn get_option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<libc::c_int> {
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Receives one datagram or GRO batch without waiting; none if there is none. With `peek` it stays queued.
+/// Asks the kernel to note when it receives: once for each batch, in its own path, and told with the batch.
+pub fn stamp_receipts(fd: &OwnedFd) -> io::Result<()> {
+    let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
+}
+
+/// Looks at the datagram or GRO batch at the head of the queue, without waiting; none if there is none. It stays
+/// there.
 ///
 /// # Safety
 /// Every piece must be memory that may be written for its whole length, and that no Rust reference
 /// aliases, until this returns.
-pub unsafe fn receive(fd: &OwnedFd, pieces: &mut [Piece], peek: bool) -> io::Result<Option<Received>> {
+pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<Received>> {
     let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
     let mut control = Control::new();
     // SAFETY: all-zero is a valid msghdr.
@@ -91,12 +100,39 @@ pub unsafe fn receive(fd: &OwnedFd, pieces: &mut [Piece], peek: bool) -> io::Res
     message.msg_iovlen = pieces.len();
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | if peek { libc::MSG_PEEK } else { 0 };
-    let total = loop {
-        // SAFETY: the message points at live name and control storage, and the caller vouches for the pieces.
-        let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
+    // SAFETY: the message points at live name and control storage, and the caller vouches for the pieces.
+    let Some(total) = (unsafe { receive(fd, &mut message, libc::MSG_PEEK) })? else { return Ok(None) };
+    // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
+    let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
+        .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
+    let mut seen = Received { total, segment: total, source, stamp_ns: 0 };
+    // SAFETY: the message still describes the control storage that the kernel filled.
+    unsafe { read_control(&message, &mut seen) };
+    Ok(Some(seen))
+}
+
+/// Takes the datagram or GRO batch at the head of the queue, without waiting. Returns its bytes; none if there is
+/// none.
+///
+/// # Safety
+/// As for [`peek`].
+pub unsafe fn take(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<usize>> {
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = pieces.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    // SAFETY: there is no name and no control storage, and the caller vouches for the pieces.
+    unsafe { receive(fd, &mut message, 0) }
+}
+
+/// # Safety
+/// Everything that `message` points at must be live and writable for the length that it says.
+unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) -> io::Result<Option<usize>> {
+    loop {
+        // SAFETY: the caller vouches for the message.
+        let n = unsafe { libc::recvmsg(fd.as_raw_fd(), message, flags | libc::MSG_DONTWAIT | libc::MSG_TRUNC) };
         if n >= 0 {
-            break n as usize;
+            return Ok(Some(n as usize));
         }
         let error = io::Error::last_os_error();
         match error.kind() {
@@ -104,13 +140,7 @@ pub unsafe fn receive(fd: &OwnedFd, pieces: &mut [Piece], peek: bool) -> io::Res
             io::ErrorKind::WouldBlock => return Ok(None),
             _ => return Err(error),
         }
-    };
-    // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
-    let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
-        .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
-    // SAFETY: the message still describes the control storage that the kernel filled.
-    let segment = unsafe { gro_segment(&message) }.unwrap_or(total);
-    Ok(Some(Received { total, segment, source }))
+    }
 }
 
 /// One `sendmsg` of a batch: pieces of equal segments to one destination.
@@ -167,11 +197,11 @@ pub unsafe fn send(fd: &OwnedFd, to: Option<&Address>, message: Message<'_>) -> 
 
 /// Room for control messages, aligned as they must be.
 #[repr(align(8))]
-struct Control([u8; 64]);
+struct Control([u8; 128]);
 
 impl Control {
     fn new() -> Self {
-        Self([0; 64])
+        Self([0; 128])
     }
 }
 
@@ -239,21 +269,32 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
     }
 }
 
+/// Reads the segment size and the time stamp.
+///
 /// # Safety
 /// `message` must describe control storage that the kernel filled.
-unsafe fn gro_segment(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the CMSG macros walk the storage that `message` describes, within its length.
+unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
+    // SAFETY: the CMSG macros walk the storage that `message` describes, within its length; each kind of message
+    // has at least the bytes that are read of it.
     unsafe {
         let mut cmsg = libc::CMSG_FIRSTHDR(message);
         while !cmsg.is_null() {
-            if (*cmsg).cmsg_level == libc::SOL_UDP && (*cmsg).cmsg_type == libc::UDP_GRO {
-                let segment = libc::CMSG_DATA(cmsg).cast::<libc::c_int>().read_unaligned();
-                return usize::try_from(segment).ok().filter(|segment| *segment > 0);
+            let data = libc::CMSG_DATA(cmsg);
+            match ((*cmsg).cmsg_level, (*cmsg).cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let segment = data.cast::<libc::c_int>().read_unaligned();
+                    seen.segment = usize::try_from(segment).ok().filter(|s| *s > 0).unwrap_or(seen.total);
+                }
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
+                    // The first of three times is the kernel's own.
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    seen.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                }
+                _ => {}
             }
             cmsg = libc::CMSG_NXTHDR(message, cmsg);
         }
     }
-    None
 }
 
 /// The IP address of a socket address that names one host.

@@ -6,6 +6,9 @@
 //! | 1 | [`counted`] | RoCEv2 UD, no immediate, 20 bytes | none: 24-bit PSN | yes | senders without an immediate |
 //! | 2 | [`udp`] | own, 32 bytes | 64 bits | no | instruments without RoCE, tests |
 //!
+//! Senders that are not ours, and take no set-up from us, have framings that are told about them:
+//! [`spead`] and [`hsb`].
+//!
 //! # A framing of your own
 //!
 //! An instrument whose packets cannot be changed needs one type that reads their header. Say that each
@@ -58,20 +61,24 @@
 //! must refuse whatever does not fit the geometry; the place that it returns is used as it is.
 
 use crate::ParseError;
-use crate::shot::{Geometry, PACKET_BYTES};
+use crate::shot::Geometry;
 use arrayvec::ArrayVec;
 use core::fmt::Debug;
 
 pub mod counted;
+pub mod hsb;
+pub mod spead;
 pub mod ud;
 pub mod udp;
 
 pub use counted::Counted;
+pub use hsb::Hsb;
+pub use spead::Spead;
 pub use ud::Ud;
 pub use udp::Udp;
 
-/// Room for any framing's header.
-pub const MAX_HEADER: usize = 64;
+/// Room for any framing's header: SPEAD's with 15 items.
+pub const MAX_HEADER: usize = 128;
 
 /// One way of saying, in front of each payload, where it belongs.
 pub trait Framing: Send + Sync + Debug {
@@ -82,13 +89,33 @@ pub trait Framing: Send + Sync + Debug {
     /// Bytes before the payload, at most [`MAX_HEADER`]. `first` is the packet's leading bytes, for
     /// framings whose header's length varies; it may be short or foreign.
     fn header_len(&self, first: &[u8]) -> usize;
+    /// Bytes of header that packet `index` of a shot will have, where they are not the same for all packets.
+    /// Only a forecast, for packets that cannot be seen yet.
+    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
+        let _ = (index, g);
+        None
+    }
     /// What names the packet's stream at its receiver: the destination queue pair, or a stream field.
     fn key(&self, header: &[u8]) -> Result<u32, ParseError>;
     /// Where a payload belongs. `payload_len` counts what stands between header and ICRC, padding to a
     /// multiple of 4 included. Whatever does not fit `g` is refused.
     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError>;
+    /// What a packet that has no place says instead, for framings that carry more than shots.
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        let _ = (header, g);
+        None
+    }
     /// Writes a packet's header to the end of `out`, which must have room for it.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
+}
+
+/// What a packet says that is no part of a shot of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Signal {
+    /// The number that it takes from the shots.
+    pub number: u64,
+    /// The sender ends its stream.
+    pub stop: bool,
 }
 
 /// What all packets of a stream over one link have in common. A framing uses what it needs.
@@ -135,7 +162,7 @@ impl Packet {
             psn,
             shot,
             index,
-            offset: index * PACKET_BYTES,
+            offset: g.packet_offset(index),
             len: g.packet_bytes(index),
             shot_bytes: g.shot_bytes(),
             last: index == most,
@@ -144,12 +171,10 @@ impl Packet {
 
     /// The packet at byte `offset` of a shot; an error if none begins there.
     pub fn at(g: &Geometry, psn: u32, shot: u64, offset: u32) -> Result<Self, ParseError> {
-        let within = offset % PACKET_BYTES;
-        if within != 0 {
-            let found = within.into();
-            return Err(ParseError::Value { what: "packet offset modulo 4096", expected: 0, found });
+        match g.packet_at(offset) {
+            Some(index) => Self::nth(g, psn, shot, index),
+            None => Err(ParseError::Unknown { what: "packet at offset", found: offset.into() }),
         }
-        Self::nth(g, psn, shot, offset / PACKET_BYTES)
     }
 
     /// Refuses a payload of another length.
@@ -189,7 +214,7 @@ pub enum Position {
         number: u64,
         /// Bits of the shot number that the wire carries, 1 to 64.
         bits: u32,
-        /// Byte offset in the shot, a multiple of 4096 within it.
+        /// Byte offset in the shot, where a packet of it begins.
         offset: u32,
         /// It is the shot's last packet.
         last: bool,
@@ -202,14 +227,40 @@ pub enum Position {
         /// Bits of the number that the wire carries, 1 to 32.
         bits: u32,
     },
+    /// The page of a ring that the shot is written to, and the sequence number of its first packet: pages are
+    /// exact but few, sequence numbers go far but slip when a shot is cut short. Together they name the shot.
+    Paged {
+        /// The page.
+        page: u32,
+        /// Pages in the ring, at least 1.
+        pages: u32,
+        /// Sequence number of the shot's first packet, its low `bits` bits.
+        first: u32,
+        /// Bits of the sequence number that the wire carries, 1 to 32.
+        bits: u32,
+        /// Byte offset in the shot, where a packet of it begins.
+        offset: u32,
+    },
 }
 
-/// Every framing of this crate; its place is its id in set-up messages.
+/// Every framing that set-up can ask for; its place is its id in set-up messages.
 pub const ALL: [&dyn Framing; 3] = [&Ud, &Counted, &Udp];
 
 /// The framing with this name.
 pub fn by_name(name: &str) -> Option<&'static dyn Framing> {
     ALL.into_iter().find(|framing| framing.name() == name)
+}
+
+/// Names of the framings of senders that are not ours.
+pub const FOREIGN: [&str; 2] = ["spead", "hsb"];
+
+/// Whether packets of the framing with this name end in an ICRC; none if there is no such framing.
+pub fn is_sealed(name: &str) -> Option<bool> {
+    match name {
+        "spead" => Some(false),
+        "hsb" => Some(true),
+        _ => by_name(name).map(|framing| framing.sealed()),
+    }
 }
 
 /// The framing with this id.
@@ -225,7 +276,7 @@ pub fn id_of(name: &str) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shot::Packing;
+    use crate::shot::{PACKET_BYTES, Packing};
     use proptest::prelude::*;
 
     /// Shots of one to about fifty packets, with last packets of every multiple of 64.
@@ -266,6 +317,7 @@ mod tests {
                         prop_assert_eq!((offset, last), (packet.offset, packet.last));
                     }
                     Position::Sequence { number, bits } => prop_assert_eq!(number, psn & (u32::MAX >> (32 - bits))),
+                    Position::Paged { .. } => prop_assert!(false, "no framing of ours has pages"),
                 }
                 let cut = header.len() - 1;
                 prop_assert!(framing.place(&header[..cut], packet.len, &g).is_err());

@@ -6,20 +6,27 @@
 //! the window. What never came leaves as a [`Loss`], so numbers are covered without a hole.
 
 use crate::books::Books;
-use crate::number;
+use crate::clock::Clock;
+use crate::latency::Latency;
+use crate::number::{self, Ring};
 use shotline_memory::{Buffer, Pool, Sge};
-use shotline_store::shot::{Loss, Shot, ShotMeta};
+use shotline_store::shot::{Loss, Shot};
 use shotline_transport::Recv;
-use shotline_wire::crc::{self, Shift};
-use shotline_wire::framing::{Place, Position};
-use shotline_wire::record::Record;
-use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, PACKET_BYTES, Presence, RECORD_BYTES};
+use shotline_wire::crc::Shift;
+use shotline_wire::framing::{Place, Position, Signal};
+use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+mod close;
+
 /// After so long without a packet, a stream whose sender was not named may be taken over by another.
 const SENDER_GONE_NS: u64 = 1_000_000_000;
+/// Framings whose packets have no CRC of their own carry shot numbers of at least so many bits.
+const UNPROTECTED_BITS: u32 = 40;
+/// Numbers that were no shots' and lie ahead of those that have left, at most: more are counted as missing.
+const MOST_SIGNALS: usize = 64;
 
 /// What the receiver knows of a stream before its first packet.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +73,8 @@ struct Open {
     number: u64,
     entry: Option<usize>,
     last_ns: u64,
+    /// When the kernel received its first packet, by the realtime clock; 0 unknown.
+    arrived_ns: u64,
 }
 
 #[derive(Debug)]
@@ -93,10 +102,27 @@ pub(crate) struct Stream {
     last_placed_ns: u64,
     late_run: u32,
     full: Shift,
+    /// The newest shot in a ring of pages.
+    ring: Option<Ring>,
+    /// Numbers that stream control or the like took from the shots.
+    signals: VecDeque<u64>,
+    /// The sender has ended its stream.
+    stopped: bool,
+    clock: Option<Arc<Clock>>,
+    pub(crate) times: Times,
+}
+
+/// How long shots took.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// From the sender's stamp to completion.
+    pub from_sender: Latency,
+    /// From the kernel's receipt of the first packet to completion.
+    pub from_kernel: Latency,
 }
 
 impl Stream {
-    pub(crate) fn new(config: StreamConfig, base_id: u32, depth: usize) -> Self {
+    pub(crate) fn new(config: StreamConfig, base_id: u32, depth: usize, clock: Option<Arc<Clock>>) -> Self {
         let packets = config.geometry.packets();
         let entry = || Entry {
             buffer: None,
@@ -121,7 +147,12 @@ impl Stream {
             source: config.source,
             last_placed_ns: 0,
             late_run: 0,
-            full: Shift::new(u64::from(PACKET_BYTES)),
+            full: Shift::new(u64::from(config.geometry.cut().rest)),
+            ring: None,
+            signals: VecDeque::new(),
+            stopped: false,
+            clock,
+            times: Times::default(),
         }
     }
 
@@ -152,8 +183,8 @@ impl Stream {
 
     /// Where a packet of an entry belongs.
     pub(crate) fn place(&self, entry: usize, index: u32) -> Option<Sge> {
-        let bytes = self.config.geometry.packet_bytes(index);
-        self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(index * PACKET_BYTES, bytes))
+        let (offset, bytes) = (self.config.geometry.packet_offset(index), self.config.geometry.packet_bytes(index));
+        self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes))
     }
 
     /// Gives every empty entry a buffer, and lists what to post for it.
@@ -177,10 +208,7 @@ impl Stream {
     pub(crate) fn locate(&mut self, place: &Place) -> Result<(u64, u32), DropCause> {
         match place.position {
             Position::Shot { number: wire, bits, offset, .. } => {
-                let index = offset / PACKET_BYTES;
-                if offset % PACKET_BYTES != 0 || index >= self.packets {
-                    return Err(DropCause::Malformed);
-                }
+                let index = self.config.geometry.packet_at(offset).ok_or(DropCause::Malformed)?;
                 self.wire_bits = bits;
                 let reference = if self.next.is_some() { self.newest } else { wire };
                 let number = number::unwrap(wire, bits, reference);
@@ -198,6 +226,15 @@ impl Stream {
                 let position =
                     number::unwrap(u64::from(psn), bits, reference).checked_sub(first).ok_or(DropCause::Late)?;
                 Ok((start + position / packets, (position % packets) as u32))
+            }
+            Position::Paged { page, pages, first, bits, offset } => {
+                let index = self.config.geometry.packet_at(offset).ok_or(DropCause::Malformed)?;
+                self.wire_bits = bits;
+                let number = match self.ring {
+                    Some(ring) => ring.number_of(page, pages, first, bits, self.packets).ok_or(DropCause::Late)?,
+                    None => u64::from(page),
+                };
+                if number >= MAX_SHOTS { Err(DropCause::Malformed) } else { Ok((number, index)) }
             }
         }
     }
@@ -236,7 +273,8 @@ impl Stream {
     }
 
     /// Takes note of a good packet and says which entry it belongs to.
-    pub(crate) fn admit(&mut self, number: u64, index: u32, remainder: u32, now_ns: u64) -> Result<usize, DropCause> {
+    pub(crate) fn admit(&mut self, (number, index): (u64, u32), packet: Arrival) -> Result<usize, DropCause> {
+        let Arrival { position, remainder, now_ns, stamp_ns } = packet;
         let next = match self.next {
             Some(next) => next,
             // The first whole shot on: a stream is joined where a shot begins.
@@ -258,8 +296,13 @@ impl Stream {
                     return Err(DropCause::Malformed);
                 }
                 let entry = self.ready.pop_front();
-                self.open.insert(at, Open { number, entry, last_ns: now_ns });
+                self.open.insert(at, Open { number, entry, last_ns: now_ns, arrived_ns: stamp_ns });
                 self.newest = self.newest.max(number);
+                if let Position::Paged { first, .. } = position
+                    && self.ring.is_none_or(|ring| ring.number < number)
+                {
+                    self.ring = Some(Ring { number, first });
+                }
                 at
             }
         };
@@ -275,15 +318,31 @@ impl Stream {
         Ok(entry)
     }
 
-    /// Whether a number is too far ahead to be believed of one packet. Numbers of 64 bits come in framings
+    /// Whether a number is too far ahead to be believed of one packet. Long numbers come in framings
     /// without an ICRC: one flipped bit would end every shot before it. Another packet of a shot near it
     /// confirms it, so that after an outage only one packet is lost.
     fn is_doubtful(&mut self, number: u64, index: u32) -> bool {
-        if self.wire_bits < 64 || number <= self.newest.saturating_add(self.config.window) {
+        if self.wire_bits < UNPROTECTED_BITS || number <= self.newest.saturating_add(self.config.window) {
             return false;
         }
         let other = self.suspect.replace((number, index));
         !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= self.config.window)
+    }
+
+    /// A packet that is no part of a shot said so itself.
+    pub(crate) fn note_signal(&mut self, signal: Signal) {
+        self.stopped |= signal.stop;
+        let next = self.next.unwrap_or(0);
+        self.signals.retain(|number| *number >= next);
+        if signal.number >= next && !self.signals.contains(&signal.number) && self.signals.len() < MOST_SIGNALS {
+            let at = self.signals.partition_point(|other| *other < signal.number);
+            self.signals.insert(at, signal.number);
+        }
+    }
+
+    /// The sender has said that no more shots come.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Notes that a packet whose header named this shot was dropped; only for the shot's own record.
@@ -310,6 +369,8 @@ impl Stream {
     pub(crate) fn restart(&mut self) {
         self.next = None;
         self.anchored = false;
+        self.ring = None;
+        self.signals.clear();
         self.late_run = 0;
         self.books.restarts += 1;
     }
@@ -331,7 +392,12 @@ impl Stream {
             self.last_placed_ns = now_ns; // silence is counted from the start
         }
         let Some(mut next) = self.next else { return };
-        while let Some(first) = self.open.first().copied() {
+        loop {
+            while self.signals.front() == Some(&next) {
+                self.lose(next, next + 1, DropCause::NotData, out);
+                next += 1;
+            }
+            let Some(first) = self.open.first().copied() else { break };
             let overtaken = self.newest >= next + self.config.window;
             let stale = now_ns.saturating_sub(first.last_ns) > self.config.timeout_ns;
             if first.number == next {
@@ -379,7 +445,20 @@ impl Stream {
         }
     }
 
-    fn lose(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+    /// Enters shots that never came; numbers that were no shots' are told apart.
+    fn lose(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        while let Some(number) = self.signals.front().copied().filter(|number| *number < end) {
+            self.signals.pop_front();
+            if number >= first {
+                self.lose_run(first, number, cause, out);
+                self.lose_run(number, number + 1, DropCause::NotData, out);
+                first = number + 1;
+            }
+        }
+        self.lose_run(first, end, cause, out);
+    }
+
+    fn lose_run(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
         let count = end.saturating_sub(first);
         if count > 0 {
             self.books.shots = self.books.shots.saturating_add(count);
@@ -391,102 +470,17 @@ impl Stream {
             out.push(Item::Loss(Loss { stream: self.config.stream, cause, first, count }));
         }
     }
-
-    /// Closes one shot and returns its number, which its own record may have completed to 64 bits.
-    fn close(&mut self, open: Open, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) -> u64 {
-        let Some(entry) = open.entry else {
-            self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
-            return open.number;
-        };
-        let geometry = self.config.geometry;
-        let state = &mut self.entries[entry];
-        let Some(buffer) = state.buffer.take() else { return open.number };
-        let presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
-        let mut drops = std::mem::take(&mut state.drops);
-        let mut valid_bytes = 0;
-        for index in 0..self.packets {
-            let (offset, bytes) = (index * PACKET_BYTES, geometry.packet_bytes(index));
-            if presence.contains(index) {
-                valid_bytes += (offset + bytes).min(geometry.sample_bytes()).saturating_sub(offset);
-            } else {
-                buffer.zero(offset, bytes);
-                withdraw.push(self.base_id + entry as u32 * self.packets + index);
-            }
-        }
-        buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
-
-        let record = self.record(&buffer, &presence);
-        let whole = presence.is_complete() && self.register(entry) == crc::RESIDUE;
-        let mut number = open.number;
-        if let Some(record) = &record
-            && whole
-            && !self.anchored
-        {
-            number = self.anchor(number, record.shot);
-        }
-        let record = record.filter(|record| record.shot == number);
-        let record_good = whole && record.is_some();
-        if presence.is_complete() && !record_good {
-            drops.add(DropCause::BadRecord, 1);
-        }
-        let missing = u64::from(presence.packets() - presence.placed());
-        drops.add(DropCause::WireGap, missing);
-        let (stamp_tai_ns, flags) = record.map_or((0, 0), |record| (record.tai_ns, flags_of(&record)));
-        let meta = ShotMeta {
-            stream: self.config.stream,
-            number,
-            stamp_tai_ns,
-            flags,
-            record_good,
-            valid_bytes,
-            presence,
-            drops,
-        };
-        self.books.shots += 1;
-        self.books.packets_missing += missing;
-        if meta.is_complete() {
-            self.books.complete += 1;
-        } else {
-            self.books.partial += 1;
-        }
-        out.push(Item::Shot(Box::new(Shot { meta, buffer })));
-        number
-    }
-
-    /// The CRC register over the whole shot, folded from what the packets' own check left behind.
-    fn register(&self, entry: usize) -> u32 {
-        let (last, full) = self.entries[entry].remainders.split_last().unwrap_or((&0, &[]));
-        let register = full.iter().fold(u32::MAX, |register, remainder| self.full.apply(register) ^ remainder);
-        crc::shift(register, u64::from(self.config.geometry.packet_bytes(self.packets - 1))) ^ last
-    }
-
-    fn record(&self, buffer: &Buffer, presence: &Presence) -> Option<Record> {
-        // The record is a bus word that never straddles two packets: padding aligned it.
-        if !presence.contains(self.packets - 1) {
-            return None;
-        }
-        let mut bytes = [0; RECORD_BYTES as usize];
-        buffer.read(self.config.geometry.record_offset(), &mut bytes);
-        Record::parse(&bytes).ok().filter(|record| record.stream == self.config.stream)
-    }
-
-    /// The first proven record tells the bits of the shot number that the wire does not carry.
-    fn anchor(&mut self, number: u64, truth: u64) -> u64 {
-        let modulus_bits = if self.wire_bits >= 64 { return number } else { self.wire_bits };
-        let Some(ahead) = truth.checked_sub(number).filter(|_| truth < MAX_SHOTS) else { return number };
-        if ahead & ((1 << modulus_bits) - 1) == 0 {
-            self.newest += ahead;
-            self.joined += ahead;
-            for open in &mut self.open {
-                open.number += ahead;
-            }
-            self.anchored = true;
-        }
-        number + if self.anchored { ahead } else { 0 }
-    }
 }
 
-/// The record's flags as they stand on the wire and in a recording.
-fn flags_of(record: &Record) -> u8 {
-    u8::from(record.clock_locked) | u8::from(record.triggered) << 1
+/// What a packet brings besides its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// What its header told of its position.
+    pub(crate) position: Position,
+    /// CRC remainder of its payload.
+    pub(crate) remainder: u32,
+    /// The receiver's monotonic time.
+    pub(crate) now_ns: u64,
+    /// The kernel's stamp by the realtime clock, 0 if there is none.
+    pub(crate) stamp_ns: u64,
 }

@@ -1,0 +1,215 @@
+//! The clock that a run's time stamps are told by: TAI, with its source and its health.
+//!
+//! | source | what it reads | locked means |
+//! |---|---|---|
+//! | `system` | the kernel's realtime clock plus TAI - UTC | NTP or PTP disciplines it (not `STA_UNSYNC`), and the kernel was told TAI - UTC |
+//! | `ptp:/dev/ptpN` | a network card's own clock, taken for TAI as PTP prescribes | it was read, and is within a minute of the system's TAI |
+//!
+//! The kernel stamps what it receives with the realtime clock; [`Clock::from_realtime`] brings that to TAI.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// TAI is ahead of UTC by so much since 2017, for kernels that were not told.
+pub const TAI_MINUS_UTC_S: i64 = 37;
+/// Beyond this a card's clock does not keep TAI.
+const FAR_NS: i64 = 60_000_000_000;
+
+/// Where time comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Source {
+    /// The kernel's clock.
+    #[default]
+    System,
+    /// A network card's clock.
+    Ptp(PathBuf),
+}
+
+impl FromStr for Source {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("ptp:")) {
+            ("system", _) => Ok(Self::System),
+            (_, Some(path)) if !path.is_empty() => Ok(Self::Ptp(path.into())),
+            _ => Err(format!("expected system or ptp:/dev/ptpN, found {text}")),
+        }
+    }
+}
+
+impl TryFrom<String> for Source {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Source> for String {
+    fn from(source: Source) -> Self {
+        source.to_string()
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::System => f.write_str("system"),
+            Self::Ptp(path) => write!(f, "ptp:{}", path.display()),
+        }
+    }
+}
+
+/// Why a clock cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClockError {
+    /// The card's clock.
+    #[error("cannot read the PTP clock {}: {source}; ls /dev/ptp* lists those that there are, and who may read them", path.display())]
+    Ptp {
+        /// Its device.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+}
+
+/// How far a clock can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// It follows a reference.
+    pub locked: bool,
+    /// The kernel's bound on its error in nanoseconds (for a card: the width of the reading); 0 if unknown.
+    pub max_error_ns: u64,
+    /// TAI - UTC in seconds that was used.
+    pub tai_minus_utc_s: i64,
+}
+
+/// A clock.
+#[derive(Debug)]
+pub struct Clock {
+    source: Source,
+    device: Option<OwnedFd>,
+    /// What to add to the realtime clock.
+    ahead_ns: AtomicI64,
+}
+
+impl Clock {
+    /// Opens a source and reads it once.
+    pub fn open(source: &Source) -> Result<Self, ClockError> {
+        let mut clock = Self { source: source.clone(), device: None, ahead_ns: AtomicI64::new(0) };
+        if let Source::Ptp(path) = source {
+            let failed = |source| ClockError::Ptp { path: path.clone(), source };
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|errno| failed(errno.into()))?;
+            clock.device = Some(fd);
+            clock.read_card().map_err(failed)?;
+        }
+        clock.refresh();
+        Ok(clock)
+    }
+
+    /// What it is.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// TAI nanoseconds now.
+    pub fn now_tai_ns(&self) -> u64 {
+        self.from_realtime(nanoseconds(clock_gettime(ClockId::Realtime)))
+    }
+
+    /// A time of the realtime clock, as kernels stamp packets, in TAI.
+    pub fn from_realtime(&self, ns: u64) -> u64 {
+        ns.saturating_add_signed(self.ahead_ns.load(Relaxed))
+    }
+
+    /// Looks again how far the source is ahead of the realtime clock: now and then, because the two drift.
+    pub fn refresh(&self) -> Health {
+        let (utc, kernel) = (self.tai_minus_utc(), kernel_health());
+        let system_ns = utc.unwrap_or(TAI_MINUS_UTC_S) * 1_000_000_000;
+        let mut health = Health {
+            locked: kernel.0 && utc.is_some(),
+            max_error_ns: kernel.1,
+            tai_minus_utc_s: utc.unwrap_or(TAI_MINUS_UTC_S),
+        };
+        let mut ahead = system_ns;
+        if self.device.is_some() {
+            match self.read_card() {
+                Ok((card_ahead, width)) => {
+                    ahead = card_ahead;
+                    health.locked = (card_ahead - system_ns).abs() < FAR_NS;
+                    health.max_error_ns = width;
+                }
+                Err(_) => health.locked = false,
+            }
+        }
+        self.ahead_ns.store(ahead, Relaxed);
+        health
+    }
+
+    /// TAI - UTC in seconds, if the kernel was told.
+    fn tai_minus_utc(&self) -> Option<i64> {
+        let utc = nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
+        let tai = clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanoseconds)? as i64;
+        // Whole seconds apart; between the two readings a moment has passed.
+        Some((tai - utc + 500_000_000).div_euclid(1_000_000_000)).filter(|seconds| *seconds != 0)
+    }
+
+    /// How far the card is ahead of the realtime clock, and how long the reading took: the quickest of some.
+    fn read_card(&self) -> std::io::Result<(i64, u64)> {
+        let Some(fd) = &self.device else { return Err(std::io::ErrorKind::NotFound.into()) };
+        let mut best = None;
+        for _ in 0..5 {
+            let before = nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
+            let card = clock_gettime_dynamic(DynamicClockId::Dynamic(fd.as_fd()))?;
+            let after = nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
+            let width = after.saturating_sub(before).max(0) as u64;
+            if best.is_none_or(|(_, narrowest)| width < narrowest) {
+                best = Some((nanoseconds(card) as i64 - (before + (after - before) / 2), width));
+            }
+        }
+        best.ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether the kernel's clock is disciplined, and its bound on the error in nanoseconds.
+fn kernel_health() -> (bool, u64) {
+    crate::sys::adjtimex().map_or((false, 0), |(synchronised, max_error_us)| {
+        (synchronised, if synchronised { max_error_us.saturating_mul(1000) } else { 0 })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_tells_tai_and_its_health() {
+        let clock = Clock::open(&Source::System).unwrap();
+        let health = clock.refresh();
+        let utc = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let ahead = clock.now_tai_ns() - utc;
+        let told = health.tai_minus_utc_s as u64 * 1_000_000_000;
+        assert!((told..told + 1_000_000_000).contains(&ahead), "{ahead} ns ahead, {health:?}");
+        assert_eq!(clock.from_realtime(5), told + 5);
+    }
+
+    #[test]
+    fn sources_are_named_and_others_refused() {
+        for text in ["system", "ptp:/dev/ptp0"] {
+            assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+        }
+        assert!("ptp:".parse::<Source>().unwrap_err().contains("expected system or ptp:/dev/ptpN"));
+        let error = Clock::open(&Source::Ptp("/nonexistent/ptp9".into())).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/ptp9") && error.contains("ls /dev/ptp*"), "{error}");
+        let regular = Clock::open(&Source::Ptp("/proc/self/stat".into())).unwrap_err();
+        assert!(matches!(regular, ClockError::Ptp { .. }), "a file is no clock");
+    }
+}

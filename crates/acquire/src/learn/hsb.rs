@@ -1,0 +1,188 @@
+//! What a sensor bridge was told: from the last packets of some frames and the metadata in them.
+
+use super::{Hints, Learned, Learner};
+use shotline_wire::bth::{Bth, Opcode};
+use shotline_wire::framing::{Hsb, hsb::HEADER_LEN, hsb::LAST_HEADER_LEN};
+use shotline_wire::hsb::{Metadata, PAGE_UNIT};
+use shotline_wire::imm::ImmDt;
+use shotline_wire::reth::Reth;
+use shotline_wire::shot::{Cut, Trailer};
+
+/// The last packet of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// Where its page begins.
+    address: u64,
+    page: u32,
+    valid_bytes: u32,
+    /// The metadata came alone.
+    apart: bool,
+}
+
+/// What is known so far.
+#[derive(Debug)]
+pub(super) struct Bridge {
+    hints: Hints,
+    payload: u32,
+    before: Option<Last>,
+    step: Option<(u64, u32)>,
+    pages: Option<u32>,
+    frames: u32,
+}
+
+impl Bridge {
+    pub(super) fn new(hints: Hints) -> Self {
+        Self { hints, payload: 0, before: None, step: None, pages: hints.pages, frames: 0 }
+    }
+
+    /// Reads the last packet of a frame.
+    fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<Last>, String> {
+        let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
+        let Some((_, metadata)) = payload.split_last_chunk::<{ Metadata::LEN }>() else { return Ok(None) };
+        let Ok(metadata) = Metadata::parse(metadata) else { return Ok(None) };
+        let page = match (immediate >> 12 == bth.psn & 0xF_FFFF, immediate >> 8 == bth.psn & 0xFF_FFFF) {
+            (true, _) => immediate & 0xFFF,
+            (_, true) => immediate & 0x3,
+            _ => return Err(format!("its immediate {immediate:#010x} does not name PSN {:#x} and a page", bth.psn)),
+        };
+        let valid_bytes = u32::try_from(metadata.valid_bytes)
+            .map_err(|_| format!("a frame of {} bytes is too large", metadata.valid_bytes))?;
+        let behind = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
+        let Some(address) = (reth.address + payload.len() as u64).checked_sub(behind) else {
+            return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
+        };
+        Ok(Some(Last { address, page, valid_bytes, apart: payload.len() == Metadata::LEN }))
+    }
+
+    /// Two pages tell how far pages are apart and where the first one is.
+    fn compare(&mut self, a: Last, b: Last) {
+        let (low, high) = if a.page < b.page { (a, b) } else { (b, a) };
+        let pages = u64::from(high.page - low.page);
+        let bytes = high.address.checked_sub(low.address);
+        let Some(step) = bytes.filter(|bytes| pages > 0 && bytes % pages == 0).map(|bytes| bytes / pages) else {
+            return;
+        };
+        let base = low.address.checked_sub(u64::from(low.page) * step);
+        if let (Some(base), Ok(step)) = (base, u32::try_from(step)) {
+            self.step = Some((base, step));
+        }
+        // Pages are taken in turn: the one before page 0 is the last.
+        if self.pages.is_none() && b.page == 0 {
+            self.pages = Some(a.page + 1);
+        }
+    }
+}
+
+impl Learner for Bridge {
+    fn header_len(&self, first: &[u8]) -> usize {
+        match first.first() {
+            Some(opcode) if *opcode == Opcode::UcWriteOnlyImm as u8 => LAST_HEADER_LEN,
+            _ => HEADER_LEN,
+        }
+    }
+
+    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+        let Ok((bth, rest)) = Bth::parse(packet) else { return Ok(None) };
+        let Ok((reth, rest)) = Reth::parse(rest) else { return Ok(None) };
+        if bth.opcode == Opcode::UcWriteOnly {
+            self.payload = self.payload.max(reth.length);
+        }
+        if bth.opcode != Opcode::UcWriteOnlyImm {
+            return Ok(None);
+        }
+        let Some(last) = Self::last(&bth, &reth, rest)? else { return Ok(None) };
+        self.frames += 1;
+        if let Some(before) = self.before.replace(last) {
+            self.compare(before, last);
+        }
+        if self.pages == Some(1) {
+            let step = last.valid_bytes.next_multiple_of(PAGE_UNIT) + Metadata::LEN as u32;
+            self.step = Some((last.address, step));
+        }
+        let (Some((base, step)), Some(pages)) = (self.step, self.pages) else { return Ok(None) };
+        // A frame in one packet has no other, so its own length counts.
+        let payload = if self.payload > 0 { self.payload } else { reth.length };
+        let Last { valid_bytes, apart, .. } = last;
+        Ok(Some(Learned {
+            framing: Box::new(Hsb { base, step, pages, r_key: reth.r_key }),
+            key: bth.dest_qp,
+            sample_bytes: valid_bytes,
+            trailer: Trailer::HsbMetadata,
+            cut: Cut { trailer_apart: apart, ..Cut::uniform(payload) },
+            words: format!(
+                "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
+                if apart { "apart" } else { "in the last one" },
+                bth.dest_qp,
+                reth.r_key
+            ),
+        }))
+    }
+
+    fn missing(&self) -> String {
+        match (self.frames, self.hints.pages) {
+            (0, _) => "the end of a frame (UC RDMA WRITE_ONLY with immediate and 128 bytes of metadata)".into(),
+            (_, None) if self.step.is_some() => {
+                "the ring of pages to begin again: say how many there are with --pages".into()
+            }
+            _ => "frames in two different pages: if there is only one, say --pages 1".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrayvec::ArrayVec;
+    use shotline_wire::framing::{Framing, Link, Packet};
+    use shotline_wire::shot::{Geometry, Packing};
+
+    const SENT: Hsb = Hsb { base: 0x1000_0000, step: 0x1_0080, pages: 4, r_key: 0x1234 };
+
+    /// The packets of a frame, as a bridge sends them.
+    fn frame(geometry: &Geometry, shot: u64) -> Vec<Vec<u8>> {
+        let packets = geometry.packets();
+        let packet = |index| {
+            let packet = Packet::nth(geometry, shot as u32 * packets + index, shot, index).unwrap();
+            let mut header = ArrayVec::new();
+            SENT.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
+            let mut bytes = header.to_vec();
+            bytes.resize(header.len() + packet.len as usize, 0);
+            if packet.last {
+                let metadata = Metadata { valid_bytes: geometry.sample_bytes().into(), ..Metadata::default() };
+                let at = bytes.len() - Metadata::LEN;
+                bytes[at..].copy_from_slice(&metadata.emit());
+            }
+            bytes
+        };
+        (0..packets).map(packet).collect()
+    }
+
+    #[test]
+    fn frames_of_a_whole_ring_teach_what_the_bridge_was_told() {
+        for apart in [false, true] {
+            let geometry = Geometry::new(1, 65_000, 8, Packing::Uint8, 0).unwrap();
+            let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
+            let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
+            let mut bridge = Bridge::new(Hints::default());
+            let mut learned = None;
+            for shot in 1..=4 {
+                assert!(learned.is_none(), "before page 0 came again");
+                for packet in frame(&geometry, shot) {
+                    learned = bridge.look(&packet).unwrap();
+                }
+            }
+            let learned = learned.unwrap();
+            assert_eq!((learned.sample_bytes, learned.cut, learned.key), (65_000, cut, 2));
+            assert_eq!(format!("{:?}", learned.framing), format!("{SENT:?}"));
+        }
+    }
+
+    #[test]
+    fn an_immediate_that_names_another_packet_is_refused() {
+        let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let mut packet = frame(&geometry, 5).remove(0);
+        packet[28] ^= 1;
+        assert!(Bridge::new(Hints { pages: Some(4) }).look(&packet).unwrap_err().contains("immediate"));
+    }
+}

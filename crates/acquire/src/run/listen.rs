@@ -1,0 +1,171 @@
+//! Senders that take no set-up: what they send is said by settings, or learned from it.
+
+use super::prepare::{Instrument, Memory, Prepared, framing_of, receive_buffer};
+use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
+use crate::config::Settings;
+use crate::learn::{self, Held, Hints, Learned};
+use crate::live::Live;
+use crate::receiver;
+use shotline_memory::Regions;
+use shotline_transport::{IoError, PacketIo};
+use shotline_verbs::ud::{QueuePair, Ud};
+use shotline_wire::framing;
+use shotline_wire::shot::{Geometry, GeometryError, Packing};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Receives that a backend is opened for while the sender is still to be learned.
+const LEARNING_CAPACITY: usize = 1 << 16;
+
+pub(super) fn run<P: PacketIo>(
+    settings: &Settings,
+    memory: Memory,
+    listen: SocketAddr,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    let asks_for_set_up =
+        [settings.rate_hz.is_some(), settings.gbps.is_some(), settings.external_trigger == Some(true)];
+    if asks_for_set_up.contains(&true) || settings.bind.is_some() {
+        return Err(RunError::Settings(
+            "--rate-hz, --gbps, --external-trigger and --bind are for a --probe: a sender that is listened to does as it does, and --listen is the address".into(),
+        ));
+    }
+    match settings.framing.as_deref().unwrap_or("ud") {
+        name if learn::can_learn(name) => learned(settings, memory, name, listen, stop, live, open),
+        "counted" => Err(RunError::Settings(
+            "counted packets say nothing but a count, and only set-up tells where it begins: record from a --probe, or have the sender use ud".into(),
+        )),
+        _ => told(settings, memory, listen, stop, live, open),
+    }
+}
+
+/// The sender was described by settings.
+fn told<P: PacketIo>(
+    settings: &Settings,
+    memory: Memory,
+    listen: SocketAddr,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    let framing = framing_of(settings)?;
+    let packing = packing(settings, Packing::Packed12)?;
+    let geometry = Geometry::new(
+        settings.channels.unwrap_or(96),
+        settings.samples.unwrap_or(2000),
+        bits(settings, packing),
+        packing,
+        settings.sample_rate_hz.unwrap_or(0),
+    )?;
+    let links = settings.links.unwrap_or(1);
+    if links == 0 || usize::from(links) > shotline_store::shot::MAX_LINKS {
+        let most = shotline_store::shot::MAX_LINKS;
+        return Err(RunError::Settings(format!("expected 1 to {most} links, found {links}")));
+    }
+    let instrument = Instrument { name: format!("{} sender", framing.name()), pattern_period: 0 };
+    let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
+    let Opened { io, receive_buffer, .. } = open(&prepared.wanted(settings, &memory, listen), &memory.regions)?;
+    let origin = Origin { control: None, receive_buffer, learned: None };
+    if !framing.sealed() {
+        for config in &mut prepared.configs {
+            config.key = config.stream;
+        }
+        return receive(settings, prepared, origin, io, stop, live);
+    }
+    let (Some(first), Some(q_key)) = (settings.queue_pair, settings.q_key) else {
+        return Err(RunError::Settings(
+            "say with --queue-pair and --q-key what the sender's ud packets name: a receiver takes no others".into(),
+        ));
+    };
+    let mut io = Ud::new(io);
+    for (link, config) in (0..).zip(&mut prepared.configs) {
+        config.key = first.wrapping_add(link) & 0xff_ffff;
+        io.attach(QueuePair { number: config.key, q_key });
+    }
+    receive(settings, prepared, origin, io, stop, live)
+}
+
+/// The sender is looked at first.
+fn learned<P: PacketIo>(
+    settings: &Settings,
+    memory: Memory,
+    name: &str,
+    listen: SocketAddr,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    if settings.links.is_some_and(|links| links != 1) {
+        return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
+    }
+    let wanted = Wanted {
+        bind: listen,
+        sealed: framing::is_sealed(name).unwrap_or(false),
+        remainders: false,
+        capacity: LEARNING_CAPACITY,
+        scratch: memory.scratch,
+        receive_buffer: receive_buffer(settings),
+    };
+    let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
+    let deadline = settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let ended = || stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() > deadline);
+    let hints = Hints { pages: settings.pages };
+    let (learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
+    let Some(learned) = learned else {
+        return Err(RunError::Settings(format!(
+            "nothing that is {name} came to {listen}: is the sender on, and is this its destination? (shotline doctor looks at this machine's side)"
+        )));
+    };
+    let geometry = shape(settings, &learned)?;
+    let Learned { framing, key, words, .. } = learned;
+    // Like the framings of set-up it lives as long as the program: some bytes, once a run.
+    let framing = Box::leak(framing);
+    let instrument = Instrument { name: format!("{name} sender"), pattern_period: 0 };
+    let mut prepared = Prepared::new(settings, &memory, framing, geometry, 1, instrument)?;
+    let capacity = receiver::capacity(&prepared.configs);
+    if capacity > LEARNING_CAPACITY {
+        return Err(RunError::Settings(format!(
+            "a window of {} shots of {} packets is more than {LEARNING_CAPACITY} receives: give a smaller --window",
+            prepared.configs[0].window,
+            geometry.packets()
+        )));
+    }
+    prepared.configs[0].key = key;
+    receive(settings, prepared, Origin { control: None, receive_buffer, learned: Some(words) }, io, stop, live)
+}
+
+/// The bytes that the sender sends as the samples that settings say they are.
+fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
+    let packing = packing(settings, Packing::Uint8)?;
+    let channels = settings.channels.unwrap_or(1);
+    let bits_all = u64::from(learned.sample_bytes) * 8;
+    let instant = u64::from(packing.bits_per_sample()) * u64::from(channels);
+    let found = (instant > 0 && bits_all.is_multiple_of(instant)).then(|| bits_all / instant);
+    let asked = settings.samples.map(u64::from);
+    let samples = found.filter(|found| asked.is_none_or(|asked| asked == *found));
+    let Some(samples) = samples.and_then(|samples| u32::try_from(samples).ok()) else {
+        return Err(RunError::Settings(format!(
+            "shots of {} bytes came: they are not {} of {channels} channels as {}; change --samples, --channels or --sample-format",
+            learned.sample_bytes,
+            asked.map_or("whole samples".into(), |samples| format!("{samples} samples")),
+            packing.name()
+        )));
+    };
+    Geometry::new(channels, samples, bits(settings, packing), packing, settings.sample_rate_hz.unwrap_or(0))
+        .and_then(|geometry| geometry.sent_as(learned.trailer, learned.cut))
+        .map_err(|error: GeometryError| error.into())
+}
+
+fn packing(settings: &Settings, default: Packing) -> Result<Packing, RunError> {
+    let Some(name) = &settings.sample_format else { return Ok(default) };
+    let known = || Packing::ALL.map(Packing::name).join(", ");
+    Packing::by_name(name)
+        .ok_or_else(|| RunError::Settings(format!("expected a sample format of {}, found {name}", known())))
+}
+
+fn bits(settings: &Settings, packing: Packing) -> u8 {
+    settings.bits.unwrap_or(packing.bits_per_sample() as u8)
+}

@@ -1,0 +1,158 @@
+//! The end of a shot: what its trailer proves, what it is missing, how long it took.
+
+use super::{Item, Open, Stream};
+use shotline_memory::Buffer;
+use shotline_store::shot::{Shot, ShotMeta};
+use shotline_wire::crc;
+use shotline_wire::hsb::Metadata;
+use shotline_wire::record::Record;
+use shotline_wire::shot::{DropCause, MAX_SHOTS, Presence, RECORD_BYTES, Trailer};
+
+impl Stream {
+    /// Closes one shot and returns its number, which its own record may have completed to 64 bits.
+    pub(super) fn close(&mut self, open: Open, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) -> u64 {
+        let Some(entry) = open.entry else {
+            self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
+            return open.number;
+        };
+        let geometry = self.config.geometry;
+        let state = &mut self.entries[entry];
+        let Some(buffer) = state.buffer.take() else { return open.number };
+        let presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
+        let mut drops = std::mem::take(&mut state.drops);
+        let mut valid_bytes = 0;
+        for index in 0..self.packets {
+            let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
+            if presence.contains(index) {
+                valid_bytes += (offset + bytes).min(geometry.sample_bytes()).saturating_sub(offset);
+            } else {
+                buffer.zero(offset, bytes);
+                withdraw.push(self.base_id + entry as u32 * self.packets + index);
+            }
+        }
+        buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
+        if geometry.cut().trailer_apart {
+            buffer.zero(geometry.sample_bytes(), geometry.trailer_offset() - geometry.sample_bytes());
+        }
+
+        let (number, Told { good: record_good, stamp_tai_ns, flags }) = match geometry.trailer() {
+            Trailer::Record => self.read_record(open.number, entry, &buffer, &presence),
+            // Nothing can be told but that everything is there.
+            Trailer::None => (open.number, Told { good: presence.is_complete(), ..Told::default() }),
+            Trailer::HsbMetadata => (open.number, self.read_metadata(&buffer, &presence)),
+        };
+        if presence.is_complete() && !record_good {
+            drops.add(DropCause::BadRecord, 1);
+        }
+        let missing = u64::from(presence.packets() - presence.placed());
+        drops.add(DropCause::WireGap, missing);
+        let completed_tai_ns = self.clock.as_ref().map_or(0, |clock| clock.now_tai_ns());
+        let arrived_tai_ns = match &self.clock {
+            Some(clock) if open.arrived_ns > 0 => clock.from_realtime(open.arrived_ns),
+            _ => 0,
+        };
+        if completed_tai_ns > 0 && presence.is_complete() {
+            for (begun, times) in
+                [(stamp_tai_ns, &mut self.times.from_sender), (arrived_tai_ns, &mut self.times.from_kernel)]
+            {
+                if begun > 0 {
+                    times.enter(begun, completed_tai_ns);
+                }
+            }
+        }
+        let meta = ShotMeta {
+            stream: self.config.stream,
+            number,
+            stamp_tai_ns,
+            arrived_tai_ns,
+            completed_tai_ns,
+            flags,
+            record_good,
+            valid_bytes,
+            presence,
+            drops,
+        };
+        self.books.shots += 1;
+        self.books.packets_missing += missing;
+        if meta.is_complete() {
+            self.books.complete += 1;
+        } else {
+            self.books.partial += 1;
+        }
+        out.push(Item::Shot(Box::new(Shot { meta, buffer })));
+        number
+    }
+
+    /// The CRC register over the whole shot, folded from what the packets' own check left behind.
+    fn register(&self, entry: usize) -> u32 {
+        let (last, full) = self.entries[entry].remainders.split_last().unwrap_or((&0, &[]));
+        let register = full.iter().fold(u32::MAX, |register, remainder| self.full.apply(register) ^ remainder);
+        crc::shift(register, u64::from(self.config.geometry.packet_bytes(self.packets - 1))) ^ last
+    }
+
+    /// What the end-of-shot record tells, and the shot's number, which it may complete to 64 bits.
+    fn read_record(&mut self, mut number: u64, entry: usize, buffer: &Buffer, presence: &Presence) -> (u64, Told) {
+        // The record is a bus word that never straddles two packets: padding aligned it.
+        let record = presence.contains(self.packets - 1).then(|| {
+            let mut bytes = [0; RECORD_BYTES as usize];
+            buffer.read(self.config.geometry.trailer_offset(), &mut bytes);
+            Record::parse(&bytes).ok()
+        });
+        let record = record.flatten().filter(|record| record.stream == self.config.stream);
+        let whole = presence.is_complete() && self.register(entry) == crc::RESIDUE;
+        if let Some(record) = &record
+            && whole
+            && !self.anchored
+        {
+            number = self.anchor(number, record.shot);
+        }
+        let told = match record.filter(|record| record.shot == number) {
+            Some(record) => Told { good: whole, stamp_tai_ns: record.tai_ns, flags: flags_of(&record) },
+            None => Told::default(),
+        };
+        (number, told)
+    }
+
+    /// What the metadata of a sensor bridge tell. Every packet was proven by its ICRC, so they are believed.
+    fn read_metadata(&self, buffer: &Buffer, presence: &Presence) -> Told {
+        if !presence.contains(self.packets - 1) {
+            return Told::default();
+        }
+        let geometry = self.config.geometry;
+        let mut bytes = [0; Metadata::LEN];
+        buffer.read(geometry.trailer_offset(), &mut bytes);
+        let Ok(metadata) = Metadata::parse(&bytes) else { return Told::default() };
+        let ended_early = metadata.flags & 1 != 0;
+        let whole = metadata.valid_bytes == u64::from(geometry.sample_bytes()) && !ended_early;
+        Told { good: presence.is_complete() && whole, stamp_tai_ns: metadata.first_ns, flags: 0 }
+    }
+
+    /// The first proven record tells the bits of the shot number that the wire does not carry.
+    fn anchor(&mut self, number: u64, truth: u64) -> u64 {
+        let modulus_bits = if self.wire_bits >= 64 { return number } else { self.wire_bits };
+        let Some(ahead) = truth.checked_sub(number).filter(|_| truth < MAX_SHOTS) else { return number };
+        if ahead & ((1 << modulus_bits) - 1) == 0 {
+            self.newest += ahead;
+            self.joined += ahead;
+            for open in &mut self.open {
+                open.number += ahead;
+            }
+            self.anchored = true;
+        }
+        number + if self.anchored { ahead } else { 0 }
+    }
+}
+
+/// What a shot's trailer told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The trailer is there, is right, and proves the shot as far as its kind can.
+    good: bool,
+    stamp_tai_ns: u64,
+    flags: u8,
+}
+
+/// The record's flags as they stand on the wire and in a recording.
+fn flags_of(record: &Record) -> u8 {
+    u8::from(record.clock_locked) | u8::from(record.triggered) << 1
+}

@@ -1,0 +1,16 @@
+//! The one system call that no crate here offers: the state of the kernel's clock.
+
+use std::io;
+use std::mem::zeroed;
+
+/// Whether something disciplines the kernel's clock, and the kernel's bound on its error in microseconds.
+pub fn adjtimex() -> io::Result<(bool, u64)> {
+    // SAFETY: all-zero is a valid timex, and with no mode set the call only reads the clock's state.
+    let mut state: libc::timex = unsafe { zeroed() };
+    // SAFETY: the pointer is to a live exclusive struct of the type that the call fills.
+    let clock = unsafe { libc::adjtimex(&raw mut state) };
+    if clock < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((state.status & libc::STA_UNSYNC == 0 && clock != libc::TIME_ERROR, u64::try_from(state.maxerror).unwrap_or(0)))
+}

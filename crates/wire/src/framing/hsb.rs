@@ -1,0 +1,151 @@
+//! Frames of a Holoscan Sensor Bridge as shots: UC RDMA WRITE packets into a ring of pages ([`crate::hsb`]).
+//!
+//! Every packet names its address, so its place in the frame is exact. Which frame it is follows from the page and
+//! the packet sequence number. The header is BTH and RETH, 28 bytes, and in the last packet of a frame an immediate
+//! behind them.
+
+use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use crate::bth::{Bth, Opcode};
+use crate::hsb::PSN_BITS;
+use crate::imm::ImmDt;
+use crate::reth::Reth;
+use crate::shot::Geometry;
+use crate::{ParseError, bytes};
+use arrayvec::ArrayVec;
+
+/// Bytes of the header of all packets but a frame's last.
+pub const HEADER_LEN: usize = Bth::LEN + Reth::LEN;
+/// Bytes of the header of a frame's last packet.
+pub const LAST_HEADER_LEN: usize = HEADER_LEN + ImmDt::LEN;
+
+/// The framing: what the bridge was told about the receiver's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hsb {
+    /// Address of page 0.
+    pub base: u64,
+    /// Bytes from one page to the next, at least one shot's.
+    pub step: u32,
+    /// Pages in the ring.
+    pub pages: u32,
+    /// The remote key that packets must carry.
+    pub r_key: u32,
+}
+
+impl Framing for Hsb {
+    fn name(&self) -> &'static str {
+        "hsb"
+    }
+
+    fn sealed(&self) -> bool {
+        true
+    }
+
+    fn header_len(&self, first: &[u8]) -> usize {
+        match first.first() {
+            Some(opcode) if *opcode == Opcode::UcWriteOnlyImm as u8 => LAST_HEADER_LEN,
+            _ => HEADER_LEN,
+        }
+    }
+
+    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
+        Some(if index + 1 == g.packets() { LAST_HEADER_LEN } else { HEADER_LEN })
+    }
+
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        Bth::parse(header).map(|(bth, _)| bth.dest_qp)
+    }
+
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        let (bth, rest) = Bth::parse(header)?;
+        let last = match bth.opcode {
+            Opcode::UcWriteOnly => false,
+            Opcode::UcWriteOnlyImm => true,
+            other => return Err(ParseError::Unknown { what: "opcode of a sensor bridge", found: other as u64 }),
+        };
+        let (reth, rest) = Reth::parse(rest)?;
+        if last {
+            ImmDt::parse(rest)?;
+        }
+        if reth.r_key != self.r_key {
+            let (expected, found) = (self.r_key.into(), reth.r_key.into());
+            return Err(ParseError::Value { what: "remote key", expected, found });
+        }
+        // Lengths that are no multiple of 4 come without padding, so a pad count is a packet of someone else.
+        if bth.pad != 0 || reth.length != payload_len {
+            let (expected, found) = (payload_len.into(), reth.length.into());
+            return Err(ParseError::Length { what: "the write", expected, found });
+        }
+        let ring = u64::from(self.step) * u64::from(self.pages);
+        let outside = || ParseError::Range {
+            what: "write's address",
+            least: self.base,
+            most: self.base + ring,
+            found: reth.address,
+        };
+        let at = reth.address.checked_sub(self.base).filter(|at| *at < ring).ok_or_else(outside)?;
+        let (page, offset) = ((at / u64::from(self.step)) as u32, (at % u64::from(self.step)) as u32);
+        let packet = Packet::at(g, bth.psn, page.into(), offset)?;
+        packet.expect_len(payload_len)?;
+        packet.expect_last(last)?;
+        let first = bth.psn.wrapping_sub(packet.index) & ((1 << PSN_BITS) - 1);
+        let position = Position::Paged { page, pages: self.pages, first, bits: PSN_BITS, offset };
+        Ok(Place { position, len: payload_len })
+    }
+
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        let page = p.shot % u64::from(self.pages.max(1));
+        let opcode = if p.last { Opcode::UcWriteOnlyImm } else { Opcode::UcWriteOnly };
+        let psn = p.psn & ((1 << PSN_BITS) - 1);
+        let bth = Bth { migrated: false, ..Bth::new(opcode, link.dest_qp, psn) };
+        let address = self.base + page * u64::from(self.step) + u64::from(p.offset);
+        bytes::append(out, &bth.emit());
+        bytes::append(out, &Reth { address, r_key: self.r_key, length: p.len }.emit());
+        if p.last {
+            bytes::append(out, &ImmDt(psn << 12 | page as u32 & 0xFFF).emit());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shot::{Cut, Packing, Trailer};
+    use proptest::prelude::*;
+
+    const HSB: Hsb = Hsb { base: 0x1000_0000, step: 0x1_0080, pages: 4, r_key: 0x1234 };
+
+    fn frame(apart: bool) -> Geometry {
+        let g = Geometry::new(1, 65_536 - 300, 8, Packing::Uint8, 0).unwrap();
+        g.sent_as(Trailer::HsbMetadata, Cut { first: 1408, rest: 1408, trailer_apart: apart }).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_of_a_frame_is_placed_where_it_was_sent_from(
+            apart: bool, shot in 0_u64..1 << 40, psn: u32, index: prop::sample::Index,
+        ) {
+            let g = frame(apart);
+            let packet = Packet::nth(&g, psn, shot, index.index(g.packets() as usize) as u32).unwrap();
+            let mut header = ArrayVec::new();
+            HSB.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
+            prop_assert_eq!(HSB.header_len(&header), header.len());
+            prop_assert_eq!(HSB.header_len_at(packet.index, &g), Some(header.len()));
+            prop_assert_eq!(HSB.key(&header), Ok(2));
+            let place = HSB.place(&header, packet.len, &g).unwrap();
+            let first = psn.wrapping_sub(packet.index) & 0xF_FFFF;
+            let position =
+                Position::Paged { page: (shot % 4) as u32, pages: 4, first, bits: 20, offset: packet.offset };
+            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert!(HSB.place(&header, packet.len - 1, &g).is_err());
+            prop_assert!(HSB.place(&header[..header.len() - 1], packet.len, &g).is_err());
+            for wrong in [
+                Hsb { r_key: 0x1235, ..HSB },
+                Hsb { base: HSB.base + 128, ..HSB },
+                Hsb { base: HSB.base + (1 << 30), ..HSB },
+                Hsb { base: 0, ..HSB },
+            ] {
+                prop_assert!(wrong.place(&header, packet.len, &g).is_err(), "{wrong:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! SPEAD heaps as shots: the heap counter is the shot's number, the heap's payload its bytes.
+//!
+//! A heap has no end-of-shot record ([`crate::shot::Trailer::None`]); the UDP checksum is all the protection that a
+//! packet has. Senders differ in how many items a packet carries, and some put more into a heap's first packet; so
+//! the framing is told what to expect, and a packet that is otherwise is still read right, only with one copy more.
+
+use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, Signal};
+use crate::shot::Geometry;
+use crate::spead::{Flavour, Header};
+use crate::{ParseError, bytes};
+use arrayvec::ArrayVec;
+
+/// The framing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spead {
+    /// Flavour.
+    pub flavour: Flavour,
+    /// Items in a heap's first packet.
+    pub first_items: u16,
+    /// Items in its other packets.
+    pub items: u16,
+}
+
+impl Framing for Spead {
+    fn name(&self) -> &'static str {
+        "spead"
+    }
+
+    fn sealed(&self) -> bool {
+        false
+    }
+
+    fn header_len(&self, first: &[u8]) -> usize {
+        Header::len_seen(first).min(MAX_HEADER)
+    }
+
+    fn header_len_at(&self, index: u32, _g: &Geometry) -> Option<usize> {
+        Some(Header::len_of(if index == 0 { self.first_items } else { self.items }))
+    }
+
+    /// One stream a port: SPEAD has no name for it in its packets.
+    fn key(&self, _header: &[u8]) -> Result<u32, ParseError> {
+        Ok(0)
+    }
+
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        let (header, _) = Header::parse(header)?;
+        let shot_bytes = u64::from(g.shot_bytes());
+        if let Some(found) = header.heap_bytes.filter(|bytes| *bytes != shot_bytes) {
+            return Err(ParseError::Length { what: "the heap", expected: shot_bytes, found });
+        }
+        if header.flavour != self.flavour {
+            let (expected, found) = (self.flavour.bits().into(), header.flavour.bits().into());
+            return Err(ParseError::Value { what: "bits of a heap address", expected, found });
+        }
+        let offset = u32::try_from(header.offset).unwrap_or(u32::MAX);
+        let packet = Packet::at(g, 0, header.heap, offset)?;
+        packet.expect_len(u32::try_from(header.len).unwrap_or(u32::MAX))?;
+        packet.expect_len(payload_len)?;
+        let position = Position::Shot { number: header.heap, bits: self.flavour.bits(), offset, last: packet.last };
+        Ok(Place { position, len: payload_len })
+    }
+
+    /// Heaps of another size are descriptions of items, or stream control.
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        let (header, _) = Header::parse(header).ok()?;
+        let other = header.heap_bytes.is_some_and(|bytes| bytes != u64::from(g.shot_bytes()));
+        (other || header.control).then_some(Signal { number: header.heap, stop: header.stop })
+    }
+
+    fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        let header = Header {
+            flavour: self.flavour,
+            items: 4,
+            heap: p.shot,
+            heap_bytes: Some(p.shot_bytes.into()),
+            offset: p.offset.into(),
+            len: p.len.into(),
+            stop: false,
+            control: false,
+        };
+        bytes::append(out, &header.emit());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shot::{Cut, Packing, Trailer};
+    use proptest::prelude::*;
+
+    const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
+
+    fn heap(bytes: u32, first: u32, rest: u32) -> Geometry {
+        let g = Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap();
+        g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn every_piece_of_a_heap_is_placed_where_it_was_sent_from(
+            samples in 1_u32..100_000, first in 50_u32..9000, rest in 50_u32..9000, shot in 0_u64..1 << 48,
+            index: prop::sample::Index,
+        ) {
+            let g = heap(samples, first, rest);
+            let packet = Packet::nth(&g, 0, shot, index.index(g.packets() as usize) as u32).unwrap();
+            let mut header = ArrayVec::new();
+            SPEAD.emit(&Link::default(), &packet, &mut header);
+            prop_assert_eq!(SPEAD.header_len(&header), header.len());
+            prop_assert_eq!(SPEAD.header_len_at(packet.index, &g), Some(header.len()));
+            let place = SPEAD.place(&header, packet.len, &g).unwrap();
+            let position = Position::Shot { number: shot, bits: 48, offset: packet.offset, last: packet.last };
+            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert!(SPEAD.place(&header, packet.len + 1, &g).is_err());
+            prop_assert!(SPEAD.place(&header[..header.len() - 1], packet.len, &g).is_err());
+            let other = heap(samples + 1, first, rest);
+            prop_assert!(SPEAD.place(&header, packet.len, &other).is_err(), "a heap of another size");
+            prop_assert_eq!(SPEAD.signal(&header, &other), Some(Signal { number: shot, stop: false }));
+            prop_assert_eq!(SPEAD.signal(&header, &g), None, "a piece in the wrong place is no signal");
+        }
+    }
+
+    #[test]
+    fn pieces_that_overlap_the_cut_are_refused() {
+        let g = heap(10_000, 1000, 1008);
+        let place = |offset: u64, len: u64| {
+            let (items, heap_bytes) = (4, Some(10_000));
+            let flavour = Flavour::F48;
+            let header = Header { flavour, items, heap: 1, heap_bytes, offset, len, stop: false, control: false };
+            SPEAD.place(&header.emit(), len as u32, &g)
+        };
+        assert!(place(1000, 1008).is_ok());
+        for (offset, len) in [(1000, 1000), (1008, 1008), (10_000, 0), (0, 1008), (1 << 40, 1000), (1000, 1 << 40)] {
+            assert!(place(offset, len).is_err(), "{offset}, {len}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! SPEAD, the Streaming Protocol for Exchanging Astronomical Data (revision 1, 2012), in its flavours 64-40 and
+//! 64-48: UDP packets that carry pieces of *heaps*.
+//!
+//! A packet begins with 8 bytes (`53`, version 4, width of an item's id, width of a heap address, two zeros,
+//! number of items), then items of 8 bytes each: a bit that says immediate, an id, and a value or an address in
+//! the heap. Then its piece of the heap. Everything is big-endian.
+
+use crate::{ParseError, bytes};
+
+/// The first byte of every packet.
+pub const MAGIC: u8 = 0x53;
+/// The version that this crate reads and writes.
+pub const VERSION: u8 = 4;
+/// Bytes before the first item, and of each item.
+pub const WORD: usize = 8;
+
+/// Ids of the items that SPEAD itself defines.
+pub mod id {
+    /// Heap counter.
+    pub const HEAP_COUNTER: u32 = 1;
+    /// Bytes of the whole heap.
+    pub const HEAP_SIZE: u32 = 2;
+    /// Where in the heap this packet's piece begins.
+    pub const HEAP_OFFSET: u32 = 3;
+    /// Bytes of this packet's piece.
+    pub const PAYLOAD_LENGTH: u32 = 4;
+    /// A description of an item.
+    pub const DESCRIPTOR: u32 = 5;
+    /// Stream control.
+    pub const STREAM_CONTROL: u32 = 6;
+}
+
+/// Value of the stream-control item that ends a stream.
+pub const STREAM_STOP: u64 = 2;
+
+/// Which flavour: bits of a heap address, which is also how many the heap counter has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Flavour {
+    /// SPEAD-64-40.
+    F40 = 40,
+    /// SPEAD-64-48.
+    F48 = 48,
+}
+
+impl Flavour {
+    /// Bits of a heap address and of a value.
+    pub fn bits(self) -> u32 {
+        self as u32
+    }
+}
+
+/// What a packet's items say of its piece of a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Flavour.
+    pub flavour: Flavour,
+    /// Items in the packet.
+    pub items: u16,
+    /// Heap counter.
+    pub heap: u64,
+    /// Bytes of the whole heap, if the sender tells.
+    pub heap_bytes: Option<u64>,
+    /// Where the piece begins in the heap.
+    pub offset: u64,
+    /// Bytes of the piece.
+    pub len: u64,
+    /// It ends the stream.
+    pub stop: bool,
+    /// It carries stream control or descriptions of items.
+    pub control: bool,
+}
+
+impl Header {
+    /// Bytes of the header with so many items.
+    pub fn len_of(items: u16) -> usize {
+        WORD * (1 + usize::from(items))
+    }
+
+    /// Bytes of the header whose leading bytes these are; [`WORD`] if that cannot be told.
+    pub fn len_seen(first: &[u8]) -> usize {
+        match first {
+            [MAGIC, VERSION, _, _, _, _, high, low, ..] => Self::len_of(u16::from_be_bytes([*high, *low])),
+            _ => WORD,
+        }
+    }
+
+    /// Reads a header and returns it and what follows. Items of users are passed over.
+    pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let mut fields = bytes::Fields::of("SPEAD header", packet);
+        let (magic, version, id_bytes, address_bytes) = (fields.u8()?, fields.u8()?, fields.u8()?, fields.u8()?);
+        for (what, expected, found) in [("SPEAD magic", MAGIC, magic), ("SPEAD version", VERSION, version)] {
+            if found != expected {
+                let (expected, found) = (expected.into(), found.into());
+                return Err(ParseError::Value { what, expected, found });
+            }
+        }
+        let flavour = match (id_bytes, address_bytes) {
+            (3, 5) => Flavour::F40,
+            (2, 6) => Flavour::F48,
+            _ => {
+                let found = u64::from(id_bytes) << 8 | u64::from(address_bytes);
+                return Err(ParseError::Unknown { what: "SPEAD flavour (only 64-40 and 64-48 are read)", found });
+            }
+        };
+        let _reserved = fields.u16()?;
+        let items = fields.u16()?;
+        let (mut heap, mut heap_bytes, mut offset, mut len) = (None, None, None, None);
+        let (mut stop, mut control) = (false, false);
+        for _ in 0..items {
+            let item = fields.u64()?;
+            let value = item & ((1 << flavour.bits()) - 1);
+            let immediate = item >> 63 == 1;
+            match ((item & !(1 << 63)) >> flavour.bits(), immediate) {
+                (known, true) if known == id::HEAP_COUNTER.into() => heap = Some(value),
+                (known, true) if known == id::HEAP_SIZE.into() => heap_bytes = Some(value),
+                (known, true) if known == id::HEAP_OFFSET.into() => offset = Some(value),
+                (known, true) if known == id::PAYLOAD_LENGTH.into() => len = Some(value),
+                (known, true) if known == id::STREAM_CONTROL.into() => {
+                    control = true;
+                    stop |= value == STREAM_STOP;
+                }
+                (known, _) if known == id::DESCRIPTOR.into() => control = true,
+                _ => {}
+            }
+        }
+        let needed = |item: Option<u64>, what| item.ok_or(ParseError::Unknown { what, found: items.into() });
+        let header = Self {
+            flavour,
+            items,
+            heap: needed(heap, "SPEAD heap counter (item 1) among so many items")?,
+            heap_bytes,
+            offset: needed(offset, "SPEAD heap offset (item 3) among so many items")?,
+            len: needed(len, "SPEAD payload length (item 4) among so many items")?,
+            stop,
+            control,
+        };
+        Ok((header, fields.rest()))
+    }
+
+    /// The header's bytes with the four items that every packet has.
+    pub fn emit(&self) -> [u8; 5 * WORD] {
+        let (id_bytes, address_bytes) = match self.flavour {
+            Flavour::F40 => (3, 5),
+            Flavour::F48 => (2, 6),
+        };
+        let item = |id: u32, value: u64| {
+            1 << 63 | u64::from(id) << self.flavour.bits() | value & ((1 << self.flavour.bits()) - 1)
+        };
+        bytes::Header::new()
+            .put(&[MAGIC, VERSION, id_bytes, address_bytes, 0, 0, 0, 4])
+            .u64(item(id::HEAP_COUNTER, self.heap))
+            .u64(item(id::HEAP_SIZE, self.heap_bytes.unwrap_or(0)))
+            .u64(item(id::HEAP_OFFSET, self.offset))
+            .u64(item(id::PAYLOAD_LENGTH, self.len))
+            .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..][..2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn packets_of_spead2_are_read() {
+        let empty = hex(concat!(
+            "53040206000000058001000000123456800200000000000180030000000000008004000000000001",
+            "000000000000000000"
+        ));
+        let (header, rest) = Header::parse(&empty).unwrap();
+        assert_eq!((header.flavour, header.items, header.heap), (Flavour::F48, 5, 0x12_3456));
+        assert_eq!((header.heap_bytes, header.offset, header.len, rest.len()), (Some(1), 0, 1, 1));
+        assert!(!header.control && !header.stop);
+        let stamped = hex(concat!(
+            "530402060000000680010000000000018002000000000010800300000000000080040000000000109600",
+            "0123456789ab3300000000000000000102030405060708090a0b0c0d0e0f"
+        ));
+        let (header, rest) = Header::parse(&stamped).unwrap();
+        assert_eq!((header.heap, header.len, rest[15], Header::len_seen(&stamped)), (1, 16, 15, 56));
+    }
+
+    #[test]
+    fn control_is_told_from_data() {
+        let word = |item: u64| item.to_be_bytes();
+        let packet = |last: u64| {
+            let mut bytes = [MAGIC, VERSION, 2, 6, 0, 0, 0, 4].to_vec();
+            for item in [1 << 63 | 1 << 48 | 7, 1 << 63 | 3 << 48, 1 << 63 | 4 << 48, last] {
+                bytes.extend(word(item));
+            }
+            Header::parse(&bytes).map(|(header, _)| (header.control, header.stop))
+        };
+        assert_eq!(packet(1 << 63 | 6 << 48 | 2), Ok((true, true)), "stop");
+        assert_eq!(packet(1 << 63 | 6 << 48), Ok((true, false)), "start");
+        assert_eq!(packet(5 << 48), Ok((true, false)), "descriptor");
+        assert_eq!(packet(0x1600 << 48 | 9), Ok((false, false)), "an item of a user");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(wide: bool, heap: u64, heap_bytes: u64, offset: u64, len: u64) {
+            let flavour = if wide { Flavour::F48 } else { Flavour::F40 };
+            let low = |value: u64| value & ((1 << flavour.bits()) - 1);
+            let header = Header {
+                flavour, items: 4, heap: low(heap), heap_bytes: Some(low(heap_bytes)), offset: low(offset),
+                len: low(len), stop: false, control: false,
+            };
+            let bytes = header.emit();
+            prop_assert_eq!(Header::len_seen(&bytes), bytes.len());
+            prop_assert_eq!(Header::parse(&bytes), Ok((header, [].as_slice())));
+            prop_assert!(Header::parse(&bytes[..39]).is_err());
+        }
+
+        #[test]
+        fn nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200), head: bool) {
+            if head && bytes.len() > 4 {
+                bytes[..4].copy_from_slice(&[MAGIC, VERSION, 2, 6]);
+            }
+            let _ = (Header::parse(&bytes), Header::len_seen(&bytes));
+        }
+    }
+}
