@@ -355,3 +355,49 @@ def test_the_verifier_finds_a_single_changed_bit(tmp_path):
         file.write(bytes([byte ^ 4]))
     with pytest.raises(AssertionError, match="row 1 of link 1"):
         verify(path)
+
+
+# --- time --------------------------------------------------------------------------------------------
+
+
+def test_every_complete_shot_tells_when_it_was_taken_when_it_came_and_when_it_was_whole(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--samples", 500) as probe:
+        record(probe, "--out", path, "--shots", 300, "--samples", 500, "--rate-hz", 1000).succeeded()
+    recording = Recording(path)
+    for table in recording.tables:
+        assert (table["stamp_tai_ns"] > 0).all() and (table["completed_tai_ns"] >= table["stamp_tai_ns"]).all()
+        # The kernel turns its stamping on a little after it is asked to.
+        arrived = table["arrived_tai_ns"]
+        stamped = arrived > 0
+        assert stamped[-200:].all()
+        assert (arrived[stamped] >= table["stamp_tai_ns"][stamped]).all()
+        assert (table["completed_tai_ns"][stamped] >= arrived[stamped]).all()
+        assert (np.diff(table["stamp_tai_ns"].astype(np.int64)) > 0).all()
+
+
+def test_the_books_tell_how_long_shots_took_and_the_file_by_which_clock(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--samples", 500) as probe:
+        summary = record(probe, "--out", path, "--shots", 200, "--samples", 500, "--rate-hz", 1000).succeeded()
+    recording = Recording(path)
+    assert recording.attributes["clock_source"] == "system" and recording.attributes["clock_locked"] in (0, 1)
+    assert recording.attributes["tai_minus_utc_s"] == summary["clock"]["tai_minus_utc_s"] >= 37
+    with h5py.File(path) as file:
+        books = {(int(b["stream"]), b["name"].decode()): int(b["value"]) for b in file["books"][...]}
+    for stream, table in enumerate(recording.tables):
+        took = (table["completed_tai_ns"] - table["stamp_tai_ns"]).astype(np.int64)
+        assert books[stream, "latency_from_sender_shots"] == 200
+        assert books[stream, "latency_from_sender_min_ns"] == took.min()
+        assert books[stream, "latency_from_sender_max_ns"] == took.max()
+        median = np.sort(took)[99]
+        assert median <= books[stream, "latency_from_sender_p50_ns"] <= median * 9 / 8 + 1
+    assert summary["latency_from_sender"]["shots"] == 400
+    assert summary["latency_from_kernel"]["shots"] >= 2
+
+
+def test_a_clock_that_is_not_there_is_one_clear_error(tmp_path):
+    with Probe() as probe:
+        error = record(probe, "--out", tmp_path / "run.h5", "--clock", "ptp:/dev/ptp99").refused()
+    assert "/dev/ptp99" in error and "ls /dev/ptp*" in error
+    assert not (tmp_path / "run.h5").exists()

@@ -4,6 +4,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
 use shotline_acquire::books::Books;
+use shotline_acquire::clock::Health;
+use shotline_acquire::latency::Latency;
 use shotline_acquire::run::Outcome;
 use shotline_wire::shot::{DropCause, Drops};
 use std::collections::BTreeMap;
@@ -53,6 +55,49 @@ pub struct IcrcVerdicts {
     bad: u64,
 }
 
+/// How long complete shots took, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LatencySummary {
+    shots: u64,
+    min_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    /// Shots that ended before they began: the sender's clock and the receiver's disagree.
+    #[serde(skip_serializing_if = "is_zero")]
+    negative: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl LatencySummary {
+    fn of(times: impl Iterator<Item = Latency>) -> Option<Self> {
+        let all = times.reduce(|mut all, times| {
+            all.merge(&times);
+            all
+        })?;
+        let us = |ns: u64| ns as f64 / 1e3;
+        (all.count() + all.negative > 0).then(|| Self {
+            shots: all.count(),
+            min_us: us(all.least_ns()),
+            p50_us: us(all.percentile_ns(0.5)),
+            p99_us: us(all.percentile_ns(0.99)),
+            max_us: us(all.most_ns()),
+            negative: all.negative,
+        })
+    }
+}
+
+/// The receiver's clock in the end.
+#[derive(Debug, Serialize)]
+struct ClockSummary {
+    source: String,
+    #[serde(flatten)]
+    health: Health,
+}
+
 /// How a run went.
 #[derive(Debug, Serialize)]
 pub struct Summary {
@@ -82,6 +127,14 @@ pub struct Summary {
     pub copies_per_byte: f64,
     /// Verdicts on ICRCs.
     pub icrc: IcrcVerdicts,
+    /// From the sender's stamp of a shot's first sample until the shot was complete.
+    pub latency_from_sender: Option<LatencySummary>,
+    /// From the kernel's receipt of a shot's first packet until the shot was complete.
+    pub latency_from_kernel: Option<LatencySummary>,
+    clock: ClockSummary,
+    /// What was learned of a sender that takes no set-up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learned: Option<String>,
     /// Receive buffer that the kernel granted.
     pub receive_buffer_bytes: usize,
     /// Memory for shot buffers.
@@ -129,6 +182,10 @@ impl Summary {
                 unverified: total.icrc_unverified,
                 bad: total.packet_drops.get(DropCause::BadIcrc),
             },
+            latency_from_sender: LatencySummary::of(outcome.times.iter().map(|times| times.from_sender.clone())),
+            latency_from_kernel: LatencySummary::of(outcome.times.iter().map(|times| times.from_kernel.clone())),
+            clock: ClockSummary { source: outcome.clock.0.to_string(), health: outcome.clock.1 },
+            learned: outcome.learned.clone(),
             receive_buffer_bytes: outcome.receive_buffer,
             pool_bytes: outcome.pool_bytes,
             file: report.map(|report| report.path.clone()),
@@ -157,6 +214,10 @@ impl Summary {
             self.packet_drops.iter().map(|(cause, count)| (format!("packets dropped: {cause}"), count.to_string())),
         );
         rows.push(("packets missing".into(), self.packets_missing.to_string()));
+        if let Some(latency) = self.latency_from_kernel.as_ref().filter(|latency| latency.shots > 0) {
+            let text = format!("{:.0} us, 99 % within {:.0} us", latency.p50_us, latency.p99_us);
+            rows.push(("first packet to whole shot".into(), text));
+        }
         rows.push(("received".into(), format!("{:.2} Gbit/s", self.receive_gbps)));
         if self.file.is_some() {
             rows.push(("written".into(), format!("{:.2} Gbit/s", self.write_gbps)));

@@ -1,4 +1,4 @@
-//! `shotline record`: from a probe into a file.
+//! `shotline record`: from a probe, or another sender, into a file.
 
 use crate::output::{Summary, print_table};
 use crate::view::{Target, with_view};
@@ -20,6 +20,7 @@ Examples:
   shotline record --probe [::1]:47910 --out run.h5 --shots 1000
   shotline record --probe 192.168.1.20:47910 --out run.h5 --seconds 10 --rate-hz 5000
   shotline record --config probe.toml --discard --json      keys of the file are the flags' names
+  shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
 
 Ctrl-C ends a run cleanly: everything received is in the file.")]
 pub struct Args {
@@ -49,6 +50,9 @@ pub fn run(args: Args) -> Result {
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
+        if let Some(learned) = &summary.learned {
+            eprintln!("{learned}");
+        }
         print_table(&summary.rows());
         for warning in &summary.warnings {
             eprintln!("warning: {warning}");

@@ -3,9 +3,10 @@
 use super::Check;
 use super::State::{Ok as Good, Warn};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+use shotline_acquire::clock::{Clock, Health, Source};
 
 pub fn checks() -> Vec<Check> {
-    vec![tai(), ptp()]
+    vec![tai(), discipline(), ptp()]
 }
 
 fn tai() -> Check {
@@ -25,6 +26,19 @@ fn tai() -> Check {
     Check::new(NAME, state, found, WANTED)
         .fix("echo 'leapsectz right/UTC' | sudo tee /etc/chrony/conf.d/tai.conf && sudo systemctl restart chrony   (ptp4l with phc2sys sets it too)")
         .measured("tai_minus_utc_s", offset)
+}
+
+fn discipline() -> Check {
+    const NAME: &str = "clock discipline";
+    const WANTED: &str = "NTP or PTP keeps the clock, so that stamps of several machines can be compared";
+    match Clock::open(&Source::System).map(|clock| clock.refresh()) {
+        Ok(Health { max_error_ns, .. }) if max_error_ns > 0 => {
+            Check::new(NAME, Good, format!("kept, within {} us", max_error_ns / 1000), WANTED)
+                .measured("max_error_ns", max_error_ns)
+        }
+        _ => Check::new(NAME, Warn, "nothing keeps it: it drifts by some 10 us a second", WANTED)
+            .fix("sudo apt install chrony   (or ptp4l with phc2sys where the network has PTP)"),
+    }
 }
 
 fn ptp() -> Check {

@@ -384,7 +384,7 @@ mod tests {
             }
             prop_assert_eq!(end, g.shot_bytes());
             prop_assert_eq!(g.packet_at(end), None);
-            prop_assert!(g.slot_bytes() >= end && g.slot_bytes() % PACKET_BYTES == 0);
+            prop_assert!(g.slot_bytes() >= end && g.slot_bytes().is_multiple_of(PACKET_BYTES));
         }
     }
 }
