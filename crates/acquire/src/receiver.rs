@@ -82,6 +82,8 @@ impl<P: PacketIo> Receiver<P> {
                 withdraws: Vec::new(),
                 moves: Vec::new(),
                 resplit: Resplit::default(),
+                newest: None,
+                doubts: 0,
                 now_ns: 0,
             },
         };
@@ -227,14 +229,22 @@ struct Steering {
     withdraws: Vec<u32>,
     moves: Vec<Move>,
     resplit: Resplit,
+    /// The packet that was placed last, where the stream goes on: stream, shot, index.
+    newest: Option<(usize, u64, u32)>,
+    /// Forecasts that are not given, because one was wrong.
+    doubts: u32,
     now_ns: u64,
 }
+
+/// Forecasts that are left out after one that was wrong: then packets are looked at first.
+const DOUBTS: u32 = 32;
 
 /// A good packet's place.
 struct Target {
     stream: usize,
     entry: usize,
     index: u32,
+    number: u64,
 }
 
 impl Steering {
@@ -299,7 +309,7 @@ impl Steering {
         let Done { payload_crc: remainder, stamp_ns, .. } = *done;
         let arrival = Arrival { position: place.position, remainder, now_ns: self.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
-        Ok(Target { stream: index, entry, index: packet })
+        Ok(Target { stream: index, entry, index: packet, number })
     }
 
     /// Whether the packet's header was not as long as was foretold.
@@ -368,6 +378,28 @@ impl Steer for Steering {
         }
     }
 
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        if self.doubts > 0 {
+            self.doubts -= 1;
+            return 0;
+        }
+        let Some((stream, mut number, mut packet)) = self.newest else { return 0 };
+        let stream = &self.streams[stream];
+        let geometry = stream.config.geometry;
+        let constant = self.framing.header_len(&[]);
+        let mut fresh = 0;
+        for pick in picks.iter_mut() {
+            packet += 1;
+            if packet == geometry.packets() {
+                fresh += usize::from(!stream.is_open(number));
+                (number, packet) = (number + 1, 0);
+            }
+            let header_len = self.framing.header_len_at(packet, &geometry).unwrap_or(constant);
+            *pick = Pick { id: stream.pick(number, packet, fresh), header_len: u16::try_from(header_len).ok() };
+        }
+        picks.len()
+    }
+
     fn landed(&mut self, batch: &[Done<'_>]) {
         let mut in_place = 0_u64; // a bit for each packet of the batch
         for (position, done) in batch.iter().enumerate() {
@@ -376,6 +408,7 @@ impl Steer for Steering {
                 continue;
             }
             let Ok(target) = self.admit(done) else { continue };
+            self.newest = Some((target.stream, target.number, target.index));
             let stream = &mut self.streams[target.stream];
             let id = stream.id(target.entry, target.index);
             if done.landed == Landed::Slot(id) {
@@ -385,6 +418,9 @@ impl Steer for Steering {
             let Some(to) = stream.place(target.entry, target.index) else { continue };
             stream.books.repaired += 1;
             self.withdraws.push(id);
+            if matches!(done.landed, Landed::Slot(_)) {
+                self.doubts = DOUBTS;
+            }
             let from = match done.landed {
                 Landed::Scratch(sge) => sge,
                 Landed::Slot(other) => match self.owner(other) {

@@ -114,6 +114,13 @@ pub trait Steer {
     /// An id that is not posted, or was picked before, counts as unset. Backends that cannot see a header
     /// in time (ibverbs) do not ask, and fill the oldest posted receive.
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]);
+    /// What the next packets will be if they come in order: for backends that can take several without looking at
+    /// them first. Fills `picks` from the front, each with an id of a place that is exactly as long as the payload
+    /// and with its header's length, and returns how many. Whatever comes otherwise lands all the same, elsewhere.
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        let _ = picks;
+        0
+    }
     /// A batch has landed, in the order of its packets.
     fn landed(&mut self, batch: &[Done<'_>]);
 }

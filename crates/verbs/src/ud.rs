@@ -123,6 +123,10 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
         }
     }
 
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        self.steer.expect(picks)
+    }
+
     fn landed(&mut self, batch: &[Done<'_>]) {
         let mut checked = ArrayVec::<Done<'_>, MAX_BATCH>::new();
         for done in batch {

@@ -291,6 +291,7 @@ fn receive<P: PacketIo>(
             most_events: settings.shots.filter(|shots| *shots > 0).unwrap_or(u64::MAX),
             idle: settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9))),
             events: 0,
+            nap: stage::nap(origin.receive_buffer),
         };
         let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         let received = stage.run(stop, deadline, &watch);

@@ -7,13 +7,14 @@
 //! A socket cannot see the IPv4 identification that the ICRC covers (`seal`); over IPv6 it knows
 //! every input.
 
+mod ahead;
 mod receive;
 mod send;
 mod sys;
 
 use crate::seal::Sealer;
 use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
-use receive::Receiver;
+use receive::{Place, Receiver};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use send::Sender;

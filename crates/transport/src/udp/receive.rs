@@ -1,6 +1,7 @@
 //! One GRO batch: peek, pick, one copy, verdicts.
 
 use super::UdpConfig;
+use super::ahead::Ahead;
 use super::sys::{self, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer};
@@ -17,9 +18,9 @@ const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
 
 /// A posted place, as addresses. Length 0: nothing is posted.
 #[derive(Clone, Copy)]
-struct Place {
-    address: [*mut u8; 2],
-    len: [u32; 2],
+pub(super) struct Place {
+    pub(super) address: [*mut u8; 2],
+    pub(super) len: [u32; 2],
 }
 
 impl Place {
@@ -27,6 +28,12 @@ impl Place {
 
     fn holds(&self, bytes: usize) -> bool {
         self.len[0] > 0 && bytes <= self.len[0] as usize + self.len[1] as usize
+    }
+
+    /// The first so many bytes of it.
+    pub(super) fn pieces(&self, bytes: usize) -> [(*mut u8, usize); 2] {
+        let in_first = bytes.min(self.len[0] as usize);
+        [(self.address[0], in_first), (self.address[1], bytes - in_first)]
     }
 }
 
@@ -53,12 +60,13 @@ pub(super) struct Receiver {
     remainders: bool,
     posted: Vec<Place>,
     /// Keeps every region alive that `posted` points into.
-    regions: Regions,
-    scratch: Sge,
+    pub(super) regions: Regions,
+    pub(super) scratch: Sge,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
     /// How each packet of the batch is taken.
     takes: Vec<Take>,
+    pub(super) ahead: Ahead,
 }
 
 // SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
@@ -79,6 +87,7 @@ impl Receiver {
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
             takes: Vec::with_capacity(MAX_BATCH),
+            ahead: Ahead::default(),
         }
     }
 
@@ -107,11 +116,17 @@ impl Receiver {
         if self.scratch.len < SCRATCH_BYTES {
             return Err(io::Error::other("this backend was opened without scratch memory, for sending only"));
         }
+        if self.ahead.is_worth_it()
+            && let Some(packets) = self.ahead(fd, local, sealer, steer)?
+        {
+            return Ok(packets);
+        }
         let heads = self.heads.as_mut_ptr();
         let mut first = [Piece { iov_base: heads.cast(), iov_len: MAX_HEADER }];
         // SAFETY: the piece is `self.heads`, exclusively ours.
         let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else { return Ok(0) };
         let batch = Batch::of(&seen);
+        self.ahead.note(batch.packets);
         let leading = batch.segment.min(MAX_HEADER);
         let view = Seen {
             first: &self.heads[..leading],
@@ -120,7 +135,7 @@ impl Receiver {
             last: batch.last as u32,
             source: seen.source,
         };
-        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
+        let trailer = self.trailer();
         let header = steer.header_len(&view).min(MAX_HEADER);
         let mut picks = [Pick::default(); MAX_BATCH];
         if batch.segment >= header + trailer {
@@ -143,7 +158,7 @@ impl Receiver {
     fn gather(&mut self, batch: &Batch, header: usize, picks: &[Pick]) {
         let heads = self.heads.as_mut_ptr();
         let scratch = self.regions.address(self.scratch);
-        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
+        let trailer = self.trailer();
         let mut open = 0..0; // the run of head bytes not yet listed
         let mut at = 0;
         self.pieces.clear();
@@ -178,12 +193,8 @@ impl Receiver {
                 });
                 match &take.place {
                     Some((_, place)) => {
-                        let in_first = take.payload.min(place.len[0] as usize);
-                        self.pieces.push(Piece { iov_base: place.address[0].cast(), iov_len: in_first });
-                        if in_first < take.payload {
-                            let iov_len = take.payload - in_first;
-                            self.pieces.push(Piece { iov_base: place.address[1].cast(), iov_len });
-                        }
+                        let pieces = place.pieces(take.payload).into_iter().filter(|(_, len)| *len > 0);
+                        self.pieces.extend(pieces.map(|(at, iov_len)| Piece { iov_base: at.cast(), iov_len }));
                     }
                     None => self.pieces.push(Piece {
                         // Inside the scratch element: a batch is at most SCRATCH_BYTES.
@@ -198,6 +209,53 @@ impl Receiver {
             self.takes.push(take);
         }
         push(&mut self.pieces, heads, open);
+    }
+
+    /// Bytes behind a payload.
+    pub(super) fn trailer(&self) -> usize {
+        if self.sealed { ICRC_BYTES } else { 0 }
+    }
+
+    /// Takes a posted place, whatever its length.
+    pub(super) fn take_place(&mut self, id: u32) -> Option<(u32, Place)> {
+        let posted = self.posted.get_mut(id as usize).filter(|place| place.len[0] > 0)?;
+        Some((id, std::mem::replace(posted, Place::NONE)))
+    }
+
+    /// Posts a place again that nothing has landed in.
+    pub(super) fn put_back(&mut self, place: Option<(u32, Place)>) {
+        if let Some((id, place)) = place {
+            self.posted[id as usize] = place;
+        }
+    }
+
+    /// Reads a payload once for its CRC, if anyone wants that, and judges the packet's ICRC with it. `segment` is
+    /// the packet's position in its batch, `icrc` what it carries.
+    pub(super) fn judge(
+        &self,
+        done: &mut Done<'_>,
+        segment: usize,
+        payload: [(*mut u8, usize); 2],
+        icrc: Option<[u8; ICRC_BYTES]>,
+        local: SocketAddr,
+        sealer: &mut Sealer,
+    ) {
+        if self.sealed || self.remainders {
+            for (address, len) in payload.into_iter().filter(|(_, len)| *len > 0) {
+                // SAFETY: the kernel has just filled these bytes and is done with them; the place left
+                // `posted`, so nothing writes it before its poster hears of it.
+                let bytes = unsafe { std::slice::from_raw_parts(address, len) };
+                done.payload_crc = crc::register(done.payload_crc, bytes);
+            }
+        }
+        if self.sealed {
+            let received = icrc.map_or(0, u32::from_le_bytes);
+            let (header, len) = (done.header, done.len as usize);
+            done.icrc = sealer.check(done.source, local, segment, header, len, done.payload_crc, received);
+            if done.icrc == Icrc::Bad {
+                done.fault = Some(DropCause::BadIcrc);
+            }
+        }
     }
 
     /// Checks every packet of the batch that was just copied and tells the steer.
@@ -223,10 +281,7 @@ impl Receiver {
             let payload = take.payload;
             done.len = payload as u32;
             let (landed, pieces) = match &take.place {
-                Some((id, place)) => {
-                    let in_first = payload.min(place.len[0] as usize);
-                    (Landed::Slot(*id), [(place.address[0], in_first), (place.address[1], payload - in_first)])
-                }
+                Some((id, place)) => (Landed::Slot(*id), place.pieces(payload)),
                 None => {
                     let offset = self.scratch.offset + take.scratch as u64;
                     let sge = Sge { offset, len: payload as u32, ..self.scratch };
@@ -235,22 +290,9 @@ impl Receiver {
                 }
             };
             done.landed = landed;
-            if self.sealed || self.remainders {
-                for (address, len) in pieces.into_iter().filter(|(_, len)| *len > 0) {
-                    // SAFETY: the kernel has just filled these bytes and is done with them; the place left
-                    // `posted`, so nothing writes it before its poster hears of it below.
-                    let bytes = unsafe { std::slice::from_raw_parts(address, len) };
-                    done.payload_crc = crc::register(done.payload_crc, bytes);
-                }
-            }
-            if self.sealed {
-                let trailer = take.at + take.header;
-                let received = self.heads[trailer..trailer + ICRC_BYTES].try_into().map_or(0, u32::from_le_bytes);
-                done.icrc = sealer.check(seen.source, local, index, done.header, payload, done.payload_crc, received);
-                if done.icrc == Icrc::Bad {
-                    done.fault = Some(DropCause::BadIcrc);
-                }
-            }
+            let trailer = take.at + take.header;
+            let icrc = self.heads[trailer..trailer + take.trailer].try_into().ok();
+            self.judge(&mut done, index, pieces, icrc, local, sealer);
             batch.push(done);
         }
         steer.landed(&batch);

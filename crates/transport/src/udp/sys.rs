@@ -125,6 +125,77 @@ pub unsafe fn take(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<usiz
     unsafe { receive(fd, &mut message, 0) }
 }
 
+/// Names and control messages of up to `N` datagrams that are taken at once.
+pub struct Many<const N: usize> {
+    names: [libc::sockaddr_storage; N],
+    controls: [Control; N],
+    messages: [libc::mmsghdr; N],
+}
+
+// SAFETY: the pointers in `messages` are set anew by every `receive` and not followed outside it but to the names
+// and controls of the same value, by its own methods.
+unsafe impl<const N: usize> Send for Many<N> {}
+
+impl<const N: usize> Many<N> {
+    /// Nothing received.
+    pub fn new() -> Self {
+        // SAFETY: all-zero is a valid value of these C structs.
+        unsafe { Self { names: zeroed(), controls: std::array::from_fn(|_| Control::new()), messages: zeroed() } }
+    }
+
+    /// Takes up to as many datagrams as there are lists of pieces, without waiting. Returns how many.
+    ///
+    /// # Safety
+    /// As for [`peek`].
+    pub unsafe fn receive<const P: usize>(&mut self, fd: &OwnedFd, pieces: &mut [[Piece; P]]) -> io::Result<usize> {
+        let count = pieces.len().min(N);
+        for (index, pieces) in pieces.iter_mut().take(N).enumerate() {
+            let header = &mut self.messages[index].msg_hdr;
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as u32;
+            header.msg_iov = pieces.as_mut_ptr();
+            header.msg_iovlen = P;
+            header.msg_control = self.controls[index].0.as_mut_ptr().cast();
+            header.msg_controllen = size_of::<Control>();
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        loop {
+            // SAFETY: the first `count` messages point at live names, controls and piece lists, and the caller
+            // vouches for the pieces.
+            let n = unsafe {
+                let messages = self.messages.as_mut_ptr();
+                libc::recvmmsg(fd.as_raw_fd(), messages, count as u32, flags, std::ptr::null_mut())
+            };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return Ok(0),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// What was said of a datagram that the last [`Self::receive`] took.
+    pub fn received(&self, index: usize) -> io::Result<Received> {
+        let (message, total) = (&self.messages[index].msg_hdr, self.messages[index].msg_len as usize);
+        // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
+        let source = unsafe { socket_addr(&raw const self.names[index], message.msg_namelen) }
+            .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
+        let mut seen = Received { total, segment: total, source, stamp_ns: 0 };
+        // SAFETY: all-zero is a valid msghdr.
+        let mut described: libc::msghdr = unsafe { zeroed() };
+        // Pointed to afresh, because this value may have moved since.
+        described.msg_control = self.controls[index].0.as_ptr().cast_mut().cast();
+        described.msg_controllen = message.msg_controllen;
+        // SAFETY: the control storage is this value's, and the kernel said how much of it it filled.
+        unsafe { read_control(&described, &mut seen) };
+        Ok(seen)
+    }
+}
+
 /// # Safety
 /// Everything that `message` points at must be live and writable for the length that it says.
 unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) -> io::Result<Option<usize>> {
