@@ -137,7 +137,7 @@ fn a_trigger_command_brings_one_shot() {
         let from = receiver.configure(200);
         receiver.ask(Request::Start(Start { mode: Mode::ExternalTrigger, shots: 0 }));
         for sequence in 0..20 {
-            receiver.control.send(&Trigger { sequence, stamp: 0 }.emit()).unwrap();
+            receiver.control.send(&Trigger::new(sequence).emit()).unwrap();
             assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
         }
         let report = receiver.status();

@@ -134,7 +134,11 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     seeds.push(("setup", "trigger_asking".into(), asking.emit().into()));
     seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..asking }.emit().into()));
     seeds.push(("setup", "acknowledgement".into(), accepted.emit().into()));
-    seeds.push(("setup", "acknowledgement_busy".into(), Acknowledgement { verdict: Verdict::Busy, ..accepted }.emit().into()));
+    seeds.push((
+        "setup",
+        "acknowledgement_busy".into(),
+        Acknowledgement { verdict: Verdict::Busy, ..accepted }.emit().into(),
+    ));
     seeds
 }
 

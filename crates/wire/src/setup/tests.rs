@@ -89,9 +89,8 @@ fn sequence() -> impl Strategy<Value = Sequence> {
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
-    (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>()).prop_map(
-        |(sequence, stamp, acknowledge, command_only)| Trigger { sequence, stamp, acknowledge, command_only },
-    )
+    (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>())
+        .prop_map(|(sequence, stamp, acknowledge, command_only)| Trigger { sequence, stamp, acknowledge, command_only })
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
