@@ -16,6 +16,7 @@ mod repair;
 pub mod run;
 pub mod sink;
 mod stream;
+pub mod trigger;
 mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};

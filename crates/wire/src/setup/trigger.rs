@@ -129,7 +129,7 @@ impl Trigger {
     }
 
     fn head(&self, reply: u8, verdict: u8) -> bytes::Header<{ Self::LEN }> {
-        let flags = u8::from(self.acknowledge) * ACKNOWLEDGE | u8::from(self.command_only) * COMMAND_ONLY;
+        let flags = (u8::from(self.acknowledge) * ACKNOWLEDGE) | (u8::from(self.command_only) * COMMAND_ONLY);
         bytes::Header::new()
             .put(&Self::MAGIC)
             .u8(Self::VERSION)
