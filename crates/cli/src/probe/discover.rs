@@ -137,9 +137,13 @@ fn destinations(args: &Args) -> Vec<SocketAddr> {
         if !interface.flags.contains(InterfaceFlags::IFF_UP) || interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) {
             continue;
         }
-        let broadcast = interface.flags.contains(InterfaceFlags::IFF_BROADCAST);
-        let v4 = interface.broadcast.filter(|_| broadcast).and_then(|address| address.as_sockaddr_in().copied());
-        to.extend(v4.map(|address| SocketAddr::from((address.ip(), port))));
+        if interface.flags.contains(InterfaceFlags::IFF_BROADCAST)
+            && let Some(own) = interface.address.and_then(|address| address.as_sockaddr_in().copied())
+            && let Some(mask) = interface.netmask.and_then(|mask| mask.as_sockaddr_in().copied())
+        {
+            // Not the interface's own broadcast address, which is often not set.
+            to.push((own.ip() | !mask.ip(), port).into());
+        }
         // Link-local addresses name their interface.
         let v6 = interface.address.and_then(|address| address.as_sockaddr_in6().copied());
         let scope = v6.filter(|address| address.ip().is_unicast_link_local()).map(|address| address.scope_id());
