@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result {
     if !args.json {
         print(&rows);
     }
-    match rows.iter().find(|row| row.complete == 0) {
+    match rows.iter().find(|row| row.complete == 0 && !stop.load(Ordering::Relaxed)) {
         Some(row) => Err(format!("of {} samples no whole shot came", row.samples).into()),
         None => Ok(()),
     }
