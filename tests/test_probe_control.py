@@ -112,7 +112,7 @@ def test_a_transmit_sequence_is_in_the_records_of_the_shots_in_turn():
             probe("start", target, "--rate-hz", 200, "--shots", 7).succeeded()
             events = [5, 6, 65535, 5, 6, 65535, 5]
             assert listener.records(7) == list(zip(range(first, first + 7), events))
-        assert configure(target, listener.port, "--sequence").succeeded()["sequence"] == []
+        assert configure(target, listener.port, "--sequence", "none").succeeded()["sequence"] == []
         probe("start", target, "--rate-hz", 200, "--shots", 2).succeeded()
         assert listener.records(2) == [(1014, 1014 % 16), (1015, 1015 % 16)], "which of the distinct shots"
 
@@ -175,8 +175,6 @@ def test_a_trigger_by_hand_takes_one_shot_or_says_why_not():
         (["--samples", "2001"], ["refused", "samples"]),
         (["--link", "2"], ["no such link"]),
         (["--to", "[::]:4791"], ["cannot send to this address"]),
-        (["--sequence", "1,x"], ["0 to 65535", "x"]),
-        (["--sequence", ",".join(["1"] * 56)], ["0 to 55", "56"]),
     ],
 )
 def test_what_cannot_be_configured_is_refused_in_words(flags, words):
@@ -185,6 +183,19 @@ def test_what_cannot_be_configured_is_refused_in_words(flags, words):
         message = probe("configure", target, *[word for pair in given.items() for word in pair]).refused()
         assert all(word in message for word in words), message
         assert "not configured" in probe("start", target).refused(), "a refused request changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--sequence", "1,x"], ["0 to 65535", "x"]),
+        (["--sequence", ",".join(["1"] * 56)], ["0 to 55", "56"]),
+        (["--token", "mine"], ["0x11", "mine"]),
+    ],
+)
+def test_wrong_flags_are_named(flags, words):
+    end = run("probe", "configure", "--to", "[::1]:4791", *flags)
+    assert end.code == 2 and all(word in end.stderr for word in words), end.stderr
 
 
 def test_a_probe_that_is_not_there_is_one_clear_error():

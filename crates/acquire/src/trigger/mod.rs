@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Commands and triggers before those that count: caches, page tables and routes are cold in the first ones.
 pub const WARM_UP: u32 = 20;
 /// Longest wait for an answer, or for a shot once it has been sampled.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Between a shot and the next trigger: the probe has time to come to rest.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Longest sleep in one go: how soon a time-out is seen.

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// An incomplete shot is closed when nothing of it has come for so long.
-const SHOT_TIMEOUT_NS: u64 = 50_000_000;
+const SHOT_TIMEOUT_NS: u64 = 200_000_000;
 /// Room for whole shots of many links.
 const RECEIVE_BUFFER: usize = 32 << 20;
 

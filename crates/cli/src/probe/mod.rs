@@ -119,9 +119,9 @@ pub struct ConfigureArgs {
     /// Stream number in the end-of-shot records [default: the link's]
     #[arg(long, value_name = "N", value_parser = number)]
     stream: Option<u32>,
-    /// Transmit events of the probe's shots, in turn (up to 55); an empty list ends a sequence
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', num_args = 0..=1)]
-    sequence: Option<Vec<String>>,
+    /// Transmit events of the probe's shots, in turn (up to 55); `none` ends a sequence
+    #[arg(long, value_name = "N,N,...", value_parser = events)]
+    sequence: Option<Sequence>,
 }
 
 /// Arguments of `shotline probe start`.
@@ -221,7 +221,6 @@ fn configure(args: &ConfigureArgs) -> Result {
     if queue_pair >> 24 != 0 {
         return Err(format!("a queue pair has 24 bits, found {queue_pair:#x}").into());
     }
-    let sequence = args.sequence.as_deref().map(events).transpose()?;
     let mut control = args.owner.control(&args.target)?;
     let describe = control.query()?;
     let Describe { channels, bits, packing, sample_rate_hz, max_samples, .. } = describe;
@@ -237,7 +236,7 @@ fn configure(args: &ConfigureArgs) -> Result {
         stream: args.stream.unwrap_or(args.link.into()),
     };
     let source = control.configure(configure)?;
-    let sequence = sequence.map(|sequence| control.sequence(sequence)).transpose()?;
+    let sequence = args.sequence.map(|sequence| control.sequence(sequence)).transpose()?;
     show(
         args.target.json,
         &Configured {
@@ -321,7 +320,7 @@ fn own_token() -> u32 {
 }
 
 /// A set-up address; without a port, the usual one.
-fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+pub fn address(text: &str) -> std::result::Result<SocketAddr, String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     text.parse()
         .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
@@ -345,13 +344,17 @@ fn rate(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| format!("expected 0.001 to 1e9 shots/s, found {text}"))
 }
 
-fn events(list: &[String]) -> Result<Sequence> {
-    let event = |text: &String| {
-        text.parse::<u16>().map_err(|_| format!("expected a transmit event of 0 to 65535, found {text}"))
+fn events(list: &str) -> std::result::Result<Sequence, String> {
+    if list == "none" {
+        return Ok(Sequence::NONE);
+    }
+    let event = |text: &str| {
+        text.trim()
+            .parse::<u16>()
+            .map_err(|_| format!("expected transmit events of 0 to 65535, or none, found {text:?}"))
     };
-    let events: Vec<_> =
-        list.iter().filter(|text| !text.is_empty()).map(event).collect::<std::result::Result<_, _>>()?;
-    Ok(Sequence::new(&events)?)
+    let events = list.split(',').map(event).collect::<std::result::Result<Vec<_>, _>>()?;
+    Sequence::new(&events).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -381,10 +384,12 @@ mod tests {
 
     #[test]
     fn a_list_of_events_is_read_or_its_mistake_named() {
-        let list = |text: &str| events(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(list("1,2,65535").unwrap().events(), [1, 2, 65535]);
-        assert_eq!(list("").unwrap(), Sequence::NONE);
-        assert!(list("1,x").unwrap_err().to_string().contains("found x"));
-        assert!(list(&["1"; 56].join(",")).unwrap_err().to_string().contains("0 to 55, found 56"));
+        assert_eq!(events("1, 2,65535").unwrap().events(), [1, 2, 65535]);
+        assert_eq!(events("none"), Ok(Sequence::NONE));
+        for (list, words) in
+            [("", "none"), ("1,x", "found \"x\""), ("1,-1", "65535"), (&["1"; 56].join(","), "found 56")]
+        {
+            assert!(events(list).unwrap_err().contains(words));
+        }
     }
 }

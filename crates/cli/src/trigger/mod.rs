@@ -4,6 +4,7 @@ mod stats;
 
 use crate::child::Probe;
 use crate::output::pin;
+use crate::probe::address;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::run::{Opened, Wanted};
@@ -29,7 +30,7 @@ Examples:
   shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
 pub struct Args {
     /// Set-up address of a probe [default: an emulated one in a process of its own]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     probe: Option<SocketAddr>,
     /// Samples per channel and shot
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "125,250,500,1000,2000,4000")]
