@@ -401,3 +401,18 @@ def test_a_clock_that_is_not_there_is_one_clear_error(tmp_path):
         error = record(probe, "--out", tmp_path / "run.h5", "--clock", "ptp:/dev/ptp99").refused()
     assert "/dev/ptp99" in error and "ls /dev/ptp*" in error
     assert not (tmp_path / "run.h5").exists()
+
+
+def test_shots_answer_the_transmit_events_of_a_sequence_in_turn(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--samples", 100) as probe:
+        record(
+            *(probe, "--out", path, "--shots", 10, "--samples", 100, "--rate-hz", 500),
+            *("--transmit-sequence", "7,300,9"),
+        ).succeeded()
+    with h5py.File(path) as file:
+        at = int(file["link0"].attrs["record_offset"])
+        events = [
+            struct.unpack_from(">I", file["rf"].id.read_direct_chunk((row, 0, 0))[1], at + 28)[0] for row in range(10)
+        ]
+    assert events == [7, 300, 9] * 3 + [7]

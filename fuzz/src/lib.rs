@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use shotline_wire::framing::{self, Framing, Link, Packet, Place, Position};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
-use shotline_wire::setup::{Message, Trigger, refuse_unread};
+use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_unread};
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
 
@@ -111,10 +111,14 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// A datagram to a probe's set-up port.
+/// A datagram to a probe's set-up port, or from it.
 pub fn setup(data: &[u8]) {
     if let Ok(trigger) = Trigger::parse(data) {
         assert_eq!(Trigger::parse(&trigger.emit()), Ok(trigger));
+        assert!(Acknowledgement::parse(data).is_err());
+    }
+    if let Ok(answer) = Acknowledgement::parse(data) {
+        assert_eq!(Acknowledgement::parse(&answer.emit()), Ok(answer));
     }
     match Message::parse(data) {
         Ok(message) => assert_eq!(Message::parse(&message.emit()), Ok(message)),

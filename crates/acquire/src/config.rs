@@ -107,6 +107,9 @@ settings! {
     /// Start shots by the probe's external trigger
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     external_trigger: bool,
+    /// Transmit events that the shots answer in turn, such as 1,2,3 (not given: as the probe was told before)
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "probe", help_heading = "Source")]
+    transmit_sequence: Vec<u16>,
     /// Channels of each link [default: 96, or 1 of spead and hsb]
     #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
     channels: u16,

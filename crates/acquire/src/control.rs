@@ -1,6 +1,9 @@
 //! The receiver's side of set-up: ask, wait, ask again.
 
-use shotline_wire::setup::{Body, Configure, Describe, LEN, Message, Refusal, Reply, Report, Request, Source, Start};
+use shotline_wire::setup::{
+    Acknowledgement, Body, Configure, Describe, LEN, Message, Refusal, Reply, Report, Request, Sequence, Source, Start,
+    Trigger, Verdict,
+};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -40,6 +43,14 @@ pub enum ControlError {
         /// Its reason.
         refusal: Refusal,
     },
+    /// It is older than what it was asked for.
+    #[error(
+        "the probe at {probe} knows no transmit sequences (it refused the request as unknown): update its firmware, or do without"
+    )]
+    NoSequences {
+        /// The probe's set-up address.
+        probe: SocketAddr,
+    },
     /// It answered something else than was asked.
     #[error("the probe at {probe} answered a {asked} with something else: it does not keep to docs/wire-formats.md")]
     Confused {
@@ -60,16 +71,20 @@ pub struct Control {
 }
 
 impl Control {
-    /// Opens a socket towards `probe`. With `take_over` its requests overrule another receiver.
+    /// Opens a socket towards `probe`, under a token that nobody else has. With `take_over` its requests overrule
+    /// another receiver.
     pub fn open(probe: SocketAddr, take_over: bool) -> Result<Self, ControlError> {
+        Self::open_as(random(probe)?, probe, take_over)
+    }
+
+    /// The same under a token that other programs may have, too: together they are one owner.
+    pub fn open_as(token: u32, probe: SocketAddr, take_over: bool) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Socket { probe, source };
         let any: IpAddr = if probe.is_ipv4() { [0, 0, 0, 0].into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
         socket.connect(probe).map_err(failed)?;
-        let mut token = [0; 4];
-        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| failed(error.into()))?;
-        Ok(Self { socket, probe, token: u32::from_ne_bytes(token), sequence: 0, take_over })
+        // Not from 0: the probe would take the request for a repetition of another program's with this token.
+        Ok(Self { socket, probe, token, sequence: random(probe)?, take_over })
     }
 
     /// The local address that packets from the probe will come to, unless told otherwise.
@@ -118,19 +133,55 @@ impl Control {
         }
     }
 
+    /// The transmit events of the next runs, in turn; none end a sequence that was set. After the first
+    /// [`Self::configure`], which makes this receiver the owner and forgets the sequence of the one before.
+    pub fn sequence(&mut self, sequence: Sequence) -> Result<Sequence, ControlError> {
+        match self.ask(Request::Sequence(sequence)) {
+            Ok(Reply::Sequenced(sequence)) => Ok(sequence),
+            Ok(_) => Err(self.confused("sequence")),
+            Err(ControlError::Refused { probe, refusal: Refusal::Kind }) => Err(ControlError::NoSequences { probe }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a trigger and waits for its acknowledgement, for which it asks whatever `trigger` says. A lost
+    /// datagram is met by sending the same one again, which a probe obeys once: [`Verdict::Repeated`] to a
+    /// second one tells that an earlier one was obeyed.
+    pub fn trigger(&mut self, trigger: Trigger) -> Result<Verdict, ControlError> {
+        let trigger = Trigger { acknowledge: true, ..trigger };
+        self.exchange(&trigger.emit(), |datagram| {
+            Acknowledgement::parse(datagram).ok().filter(|answer| answer.trigger == trigger)
+        })
+        .map(|answer| answer.verdict)
+    }
+
     fn confused(&self, asked: &'static str) -> ControlError {
         ControlError::Confused { probe: self.probe, asked }
     }
 
     fn ask(&mut self, request: Request) -> Result<Reply, ControlError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let (sequence, token) = (self.sequence, self.token);
+        let message = Message::request(sequence, token, self.take_over, request);
+        // Anything but the reply to this request is old or foreign.
+        let reply = |datagram: &[u8]| match Message::parse(datagram).ok()? {
+            Message { body: Body::Reply(reply), sequence: s, token: t } if (s, t) == (sequence, token) => Some(reply),
+            _ => None,
+        };
+        match self.exchange(&message.emit(), reply)? {
+            Reply::Refused { refusal, .. } => Err(ControlError::Refused { probe: self.probe, refusal }),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Sends a datagram until a reply to it comes.
+    fn exchange<R>(&self, message: &[u8], reply: impl Fn(&[u8]) -> Option<R>) -> Result<R, ControlError> {
         let probe = self.probe;
         let failed = |source| ControlError::Socket { probe, source };
-        self.sequence = self.sequence.wrapping_add(1);
-        let message = Message::request(self.sequence, self.token, self.take_over, request).emit();
         let begun = Instant::now();
         let mut wait = FIRST_WAIT;
         for _ in 0..TRIES {
-            match self.socket.send(&message) {
+            match self.socket.send(message) {
                 // An earlier datagram was answered with "port unreachable": the probe may still be starting.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 sent => drop(sent.map_err(failed)?),
@@ -141,11 +192,8 @@ impl Control {
                 let mut datagram = [0; LEN + 1];
                 match self.socket.recv(&mut datagram) {
                     Ok(len) => {
-                        if let Some(reply) = self.reply(&datagram[..len]) {
-                            return match reply {
-                                Reply::Refused { refusal, .. } => Err(ControlError::Refused { probe, refusal }),
-                                reply => Ok(reply),
-                            };
+                        if let Some(reply) = reply(&datagram[..len]) {
+                            return Ok(reply);
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::thread::sleep(left),
@@ -158,13 +206,86 @@ impl Control {
         }
         Err(ControlError::Silent { probe, tries: TRIES, waited: begun.elapsed() })
     }
+}
 
-    /// The reply in a datagram, if it is the one to the last request. Anything else is old or foreign.
-    fn reply(&self, datagram: &[u8]) -> Option<Reply> {
-        let message = Message::parse(datagram).ok()?;
-        match message.body {
-            Body::Reply(reply) if message.sequence == self.sequence && message.token == self.token => Some(reply),
-            _ => None,
-        }
+fn random(probe: SocketAddr) -> Result<u32, ControlError> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| ControlError::Socket { probe, source: error.into() })?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe that answers what comes by `answer`, until it gives none; returns what came.
+    fn with_probe<R>(
+        answer: impl Fn(usize, &[u8]) -> Option<Vec<u8>> + Sync,
+        receiver: impl FnOnce(SocketAddr) -> R,
+    ) -> (R, Vec<Vec<u8>>) {
+        let socket = UdpSocket::bind("[::1]:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        std::thread::scope(|scope| {
+            let probe = scope.spawn(|| {
+                let mut came = Vec::new();
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    let mut datagram = [0; 256];
+                    let Ok((len, from)) = socket.recv_from(&mut datagram) else { continue };
+                    came.push(datagram[..len].to_vec());
+                    if let Some(answer) = answer(came.len(), &datagram[..len]) {
+                        socket.send_to(&answer, from).unwrap();
+                    }
+                }
+                came
+            });
+            let result = receiver(address);
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            (result, probe.join().unwrap())
+        })
+    }
+
+    fn refusal(datagram: &[u8], refusal: Refusal) -> Option<Vec<u8>> {
+        Some(Message::parse(datagram).unwrap().refuse(refusal).unwrap().emit().to_vec())
+    }
+
+    #[test]
+    fn an_older_probe_is_said_to_know_no_sequences() {
+        let (result, _) = with_probe(
+            |_, datagram| refusal(datagram, Refusal::Kind),
+            |probe| Control::open(probe, false).unwrap().sequence(Sequence::new(&[1, 2]).unwrap()),
+        );
+        assert!(matches!(result, Err(ControlError::NoSequences { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn programs_with_one_token_never_repeat_each_others_sequence_numbers() {
+        let ask = |probe| Control::open_as(5, probe, false).unwrap().status(0);
+        let (_, came) = with_probe(|_, datagram| refusal(datagram, Refusal::Owned), |probe| [ask(probe), ask(probe)]);
+        let [first, second] = [&came[0], &came[1]].map(|datagram| Message::parse(datagram).unwrap());
+        assert_eq!((first.token, second.token), (5, 5));
+        assert_ne!(first.sequence, second.sequence);
+    }
+
+    #[test]
+    fn a_trigger_whose_answer_is_lost_is_sent_again_unchanged() {
+        let trigger = Trigger::new(77);
+        let (verdict, came) = with_probe(
+            |count, datagram| {
+                let trigger = Trigger::parse(datagram).unwrap();
+                let old = Acknowledgement { trigger: Trigger { sequence: 76, ..trigger }, verdict: Verdict::Busy };
+                let right = Acknowledgement { trigger, verdict: Verdict::Repeated };
+                match count {
+                    1 => None,
+                    2 => Some(old.emit().to_vec()),
+                    _ => Some(right.emit().to_vec()),
+                }
+            },
+            |probe| Control::open(probe, false).unwrap().trigger(trigger),
+        );
+        assert_eq!(verdict.unwrap(), Verdict::Repeated);
+        assert!(came.len() == 3 && came.iter().all(|datagram| *datagram == came[0]));
     }
 }

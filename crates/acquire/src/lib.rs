@@ -21,6 +21,7 @@ pub mod run;
 pub mod sink;
 mod stream;
 mod sys;
+pub mod trigger;
 mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};

@@ -25,6 +25,7 @@ Examples:
   shotline emulate probe                                 wait on [::1]:47910 for a receiver
   shotline emulate probe --input rf.hdf5                 real RF data instead of test patterns
   shotline emulate probe --loss 1e-4 --corrupt 1e-4      a bad link
+  shotline emulate probe --listen 0.0.0.0:47910          found by `shotline probe discover` on the network
   shotline record --probe [::1]:47910 --out run.h5       the other side")]
     Probe(Box<Probe>),
 }
@@ -96,6 +97,9 @@ pub struct Probe {
     /// List every fault in the JSON object
     #[arg(long, help_heading = "Faults")]
     list_faults: bool,
+    /// Never sleep while waiting for a trigger command: the shortest latency, for a whole processor
+    #[arg(long)]
+    busy_poll: bool,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
@@ -140,7 +144,8 @@ pub fn run(device: Device) -> Result {
         crate::output::pin(cpu)?;
     }
     let source = args.source;
-    let server = Server::bind(args.config(), args.listen, move |wanted, regions| open(source, wanted, regions))?;
+    let server = Server::bind(args.config(), args.listen, move |wanted, regions| open(source, wanted, regions))?
+        .busy_poll(args.busy_poll);
     eprintln!("probe waits for a receiver on {}", server.local_addr()?);
     let stats = server.run(&stop)?;
     if args.json {

@@ -4,13 +4,16 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod capture;
+mod child;
 mod demo;
 mod doctor;
 mod emulate;
 mod inspect;
 mod output;
+mod probe;
 mod record;
 mod signals;
+mod trigger;
 mod verify;
 mod view;
 
@@ -34,6 +37,11 @@ enum Command {
     Verify(verify::Args),
     /// Look for what would spoil a run on this machine, and say how to mend it
     Doctor(doctor::Args),
+    /// Find and control probes: discover, describe, configure, start, stop, status, trigger
+    #[command(subcommand)]
+    Probe(Box<probe::Command>),
+    /// Measure the time from the trigger command to the whole shot
+    Trigger(trigger::Args),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -49,6 +57,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Probe(command) => probe::run(*command),
+        Command::Trigger(args) => trigger::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

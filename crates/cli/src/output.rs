@@ -34,6 +34,9 @@ impl CpuTime {
 /// Runs this thread, and those that it starts, on one processor.
 pub fn pin(cpu: u32) -> crate::Result {
     let mut set = rustix::thread::CpuSet::new();
+    if cpu as usize >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(format!("cannot run on processor {cpu}: there is none").into());
+    }
     set.set(cpu as usize);
     rustix::thread::sched_setaffinity(None, &set).map_err(|error| format!("cannot run on processor {cpu}: {error}"))?;
     Ok(())

@@ -66,7 +66,8 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
     acquire(settings, stop, live, open)
 }
 
-fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
+/// A socket as a run wants it.
+pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
     let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
     let config = UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true };
     let io = UdpIo::open(&config, regions)?;

@@ -5,7 +5,9 @@ use shotline_memory::Sge;
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_wire::framing;
 use shotline_wire::record;
-use shotline_wire::setup::{Body, Configure, LEN, Message, Mode, Reply, Report, Request, Start, Trigger};
+use shotline_wire::setup::{
+    Acknowledgement, Body, Configure, LEN, Message, Mode, Reply, Report, Request, Start, Trigger, Verdict,
+};
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, roce};
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Runs a probe at 127.0.0.2 while `receiver` talks to it; returns what it has done.
 fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
+    with_server(config, false, receiver)
+}
+
+fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver)) -> Stats {
     let stop = AtomicBool::new(false);
     let server = Server::bind(config, ([127, 0, 0, 2], 0).into(), |wanted, regions| {
         let bind = SocketAddr::from(([127, 0, 0, 2], 0));
@@ -30,7 +36,8 @@ fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
         let source = io.local_addr();
         Ok(Outlet { io, source })
     })
-    .unwrap();
+    .unwrap()
+    .busy_poll(busy_poll);
     let probe = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
@@ -145,12 +152,33 @@ fn a_trigger_command_brings_one_shot() {
         let from = receiver.configure(200);
         receiver.ask(Request::Start(Start { mode: Mode::ExternalTrigger, shots: 0 }));
         for sequence in 0..20 {
-            receiver.control.send(&Trigger { sequence, stamp: 0 }.emit()).unwrap();
+            receiver.control.send(&Trigger::new(sequence).emit()).unwrap();
             assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
         }
         let report = receiver.status();
         assert_eq!((report.shots_sent, report.running), (20, true));
     });
+}
+
+#[test]
+fn a_trigger_that_asks_is_told_the_number_of_its_shot_whether_the_probe_sleeps_or_polls() {
+    for busy_poll in [false, true] {
+        with_server(Config { first_shot: 7, ..config() }, busy_poll, |mut receiver| {
+            let from = receiver.configure(200);
+            receiver.ask(Request::Start(Start { mode: Mode::ExternalTrigger, shots: 0 }));
+            for sequence in 0..20 {
+                let trigger = Trigger { acknowledge: true, ..Trigger::new(sequence) };
+                receiver.control.send(&trigger.emit()).unwrap();
+                let mut answer = [0; Trigger::LEN + 1];
+                let len = receiver.control.recv(&mut answer).unwrap();
+                let verdict = Verdict::Accepted { shot: 7 + u64::from(sequence) };
+                assert_eq!(Acknowledgement::parse(&answer[..len]), Ok(Acknowledgement { trigger, verdict }));
+                let shot = receiver.shot(from, 8);
+                let record = record::Record::parse(shot.last_chunk().unwrap()).unwrap();
+                assert_eq!((record.shot, record.triggered), (7 + u64::from(sequence), true));
+            }
+        });
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use common::{Layer, VECTORS, hex};
 use shotline_wire::framing::{self, Link, Packet};
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
-    Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Source, Start, Trigger,
+    Acknowledgement, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Sequence, Source,
+    Start, Trigger, Verdict,
 };
 use shotline_wire::shot::{Geometry, Packing};
 use std::net::SocketAddr;
@@ -109,12 +110,14 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     };
     let report = Report { link: 1, running: true, next_shot: 8, shots_sent: 8, packets_sent: 144, ..Report::default() };
     let start = Start { mode: Mode::FixedRate { millihertz: 7_000_000 }, shots: 1000 };
+    let sequence = Sequence::new(&[1, 2, 0x0304]).unwrap();
     let requests = [
         ("query", Request::Query, Reply::Describe(describe)),
         ("configure", Request::Configure(configure), Reply::Configured(configure, source)),
         ("start", Request::Start(start), Reply::Started { first_shot: 8 }),
         ("stop", Request::Stop { link: 1 }, Reply::Stopped(report)),
         ("status", Request::Status { link: 1 }, Reply::Status(report)),
+        ("sequence", Request::Sequence(sequence), Reply::Sequenced(sequence)),
     ];
     for (name, request, reply) in requests {
         let request = Message::request(9, 0x5EED_5EED, true, request);
@@ -124,7 +127,18 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             seeds.push(("setup", "refusal".into(), request.refuse(Refusal::Owned).unwrap().emit().into()));
         }
     }
-    seeds.push(("setup", "trigger".into(), Trigger { sequence: 1, stamp: 2 }.emit().into()));
+    let trigger = Trigger { stamp: 2, ..Trigger::new(1) };
+    let asking = Trigger { acknowledge: true, ..trigger };
+    let accepted = Acknowledgement { trigger: asking, verdict: Verdict::Accepted { shot: 8 } };
+    seeds.push(("setup", "trigger".into(), trigger.emit().into()));
+    seeds.push(("setup", "trigger_asking".into(), asking.emit().into()));
+    seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..asking }.emit().into()));
+    seeds.push(("setup", "acknowledgement".into(), accepted.emit().into()));
+    seeds.push((
+        "setup",
+        "acknowledgement_busy".into(),
+        Acknowledgement { verdict: Verdict::Busy, ..accepted }.emit().into(),
+    ));
     seeds
 }
 

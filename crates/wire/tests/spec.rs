@@ -7,7 +7,9 @@ use arrayvec::ArrayVec;
 use shotline_wire::framing::{self, Link, Packet};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::Record;
-use shotline_wire::setup::{Configure, Message, Mode, Refusal, Reply, Request, Source, Start, Trigger};
+use shotline_wire::setup::{
+    Acknowledgement, Configure, Message, Mode, Refusal, Reply, Request, Sequence, Source, Start, Trigger, Verdict,
+};
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, ipv4, roce, udp};
 use std::fmt::Write;
@@ -176,13 +178,22 @@ fn examples() -> Vec<(&'static str, String)> {
     let token = 0x5EED_1234;
     let configure_request = Message::request(1, token, false, Request::Configure(configure));
     let start_request = Message::request(2, token, false, Request::Start(start));
+    let sequence = Message::request(3, token, false, Request::Sequence(Sequence::new(&[1, 2, 3]).unwrap()));
     let setup = messages(&[
         ("configure", &configure_request.emit()),
         ("its reply", &configure_request.reply(Reply::Configured(configure, source)).emit()),
         ("start", &start_request.emit()),
         ("its reply", &start_request.reply(Reply::Started { first_shot: 0x10_0007 }).emit()),
         ("refusal", &start_request.refuse(Refusal::Owned).unwrap().emit()),
-        ("trigger", &Trigger { sequence: 1, stamp: 1_700_000_037_000_000_000 }.emit()),
+        ("sequence", &sequence.emit()),
+    ]);
+    let plain = Trigger { stamp: 1_700_000_037_000_000_000, ..Trigger::new(1) };
+    let asking = Trigger { acknowledge: true, ..plain };
+    let accepted = Verdict::Accepted { shot: 0x10_0007 };
+    let trigger = messages(&[
+        ("trigger", &plain.emit()),
+        ("asking", &asking.emit()),
+        ("its answer", &Acknowledgement { trigger: asking, verdict: accepted }.emit()),
     ]);
 
     let g = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000).unwrap();
@@ -196,7 +207,7 @@ fn examples() -> Vec<(&'static str, String)> {
         })
         .collect();
     let headers: Vec<_> = headers.iter().map(|(name, header)| (*name, header.as_slice())).collect();
-    vec![("packet", packet), ("crc", crcs), ("headers", messages(&headers)), ("set-up", setup)]
+    vec![("packet", packet), ("crc", crcs), ("headers", messages(&headers)), ("set-up", setup), ("trigger", trigger)]
 }
 
 fn document() -> PathBuf {

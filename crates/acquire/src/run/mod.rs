@@ -25,7 +25,7 @@ use shotline_memory::{MemoryError, Pages, Regions, Sge};
 use shotline_store::{Recorder, Report, StoreError};
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
-use shotline_wire::setup::Start;
+use shotline_wire::setup::{Sequence, Start};
 use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
 use stage::Stage;
 use std::net::SocketAddr;
@@ -188,14 +188,24 @@ pub fn run<P: PacketIo>(
             prepared.configure(&mut control, link, local, pair.number, pair.q_key)?;
             prepared.configs[link].key = pair.number;
         }
+        sequence(settings, &mut control)?;
         receive(settings, prepared, origin(control), io, stop, live)
     } else {
         for link in 0..prepared.configs.len() {
             prepared.configure(&mut control, link, local, 0, 0)?;
             prepared.configs[link].key = prepared.configs[link].stream;
         }
+        sequence(settings, &mut control)?;
         receive(settings, prepared, origin(control), io, stop, live)
     }
+}
+
+/// Tells the probe the transmit events, once it is ours.
+fn sequence(settings: &Settings, control: &mut Control) -> Result<(), RunError> {
+    let Some(events) = &settings.transmit_sequence else { return Ok(()) };
+    let sequence = Sequence::new(events).map_err(|error| RunError::Settings(error.to_string()))?;
+    control.sequence(sequence)?;
+    Ok(())
 }
 
 /// Where shots come from.
@@ -361,6 +371,10 @@ impl Drop for Closing<'_> {
 
 fn pin(cpu: u32, warnings: &mut Vec<String>) {
     let mut set = rustix::thread::CpuSet::new();
+    if cpu as usize >= rustix::thread::CpuSet::MAX_CPU {
+        warnings.push(format!("cannot run on processor {cpu}: there is none"));
+        return;
+    }
     set.set(cpu as usize);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         warnings.push(format!("cannot run on processor {cpu}: {error}"));

@@ -6,13 +6,15 @@ use super::pace::{Next, PaceCounts, Pacer, Timing};
 use super::prebuilt::Prebuilt;
 use super::samples::{SampleError, Source, SourceReport};
 use super::{Config, ConfigError};
+use arrayvec::ArrayVec;
 use serde::Serialize;
 use shotline_memory::{MemoryError, Regions, Registrar};
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
-    self, Body, Configure, Describe, LEN, Message, Mode, Model, Refusal, Reply, Report, Request, Start, Trigger,
+    self, Acknowledgement, Body, Configure, Describe, LEN, Message, Mode, Model, Refusal, Reply, Report, Request,
+    Sequence, Start, Trigger, Verdict,
 };
 use shotline_wire::shot::Geometry;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -81,6 +83,9 @@ pub struct Stamp {
     pub locked: bool,
 }
 
+/// A datagram that answers another: a set-up message, or the acknowledgement of a trigger.
+pub type Answer = ArrayVec<u8, LEN>;
+
 /// Everything that a probe has done.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
@@ -126,6 +131,7 @@ pub struct Probe<Io, Open> {
     ports: Vec<Port<Io>>,
     owner: Option<u32>,
     answered: Option<Answered>,
+    sequence: Sequence,
     next_shot: u64,
     run: Option<Run>,
     /// Of the runs before the present one.
@@ -148,7 +154,7 @@ struct Port<Io> {
 struct Answered {
     token: u32,
     sequence: u32,
-    reply: [u8; LEN],
+    reply: Answer,
 }
 
 #[derive(Debug)]
@@ -156,6 +162,7 @@ struct Run {
     running: bool,
     pacer: Pacer,
     triggered: bool,
+    first_shot: u64,
     left: Option<u64>,
     last_trigger: Option<u32>,
 }
@@ -193,6 +200,7 @@ where
             ports,
             owner: None,
             answered: None,
+            sequence: Sequence::NONE,
             run: None,
             pace: PaceCounts::default(),
             refused: 0,
@@ -200,34 +208,34 @@ where
     }
 
     /// A datagram has come to the set-up port; returns the one to answer with.
-    pub fn receive(&mut self, datagram: &[u8], now: u64) -> Option<[u8; LEN]> {
+    pub fn receive(&mut self, datagram: &[u8], now: u64) -> Option<Answer> {
         if let Ok(trigger) = Trigger::parse(datagram) {
-            self.trigger(trigger, now);
-            return None;
+            let verdict = self.trigger(&trigger, now);
+            return trigger.acknowledge.then(|| answer(&Acknowledgement { trigger, verdict }.emit()));
         }
         let Ok(message) = Message::parse(datagram) else {
             let refusal = setup::refuse_unread(datagram)?;
             self.refused += 1;
-            return Some(refusal);
+            return Some(answer(&refusal));
         };
         let Body::Request { take_over, request } = message.body else { return None };
         if let Some(answered) = &self.answered
             && (answered.token, answered.sequence) == (message.token, message.sequence)
         {
-            return Some(answered.reply);
+            return Some(answered.reply.clone());
         }
         match self.carry_out(message.token, take_over, request, now) {
             Ok(reply) => {
-                let reply_bytes = message.reply(reply).emit();
+                let reply = answer(&message.reply(reply).emit());
                 if !matches!(request, Request::Query | Request::Status { .. }) {
                     let Message { token, sequence, .. } = message;
-                    self.answered = Some(Answered { token, sequence, reply: reply_bytes });
+                    self.answered = Some(Answered { token, sequence, reply: reply.clone() });
                 }
-                Some(reply_bytes)
+                Some(reply)
             }
             Err(refusal) => {
                 self.refused += 1;
-                message.refuse(refusal).map(|reply| reply.emit())
+                message.refuse(refusal).map(|reply| answer(&reply.emit()))
             }
         }
     }
@@ -254,7 +262,10 @@ where
         self.next_shot = self.next_shot.wrapping_add(1);
         run.left = run.left.map(|left| left.saturating_sub(1));
         let last = run.left == Some(0);
-        let event = self.prebuilt.pattern(shot);
+        let event = match self.sequence.event(shot.wrapping_sub(run.first_shot)) {
+            Some(event) => event.into(),
+            None => self.prebuilt.pattern(shot),
+        };
         for (index, port) in (0..).zip(&mut self.ports) {
             let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) else { continue };
             let record = Record {
@@ -323,6 +334,12 @@ where
                 self.owner = Some(token);
                 Ok(Reply::Started { first_shot })
             }
+            Request::Sequence(_) if self.running() => Err(Refusal::Running),
+            Request::Sequence(sequence) => {
+                self.sequence = sequence;
+                self.owner = Some(token);
+                Ok(Reply::Sequenced(sequence))
+            }
             Request::Stop { link } => {
                 self.report(link)?;
                 self.stop();
@@ -348,7 +365,7 @@ where
     }
 
     /// Everything is checked and opened before anything is changed. A new owner ends the run of the old one,
-    /// and begins with no link configured; shot and sequence numbers go on.
+    /// and begins with no link configured and no transmit sequence; shot and sequence numbers go on.
     fn configure(&mut self, token: u32, mut request: Configure) -> Result<Reply, Refusal> {
         let framing = framing::by_id(request.framing).ok_or(Refusal::Framing)?;
         request.geometry = self.shape(&request.geometry)?;
@@ -366,6 +383,7 @@ where
         if self.owner != Some(token) {
             self.stop();
             self.ports.iter_mut().for_each(|port| port.target = None);
+            self.sequence = Sequence::NONE;
             self.owner = Some(token);
         }
         let port = &mut self.ports[usize::from(request.link)];
@@ -417,6 +435,7 @@ where
             running: true,
             pacer: Pacer::new(timing, &shapes, now),
             triggered: start.mode == Mode::ExternalTrigger,
+            first_shot: self.next_shot,
             left: (start.shots > 0).then_some(start.shots),
             last_trigger: None,
         };
@@ -471,19 +490,31 @@ where
         })
     }
 
-    fn trigger(&mut self, trigger: Trigger, now: u64) {
-        let Some(run) = self.run.as_mut().filter(|run| run.running) else { return };
-        if let Some(last) = run.last_trigger {
-            let ahead = trigger.sequence.wrapping_sub(last);
-            match (ahead, ahead.wrapping_neg()) {
-                (1..=TRIGGER_WINDOW, _) => run.pacer.miss(u64::from(ahead) - 1),
-                (_, 0..=TRIGGER_WINDOW) => return, // seen before
-                _ => {}
-            }
+    /// Obeys a trigger, or says why not. A command only changes nothing.
+    fn trigger(&mut self, trigger: &Trigger, now: u64) -> Verdict {
+        let accepted = Verdict::Accepted { shot: self.next_shot };
+        let Some(run) = self.run.as_mut().filter(|run| run.running && run.pacer.takes_commands()) else {
+            return Verdict::NotRunning;
+        };
+        let ahead = run.last_trigger.map(|last| trigger.sequence.wrapping_sub(last));
+        if ahead.is_some_and(|ahead| ahead.wrapping_neg() <= TRIGGER_WINDOW) {
+            return Verdict::Repeated;
         }
-        run.last_trigger = Some(trigger.sequence);
-        run.pacer.trigger(now);
+        let free = if trigger.command_only {
+            run.pacer.next(now) == Next::Trigger
+        } else {
+            if let Some(ahead @ 1..=TRIGGER_WINDOW) = ahead {
+                run.pacer.miss(u64::from(ahead) - 1);
+            }
+            run.last_trigger = Some(trigger.sequence);
+            run.pacer.trigger(now)
+        };
+        if free { accepted } else { Verdict::Busy }
     }
+}
+
+fn answer(bytes: &[u8]) -> Answer {
+    Answer::try_from(bytes).unwrap_or_default() // no message is longer
 }
 
 fn stats(link: &Link) -> LinkStats {

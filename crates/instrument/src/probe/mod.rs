@@ -32,7 +32,7 @@ mod serve;
 mod tests;
 
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH};
-pub use device::{LinkStats, MODEL, Outlet, Probe, ProbeError, Stamp, Stats, Step, Wanted};
+pub use device::{Answer, LinkStats, MODEL, Outlet, Probe, ProbeError, Stamp, Stats, Step, Wanted};
 pub use link::LinkCounts;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};

@@ -48,6 +48,7 @@ pub enum ServeError {
 pub struct Server<Io, Open> {
     control: UdpSocket,
     probe: Probe<Io, Open>,
+    busy_poll: bool,
 }
 
 impl<Io, Open> Server<Io, Open>
@@ -61,7 +62,12 @@ where
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { control, probe })
+        Ok(Self { control, probe, busy_poll: false })
+    }
+
+    /// Whether it spins rather than sleeps while it waits for a trigger command: a processor for a few microseconds.
+    pub fn busy_poll(self, busy_poll: bool) -> Self {
+        Self { busy_poll, ..self }
     }
 
     /// Where it listens, with the port that the kernel chose if none was given.
@@ -93,6 +99,10 @@ where
                         !stopped()
                     })?;
                     self.probe.sent(steady_ns());
+                    continue;
+                }
+                Step::Trigger if self.busy_poll => {
+                    self.messages()?;
                     continue;
                 }
                 Step::At(time) => (time - now).saturating_sub(SPIN_NS).min(LONGEST_SLEEP_NS),

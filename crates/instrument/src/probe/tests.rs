@@ -8,7 +8,10 @@ use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Stee
 use shotline_wire::framing::{self, Framing, Position};
 use shotline_wire::icrc::{Flow, Network};
 use shotline_wire::record::{self, Record};
-use shotline_wire::setup::{Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Source, Start, Trigger};
+use shotline_wire::setup::{
+    Acknowledgement, Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Source, Start, Trigger,
+    Verdict,
+};
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, icrc};
 use std::cell::RefCell;
@@ -432,12 +435,12 @@ fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
     assert_eq!(bench.probe.next(bench.now), Step::Trigger);
     for sequence in [5, 6, 6, 5, 9] {
         bench.now += 100_000;
-        assert!(bench.probe.receive(&Trigger { sequence, stamp: 0 }.emit(), bench.now).is_none());
+        assert!(bench.probe.receive(&Trigger::new(sequence).emit(), bench.now).is_none());
         bench.work();
     }
     // The second of two comes while the first one's shot is sampled: missed.
     for sequence in [10, 11] {
-        assert!(bench.probe.receive(&Trigger { sequence, stamp: 0 }.emit(), bench.now).is_none());
+        assert!(bench.probe.receive(&Trigger::new(sequence).emit(), bench.now).is_none());
     }
     let triggered_at = bench.now;
     bench.work();
@@ -469,4 +472,108 @@ fn fixed_rates_are_kept() {
     bench.start(7, Mode::FixedRate { millihertz: 2_500_000 }, 10);
     bench.work();
     assert_eq!(bench.now, 9 * 400_000 + 1000);
+}
+
+/// What a probe says of a trigger that asks.
+fn verdict(bench: &mut Bench<Open>, trigger: Trigger) -> Verdict {
+    let trigger = Trigger { acknowledge: true, ..trigger };
+    let sent = trigger.emit();
+    let answer = bench.probe.receive(&sent, bench.now).unwrap();
+    assert_eq!(answer.len(), sent.len(), "no amplification");
+    let answer = Acknowledgement::parse(&answer).unwrap();
+    assert_eq!(answer.trigger, trigger);
+    answer.verdict
+}
+
+#[test]
+fn a_trigger_that_asks_is_answered_before_its_shot_with_what_becomes_of_it() {
+    let mut bench = bench(Config { first_shot: 40, ..config() });
+    bench.configure(7, configure(0, "ud"));
+    assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::NotRunning);
+    bench.start(7, Mode::FreeRunning, 1);
+    assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::NotRunning, "this run takes no commands");
+    bench.work();
+    bench.start(7, Mode::ExternalTrigger, 2);
+    assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::Accepted { shot: 41 });
+    assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::Repeated);
+    assert_eq!(verdict(&mut bench, Trigger::new(6)), Verdict::Busy);
+    bench.take_sent();
+    bench.work();
+    assert_eq!(bench.take_sent().len(), 8, "one shot, after its answer");
+    assert_eq!(verdict(&mut bench, Trigger::new(7)), Verdict::Accepted { shot: 42 });
+    bench.work();
+    assert_eq!(verdict(&mut bench, Trigger::new(8)), Verdict::NotRunning, "two shots were asked for");
+}
+
+#[test]
+fn a_command_only_takes_no_shot_and_uses_up_no_number() {
+    let mut bench = bench(config());
+    bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::ExternalTrigger, 0);
+    let command = |sequence| Trigger { command_only: true, ..Trigger::new(sequence) };
+    for _ in 0..3 {
+        assert_eq!(verdict(&mut bench, command(9)), Verdict::Accepted { shot: 0 });
+        assert_eq!(bench.probe.next(bench.now), Step::Trigger);
+    }
+    assert_eq!(bench.probe.receive(&command(9).emit(), bench.now), None);
+    assert_eq!(verdict(&mut bench, Trigger::new(9)), Verdict::Accepted { shot: 0 });
+    assert_eq!(verdict(&mut bench, command(9)), Verdict::Repeated);
+    // Busy while the shot is sampled and sent; asking does not count as a missed trigger.
+    assert_eq!(verdict(&mut bench, command(10)), Verdict::Busy);
+    bench.now += 1_000_000;
+    assert_eq!(verdict(&mut bench, command(10)), Verdict::Busy);
+    bench.work();
+    assert_eq!(verdict(&mut bench, command(20)), Verdict::Accepted { shot: 1 });
+    let report = bench.stop(7);
+    assert_eq!((report.shots_sent, report.triggers_missed), (1, 0));
+}
+
+#[test]
+fn an_answer_that_comes_to_a_probe_is_not_answered() {
+    let mut bench = bench(config());
+    bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::ExternalTrigger, 0);
+    let trigger = Trigger { acknowledge: true, ..Trigger::new(1) };
+    let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
+    assert_eq!(bench.probe.receive(&answer.emit(), 0), None, "two probes would talk for ever");
+    assert_eq!(bench.probe.next(0), Step::Trigger);
+}
+
+/// The transmit events in the records of what was sent on link 0, which has one record in every eighth packet.
+fn events(bench: &Bench<Open>) -> Vec<u32> {
+    let records = bench.take_sent().into_iter().filter(|sent| sent.link == 0).skip(7).step_by(8);
+    records.map(|sent| Record::parse(sent.bytes[..sent.bytes.len() - 4].last_chunk().unwrap()).unwrap().event).collect()
+}
+
+#[test]
+fn a_transmit_sequence_is_played_from_each_start_on_until_it_is_taken_away() {
+    let mut bench = bench(Config { first_shot: 100, ..config() });
+    let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
+    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(1, "ud"));
+    let Reply::Sequenced(now) = bench.ask(7, false, set(&[3, 0, 65535])) else { panic!() };
+    assert_eq!(now.events(), [3, 0, 65535]);
+    for _ in 0..2 {
+        bench.start(7, Mode::FreeRunning, 5);
+        assert_eq!(bench.refused(7, set(&[1])), Refusal::Running);
+        bench.work();
+        assert_eq!(events(&bench), [3, 0, 65535, 3, 0]);
+    }
+    bench.ask(7, false, set(&[]));
+    bench.start(7, Mode::FreeRunning, 2);
+    bench.work();
+    assert_eq!(events(&bench), [110 % 3, 111 % 3], "which of the distinct shots");
+}
+
+#[test]
+fn a_transmit_sequence_is_the_owners_and_ends_with_him() {
+    let mut bench = bench(config());
+    let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
+    bench.configure(7, configure(0, "ud"));
+    bench.ask(7, false, set(&[9]));
+    assert_eq!(bench.refused(8, set(&[1])), Refusal::Owned);
+    bench.configure(8, configure(0, "ud"));
+    bench.start(8, Mode::FreeRunning, 2);
+    bench.work();
+    assert_eq!(events(&bench), [0, 1]);
 }

@@ -18,16 +18,17 @@
 //! | 16 | body by kind | 112 bytes |
 //!
 //! A Configure makes its token the probe's owner. While the probe runs, requests that change something
-//! (Configure, Start, Stop) are refused from any other with [`Refusal::Owned`] unless they take over, which a
-//! restarted receiver does; at rest anyone may configure it. Query and Status are for everyone. A [`Trigger`] is
-//! another datagram to the same port.
+//! (Configure, Start, Stop, Sequence) are refused from any other with [`Refusal::Owned`] unless they take over,
+//! which a restarted receiver does; at rest anyone may configure it. Query and Status are for everyone. A
+//! [`Trigger`] is another datagram to the same port.
 //!
-//! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`] and [`Report`].
+//! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`], [`Report`] and [`Sequence`].
 
 use crate::{ParseError, bytes};
 
 mod body;
 mod refusal;
+mod sequence;
 mod trigger;
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ mod tests;
 
 pub use body::{Configure, Describe, Mode, Model, Report, Source, Start};
 pub use refusal::Refusal;
-pub use trigger::Trigger;
+pub use sequence::Sequence;
+pub use trigger::{Acknowledgement, Trigger, Verdict};
 
 /// The probe's UDP port, unless it is configured otherwise.
 pub const PORT: u16 = 47910;
@@ -56,6 +58,7 @@ mod kind {
     pub const START: u8 = 3;
     pub const STOP: u8 = 4;
     pub const STATUS: u8 = 5;
+    pub const SEQUENCE: u8 = 6;
 }
 
 /// A set-up message, either way.
@@ -102,6 +105,8 @@ pub enum Request {
         /// The link that the reply tells about.
         link: u8,
     },
+    /// Play these transmit events in turn from the next Start on. (kind 6)
+    Sequence(Sequence),
 }
 
 /// What a probe answers.
@@ -120,6 +125,8 @@ pub enum Reply {
     Stopped(Report),
     /// To a Status.
     Status(Report),
+    /// To a Sequence: the one that holds now.
+    Sequenced(Sequence),
     /// To any request that was not carried out. Nothing has changed.
     Refused {
         /// The request's kind as it was sent.
@@ -251,6 +258,7 @@ impl Request {
             Self::Start(_) => kind::START,
             Self::Stop { .. } => kind::STOP,
             Self::Status { .. } => kind::STATUS,
+            Self::Sequence(_) => kind::SEQUENCE,
         }
     }
 
@@ -261,6 +269,7 @@ impl Request {
             kind::START => Start::parse(body).map(Self::Start),
             kind::STOP => Ok(Self::Stop { link: body.u8()? }),
             kind::STATUS => Ok(Self::Status { link: body.u8()? }),
+            kind::SEQUENCE => Sequence::parse(body).map(Self::Sequence),
             _ => Err(ParseError::Unknown { what: KIND, found: kind.into() }),
         }
     }
@@ -271,6 +280,7 @@ impl Request {
             Self::Configure(configure) => configure.emit(out),
             Self::Start(start) => start.emit(out),
             Self::Stop { link } | Self::Status { link } => out.u8(*link),
+            Self::Sequence(sequence) => sequence.emit(out),
         }
     }
 }
@@ -284,6 +294,7 @@ impl Reply {
             Self::Started { .. } => kind::START,
             Self::Stopped(_) => kind::STOP,
             Self::Status(_) => kind::STATUS,
+            Self::Sequenced(_) => kind::SEQUENCE,
             Self::Refused { kind, .. } => *kind,
         }
     }
@@ -298,6 +309,7 @@ impl Reply {
             kind::START => Ok(Self::Started { first_shot: body.u64()? }),
             kind::STOP => Report::parse(body).map(Self::Stopped),
             kind::STATUS => Report::parse(body).map(Self::Status),
+            kind::SEQUENCE => Sequence::parse(body).map(Self::Sequenced),
             _ => Err(ParseError::Unknown { what: KIND, found: kind.into() }),
         }
     }
@@ -308,6 +320,7 @@ impl Reply {
             Self::Configured(configure, source) => source.emit(configure.emit(out)),
             Self::Started { first_shot } => out.u64(*first_shot),
             Self::Stopped(report) | Self::Status(report) => report.emit(out),
+            Self::Sequenced(sequence) => sequence.emit(out),
             Self::Refused { .. } => out,
         }
     }

@@ -16,7 +16,7 @@ pub enum Refusal {
     #[error("the probe found a field that cannot be: check the request against docs/wire-formats.md")]
     Malformed,
     /// 4: another token owns the probe.
-    #[error("another receiver controls the probe: stop that one, or take over (shotline record --take-over)")]
+    #[error("another receiver controls the probe: stop that one, or take over (--take-over)")]
     Owned,
     /// 5: not while shots are being sent.
     #[error("the probe is sending shots: stop it first")]

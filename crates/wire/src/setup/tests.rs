@@ -84,6 +84,25 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
+fn sequence() -> impl Strategy<Value = Sequence> {
+    prop::collection::vec(any::<u16>(), 0..=Sequence::MOST).prop_map(|events| Sequence::new(&events).unwrap())
+}
+
+fn trigger() -> impl Strategy<Value = Trigger> {
+    (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>())
+        .prop_map(|(sequence, stamp, acknowledge, command_only)| Trigger { sequence, stamp, acknowledge, command_only })
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        any::<u64>().prop_map(|shot| Verdict::Accepted { shot }),
+        Just(Verdict::Busy),
+        Just(Verdict::NotRunning),
+        Just(Verdict::Repeated),
+        (5_u8..).prop_map(Verdict::Other),
+    ]
+}
+
 fn body() -> impl Strategy<Value = Body> {
     let request = prop_oneof![
         Just(Request::Query),
@@ -91,6 +110,7 @@ fn body() -> impl Strategy<Value = Body> {
         start().prop_map(Request::Start),
         any::<u8>().prop_map(|link| Request::Stop { link }),
         any::<u8>().prop_map(|link| Request::Status { link }),
+        sequence().prop_map(Request::Sequence),
     ];
     let reply = prop_oneof![
         describe().prop_map(Reply::Describe),
@@ -98,6 +118,7 @@ fn body() -> impl Strategy<Value = Body> {
         any::<u64>().prop_map(|first_shot| Reply::Started { first_shot }),
         report().prop_map(Reply::Stopped),
         report().prop_map(Reply::Status),
+        sequence().prop_map(Reply::Sequenced),
         (0_u8..128, 1_u8..)
             .prop_map(|(kind, code)| { Reply::Refused { kind, refusal: Refusal::from_code(code).unwrap() } }),
     ];
@@ -192,7 +213,7 @@ fn a_model_name_that_could_harm_a_terminal_is_refused() {
 
 #[test]
 fn triggers_are_sixty_four_bytes() {
-    let trigger = Trigger { sequence: 0x0102_0304, stamp: 0x1112_1314_1516_1718 };
+    let trigger = Trigger { stamp: 0x1112_1314_1516_1718, ..Trigger::new(0x0102_0304) };
     let bytes = trigger.emit();
     assert_eq!(bytes[..24], *b"SHTR\x01\0\0\0\x01\x02\x03\x04\0\0\0\0\x11\x12\x13\x14\x15\x16\x17\x18");
     assert_eq!(Trigger::parse(&bytes), Ok(trigger));
@@ -201,7 +222,70 @@ fn triggers_are_sixty_four_bytes() {
     assert_eq!(error, ParseError::Length { what: "a trigger", expected: 64, found: 65 });
 }
 
+#[test]
+fn an_acknowledgement_is_the_trigger_with_a_verdict_and_a_shot() {
+    let trigger = Trigger { stamp: 7, acknowledge: true, command_only: true, ..Trigger::new(5) };
+    assert_eq!(trigger.emit()[4..8], [1, 0b11, 0, 0]);
+    let shot = 0x2122_2324_2526_2728;
+    let accepted = Acknowledgement { trigger, verdict: Verdict::Accepted { shot } };
+    let bytes = accepted.emit();
+    assert_eq!(bytes[4..8], [1, 0x83, 1, 0]);
+    assert_eq!(bytes[8..24], trigger.emit()[8..24]);
+    assert_eq!(bytes[24..32], *b"\x21\x22\x23\x24\x25\x26\x27\x28");
+    assert_eq!(Acknowledgement::parse(&bytes), Ok(accepted));
+    let mut echo = trigger.emit();
+    echo[5] |= 0x80;
+    assert_eq!(Acknowledgement::parse(&echo), Err(ParseError::Unknown { what: "verdict", found: 0 }));
+}
+
+#[test]
+fn triggers_and_acknowledgements_are_never_taken_for_each_other() {
+    let trigger = Trigger { acknowledge: true, ..Trigger::new(5) };
+    let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
+    assert!(Trigger::parse(&answer.emit()).is_err(), "a probe would obey another probe's answer");
+    assert!(Acknowledgement::parse(&trigger.emit()).is_err());
+}
+
+#[test]
+fn a_trigger_without_flags_has_the_bytes_that_it_always_had() {
+    let mut bytes = [0; 64];
+    bytes[..5].copy_from_slice(b"SHTR\x01");
+    bytes[11] = 9;
+    assert_eq!(Trigger::new(9).emit(), bytes);
+}
+
+#[test]
+fn a_sequence_is_played_in_turn_and_fits_a_message() {
+    let sequence = Sequence::new(&[3, 1, 4]).unwrap();
+    assert_eq!([0, 1, 2, 3, u64::MAX].map(|k| sequence.event(k)), [Some(3), Some(1), Some(4), Some(3), Some(3)]);
+    assert_eq!((Sequence::NONE.event(5), Sequence::new(&[]).unwrap()), (None, Sequence::NONE));
+    let full = Sequence::new(&[0xFFFF; 55]).unwrap();
+    assert!(Message::request(1, 2, false, Request::Sequence(full)).emit()[18..].iter().all(|byte| *byte == 0xFF));
+    let error = Sequence::new(&[1; 56]).unwrap_err();
+    assert_eq!(error.to_string(), "count of transmit events must be 0 to 55, found 56");
+}
+
+#[test]
+fn a_sequence_that_is_too_long_is_refused_and_what_stands_behind_it_is_ignored() {
+    let mut bytes = Message::request(1, 2, false, Request::Sequence(Sequence::new(&[7, 8]).unwrap())).emit();
+    bytes[22] = 0xEE;
+    let Body::Request { request, .. } = Message::parse(&bytes).unwrap().body else { panic!() };
+    assert_eq!(request, Request::Sequence(Sequence::new(&[7, 8]).unwrap()));
+    bytes[17] = 56;
+    assert!(matches!(Message::parse(&bytes), Err(ParseError::Range { found: 56, .. })));
+    let Body::Reply(reply) = Message::parse(&refuse_unread(&bytes).unwrap()).unwrap().body else { panic!() };
+    assert_eq!(reply, Reply::Refused { kind: 6, refusal: Refusal::Malformed });
+}
+
 proptest! {
+    #[test]
+    fn triggers_and_their_acknowledgements_are_read_as_written(trigger in trigger(), verdict in verdict()) {
+        let answer = Acknowledgement { trigger, verdict };
+        prop_assert_eq!(Trigger::parse(&trigger.emit()), Ok(trigger));
+        prop_assert_eq!(Acknowledgement::parse(&answer.emit()), Ok(answer));
+        prop_assert_eq!(answer.emit().len(), trigger.emit().len());
+    }
+
     #[test]
     fn what_is_emitted_is_parsed(sequence: u32, token: u32, body in body()) {
         let message = Message { sequence, token, body };
@@ -224,5 +308,9 @@ proptest! {
             prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
         }
         let _ = (refuse_unread(&bytes), Trigger::parse(&bytes), Trigger::parse(&bytes[..64]));
+        bytes[..5].copy_from_slice(b"SHTR\x01");
+        if let Ok(answer) = Acknowledgement::parse(&bytes[..64]) {
+            prop_assert_eq!(Acknowledgement::parse(&answer.emit()), Ok(answer));
+        }
     }
 }

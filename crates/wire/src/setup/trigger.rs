@@ -1,67 +1,205 @@
-//! The trigger command.
+//! The trigger command, and its acknowledgement.
 
 use crate::{ParseError, bytes};
 
-/// Tells a probe to take one shot now: a 64-byte datagram to the set-up port, not answered.
+const ACKNOWLEDGE: u8 = 1 << 0;
+const COMMAND_ONLY: u8 = 1 << 1;
+const REPLY: u8 = 1 << 7;
+
+/// Tells a probe to take one shot now: a 64-byte datagram to the set-up port, answered only if it asks for that.
 ///
 /// | byte | field | type |
 /// |---|---|---|
 /// | 0 | magic `SHTR` | 4 bytes |
 /// | 4 | version, 1 | u8 |
-/// | 5 | zeros | 3 bytes |
+/// | 5 | flags: bit 0 acknowledge, bit 1 command only; bit 7 is set in an acknowledgement | u8 |
+/// | 6 | zeros | 2 bytes |
 /// | 8 | sequence number | u32 |
 /// | 12 | zeros | 4 bytes |
 /// | 16 | stamp | u64 |
 /// | 24 | zeros | 40 bytes |
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trigger {
     /// One more with each trigger, wrapping. A number seen before is not obeyed again; a number left out is
     /// a missed trigger in the probe's report.
     pub sequence: u32,
     /// When it was sent, in the sender's TAI nanoseconds; 0 if unknown.
     pub stamp: u64,
+    /// The probe is to answer at once, before the shot, with an [`Acknowledgement`].
+    pub acknowledge: bool,
+    /// No shot: the probe looks at the command, answers it if asked, and changes nothing. The sequence number
+    /// is not used up.
+    pub command_only: bool,
+}
+
+/// What a probe answers to a [`Trigger`] that asks for it: as many bytes as came, so that nobody can make a
+/// probe send more than he sends.
+///
+/// | byte | field | type |
+/// |---|---|---|
+/// | 0 | magic `SHTR` | 4 bytes |
+/// | 4 | version, 1 | u8 |
+/// | 5 | the trigger's flags, and bit 7 | u8 |
+/// | 6 | verdict | u8 |
+/// | 7 | zeros | 1 byte |
+/// | 8 | the trigger's sequence number | u32 |
+/// | 12 | zeros | 4 bytes |
+/// | 16 | the trigger's stamp | u64 |
+/// | 24 | number of the shot that it starts, 0 unless accepted | u64 |
+/// | 32 | zeros | 32 bytes |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Acknowledgement {
+    /// The trigger that it answers.
+    pub trigger: Trigger,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of a trigger; of one that is a command only, what would have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// 1: it starts a shot.
+    Accepted {
+        /// The shot's number.
+        shot: u64,
+    },
+    /// 2: missed, because a shot is under way.
+    Busy,
+    /// 3: no run takes trigger commands.
+    NotRunning,
+    /// 4: its sequence number was seen before.
+    Repeated,
+    /// Any other number: newer than this crate.
+    Other(
+        /// The number.
+        u8,
+    ),
+}
+
+impl Verdict {
+    /// The verdict's number, never 0.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Accepted { .. } => 1,
+            Self::Busy => 2,
+            Self::NotRunning => 3,
+            Self::Repeated => 4,
+            // 0 would be a probe that sent the datagram back without a thought.
+            Self::Other(code) => code.max(1),
+        }
+    }
+
+    /// The verdict in a word, for counts and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accepted { .. } => "accepted",
+            Self::Busy => "busy",
+            Self::NotRunning => "not_running",
+            Self::Repeated => "repeated",
+            Self::Other(_) => "other",
+        }
+    }
 }
 
 impl Trigger {
-    /// Bytes of the datagram.
+    /// Bytes of the datagram, either way.
     pub const LEN: usize = 64;
     /// The datagram's first four bytes.
     pub const MAGIC: [u8; 4] = *b"SHTR";
     /// The version that this crate writes and reads.
     pub const VERSION: u8 = 1;
 
-    /// Reads a datagram. Reserved bytes are ignored.
+    /// A trigger with this number, which is not answered.
+    pub fn new(sequence: u32) -> Self {
+        Self { sequence, ..Self::default() }
+    }
+
+    /// Reads a datagram; an acknowledgement is none. Reserved bytes are ignored.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
-        if datagram.len() != Self::LEN {
-            let (expected, found) = (Self::LEN as u64, datagram.len() as u64);
-            return Err(ParseError::Length { what: "a trigger", expected, found });
+        let (trigger, flags, _) = parse(datagram)?;
+        match flags & REPLY {
+            0 => Ok(trigger),
+            _ => Err(ParseError::Value { what: "a trigger's reply bit", expected: 0, found: 1 }),
         }
-        let mut fields = bytes::Fields::of("trigger", datagram);
-        let magic = fields.array()?;
-        if magic != Self::MAGIC {
-            let (expected, found) = (u32::from_be_bytes(Self::MAGIC).into(), u32::from_be_bytes(magic).into());
-            return Err(ParseError::Value { what: "trigger's magic", expected, found });
-        }
-        let version = fields.u8()?;
-        if version != Self::VERSION {
-            let (expected, found) = (Self::VERSION.into(), version.into());
-            return Err(ParseError::Value { what: "trigger's version", expected, found });
-        }
-        let _reserved: [u8; 3] = fields.array()?;
-        let sequence = fields.u32()?;
-        let _reserved = fields.u32()?;
-        Ok(Self { sequence, stamp: fields.u64()? })
     }
 
     /// The datagram's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
+        self.head(0, 0).padded()
+    }
+
+    fn head(&self, reply: u8, verdict: u8) -> bytes::Header<{ Self::LEN }> {
+        let flags = (u8::from(self.acknowledge) * ACKNOWLEDGE) | (u8::from(self.command_only) * COMMAND_ONLY);
         bytes::Header::new()
             .put(&Self::MAGIC)
             .u8(Self::VERSION)
-            .zeros(3)
+            .u8(flags | reply)
+            .u8(verdict)
+            .zeros(1)
             .u32(self.sequence)
             .zeros(4)
             .u64(self.stamp)
-            .padded()
     }
+}
+
+impl Acknowledgement {
+    /// Reads a datagram; a trigger is none. Reserved bytes are ignored.
+    pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
+        let (trigger, flags, Tail { verdict, shot }) = parse(datagram)?;
+        if flags & REPLY == 0 {
+            return Err(ParseError::Value { what: "an acknowledgement's reply bit", expected: 1, found: 0 });
+        }
+        let verdict = match verdict {
+            0 => return Err(ParseError::Unknown { what: "verdict", found: 0 }),
+            1 => Verdict::Accepted { shot },
+            2 => Verdict::Busy,
+            3 => Verdict::NotRunning,
+            4 => Verdict::Repeated,
+            other => Verdict::Other(other),
+        };
+        Ok(Self { trigger, verdict })
+    }
+
+    /// The datagram's bytes.
+    pub fn emit(&self) -> [u8; Trigger::LEN] {
+        let head = self.trigger.head(REPLY, self.verdict.code());
+        match self.verdict {
+            Verdict::Accepted { shot } => head.u64(shot),
+            _ => head,
+        }
+        .padded()
+    }
+}
+
+/// What only acknowledgements have.
+struct Tail {
+    verdict: u8,
+    shot: u64,
+}
+
+fn parse(datagram: &[u8]) -> Result<(Trigger, u8, Tail), ParseError> {
+    if datagram.len() != Trigger::LEN {
+        let (expected, found) = (Trigger::LEN as u64, datagram.len() as u64);
+        return Err(ParseError::Length { what: "a trigger", expected, found });
+    }
+    let mut fields = bytes::Fields::of("trigger", datagram);
+    let magic = fields.array()?;
+    if magic != Trigger::MAGIC {
+        let (expected, found) = (u32::from_be_bytes(Trigger::MAGIC).into(), u32::from_be_bytes(magic).into());
+        return Err(ParseError::Value { what: "trigger's magic", expected, found });
+    }
+    let version = fields.u8()?;
+    if version != Trigger::VERSION {
+        let (expected, found) = (Trigger::VERSION.into(), version.into());
+        return Err(ParseError::Value { what: "trigger's version", expected, found });
+    }
+    let flags = fields.u8()?;
+    let verdict = fields.u8()?;
+    let _reserved = fields.u8()?;
+    let sequence = fields.u32()?;
+    let _reserved = fields.u32()?;
+    let stamp = fields.u64()?;
+    let (acknowledge, command_only) = (flags & ACKNOWLEDGE != 0, flags & COMMAND_ONLY != 0);
+    let trigger = Trigger { sequence, stamp, acknowledge, command_only };
+    Ok((trigger, flags, Tail { verdict, shot: fields.u64()? }))
 }

@@ -1,0 +1,71 @@
+//! Commands to the probe, and their answers.
+
+use super::noting::Clock;
+use super::{PATIENCE, TriggerError, Wait};
+use shotline_wire::setup::{Acknowledgement, Trigger, Verdict};
+use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+/// A socket for commands only.
+pub(super) struct Commands {
+    socket: UdpSocket,
+    probe: SocketAddr,
+    clock: Clock,
+    wait: Wait,
+    /// Of the last command.
+    sequence: u32,
+}
+
+impl Commands {
+    pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock) -> Result<Self, TriggerError> {
+        let any: IpAddr = if probe.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let open = || {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect(probe)?;
+            match wait {
+                Wait::Poll => socket.set_nonblocking(true)?,
+                Wait::Sleep => socket.set_read_timeout(Some(PATIENCE))?,
+            }
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| TriggerError::Command { probe, source })?;
+        Ok(Self { socket, probe, clock, wait, sequence: 0 })
+    }
+
+    /// A trigger that asks for an answer, with a number of its own, so that no late answer is taken for its.
+    pub(super) fn next(&mut self) -> Trigger {
+        self.sequence = self.sequence.wrapping_add(1);
+        Trigger { acknowledge: true, ..Trigger::new(self.sequence) }
+    }
+
+    pub(super) fn send(&self, trigger: &Trigger) -> Result<(), TriggerError> {
+        match self.socket.send(&trigger.emit()) {
+            // An earlier one found nobody there. That is a loss, which its own wait has seen.
+            Err(error) if matches!(error.kind(), ConnectionRefused | WouldBlock) => Ok(()),
+            sent => sent.map(|_| ()).map_err(|source| TriggerError::Command { probe: self.probe, source }),
+        }
+    }
+
+    /// What the probe says of this trigger; none if it says nothing.
+    pub(super) fn answer(&self, trigger: &Trigger) -> Result<Option<Verdict>, TriggerError> {
+        let mut datagram = [0; Trigger::LEN + 1];
+        let mut deadline_ns = None;
+        loop {
+            match self.socket.recv(&mut datagram) {
+                Ok(len) => match Acknowledgement::parse(&datagram[..len]) {
+                    Ok(answer) if answer.trigger == *trigger => return Ok(Some(answer.verdict)),
+                    _ => {} // to an earlier one
+                },
+                Err(error) if matches!(error.kind(), WouldBlock | TimedOut) && self.wait == Wait::Sleep => {
+                    return Ok(None);
+                }
+                Err(error) if matches!(error.kind(), WouldBlock | ConnectionRefused | Interrupted) => {}
+                Err(source) => return Err(TriggerError::Command { probe: self.probe, source }),
+            }
+            let now_ns = self.clock.ns();
+            if now_ns > *deadline_ns.get_or_insert(now_ns + PATIENCE.as_nanos() as u64) {
+                return Ok(None);
+            }
+        }
+    }
+}

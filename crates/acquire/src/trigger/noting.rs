@@ -1,0 +1,75 @@
+//! When packets landed.
+
+use shotline_transport::{Capabilities, Done, IoError, PacketIo, Pick, Recv, Seen, Send, Steer};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds of a steady clock.
+#[derive(Clone, Copy)]
+pub(super) struct Clock(pub(super) Instant);
+
+impl Clock {
+    pub(super) fn ns(self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// A transport that notes when packets have landed: one look at the clock for each batch.
+pub(super) struct Noting<P> {
+    io: P,
+    clock: Clock,
+    /// The first since this was last cleared.
+    pub(super) first_ns: Option<u64>,
+    pub(super) last_ns: u64,
+}
+
+impl<P> Noting<P> {
+    pub(super) fn new(io: P, clock: Clock) -> Self {
+        Self { io, clock, first_ns: None, last_ns: 0 }
+    }
+}
+
+impl<P: PacketIo> PacketIo for Noting<P> {
+    fn capabilities(&self) -> Capabilities {
+        self.io.capabilities()
+    }
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.io.post(receives)
+    }
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.io.withdraw(ids);
+    }
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        let Self { io, clock, first_ns, last_ns } = self;
+        io.poll(&mut NotingSteer { steer, clock: *clock, first_ns, last_ns }, max)
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.io.wait(timeout)
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        self.io.send(to, packets)
+    }
+}
+
+struct NotingSteer<'a, S> {
+    steer: &'a mut S,
+    clock: Clock,
+    first_ns: &'a mut Option<u64>,
+    last_ns: &'a mut u64,
+}
+
+impl<S: Steer> Steer for NotingSteer<'_, S> {
+    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+        self.steer.header_len(seen)
+    }
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+        self.steer.pick(seen, picks);
+    }
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        if batch.iter().any(|done| done.fault.is_none()) {
+            *self.last_ns = self.clock.ns();
+            self.first_ns.get_or_insert(*self.last_ns);
+        }
+        self.steer.landed(batch);
+    }
+}

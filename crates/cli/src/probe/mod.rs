@@ -1,0 +1,395 @@
+//! `shotline probe`: the set-up protocol by hand.
+
+mod discover;
+mod tell;
+
+use crate::Result;
+use shotline_acquire::control::Control;
+use shotline_wire::setup::{Configure, Describe, Mode, PORT, Sequence, Start, Trigger, Verdict};
+use shotline_wire::shot::Geometry;
+use shotline_wire::{crc, framing};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+use tell::{Configured, Description, Doing, Started, Triggered, show};
+
+/// Samples of a shot unless it is asked for another number, as `shotline record` has it.
+const SAMPLES: u32 = 2000;
+
+/// What to do with a probe.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Find the probes of the networks that this machine is on
+    #[command(after_help = "\
+Asks by broadcast on every IPv4 interface, all nodes on every IPv6 interface, loopback, and the addresses given.
+
+Examples:
+  shotline probe discover
+  shotline probe discover 192.168.7.20 --seconds 3 --json")]
+    Discover(discover::Args),
+    /// Tell what a probe is and can do
+    #[command(
+        visible_alias = "query",
+        after_help = "\
+Example:
+  shotline probe describe 192.168.1.20 --json | jq .max_samples"
+    )]
+    Describe(Target),
+    /// Say where a link's shots are to go, in which shape and framing
+    #[command(after_help = "\
+Examples:
+  shotline probe configure --to [::1]:4791 --queue-pair 0x11 --q-key 0x11111111
+  shotline probe configure 192.168.1.20 --link 1 --samples 500 --framing udp --to 192.168.1.2:47911
+  shotline probe configure --framing udp --to [::1]:47911 --sequence 1,2,3     shots answer transmissions in turn")]
+    Configure(ConfigureArgs),
+    /// Begin to send on all configured links
+    #[command(after_help = "\
+Examples:
+  shotline probe start                            as fast as the probe can
+  shotline probe start --rate-hz 500 --shots 1000
+  shotline probe start --external                 by its trigger input, or by shotline probe trigger")]
+    Start(StartArgs),
+    /// Finish the shot under way and send no more
+    #[command(after_help = "\
+Examples:
+  shotline probe stop
+  shotline probe stop 192.168.1.20 --take-over    whoever controls it")]
+    Stop(StopArgs),
+    /// Tell how a probe is doing
+    #[command(after_help = "\
+Example:
+  shotline probe status --json | jq .links[0].shots_sent")]
+    Status(StatusArgs),
+    /// Send the 64-byte trigger command and tell what became of it
+    #[command(after_help = "\
+Examples:
+  shotline probe start --external && shotline probe trigger
+  shotline probe trigger --command-only           would it be taken? No shot.
+
+shotline trigger measures how long a shot takes.")]
+    Trigger(TriggerArgs),
+}
+
+/// Which probe, and how to answer.
+#[derive(clap::Args)]
+pub struct Target {
+    /// The probe's set-up address, with or without a port
+    #[arg(default_value = "[::1]:47910", value_name = "ADDRESS", value_parser = address)]
+    probe: SocketAddr,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Under which name to control it.
+#[derive(clap::Args)]
+struct Owner {
+    /// Name this controller by a number of your own [default: the same for all calls of a user on a host]
+    #[arg(long, value_name = "N", value_parser = number)]
+    token: Option<u32>,
+    /// Overrule another receiver that controls the probe, or one that has crashed
+    #[arg(long)]
+    take_over: bool,
+}
+
+/// Arguments of `shotline probe configure`.
+#[derive(clap::Args)]
+pub struct ConfigureArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    owner: Owner,
+    /// Link
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    link: u8,
+    /// Samples per channel and shot [default: 2000, or the most the probe has]
+    #[arg(long, value_name = "N")]
+    samples: Option<u32>,
+    /// Framing: ud, counted or udp
+    #[arg(long, default_value = "ud", value_name = "NAME")]
+    framing: String,
+    /// Where the shots are to go
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+    /// The receiver's queue pair (framings ud and counted)
+    #[arg(long, value_name = "N", value_parser = number)]
+    queue_pair: Option<u32>,
+    /// The receiver's queue key (framings ud and counted)
+    #[arg(long, value_name = "N", value_parser = number)]
+    q_key: Option<u32>,
+    /// Stream number in the end-of-shot records [default: the link's]
+    #[arg(long, value_name = "N", value_parser = number)]
+    stream: Option<u32>,
+    /// Transmit events of the probe's shots, in turn (up to 55); `none` ends a sequence
+    #[arg(long, value_name = "N,N,...", value_parser = events)]
+    sequence: Option<Sequence>,
+}
+
+/// Arguments of `shotline probe start`.
+#[derive(clap::Args)]
+pub struct StartArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    owner: Owner,
+    /// Shots per second [default: as fast as the probe can]
+    #[arg(long, value_name = "HZ", conflicts_with = "external", value_parser = rate)]
+    rate_hz: Option<f64>,
+    /// A shot for each external trigger or trigger command
+    #[arg(long)]
+    external: bool,
+    /// End after so many shots
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    shots: u64,
+}
+
+/// Arguments of `shotline probe stop`.
+#[derive(clap::Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    owner: Owner,
+}
+
+/// Arguments of `shotline probe status`.
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    target: Target,
+    /// One link [default: all]
+    #[arg(long, value_name = "N")]
+    link: Option<u8>,
+}
+
+/// Arguments of `shotline probe trigger`.
+#[derive(clap::Args)]
+pub struct TriggerArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Its sequence number: a probe obeys each once [default: a random one]
+    #[arg(long, value_name = "N", value_parser = number)]
+    sequence: Option<u32>,
+    /// Take no shot
+    #[arg(long)]
+    command_only: bool,
+}
+
+/// Speaks to a probe.
+pub fn run(command: Command) -> Result {
+    match command {
+        Command::Discover(args) => discover::run(&args),
+        Command::Describe(target) => {
+            let describe = Control::open(target.probe, false)?.query()?;
+            show(target.json, &Description::of(target.probe, &describe))
+        }
+        Command::Configure(args) => configure(&args),
+        Command::Start(args) => start(&args),
+        Command::Stop(StopArgs { target, owner }) => {
+            let mut control = owner.control(&target)?;
+            let links = control.query()?.links;
+            let reports = (0..links).map(|link| control.stop(link)).collect::<std::result::Result<Vec<_>, _>>()?;
+            show(target.json, &Doing::of(target.probe, &reports))
+        }
+        Command::Status(StatusArgs { target, link }) => {
+            let mut control = Control::open(target.probe, false)?;
+            let links = match link {
+                Some(link) => link..=link,
+                None => 0..=control.query()?.links.saturating_sub(1),
+            };
+            let reports = links.map(|link| control.status(link)).collect::<std::result::Result<Vec<_>, _>>()?;
+            show(target.json, &Doing::of(target.probe, &reports))
+        }
+        Command::Trigger(args) => trigger(&args),
+    }
+}
+
+fn configure(args: &ConfigureArgs) -> Result {
+    let known = || framing::ALL.map(|framing| framing.name()).join(", ");
+    let framing = framing::by_name(&args.framing)
+        .ok_or_else(|| format!("expected a framing of {}, found {}", known(), args.framing))?;
+    let (queue_pair, q_key) = match (args.queue_pair, args.q_key) {
+        (Some(queue_pair), Some(q_key)) => (queue_pair, q_key),
+        (None, None) if !framing.sealed() => (0, 0),
+        _ => {
+            let name = framing.name();
+            return Err(format!(
+                "{name} packets name a queue pair: give the receiver's --queue-pair and --q-key, or --framing udp"
+            )
+            .into());
+        }
+    };
+    if queue_pair >> 24 != 0 {
+        return Err(format!("a queue pair has 24 bits, found {queue_pair:#x}").into());
+    }
+    let mut control = args.owner.control(&args.target)?;
+    let describe = control.query()?;
+    let Describe { channels, bits, packing, sample_rate_hz, max_samples, .. } = describe;
+    let samples = args.samples.unwrap_or(SAMPLES.min(max_samples));
+    let geometry = Geometry::new(channels, samples, bits, packing, sample_rate_hz)?;
+    let configure = Configure {
+        link: args.link,
+        framing: framing::id_of(framing.name()).unwrap_or(0),
+        geometry,
+        destination: args.to,
+        dest_qp: queue_pair,
+        q_key,
+        stream: args.stream.unwrap_or(args.link.into()),
+    };
+    let source = control.configure(configure)?;
+    let sequence = args.sequence.map(|sequence| control.sequence(sequence)).transpose()?;
+    show(
+        args.target.json,
+        &Configured {
+            probe: args.target.probe.to_string(),
+            link: args.link,
+            framing: framing.name(),
+            channels,
+            samples,
+            bits,
+            packing: packing.name(),
+            destination: args.to.to_string(),
+            queue_pair,
+            q_key,
+            stream: configure.stream,
+            source: source.address.to_string(),
+            source_queue_pair: source.qp,
+            first_psn: source.first_psn,
+            packets_per_shot: geometry.packets(),
+            sequence: sequence.map(|sequence| sequence.events().to_vec()),
+        },
+    )
+}
+
+fn start(args: &StartArgs) -> Result {
+    let mode = match args.rate_hz {
+        Some(hz) => Mode::FixedRate { millihertz: (hz * 1000.0).round() as u64 },
+        None if args.external => Mode::ExternalTrigger,
+        None => Mode::FreeRunning,
+    };
+    let mut control = args.owner.control(&args.target)?;
+    let first_shot = control.start(Start { mode, shots: args.shots })?;
+    show(args.target.json, &Started { probe: args.target.probe.to_string(), first_shot })
+}
+
+fn trigger(args: &TriggerArgs) -> Result {
+    let sequence = match args.sequence {
+        Some(sequence) => sequence,
+        None => {
+            let mut bytes = [0; 4];
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+            u32::from_ne_bytes(bytes)
+        }
+    };
+    let mut control = Control::open(args.target.probe, false)?;
+    let begun = Instant::now();
+    let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
+    let answered_us = begun.elapsed().as_secs_f64() * 1e6;
+    let shot = match verdict {
+        Verdict::Accepted { shot } => shot,
+        Verdict::Busy => return Err("the probe missed the trigger: a shot is under way; wait until it is sent".into()),
+        Verdict::NotRunning => {
+            return Err("nothing runs there that takes trigger commands: shotline probe start --external".into());
+        }
+        Verdict::Repeated => {
+            return Err(format!(
+                "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status tells what was sent), or give another --sequence"
+            )
+            .into());
+        }
+        Verdict::Other(code) => return Err(format!("the probe answered with verdict {code}: see its manual").into()),
+    };
+    let command_only = args.command_only;
+    show(
+        args.target.json,
+        &Triggered { probe: args.target.probe.to_string(), sequence, command_only, shot, answered_us },
+    )
+}
+
+impl Owner {
+    fn control(&self, target: &Target) -> Result<Control> {
+        Ok(Control::open_as(self.token.unwrap_or_else(own_token), target.probe, self.take_over)?)
+    }
+}
+
+/// The same for every call of a user on a host, so that they are one owner together; another one than any
+/// `shotline record`, whose tokens are random.
+fn own_token() -> u32 {
+    let host = rustix::system::uname();
+    let user = rustix::process::getuid().as_raw();
+    !crc::register(u32::MAX, &[host.nodename().to_bytes(), b"/", &user.to_be_bytes()].concat())
+}
+
+/// A set-up address; without a port, the usual one.
+pub fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    text.parse()
+        .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
+        .or_else(|_| format!("[{bare}]:{PORT}").parse()) // with a scope, as fe80::1%2
+        .map_err(|_| format!("expected an address such as 192.168.1.20 or [::1]:{PORT}, found {text}"))
+}
+
+/// A number, decimal or with 0x.
+fn number(text: &str) -> std::result::Result<u32, String> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| format!("expected a number below 2^32, such as 17 or 0x11, found {text}"))
+}
+
+fn rate(text: &str) -> std::result::Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|hz| (0.001..=1e9).contains(hz))
+        .ok_or_else(|| format!("expected 0.001 to 1e9 shots/s, found {text}"))
+}
+
+fn events(list: &str) -> std::result::Result<Sequence, String> {
+    if list == "none" {
+        return Ok(Sequence::NONE);
+    }
+    let event = |text: &str| {
+        text.trim()
+            .parse::<u16>()
+            .map_err(|_| format!("expected transmit events of 0 to 65535, or none, found {text:?}"))
+    };
+    let events = list.split(',').map(event).collect::<std::result::Result<Vec<_>, _>>()?;
+    Sequence::new(&events).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_leave_out_the_port() {
+        for (text, expected) in [
+            ("192.168.1.20", "192.168.1.20:47910"),
+            ("192.168.1.20:5", "192.168.1.20:5"),
+            ("::1", "[::1]:47910"),
+            ("[::1]", "[::1]:47910"),
+            ("[::1]:5", "[::1]:5"),
+            ("[fe80::1%2]:5", "[fe80::1%2]:5"),
+            ("fe80::1%2", "[fe80::1%2]:47910"),
+        ] {
+            assert_eq!(address(text).map(|address| address.to_string()).as_deref(), Ok(expected));
+        }
+        assert!(address("probe").unwrap_err().contains("found probe"));
+    }
+
+    #[test]
+    fn one_user_has_one_token() {
+        assert_eq!(own_token(), own_token());
+    }
+
+    #[test]
+    fn a_list_of_events_is_read_or_its_mistake_named() {
+        assert_eq!(events("1, 2,65535").unwrap().events(), [1, 2, 65535]);
+        assert_eq!(events("none"), Ok(Sequence::NONE));
+        for (list, words) in
+            [("", "none"), ("1,x", "found \"x\""), ("1,-1", "65535"), (&["1"; 56].join(","), "found 56")]
+        {
+            assert!(events(list).unwrap_err().contains(words));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the commands print.
+
+use crate::Result;
+use crate::output::print_table;
+use serde::Serialize;
+use shotline_wire::framing;
+use shotline_wire::setup::{Describe, Report};
+use std::net::SocketAddr;
+
+/// Something to tell, for programs or for people.
+pub trait Tell: Serialize {
+    fn rows(&self) -> Vec<(String, String)>;
+}
+
+pub fn show(json: bool, what: &impl Tell) -> Result {
+    if json {
+        println!("{}", serde_json::to_string(what)?);
+    } else {
+        print_table(&what.rows());
+    }
+    Ok(())
+}
+
+fn row(name: &str, value: impl ToString) -> (String, String) {
+    (name.into(), value.to_string())
+}
+
+/// What a probe is.
+#[derive(Serialize)]
+pub struct Description {
+    probe: String,
+    model: String,
+    links: u8,
+    channels: u16,
+    bits: u8,
+    packing: &'static str,
+    sample_rate_hz: u32,
+    max_samples: u32,
+    framings: Vec<&'static str>,
+    pattern_period: u32,
+}
+
+impl Description {
+    pub fn of(probe: SocketAddr, describe: &Describe) -> Self {
+        let spoken = (0..).zip(framing::ALL).filter(|(id, _)| describe.speaks(*id));
+        Self {
+            probe: probe.to_string(),
+            model: describe.model.to_string(),
+            links: describe.links,
+            channels: describe.channels,
+            bits: describe.bits,
+            packing: describe.packing.name(),
+            sample_rate_hz: describe.sample_rate_hz,
+            max_samples: describe.max_samples,
+            framings: spoken.map(|(_, framing)| framing.name()).collect(),
+            pattern_period: describe.pattern_period,
+        }
+    }
+}
+
+impl Tell for Description {
+    fn rows(&self) -> Vec<(String, String)> {
+        let samples = match self.pattern_period {
+            0 => "its own".into(),
+            period => format!("test patterns, {period} distinct shots"),
+        };
+        vec![
+            row("probe", &self.probe),
+            row("model", &self.model),
+            row("links", self.links),
+            row("channels of each", self.channels),
+            row("bits", format!("{} ({})", self.bits, self.packing)),
+            row("sample rate", format!("{} MHz", f64::from(self.sample_rate_hz) / 1e6)),
+            row("most samples of a shot", self.max_samples),
+            row("framings", self.framings.join(", ")),
+            row("samples", samples),
+        ]
+    }
+}
+
+/// What holds for a link now.
+#[derive(Serialize)]
+pub struct Configured {
+    pub probe: String,
+    pub link: u8,
+    pub framing: &'static str,
+    pub channels: u16,
+    pub samples: u32,
+    pub bits: u8,
+    pub packing: &'static str,
+    pub destination: String,
+    pub queue_pair: u32,
+    pub q_key: u32,
+    pub stream: u32,
+    pub source: String,
+    pub source_queue_pair: u32,
+    pub first_psn: u32,
+    pub packets_per_shot: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<Vec<u16>>,
+}
+
+impl Tell for Configured {
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            row("probe", &self.probe),
+            row("link", self.link),
+            row("shots", format!("{} channels x {} samples, {} bit", self.channels, self.samples, self.bits)),
+            row("packets of a shot", format!("{}, framing {}", self.packets_per_shot, self.framing)),
+            row("from", &self.source),
+            row("to", &self.destination),
+            row("stream", self.stream),
+        ];
+        if self.framing != "udp" {
+            rows.push(row("queue pair", format!("{:#08x} to {:#08x}", self.source_queue_pair, self.queue_pair)));
+            rows.push(row("first sequence number", format!("{:#08x}", self.first_psn)));
+        }
+        if let Some(events) = &self.sequence {
+            let events: Vec<_> = events.iter().map(ToString::to_string).collect();
+            rows.push(row("transmit events", if events.is_empty() { "none".into() } else { events.join(", ") }));
+        }
+        rows
+    }
+}
+
+#[derive(Serialize)]
+pub struct Started {
+    pub probe: String,
+    pub first_shot: u64,
+}
+
+impl Tell for Started {
+    fn rows(&self) -> Vec<(String, String)> {
+        vec![row("probe", &self.probe), row("first shot", self.first_shot)]
+    }
+}
+
+/// How a probe is doing.
+#[derive(Serialize)]
+pub struct Doing {
+    probe: String,
+    running: bool,
+    next_shot: u64,
+    triggers_missed: u64,
+    links: Vec<LinkDoing>,
+}
+
+#[derive(Serialize)]
+struct LinkDoing {
+    link: u8,
+    shots_sent: u64,
+    packets_sent: u64,
+    lost: u32,
+    duplicated: u32,
+    reordered: u32,
+    corrupted: u32,
+}
+
+impl Doing {
+    pub fn of(probe: SocketAddr, reports: &[Report]) -> Self {
+        let link = |report: &Report| LinkDoing {
+            link: report.link,
+            shots_sent: report.shots_sent,
+            packets_sent: report.packets_sent,
+            lost: report.lost,
+            duplicated: report.duplicated,
+            reordered: report.reordered,
+            corrupted: report.corrupted,
+        };
+        let newest = reports.last().copied().unwrap_or_default();
+        Self {
+            probe: probe.to_string(),
+            running: newest.running,
+            next_shot: newest.next_shot,
+            triggers_missed: newest.triggers_missed,
+            links: reports.iter().map(link).collect(),
+        }
+    }
+}
+
+impl Tell for Doing {
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            row("probe", &self.probe),
+            row("running", if self.running { "yes" } else { "no" }),
+            row("next shot", self.next_shot),
+            row("triggers missed", self.triggers_missed),
+        ];
+        for link in &self.links {
+            let name = format!("link {}", link.link);
+            rows.push((name.clone(), format!("{} shots, {} packets", link.shots_sent, link.packets_sent)));
+            if link.lost + link.duplicated + link.reordered + link.corrupted > 0 {
+                let LinkDoing { lost, duplicated, reordered, corrupted, .. } = link;
+                let faults = format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted");
+                rows.push((name + " on purpose", faults));
+            }
+        }
+        rows
+    }
+}
+
+#[derive(Serialize)]
+pub struct Triggered {
+    pub probe: String,
+    pub sequence: u32,
+    pub command_only: bool,
+    pub shot: u64,
+    pub answered_us: f64,
+}
+
+impl Tell for Triggered {
+    fn rows(&self) -> Vec<(String, String)> {
+        let shot = if self.command_only { "next shot" } else { "shot" };
+        vec![
+            row("probe", &self.probe),
+            row(shot, self.shot),
+            row("answered after", format!("{:.1} us", self.answered_us)),
+        ]
+    }
+}

@@ -1,0 +1,288 @@
+//! `shotline trigger`: from the trigger command to the whole shot.
+
+mod stats;
+
+use crate::child::Probe;
+use crate::output::pin;
+use crate::probe::address;
+use crate::{Result, signals};
+use serde::Serialize;
+use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
+use shotline_instrument::probe::pace::SHOT_OVERHEAD_NS;
+use shotline_wire::framing::{self, Framing};
+use stats::{Bin, Quantiles};
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+/// Arguments of `shotline trigger`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Each trigger is sent once: one that is lost, or whose shot is, is counted and not among the times.
+
+Examples:
+  shotline trigger                                              an emulated probe of its own, every N_s
+  shotline trigger --samples 125 --wait poll --cpu 1 --probe-cpu 0
+  shotline trigger --probe 192.168.1.20:47910 --framing ud --json | jq '{samples, complete_us}'")]
+pub struct Args {
+    /// Set-up address of a probe [default: an emulated one in a process of its own]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    probe: Option<SocketAddr>,
+    /// Samples per channel and shot
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "125,250,500,1000,2000,4000")]
+    samples: Vec<u32>,
+    /// Framings: ud, counted, udp
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ud,udp", value_parser = framing)]
+    framing: Vec<&'static dyn Framing>,
+    /// How to wait, the receiver and an emulated probe alike: poll (a whole processor each) or sleep
+    #[arg(long, value_name = "HOW,...", value_delimiter = ',', default_value = "poll,sleep", value_parser = wait)]
+    wait: Vec<Wait>,
+    /// Triggers that count, for each setting
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    count: u32,
+    /// Links whose shots a trigger must bring
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    links: u8,
+    /// Local address for the shots [default: the one that the probe is reached from, any port]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    bind: Option<SocketAddr>,
+    /// Overrule another receiver that controls the probe
+    #[arg(long)]
+    take_over: bool,
+    /// Processor for the receiver; one of its own makes times steadier
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// Processor for the emulated probe
+    #[arg(long, value_name = "N", conflicts_with = "probe")]
+    probe_cpu: Option<u32>,
+    /// Print one JSON object for each setting
+    #[arg(long)]
+    json: bool,
+}
+
+fn framing(name: &str) -> std::result::Result<&'static dyn Framing, String> {
+    let known = || framing::ALL.map(|framing| framing.name()).join(", ");
+    framing::by_name(name).ok_or_else(|| format!("expected a framing of {}, found {name}", known()))
+}
+
+fn wait(how: &str) -> std::result::Result<Wait, String> {
+    match how {
+        "poll" => Ok(Wait::Poll),
+        "sleep" => Ok(Wait::Sleep),
+        _ => Err(format!("expected poll or sleep, found {how}")),
+    }
+}
+
+/// One setting and what it has given.
+#[derive(Serialize)]
+struct Row {
+    samples: u32,
+    framing: &'static str,
+    wait: &'static str,
+    links: u8,
+    shot_bytes: u32,
+    packets_per_shot: u32,
+    /// What the device needs before it can send: samples / sample rate + 1.85 us.
+    sampling_us: f64,
+    command_us: Option<Quantiles>,
+    first_packet_us: Option<Quantiles>,
+    last_packet_us: Option<Quantiles>,
+    complete_us: Option<Quantiles>,
+    /// Of `complete_us`, by bins of a tenth of a decade.
+    histogram: Vec<Bin>,
+    warm_up: u32,
+    triggers: u64,
+    complete: u64,
+    partial: u64,
+    shots_lost: u64,
+    busy: u64,
+    refused: u64,
+    unanswered: u64,
+    answers_lost: u64,
+    commands_lost: u64,
+    packets: u64,
+    packets_missing: u64,
+}
+
+/// Measures every setting.
+pub fn run(args: &Args) -> Result {
+    let stop = signals::stop_flag()?;
+    let mut rows = Vec::new();
+    let probe = |wait: &Wait| match args.probe {
+        Some(probe) => Ok((None, probe)),
+        None => Probe::start(&child_arguments(args, *wait)).map(|(child, probe)| (Some(child), probe)),
+    };
+    let probes = args.wait.iter().map(probe).collect::<Result<Vec<_>>>()?;
+    // Only now: the probes would inherit it.
+    args.cpu.map_or(Ok(()), pin)?;
+    for (wait, (_, probe)) in args.wait.iter().zip(&probes) {
+        for framing in &args.framing {
+            for samples in &args.samples {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                if !args.json && std::io::stderr().is_terminal() {
+                    eprintln!("{samples} samples, {}, {}: {} triggers", framing.name(), name(*wait), args.count);
+                }
+                let settings = Settings {
+                    probe: *probe,
+                    take_over: args.take_over,
+                    framing: *framing,
+                    links: args.links,
+                    samples: *samples,
+                    wait: *wait,
+                    count: args.count,
+                    bind: args.bind,
+                };
+                let row = Row::of(&settings, &measure(&settings, &stop, crate::record::open)?);
+                if args.json {
+                    println!("{}", serde_json::to_string(&row)?);
+                }
+                row.complain();
+                rows.push(row);
+            }
+        }
+    }
+    if !args.json {
+        print(&rows);
+    }
+    match rows.iter().find(|row| row.complete == 0 && !stop.load(Ordering::Relaxed)) {
+        Some(row) => Err(format!("of {} samples no whole shot came", row.samples).into()),
+        None => Ok(()),
+    }
+}
+
+fn child_arguments(args: &Args, wait: Wait) -> Vec<String> {
+    let most = args.samples.iter().max().copied().unwrap_or(1);
+    let mut words = vec!["--samples".into(), most.to_string(), "--links".into(), args.links.to_string()];
+    if wait == Wait::Poll {
+        words.push("--busy-poll".into());
+    }
+    if let Some(cpu) = args.probe_cpu {
+        words.extend(["--cpu".into(), cpu.to_string()]);
+    }
+    words
+}
+
+fn name(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Poll => "poll",
+        Wait::Sleep => "sleep",
+    }
+}
+
+impl Row {
+    fn of(settings: &Settings, point: &Point) -> Self {
+        let of = |time: fn(&shotline_acquire::trigger::ShotTimes) -> u64| point.shots.iter().map(time).collect();
+        let complete: Vec<u64> = of(|shot| shot.complete_ns);
+        let counts = point.counts;
+        let geometry = point.geometry;
+        let sampling_us = match geometry.sample_rate_hz() {
+            0 => 0.0,
+            rate => f64::from(geometry.samples()) * 1e6 / f64::from(rate),
+        };
+        Self {
+            samples: settings.samples,
+            framing: settings.framing.name(),
+            wait: name(settings.wait),
+            links: settings.links,
+            shot_bytes: geometry.shot_bytes(),
+            packets_per_shot: geometry.packets(),
+            sampling_us: sampling_us + SHOT_OVERHEAD_NS / 1e3,
+            command_us: Quantiles::of(point.commands_ns.clone()),
+            first_packet_us: Quantiles::of(of(|shot| shot.first_ns)),
+            last_packet_us: Quantiles::of(of(|shot| shot.last_ns)),
+            histogram: stats::histogram(&complete),
+            complete_us: Quantiles::of(complete),
+            warm_up: WARM_UP,
+            triggers: counts.triggers,
+            complete: counts.complete,
+            partial: counts.partial,
+            shots_lost: counts.shots_lost,
+            busy: counts.busy,
+            refused: counts.refused,
+            unanswered: counts.unanswered,
+            answers_lost: counts.answers_lost,
+            commands_lost: point.commands_lost,
+            packets: point.books.packets,
+            packets_missing: point.books.packets_missing,
+        }
+    }
+
+    /// What did not come, in words.
+    fn complain(&self) {
+        let of = format!("{} samples, {}, {}", self.samples, self.framing, self.wait);
+        for (count, what) in [
+            (self.partial, "triggers brought shots that lack packets"),
+            (self.shots_lost, "triggers were accepted, but no shot came"),
+            (self.busy, "triggers came while a shot was under way"),
+            (self.refused, "triggers were refused: somebody else controls the probe, or triggers it too"),
+            (self.unanswered, "triggers brought neither an answer nor a shot"),
+            (self.answers_lost, "triggers were not answered, but their shots came"),
+            (self.commands_lost, "commands were not answered"),
+        ] {
+            if count > 0 {
+                eprintln!("warning: {of}: {count} {what}");
+            }
+        }
+    }
+
+    fn names(&self) -> [String; 3] {
+        [self.samples.to_string(), self.framing.into(), self.wait.into()]
+    }
+
+    fn lost(&self) -> u64 {
+        self.triggers - self.complete
+    }
+}
+
+fn print(rows: &[Row]) {
+    let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
+    let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
+    println!("From the command to the whole shot, its CRC proven, in us:");
+    let mut table = vec![words(["N_s", "framing", "wait", "p50", "p90", "p99", "p99.9", "max", "mean", "lost"])];
+    for row in rows {
+        let q = row.complete_us;
+        let times = [q.map(|q| q.p50), q.map(|q| q.p90), q.map(|q| q.p99), q.map(|q| q.p999), q.map(|q| q.max)];
+        let times = times.into_iter().chain([q.map(|q| q.mean)]).map(us);
+        table.push(row.names().into_iter().chain(times).chain([row.lost().to_string()]).collect());
+    }
+    columns(&table);
+    println!("\nWhere the time goes, medians in us. The command's is its own round trip, without a shot:");
+    let mut table =
+        vec![words(["N_s", "framing", "wait", "command", "sampling", "both", "first packet", "last packet", "shot"])];
+    for row in rows {
+        let both = row.command_us.map(|quantiles| quantiles.p50 + row.sampling_us);
+        let times = [
+            median(&row.command_us),
+            format!("{:.1}", row.sampling_us),
+            us(both),
+            median(&row.first_packet_us),
+            median(&row.last_packet_us),
+            median(&row.complete_us),
+        ];
+        table.push(row.names().into_iter().chain(times).collect());
+    }
+    columns(&table);
+    let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
+    if let Some(lines) = stats::draw(&histograms) {
+        println!("\nWhole shots over time, ten steps a decade, heights logarithmic:");
+        lines.iter().for_each(|line| println!("  {line}"));
+    }
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
+}
+
+/// Prints a table whose columns end on the same column of the terminal.
+fn columns(table: &[Vec<String>]) {
+    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.len()).max();
+    for row in table {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = width(column).unwrap_or(0);
+            format!("{cell:>width$}")
+        });
+        println!("  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+}

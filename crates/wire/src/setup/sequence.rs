@@ -1,0 +1,70 @@
+//! The transmit sequence.
+
+use super::LEN;
+use crate::{ParseError, bytes};
+use core::fmt;
+
+/// The transmit events that a probe plays in turn: shot `k` of a run, counted from 0, answers transmission
+/// `events[k mod count]`, and its end-of-shot record says so. The request, and its echo in the reply.
+///
+/// | byte | field | type |
+/// |---|---|---|
+/// | 16 | count, 0 to 55; 0 ends a sequence that was set | u16 |
+/// | 18 | the events, each 0 to 65535 | u16 each |
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sequence {
+    count: u16,
+    /// Zeros behind the last one, so that equal sequences are equal.
+    events: [u16; Self::MOST],
+}
+
+impl Sequence {
+    /// Most events of a sequence: as many as fit into a message.
+    pub const MOST: usize = 55;
+    /// None: the probe says of each shot what it would without a sequence.
+    pub const NONE: Self = Self { count: 0, events: [0; Self::MOST] };
+
+    /// A sequence of these events; an error if there are more than [`Self::MOST`].
+    pub fn new(events: &[u16]) -> Result<Self, ParseError> {
+        let mut sequence = Self { count: Self::count(events.len() as u64)?, ..Self::NONE };
+        sequence.events.iter_mut().zip(events).for_each(|(to, from)| *to = *from);
+        Ok(sequence)
+    }
+
+    /// The events in their order.
+    pub fn events(&self) -> &[u16] {
+        self.events.get(..self.count.into()).unwrap_or_default()
+    }
+
+    /// The event of shot `k` of a run, counted from 0; none without a sequence.
+    pub fn event(&self, k: u64) -> Option<u16> {
+        let at = k.checked_rem(self.count.into())?;
+        self.events.get(at as usize).copied()
+    }
+
+    fn count(found: u64) -> Result<u16, ParseError> {
+        let most = Self::MOST as u64;
+        match u16::try_from(found) {
+            Ok(count) if found <= most => Ok(count),
+            _ => Err(ParseError::Range { what: "count of transmit events", least: 0, most, found }),
+        }
+    }
+
+    pub(super) fn parse(body: &mut bytes::Fields<'_>) -> Result<Self, ParseError> {
+        let mut sequence = Self { count: Self::count(body.u16()?.into())?, ..Self::NONE };
+        for event in sequence.events.iter_mut().take(sequence.count.into()) {
+            *event = body.u16()?;
+        }
+        Ok(sequence)
+    }
+
+    pub(super) fn emit(&self, out: bytes::Header<LEN>) -> bytes::Header<LEN> {
+        self.events().iter().fold(out.u16(self.count), |out, event| out.u16(*event))
+    }
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sequence").field(&self.events()).finish()
+    }
+}

@@ -1,0 +1,63 @@
+"""Stands between programs and a probe's set-up port, and loses or answers what a test wants lost or answered."""
+
+import select
+import socket
+import threading
+
+from forge import address_of
+
+
+class Relay:
+    """Passes datagrams on, of any number of programs.
+
+    `asked` and `answered` get each datagram on its way to the probe and back. They return True to pass it on, False
+    to lose it; `asked` may also return bytes to answer with in the probe's place.
+    """
+
+    def __init__(self, probe, asked=lambda _: True, answered=lambda _: True):
+        self.probe = address_of(probe.address)
+        self.asked, self.answered = asked, answered
+        self.front = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.front.bind(("::1", 0))
+        self.address = f"[::1]:{self.front.getsockname()[1]}"
+        self.backs = {}  # a program's address: the socket that speaks to the probe for it
+        self.ending = False
+        self.thread = threading.Thread(target=self.work)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending = True
+        self.thread.join()
+        for end in [self.front, *self.backs.values()]:
+            end.close()
+
+    def work(self):
+        while not self.ending:
+            programs = {back: program for program, back in self.backs.items()}
+            ready, _, _ = select.select([self.front, *programs], [], [], 0.05)
+            for end in ready:
+                try:
+                    if end is self.front:
+                        self.forward(*end.recvfrom(256))
+                    else:
+                        self.backward(end.recv(256), programs[end])
+                except OSError:  # nobody is there any more
+                    continue
+
+    def forward(self, datagram, program):
+        if program not in self.backs:
+            back = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            back.connect(self.probe)
+            self.backs[program] = back
+        verdict = self.asked(datagram)
+        if verdict is True:
+            self.backs[program].send(datagram)
+        elif verdict:
+            self.front.sendto(verdict, program)
+
+    def backward(self, datagram, program):
+        if self.answered(datagram):
+            self.front.sendto(datagram, program)

@@ -1,0 +1,364 @@
+"""A probe controlled by hand: found, set up, started, triggered, stopped, and taken over from a receiver that died."""
+
+import signal
+import socket
+import struct
+
+import h5py
+import pytest
+from forge import Eavesdropper
+from relay import Relay
+
+from common import PACKET, Probe, Process, Recorder, Recording, balanced, check_samples, record, run, until, verify
+
+SAMPLES = 500
+PACKETS = 18  # of a shot of 96 channels
+ENDLESS = ("--rate-hz", 500, "--samples", SAMPLES, "--capacity", 5000)
+SEQUENCE = 6  # the kind of request
+UNKNOWN = 2  # the status of a refusal
+
+
+def probe(verb, target, *arguments):
+    address = target if isinstance(target, str) else target.address
+    return run("probe", verb, address, "--json", *arguments)
+
+
+def configure(target, port, *arguments):
+    """Link 0 in plain UDP, to a port of ours."""
+    flags = ["--framing", "udp", "--samples", SAMPLES, "--to", f"[::1]:{port}"]
+    return probe("configure", target, *flags, *arguments)
+
+
+def wait_for_rows(path, rows):
+    def visible():
+        try:
+            with h5py.File(path) as file:
+                return file["rf"].shape[0] >= rows
+        except (OSError, KeyError):
+            return False
+
+    until(visible, what=f"row {rows} in the file")
+
+
+class Listener:
+    """Takes the plain-UDP packets of link 0."""
+
+    def __enter__(self):
+        self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.socket.bind(("::1", 0))
+        self.socket.settimeout(10)
+        self.port = self.socket.getsockname()[1]
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def records(self, shots):
+        """Number and transmit event out of the end-of-shot records of so many shots."""
+        found = []
+        while len(found) < shots:
+            packet = self.socket.recv(PACKET + 256)
+            if packet[5] & 1:  # the last of its shot
+                record = packet[-64:]
+                assert record[:4] == b"SHOT"
+                found.append((*struct.unpack_from(">Q", record, 8), *struct.unpack_from(">I", record, 28)))
+        return found
+
+
+# --- by hand -----------------------------------------------------------------------------------------
+
+
+def test_a_probe_is_described():
+    with Probe("--links", 1, "--samples", 800) as target:
+        found = probe("describe", target).succeeded()
+        assert probe("query", target).json == found
+    assert (found["links"], found["channels"], found["max_samples"]) == (1, 96, 800)
+    assert found["framings"] == ["ud", "counted", "udp"] and found["probe"] == target.address
+
+
+def test_calls_of_one_user_are_one_owner_and_shots_go_where_they_are_told():
+    with Probe() as target, Listener() as listener:
+        configured = configure(target, listener.port, "--stream", 77).succeeded()
+        assert configured["packets_per_shot"] == PACKETS and configured["stream"] == 77
+        assert probe("start", target, "--rate-hz", 200, "--shots", 5).succeeded()["first_shot"] == 0
+        assert [number for number, _ in listener.records(5)] == [0, 1, 2, 3, 4]
+        assert probe("start", target, "--rate-hz", 100).succeeded()["first_shot"] == 5
+        listener.records(3)
+        assert probe("status", target).succeeded()["running"]
+        stopped = probe("stop", target).succeeded()
+        assert not stopped["running"] and stopped["next_shot"] == 5 + stopped["links"][0]["shots_sent"]
+        assert stopped["links"][0]["packets_sent"] == PACKETS * stopped["links"][0]["shots_sent"]
+        assert stopped["links"][1]["shots_sent"] == 0, "link 1 was not configured"
+
+
+def test_another_token_is_another_owner():
+    with Probe() as target, Listener() as listener:
+        configure(target, listener.port).succeeded()
+        for verb in ["start", "stop"]:
+            message = probe(verb, target, "--token", "0x1234").refused()
+            assert "another receiver" in message and "--take-over" in message, message
+        probe("start", target, "--token", "0x1234", "--take-over", "--rate-hz", 100).succeeded()
+        assert "another receiver" in probe("stop", target).refused()
+        assert "another receiver" in configure(target, listener.port).refused()
+        assert not probe("stop", target, "--token", "0x1234").succeeded()["running"]
+
+
+def test_a_transmit_sequence_is_in_the_records_of_the_shots_in_turn():
+    with Probe("--first-shot", 1000) as target, Listener() as listener:
+        configured = configure(target, listener.port, "--sequence", "5,6,65535").succeeded()
+        assert configured["sequence"] == [5, 6, 65535]
+        for first in (1000, 1007):
+            probe("start", target, "--rate-hz", 200, "--shots", 7).succeeded()
+            events = [5, 6, 65535, 5, 6, 65535, 5]
+            assert listener.records(7) == list(zip(range(first, first + 7), events))
+        assert configure(target, listener.port, "--sequence", "none").succeeded()["sequence"] == []
+        probe("start", target, "--rate-hz", 200, "--shots", 2).succeeded()
+        assert listener.records(2) == [(1014, 1014 % 16), (1015, 1015 % 16)], "which of the distinct shots"
+
+
+def test_a_probe_from_before_sequences_is_said_to_be_one():
+    def older(message):
+        return (
+            message[:5] + bytes([0x80 | SEQUENCE, UNKNOWN]) + message[7:16] + bytes(112)
+            if message[5] == SEQUENCE
+            else True
+        )
+
+    with Probe() as target, Relay(target, asked=older) as between, Listener() as listener:
+        message = configure(between, listener.port, "--sequence", "1,2").refused()
+        assert "no transmit sequences" in message and "firmware" in message, message
+        configure(between, listener.port).succeeded()
+
+
+def test_every_datagram_may_be_lost_once_and_everything_happens_once():
+    seen = set()
+
+    def once(datagram):
+        known = datagram in seen
+        seen.add(datagram)
+        return known
+
+    with Probe() as target, Relay(target, asked=once, answered=once) as between, Listener() as listener:
+        configure(between, listener.port, "--sequence", "9").succeeded()
+        assert probe("start", between, "--external").succeeded()["first_shot"] == 0
+        assert probe("trigger", between, "--command-only").succeeded()["shot"] == 0
+        message = probe("trigger", between, "--sequence", 5).refused()
+        assert "seen the trigger number 5 before" in message, message
+        assert listener.records(1) == [(0, 9)]
+        stopped = probe("stop", between).succeeded()
+    assert stopped["next_shot"] == 1 and stopped["links"][0]["shots_sent"] == 1, stopped
+
+
+def test_a_trigger_by_hand_takes_one_shot_or_says_why_not():
+    with Probe() as target, Listener() as listener:
+        assert "start --external" in probe("trigger", target).refused()
+        configure(target, listener.port).succeeded()
+        probe("start", target, "--external").succeeded()
+        for shot in range(3):
+            asked = probe("trigger", target, "--command-only").succeeded()
+            taken = probe("trigger", target).succeeded()
+            assert asked["shot"] == taken["shot"] == shot
+        assert [number for number, _ in listener.records(3)] == [0, 1, 2]
+        probe("trigger", target, "--sequence", 7).succeeded()
+        assert "seen the trigger number 7 before" in probe("trigger", target, "--sequence", 7).refused()
+        probe("stop", target).succeeded()
+        assert "start --external" in probe("trigger", target).refused()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--framing", "morse"], ["ud, counted, udp", "morse"]),
+        (["--framing", "ud"], ["--queue-pair", "--q-key"]),
+        (["--framing", "ud", "--queue-pair", "0x1000000", "--q-key", "1"], ["24 bits"]),
+        (["--samples", "2001"], ["refused", "samples"]),
+        (["--link", "2"], ["no such link"]),
+        (["--to", "[::]:4791"], ["cannot send to this address"]),
+    ],
+)
+def test_what_cannot_be_configured_is_refused_in_words(flags, words):
+    given = {"--framing": "udp", "--to": "[::1]:4791"} | dict(zip(flags[::2], flags[1::2]))
+    with Probe() as target:
+        message = probe("configure", target, *[word for pair in given.items() for word in pair]).refused()
+        assert all(word in message for word in words), message
+        assert "not configured" in probe("start", target).refused(), "a refused request changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--sequence", "1,x"], ["0 to 65535", "x"]),
+        (["--sequence", ",".join(["1"] * 56)], ["0 to 55", "56"]),
+        (["--token", "mine"], ["0x11", "mine"]),
+    ],
+)
+def test_wrong_flags_are_named(flags, words):
+    end = run("probe", "configure", "--to", "[::1]:4791", *flags)
+    assert end.code == 2 and all(word in end.stderr for word in words), end.stderr
+
+
+def test_a_probe_that_is_not_there_is_one_clear_error():
+    with Probe() as target:
+        address = target.address
+    message = probe("status", address).refused()
+    assert address in message and "answer" in message, message
+
+
+@pytest.mark.parametrize("verb", ["discover", "describe", "configure", "start", "stop", "status", "trigger"])
+def test_every_verb_has_help_with_an_example(verb):
+    end = run("probe", verb, "--help")
+    assert (
+        end.code == 0 and "Example" in end.stdout and f"shotline probe {verb}" in end.stdout and "--json" in end.stdout
+    )
+
+
+# --- found -------------------------------------------------------------------------------------------
+
+
+def test_a_probe_on_loopback_is_found_and_nobody_else(alone):
+    with Probe(listen="[::1]:47910", netns=alone) if alone else Probe() as target:
+        flags = [] if alone else [target.address]
+        found = run("probe", "discover", "--json", "--seconds", 0.5, *flags, netns=alone).succeeded()["probes"]
+    assert target.address in [answer["probe"] for answer in found], found
+    assert not alone or len(found) == 1
+
+
+def test_nobody_is_an_error_that_says_what_to_do(alone):
+    if alone is None:
+        pytest.skip("needs root: a namespace in which there is nobody")
+    message = run("probe", "discover", "--seconds", 0.3, netns=alone).refused()
+    assert "no probe answered within 0.3 s" in message and "discover ADDRESS" in message, message
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:47910", "[::]:47910"])
+def test_a_probe_across_a_network_is_found_by_broadcast(cable, listen):
+    beyond = "10.91.7.1:" if listen.startswith("0") else "[fe80::"
+
+    def answers():
+        # Link-local addresses are not there in the first second of a network.
+        end = run("probe", "discover", "--json", "--seconds", 1, netns=cable.names[1])
+        return [answer for answer in end.json["probes"] if answer["probe"].startswith(beyond)] if end.code == 0 else []
+
+    with Probe(listen=listen, netns=cable.names[0]):
+        (answer,) = until(answers, what="an answer from beyond the cable")
+        address = answer["probe"]
+        assert address.endswith(":47910") and answer["model"] == "Shotline emulated probe"
+        again = run("probe", "describe", address, "--json", netns=cable.names[1]).succeeded()
+        assert again == answer, "what was found can be used"
+
+
+def test_a_probe_of_another_version_is_listed_as_one():
+    def newer(message):
+        return message[:4] + bytes([9, message[5] | 0x80, 1]) + message[7:16] + bytes(112)
+
+    with Probe() as target, Relay(target, asked=newer) as between:
+        found = run("probe", "discover", "--json", "--seconds", 0.5, between.address).succeeded()["probes"]
+    (answer,) = (answer for answer in found if answer["probe"] == between.address)
+    assert "version" in answer["error"], answer
+
+
+# --- a receiver and another --------------------------------------------------------------------------
+
+
+def test_a_running_recording_is_protected_from_a_controller(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as target, Recorder(target, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 20)
+        for verb, flags in [("stop", []), ("start", []), ("configure", ["--framing", "udp", "--to", "[::1]:4791"])]:
+            message = probe(verb, target, *flags).refused()
+            assert "another receiver" in message and "--take-over" in message, message
+        assert probe("status", target).succeeded()["running"]
+        stopped = probe("stop", target, "--take-over").succeeded()
+        ended = recorder.end().succeeded()
+    assert ended["shots_complete"] == 2 * stopped["next_shot"] and not ended["drops"], ended
+    balanced(ended, Recording(path))
+    verify(path)
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_a_receiver_takes_over_from_a_killed_one_without_a_reset_of_the_probe(tmp_path, framing):
+    first, second = tmp_path / "first.h5", tmp_path / "second.h5"
+    flags = [*ENDLESS, "--framing", framing]
+    with Probe() as target:
+        with Eavesdropper(target) as before, Recorder(before, *flags, "--out", first) as recorder:
+            wait_for_rows(first, 20)
+            recorder.signal(signal.SIGKILL)
+            recorder.popen.wait()
+        assert probe("status", target).succeeded()["running"], "nobody told it to stop"
+        message = record(target, *flags, "--out", second).refused()
+        assert "another receiver" in message and "--take-over" in message, message
+        assert not second.exists() and probe("status", target).succeeded()["running"], "the refused one changed nothing"
+        with Eavesdropper(target) as after:
+            ended = record(after, *flags, "--take-over", "--shots", 50, "--out", second).succeeded()
+        report = target.report()
+    assert ended["shots_complete"] == ended["shots_sent"] == 100 and not ended["drops"], ended
+    recording = Recording(second)
+    numbers = recording.numbers()
+    assert numbers == list(range(numbers[0], numbers[0] + 50)) and numbers[0] > Recording(first).numbers()[-1]
+    assert report["next_shot"] == numbers[-1] + 1, "one probe from the first shot to the last"
+    for link in (0, 1):
+        psns = [struct.unpack_from(">I", side.configured[link], 88)[0] for side in (before, after)]
+        assert (psns[1] - psns[0]) % (1 << 24) == numbers[0] * PACKETS % (1 << 24), "sequence numbers go on"
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(second)
+    verify(first, finished=False)
+
+
+def test_a_probe_is_taken_over_again_and_again(tmp_path):
+    last = -1
+    with Probe() as target:
+        for turn in range(4):
+            path = tmp_path / f"run{turn}.h5"
+            flags = [*ENDLESS, "--framing", "counted", "--take-over", "--out", path]
+            with Recorder(target, *flags) as recorder:
+                wait_for_rows(path, 5)
+                recorder.signal(signal.SIGKILL)
+                recorder.popen.wait()
+            numbers = Recording(path).numbers()
+            assert numbers[0] > last, "each begins behind the one before"
+            last = numbers[-1]
+            check_samples(Recording(path))
+
+
+def test_a_receiver_that_was_taken_over_ends_with_what_it_has(tmp_path):
+    first, second = tmp_path / "first.h5", tmp_path / "second.h5"
+    with Probe() as target, Recorder(target, *ENDLESS, "--out", first) as recorder:
+        wait_for_rows(first, 20)
+        ended = record(target, *ENDLESS, "--take-over", "--shots", 50, "--out", second).succeeded()
+        assert ended["shots_complete"] == 100 and not ended["drops"], ended
+        earlier = recorder.end()
+    assert earlier.code == 0, earlier.stderr
+    assert Recording(second).numbers()[0] > Recording(first).numbers()[-1]
+    check_samples(Recording(first))
+    verify(second)
+
+
+def test_a_flood_of_requests_does_not_keep_a_recording_from_being_whole(tmp_path):
+    path = tmp_path / "run.h5"
+    with (
+        Probe() as target,
+        Process(
+            "record",
+            "--probe",
+            target.address,
+            "--bind",
+            "[::1]:0",
+            "--json",
+            "--pool",
+            "32MiB",
+            *ENDLESS,
+            "--shots",
+            300,
+            "--out",
+            path,
+        ) as recorder,
+    ):
+        wait_for_rows(path, 5)
+        while recorder.popen.poll() is None:
+            probe("status", target)
+            assert probe("stop", target).code in (0, 1)
+        ended = recorder.end().succeeded()
+    assert ended["shots_complete"] == 600 and not ended["drops"], ended
+    verify(path)

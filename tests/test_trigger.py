@@ -1,0 +1,225 @@
+"""`shotline trigger`: every trigger is a time or a named loss, and the probe's own report agrees."""
+
+import json
+import signal
+
+import pytest
+from relay import Relay
+
+from common import Probe, Process, Recorder, Recording, run, until, verify
+
+WARM_UP = 20
+MAGIC = b"SHTR"
+ACKNOWLEDGE, COMMAND_ONLY = 1, 2
+
+
+def measure(target, *arguments, count=30, **options):
+    """The JSON objects, one for each setting, and what was said besides."""
+    flags = ["--probe", target.address] if target else []
+    end = run("trigger", "--json", "--count", count, *flags, *arguments, **options)
+    assert end.code == 0, end.stderr
+    return [json.loads(line) for line in end.stdout.splitlines()], end.stderr
+
+
+def accounted(point):
+    """Each trigger is in exactly one count, and each time is of a whole shot."""
+    named = ["complete", "partial", "shots_lost", "busy", "refused", "unanswered"]
+    assert point["triggers"] == sum(point[name] for name in named), point
+    assert sum(bin["count"] for bin in point["histogram"]) == point["complete_us"]["count"], point
+    assert point["complete_us"]["count"] <= point["complete"] <= point["complete_us"]["count"] + WARM_UP, point
+
+
+def is_shot(datagram):
+    """A trigger that takes a shot."""
+    return datagram[:4] == MAGIC and not datagram[5] & COMMAND_ONLY
+
+
+def test_every_setting_brings_whole_shots_in_the_order_that_nature_has():
+    flags = ["--samples", "125,1000", "--framing", "ud,counted,udp", "--wait", "poll,sleep"]
+    points, _ = measure(None, *flags)
+    settings = [(point["wait"], point["framing"], point["samples"]) for point in points]
+    assert settings == [(w, f, n) for w in ("poll", "sleep") for f in ("ud", "counted", "udp") for n in (125, 1000)]
+    for point in points:
+        accounted(point)
+        assert point["complete"] == point["triggers"] == 30 + WARM_UP and point["packets_missing"] == 0, point
+        assert point["sampling_us"] == pytest.approx(point["samples"] / 40 + 1.85)
+        assert point["packets"] == point["triggers"] * point["packets_per_shot"]
+        times = [point[f"{name}_us"] for name in ("first_packet", "last_packet", "complete")]
+        for quantile in ("min", "p50", "p90", "p99", "p99.9", "max"):
+            first, last, complete = (time[quantile] for time in times)
+            assert point["sampling_us"] <= first <= last <= complete, point
+        assert point["command_us"]["count"] == 30 and point["commands_lost"] == 0
+
+
+def test_the_probe_took_exactly_the_shots_that_were_asked_for():
+    with Probe() as target:
+        points, _ = measure(target, "--samples", "125,500", "--framing", "ud", "--wait", "sleep", "--links", 2)
+        report = target.report()
+    assert report["next_shot"] == 2 * (30 + WARM_UP), "commands only took none"
+    assert report["pace"]["missed"] == 0
+    for point in points:
+        accounted(point)
+        assert point["packets"] == 2 * point["triggers"] * point["packets_per_shot"], "both links"
+
+
+def test_a_table_and_a_histogram_for_people():
+    end = run("trigger", "--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 20)
+    assert end.code == 0, end.stderr
+    for words in ["p99.9", "Where the time goes", "first packet", "sampling", "|10 us", "125 ud sleep"]:
+        assert words in end.stdout, end.stdout
+
+
+@pytest.mark.parametrize("wait", ["poll", "sleep"])
+def test_triggers_that_are_lost_are_counted_and_never_sent_again(wait):
+    sent = []
+
+    def lose(datagram):
+        if not is_shot(datagram):
+            return True
+        sent.append(datagram)
+        return len(sent) not in (3, 25, 26, 40)  # one of them while warming up
+
+    with Probe() as target, Relay(target, asked=lose) as between:
+        (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", wait)
+        report = target.report()
+    accounted(point)
+    assert len(set(sent)) == len(sent) == point["triggers"] == 30 + WARM_UP, "each is sent once"
+    assert point["unanswered"] == 4 and point["complete"] == report["next_shot"] == 30 + WARM_UP - 4, point
+    assert point["complete_us"]["count"] == 30 - 3 and point["packets_missing"] == 0
+    assert report["pace"]["missed"] == 4, "the probe sees the numbers left out"
+    assert "4 triggers brought neither an answer nor a shot" in said, said
+
+
+def test_answers_that_are_lost_are_told_apart_from_lost_triggers():
+    answers = []
+
+    def lose(datagram):
+        if is_shot(datagram):
+            answers.append(datagram)
+            return len(answers) not in (22, 30)
+        return True
+
+    with Probe() as target, Relay(target, answered=lose) as between:
+        (point,), said = measure(between, "--samples", 125, "--framing", "ud", "--wait", "sleep")
+    accounted(point)
+    assert point["answers_lost"] == 2 and point["complete"] == point["triggers"], point
+    assert "2 triggers were not answered, but their shots came" in said
+
+
+def test_commands_whose_answers_are_lost_are_counted():
+    answers = []
+
+    def lose(datagram):
+        if datagram[:4] == MAGIC and datagram[5] & COMMAND_ONLY:
+            answers.append(datagram)
+            return len(answers) not in (22, 30)  # the first one asks whether the probe acknowledges at all
+        return True
+
+    with Probe() as target, Relay(target, answered=lose) as between:
+        (point,), _ = measure(between, "--samples", 125, "--framing", "ud", "--wait", "poll")
+    assert point["commands_lost"] == 2 and point["command_us"]["count"] == 28, point
+    assert point["complete"] == point["triggers"], point
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_shots_that_lose_packets_on_the_way_are_no_times(framing):
+    with Probe("--loss", 0.02, "--seed", 5) as target:
+        (point,), said = measure(target, "--samples", 125, "--framing", framing, "--wait", "sleep")
+        report = target.report()
+    accounted(point)
+    lost = report["links"][0]["faults"]["lost"]
+    assert lost > 0 and point["packets_missing"] == lost, (point, report)
+    assert point["partial"] > 0 and point["triggers"] == report["next_shot"] == 30 + WARM_UP
+    assert point["complete"] == point["triggers"] - point["partial"] - point["shots_lost"]
+    assert "triggers brought shots that lack packets" in said
+
+
+def test_shots_of_which_nothing_comes_are_told_apart_from_lost_triggers():
+    # One packet a shot: what loses a packet loses a shot.
+    with Probe("--loss", 0.1, "--seed", 7) as target:
+        (point,), said = measure(target, "--samples", 20, "--framing", "ud", "--wait", "sleep")
+        report = target.report()
+    accounted(point)
+    assert point["packets_per_shot"] == 1
+    assert point["shots_lost"] == report["links"][0]["faults"]["lost"] > 0, (point, report)
+    assert point["complete"] == point["triggers"] - point["shots_lost"]
+    assert "triggers were accepted, but no shot came" in said
+
+
+def test_a_probe_that_does_not_acknowledge_is_refused_before_any_shot():
+    def older(datagram):
+        return datagram[:4] != MAGIC  # knows no flags: at rest it does nothing with a trigger
+
+    with Probe() as target, Relay(target, asked=older) as between:
+        message = run("trigger", "--probe", between.address, "--samples", 125, "--json").refused()
+        report = target.report()
+    assert "does not acknowledge triggers" in message and "firmware" in message, message
+    assert report["next_shot"] == 0
+
+
+def test_a_probe_that_records_is_not_disturbed_unless_it_is_taken_over(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--rate-hz", 200, "--samples", 500, "--capacity", 5000, "--out", path]
+    with Probe() as target, Recorder(target, *flags) as recorder:
+        until(path.exists, what="the file")
+        until(lambda: run("probe", "status", target.address, "--json").json["next_shot"] > 10, what="shot 10")
+        message = run("trigger", "--probe", target.address, "--samples", 125, "--json").refused()
+        assert "another receiver" in message and "--take-over" in message, message
+        points, _ = measure(target, "--samples", 125, "--framing", "ud", "--wait", "sleep", "--take-over")
+        accounted(points[0])
+        assert points[0]["complete"] == points[0]["triggers"]
+        ended = recorder.end()
+    assert ended.code == 0, ended.stderr
+    assert len(Recording(path).numbers()) > 10
+    verify(path)
+
+
+def test_an_interrupted_measurement_tells_what_it_has_and_leaves_the_probe_at_rest():
+    with Probe() as target:
+
+        def status():
+            return run("probe", "status", target.address, "--json").json
+
+        flags = ["--samples", 125, "--framing", "ud", "--wait", "sleep", "--count", 1000]
+        # Commands come first: seconds of them are over when the first shot comes.
+        with Process("trigger", "--probe", target.address, "--json", *flags) as process:
+            until(lambda: status()["next_shot"] > 2 * WARM_UP, what="shots that count")
+            process.signal(signal.SIGINT)
+            end = process.end()
+        assert not status()["running"]
+    point = end.succeeded()
+    accounted(point)
+    assert point["complete"] == point["triggers"] >= 2 * WARM_UP, point
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--framing", "morse"], ["ud, counted, udp", "morse"]),
+        (["--wait", "hope"], ["poll or sleep", "hope"]),
+        (["--count", "0"], ["0"]),
+        (["--probe", "[::1]:9", "--probe-cpu", "0"], ["--probe-cpu", "--probe"]),
+    ],
+)
+def test_wrong_flags_are_named(flags, words):
+    end = run("trigger", *flags)
+    assert end.code == 2 and all(word in end.stderr for word in words), end.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--links", "3"], ["2 links", "3"]),
+        (["--samples", "3000"], ["refused", "samples"]),
+        (["--cpu", "4000"], ["4000"]),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(flags, words):
+    with Probe() as target:
+        message = run("trigger", "--probe", target.address, "--json", *flags).refused()
+        assert all(word in message for word in words), message
+
+
+def test_the_help_has_examples():
+    end = run("trigger", "--help")
+    assert end.code == 0 and "Examples" in end.stdout and "--json" in end.stdout
