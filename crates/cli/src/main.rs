@@ -9,6 +9,7 @@ mod doctor;
 mod emulate;
 mod inspect;
 mod output;
+mod plan;
 mod record;
 mod signals;
 mod verify;
@@ -34,6 +35,8 @@ enum Command {
     Verify(verify::Args),
     /// Look for what would spoil a run on this machine, and say how to mend it
     Doctor(doctor::Args),
+    /// Tell the load and the limit of every stage before anything is bought
+    Plan(Box<plan::Args>),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

@@ -103,6 +103,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// Trigger rates to look at, in hertz.
     pub sweep_hz: Vec<f64>,
+    /// Lengths of single packets to look at, in bytes.
+    pub lengths: Vec<u32>,
 }
 
 /// Instruments that send bursts.
@@ -277,6 +279,11 @@ impl Kind {
         }]
     }
 
+    /// Whether an instrument before it drives it: a packet goes when the last has left.
+    pub fn is_line(&self) -> bool {
+        matches!(self, Self::Link { .. } | Self::Spacefibre { .. })
+    }
+
     /// Whether it takes whole bursts, which begin to exist when their last packet has been placed.
     pub fn takes_bursts(&self) -> bool {
         matches!(self, Self::Accelerator { .. } | Self::Drive { .. })
@@ -436,6 +443,17 @@ impl Plan {
             *g = Geometry::new(g.channels(), samples, g.bits(), g.packing(), g.sample_rate_hz())?;
         }
         Ok(plan)
+    }
+
+    /// The same with transfers of one packet of `bytes`, as many bits of them per second.
+    pub fn with_packets_of(&self, bytes: u32) -> Self {
+        let mut plan = Self { lengths: Vec::new(), ..self.clone() };
+        let before = plan.source.burst.bytes() as f64;
+        plan.source.burst = Burst::Transfer { bytes: bytes.into(), packet: bytes };
+        if let Start::Periodic(hz) = &mut plan.source.start {
+            *hz *= before / f64::from(bytes);
+        }
+        plan
     }
 
     /// The same with another trigger.

@@ -16,6 +16,9 @@ const MOST_UNITS: u32 = 1 << 16;
 pub type Flag<'a> = (&'a str, &'a str, String);
 
 impl Plan {
+    /// A plan to begin with: one instrument, a receiver on sockets, a drive.
+    pub const EXAMPLE: &str = include_str!("../../../examples/plans/laptop.toml");
+
     /// Reads a plan; flags win over what it says. A flag of a stage that the plan does not have adds it, at its place in
     /// the order of [`Kind::NAMES`].
     pub fn parse(text: &str, flags: &[Flag<'_>]) -> Result<Self, PlanError> {
@@ -47,9 +50,10 @@ impl Plan {
             }
         }
         let sweep_hz = source.quantities::<Hertz>("sweep")?.iter().map(|hz| hz.0).collect();
-        let source = if source.name == "transfer" { transfer(source)? } else { shots_of(source)? };
-        let receiver = receiver_of(receiver)?;
-        let mut plan = Self { title, paper, pipelined, source, receiver, stages: Vec::new(), sweep_hz };
+        let (source, lengths) =
+            if source.name == "transfer" { transfer(source)? } else { (shots_of(source)?, Vec::new()) };
+        let receiver = receiver_of(receiver, matches!(source.burst, Burst::Shot { .. }))?;
+        let mut plan = Self { title, paper, pipelined, source, receiver, stages: Vec::new(), sweep_hz, lengths };
         for (index, table) in stages.into_iter().enumerate() {
             let line = table.line;
             let stage = stage_of(table, index, plan.stages.last())?;
@@ -124,17 +128,21 @@ fn shots_of(mut table: Table) -> Result<Source, PlanError> {
 }
 
 /// `[transfer]`: bytes that are no shots.
-fn transfer(mut table: Table) -> Result<Source, PlanError> {
+fn transfer(mut table: Table) -> Result<(Source, Vec<u32>), PlanError> {
     let (probes, links) = (count(&mut table, "sources")?, count(&mut table, "links")?);
     let line = table.line_of("bytes");
     let bytes = table.positive::<Bytes>("bytes")?;
     let bytes = table.required(bytes, "bytes", "\"64 MB\"")?.0.ceil() as u64;
-    let packet_line = table.line_of("packet");
-    let packet = table.positive::<Bytes>("packet")?.map_or(f64::from(PACKET_BYTES), |packet| packet.0);
-    if packet.fract() != 0.0 || packet > 1e9 {
-        return Err(table.wrong(packet_line, "packet", format!("expected whole bytes up to 1 GB, found {packet}")));
-    }
-    let packet = packet as u32;
+    let (packet_line, lengths_line) = (table.line_of("packet"), table.line_of("lengths"));
+    let whole = |table: &Table, line, key: &str, bytes: Bytes| match bytes.0.fract() == 0.0 && bytes.0 <= 1e9 {
+        true => Ok(bytes.0 as u32),
+        false => Err(table.wrong(line, key, format!("expected whole bytes up to 1 GB, found {}", bytes.0))),
+    };
+    let packet = table.positive::<Bytes>("packet")?.unwrap_or(Bytes(PACKET_BYTES.into()));
+    let packet = whole(&table, packet_line, "packet", packet)?;
+    let lengths = table.quantities::<Bytes>("lengths")?;
+    let lengths: Result<_, _> = lengths.into_iter().map(|of| whole(&table, lengths_line, "lengths", of)).collect();
+    let lengths = lengths?;
     if bytes.div_ceil(packet.into()) > 1 << 28 {
         let problem = format!("expected at most 2^28 packets of {packet} bytes, found {bytes} bytes");
         return Err(table.wrong(line, "bytes", problem));
@@ -149,7 +157,7 @@ fn transfer(mut table: Table) -> Result<Source, PlanError> {
     };
     let source = started(&mut table, probes, links, Burst::Transfer { bytes, packet }, start)?;
     table.finish()?;
-    Ok(source)
+    Ok((source, lengths))
 }
 
 fn started(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Start) -> Result<Source, PlanError> {
@@ -170,13 +178,15 @@ fn started(table: &mut Table, probes: u32, links: u32, burst: Burst, start: Star
     })
 }
 
-fn receiver_of(mut table: Table) -> Result<Receiver, PlanError> {
+/// `[receiver]`. What it keeps for shots when nothing is said is what `shotline record` does; for transfers two buffers.
+fn receiver_of(mut table: Table, shots: bool) -> Result<Receiver, PlanError> {
+    let (window, in_flight, pause_s) = if shots { (4, 16, 0.100) } else { (0, 1, 0.0) };
     let receiver = Receiver {
         count: count(&mut table, "count")?,
-        window: table.whole("window", 1..=1 << 16)?.unwrap_or(4),
-        in_flight: table.whole("in_flight", 1..=1 << 16)?.unwrap_or(16),
+        window: table.whole("window", 0..=1 << 16)?.unwrap_or(window),
+        in_flight: table.whole("in_flight", 1..=1 << 16)?.unwrap_or(in_flight),
         away_s: seconds(table.quantity("away")?, 0.020),
-        pause_s: seconds(table.quantity("pause")?, 0.100),
+        pause_s: seconds(table.quantity("pause")?, pause_s),
         pool_bytes: table.positive::<Bytes>("pool")?.map(|pool| pool.0),
     };
     table.finish()?;

@@ -1,9 +1,10 @@
 //! What a plan comes to: the load and the limit of every stage, by the formulas alone.
 
 use crate::formula::{queue, shot};
-use crate::plan::{Burst, Plan, Start};
+use crate::plan::{Burst, Plan, Stage, Start};
 use crate::units::{Bytes, Hertz};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// What a plan comes to. Rates are payload: bytes of bursts with padding and record, without headers.
 #[derive(Clone, Debug, Serialize)]
@@ -30,11 +31,14 @@ pub struct Report {
     pub pool_bytes: f64,
     /// The same in buffers.
     pub pool_slots: u64,
-    /// Receive buffer that a receiver on sockets needs, in bytes.
-    pub receive_buffer_bytes: f64,
+    /// Receive buffer that a receiver on sockets needs, in bytes; none for transfers that pass no receive thread.
+    pub receive_buffer_bytes: Option<f64>,
     /// The trigger rates that the plan looks at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sweep: Vec<SweepRow>,
+    /// The packet lengths that the plan looks at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lengths: Vec<LengthRow>,
     /// What will not go well.
     pub warnings: Vec<String>,
 }
@@ -120,6 +124,21 @@ pub struct SweepRow {
     pub dropped_share: f64,
 }
 
+/// The plan with packets of one length.
+#[derive(Clone, Debug, Serialize)]
+pub struct LengthRow {
+    /// Bytes of each packet.
+    pub packet_bytes: u32,
+    /// What comes, of all streams.
+    pub payload_bits_per_s: f64,
+    /// What gets through.
+    pub delivered_bits_per_s: f64,
+    /// The stage that is used most.
+    pub bottleneck: String,
+    /// Load in its limit.
+    pub used: f64,
+}
+
 impl Plan {
     /// What the plan comes to.
     pub fn report(&self) -> Report {
@@ -143,6 +162,7 @@ impl Plan {
             pool_slots,
             receive_buffer_bytes: self.receive_buffer(&source, &stages),
             sweep: self.sweep_hz.iter().map(|hz| self.at(*hz)).collect(),
+            lengths: self.lengths.iter().map(|bytes| self.with_length(*bytes)).collect(),
             warnings: self.warnings(&source, &stages, pool_bytes),
             source,
             stages,
@@ -162,6 +182,17 @@ impl Plan {
             bottleneck: report.bottleneck,
             dropped_hz: report.dropped_hz,
             dropped_share: report.dropped_share,
+        }
+    }
+
+    fn with_length(&self, packet_bytes: u32) -> LengthRow {
+        let report = self.with_packets_of(packet_bytes).report();
+        LengthRow {
+            packet_bytes,
+            payload_bits_per_s: report.source.payload_bits_per_s,
+            delivered_bits_per_s: report.source.payload_bits_per_s * (1.0 - report.dropped_share),
+            used: 1.0 / report.headroom,
+            bottleneck: report.bottleneck,
         }
     }
 
@@ -207,14 +238,26 @@ impl Plan {
         stages.fold(sequence, f64::min)
     }
 
-    /// Streams that the busiest unit of a stage carries; a share of them where bursts take turns between units.
-    fn busiest(&self, stage: &crate::plan::Stage) -> f64 {
-        let mut streams = vec![0_u32; self.units(stage) as usize];
+    /// The busiest unit of a stage, and the streams that it carries.
+    fn busiest_unit(&self, stage: &Stage) -> (u32, u32) {
+        let mut streams = vec![0; self.units(stage) as usize];
         for stream in 0..self.source.streams() {
             streams[self.unit(stage, stream) as usize] += 1;
         }
-        let most = f64::from(streams.into_iter().max().unwrap_or(0));
+        (0..).zip(streams).max_by_key(|(_, streams)| *streams).unwrap_or((0, 0))
+    }
+
+    /// Streams that the busiest unit of a stage carries; a share of them where bursts take turns between units.
+    fn busiest(&self, stage: &Stage) -> f64 {
+        let most = f64::from(self.busiest_unit(stage).1);
         if stage.kind.takes_bursts() { most / f64::from(stage.count) } else { most }
+    }
+
+    /// Units of `before` whose packets meet at the busiest unit of `stage`.
+    fn feeders(&self, before: &Stage, stage: &Stage) -> f64 {
+        let (busiest, _) = self.busiest_unit(stage);
+        let streams = (0..self.source.streams()).filter(|stream| self.unit(stage, *stream) == busiest);
+        streams.map(|stream| self.unit(before, stream)).collect::<BTreeSet<_>>().len() as f64
     }
 
     /// Payload bits per second of one stream whose bursts pass all stages one after the other.
@@ -241,14 +284,19 @@ impl Plan {
             });
         }
         let mut arriving = 1.0; // share of what was sent that comes so far
-        let mut upstream = f64::INFINITY; // what brings a stream's burst here, in bits per second
+        let mut before: Option<(&Stage, f64)> = None; // the stage before, and what one of its units sends at most
         let total_hz = source.burst_hz * f64::from(source.streams);
         for stage in &self.stages {
             let streams = self.busiest(stage);
             let limit = stage.limit_bits_per_s(burst);
             let dropped_share = queue::dropped_share(streams * stream_bits_per_s * arriving, limit * (1.0 + 1e-9));
             let peak = stage.peak_bits_per_s(burst);
-            let waits = !stage.kind.takes_bursts() && upstream.is_finite();
+            // An instrument drives its line packet by packet; at any other first stage its burst is there at once.
+            let comes = match before {
+                Some((before, sends)) => self.feeders(before, stage) * sends,
+                None if stage.kind.is_line() => peak,
+                None => f64::INFINITY,
+            };
             rows.push(StageReport {
                 name: stage.name.clone(),
                 kind: stage.kind.name(),
@@ -257,16 +305,16 @@ impl Plan {
                 dropped_share,
                 dropped_hz: total_hz * arriving * dropped_share,
                 burst_s: stage.burst_s(burst),
-                backlog_bytes: match waits {
-                    true => queue::burst_backlog_bytes(streams, burst.bytes() as f64, upstream, peak),
-                    false => 0.0,
+                backlog_bytes: match stage.kind.takes_bursts() {
+                    false => queue::burst_backlog_bytes(streams, burst.bytes() as f64, comes / streams, peak),
+                    true => 0.0,
                 },
                 buffer_bytes: stage.buffer_bytes,
                 reason: stage.reason(burst),
                 ..StageReport::of(streams * stream_bits_per_s, limit)
             });
             arriving *= 1.0 - dropped_share;
-            upstream = upstream.min(peak);
+            before = Some((stage, comes.min(peak)));
         }
         if !self.pipelined {
             let (load, limit) = (stream_bits_per_s, self.sequential_bits_per_s());
@@ -298,13 +346,17 @@ impl Plan {
     }
 
     /// Bytes that come to a receiver while its thread is away, and the burst that waits for it then.
-    fn receive_buffer(&self, source: &SourceReport, stages: &[StageReport]) -> f64 {
+    fn receive_buffer(&self, source: &SourceReport, stages: &[StageReport]) -> Option<f64> {
+        let receive = stages.iter().find(|stage| stage.kind == "receive");
+        if receive.is_none() && source.raw_bits_per_s.is_none() {
+            return None;
+        }
         let streams = f64::from(self.streams_per_receiver());
         let bytes_per_s = streams * source.burst_hz * self.source.burst.bytes() as f64;
         let stalls = self.stages.iter().filter(|stage| !stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
         let away_s = stalls.map(|stall| stall.seconds).fold(self.receiver.away_s, f64::max);
-        let backlog = stages.iter().filter(|stage| stage.kind == "receive").map(|stage| stage.backlog_bytes);
-        bytes_per_s * away_s + backlog.fold(self.source.burst.bytes() as f64, f64::max)
+        let backlog = receive.map_or(0.0, |stage| stage.backlog_bytes);
+        Some(bytes_per_s * away_s + backlog.max(self.source.burst.bytes() as f64))
     }
 
     fn warnings(&self, source: &SourceReport, stages: &[StageReport], pool_bytes: f64) -> Vec<String> {

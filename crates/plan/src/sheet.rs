@@ -63,8 +63,12 @@ impl Value {
         }
     }
 
-    /// What a flag's text would be in TOML.
+    /// What a flag's text would be in TOML; with commas a list.
     pub fn of_flag(text: &str) -> Self {
+        if text.contains(',') {
+            let entry = |part: &str| Entry { line: None, value: Self::of_flag(part.trim()) };
+            return Self::List(text.split(',').map(entry).collect());
+        }
         match (text.parse(), text.parse()) {
             (Ok(number), _) => Self::Number(number),
             (_, Ok(flag)) => Self::Flag(flag),
@@ -207,16 +211,12 @@ impl Table {
         }
     }
 
-    /// Takes a list of quantities above zero out.
+    /// Takes one or several quantities above zero out.
     pub fn quantities<Q: Quantity>(&mut self, key: &'static str) -> Result<Vec<Q>, PlanError> {
         let Some(entry) = self.take(key) else { return Ok(Vec::new()) };
-        let Value::List(list) = &entry.value else {
-            let example = Q::EXAMPLE;
-            return Err(self.wrong(
-                entry.line,
-                key,
-                format!("expected a list such as [\"{example}\"], found {}", entry.value.kind()),
-            ));
+        let list = match entry.value {
+            Value::List(list) => list,
+            _ => vec![entry],
         };
         list.iter()
             .map(|entry| match self.as_quantity::<Q>(key, entry)? {

@@ -206,7 +206,7 @@ fn a_receive_thread_that_is_away_needs_the_planned_receive_buffer() {
         )
     };
     let plan = |buffer| shots("trigger = \"4 kHz\"", &receive(buffer));
-    let planned = plan(1).report().receive_buffer_bytes as u32;
+    let planned = plan(1).report().receive_buffer_bytes.unwrap() as u32;
     assert_eq!(run(&plan(planned), 3.0, 1).packets.dropped, 0);
     assert!(run(&plan(planned / 2), 3.0, 1).packets.dropped > 0);
 }

@@ -8,7 +8,7 @@ pub fn dropped_share(load: f64, limit: f64) -> f64 {
 /// Bytes that wait when `streams` bursts of `bytes` arrive at once, each at `arrive_bits_per_s`, at a stage that takes
 /// `leave_bits_per_s`. Exact for a fluid; packets add one of each stream.
 pub fn burst_backlog_bytes(streams: f64, bytes: f64, arrive_bits_per_s: f64, leave_bits_per_s: f64) -> f64 {
-    let outpaced = streams * arrive_bits_per_s > leave_bits_per_s;
+    let outpaced = streams * arrive_bits_per_s > leave_bits_per_s * (1.0 + 1e-9);
     if outpaced { bytes * (streams - leave_bits_per_s / arrive_bits_per_s) } else { 0.0 }
 }
 

@@ -10,7 +10,7 @@ use super::random::Random;
 use super::sink::{Assembly, Came, Group, Job, Open};
 use super::unit::PacketStage;
 use super::{Bursts, Drop, Outcome, PICOSECOND, Packet, Packets, Rates, StageOutcome, Time, picoseconds};
-use crate::plan::{Burst, Kind, Plan, Start};
+use crate::plan::{Burst, Plan, Start};
 use shotline_wire::shot::DropCause;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -121,7 +121,7 @@ impl<'p> Engine<'p> {
         let (bytes, last) = source.burst.packet_bytes();
         let slot_bytes = source.burst.slot_bytes();
         let pool = plan.receiver.pool_bytes.unwrap_or(report.pool_bytes);
-        let paced = matches!(plan.stages[0].kind, Kind::Link { .. } | Kind::Spacefibre { .. });
+        let paced = plan.stages[0].kind.is_line();
         let busy = picoseconds(source.busy_s());
         let shape = Shape {
             packets: source.burst.packets(),
@@ -141,8 +141,8 @@ impl<'p> Engine<'p> {
         };
         let (packet_stages, burst_stages): (Vec<_>, Vec<_>) =
             plan.stages.iter().partition(|stage| !stage.kind.takes_bursts());
-        let mut stages: Vec<_> = packet_stages.iter().map(|stage| PacketStage::new(plan, stage, &mut random)).collect();
-        let segments = segments(&mut stages);
+        let stages: Vec<_> = packet_stages.iter().map(|stage| PacketStage::new(plan, stage, &mut random)).collect();
+        let segments = segments(&stages);
         let groups: Vec<Vec<_>> = burst_stages
             .iter()
             .map(|stage| {
@@ -523,17 +523,17 @@ impl Books {
     }
 }
 
-/// Splits the stages where packets of several units meet, or where departures free a shared buffer.
-fn segments(stages: &mut [PacketStage]) -> Vec<Segment> {
+/// Splits the stages where packets of several units meet, and before and behind a shared buffer, which must see what
+/// comes and goes in the order of time.
+fn segments(stages: &[PacketStage]) -> Vec<Segment> {
     let (mut segments, mut first, mut first_lane) = (Vec::new(), 0, 0);
-    for index in 0..stages.len() {
-        let fused = index + 1 < stages.len()
-            && !stages[index].shares_buffers()
-            && stages[index].feeds_in_order(&stages[index + 1]);
+    for (index, stage) in stages.iter().enumerate() {
+        let fused = stages
+            .get(index + 1)
+            .is_some_and(|next| !stage.shares_buffers() && !next.shares_buffers() && stage.feeds_in_order(next));
         if !fused {
-            stages[index].events = true;
             segments.push(Segment { stages: first..index + 1, first_lane });
-            first_lane += stages[index].units();
+            first_lane += stage.units();
             first = index + 1;
         }
     }

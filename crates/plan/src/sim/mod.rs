@@ -24,6 +24,8 @@ use serde::Serialize;
 
 /// Picoseconds, in seconds.
 const PICOSECOND: f64 = 1e-12;
+/// Bytes that may wait before a unit of a stage of packets if the plan does not say.
+pub const DEFAULT_BUFFER_BYTES: f64 = 67_108_864.0;
 /// Longest time that is simulated, in seconds: eleven days.
 const LONGEST_S: f64 = 1e6;
 

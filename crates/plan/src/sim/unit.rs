@@ -1,7 +1,7 @@
 //! Stages of packets: first-in-first-out servers with a buffer before them.
 
 use super::random::Random;
-use super::{Packet, Time, picoseconds};
+use super::{DEFAULT_BUFFER_BYTES, Packet, Time, picoseconds};
 use crate::formula::queue::Stall;
 use crate::plan::{Kind, Plan, Policy, Stage};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ struct Unit {
     stalls: Option<Stalls>,
     /// Bytes that wait or are served.
     backlog: u64,
-    /// When each of them leaves; unused where departures are events.
+    /// When each of them leaves; unused where a buffer is shared.
     leaving: VecDeque<(Time, u32)>,
 }
 
@@ -81,8 +81,6 @@ pub(super) struct PacketStage {
     room: u64,
     /// Units that share one buffer, and what each such buffer holds, if they do.
     shared: Option<(u32, Vec<u64>)>,
-    /// Whether departures are events, so that [`Self::left`] tells of each.
-    pub(super) events: bool,
     pub(super) counts: StageCounts,
 }
 
@@ -106,16 +104,15 @@ impl PacketStage {
             }
             _ => None,
         };
-        let room = stage.buffer_bytes.filter(|_| stage.policy != Policy::Block);
+        let room = stage.buffer_bytes.unwrap_or(DEFAULT_BUFFER_BYTES);
         Self {
             route: (0..plan.source.streams()).map(|stream| plan.unit(stage, stream)).collect(),
             units: (0..units)
                 .map(|_| Unit { free_at: 0, stalls: stalls(random), backlog: 0, leaving: VecDeque::new() })
                 .collect(),
             service: [bytes, last].map(|bytes| picoseconds(stage.packet_s(bytes)).max(1)),
-            room: room.map_or(u64::MAX, |bytes| bytes as u64),
+            room: if stage.policy == Policy::Block { u64::MAX } else { room as u64 },
             shared,
-            events: false,
             counts: StageCounts::default(),
         }
     }
@@ -164,20 +161,17 @@ impl PacketStage {
         self.counts.high_water = self.counts.high_water.max(with);
         self.counts.busy += u128::from(service);
         let leaves = unit.serve(now, service);
-        if !self.events {
+        if self.shared.is_none() {
             unit.leaving.push_back((leaves, packet.bytes));
         }
         Some(leaves)
     }
 
-    /// A packet has left a stage whose departures are events.
+    /// A packet has left, which is told of stages with shared buffers as it happens: of others each unit knows.
     pub(super) fn left(&mut self, packet: &Packet) {
-        let number = self.route[packet.stream as usize];
-        let held = match &mut self.shared {
-            Some((ports, held)) => &mut held[(number / *ports) as usize],
-            None => &mut self.units[number as usize].backlog,
-        };
-        *held -= u64::from(packet.bytes);
+        if let Some((ports, held)) = &mut self.shared {
+            held[(self.route[packet.stream as usize] / *ports) as usize] -= u64::from(packet.bytes);
+        }
     }
 
     /// Share of the time for which its units worked, on the average.
