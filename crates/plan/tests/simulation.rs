@@ -181,6 +181,7 @@ fn a_drive_that_stalls_drops_nothing_if_the_pool_is_as_large_as_planned_and_some
     let plan = |pool: &str| shots(&format!("trigger = \"5 kHz\"\n[receiver]\n{pool}"), &format!("{LINK}{drive}"));
     let planned = run(&plan(""), 10.0, 2);
     assert_eq!(planned.packets.dropped, 0);
+    near(planned.stages[2].busy_share, plan("").report().stages[2].used, 0.01);
     assert!(planned.pool_high_water_slots > 900 && planned.pool_high_water_slots <= planned.pool_slots);
     let small = run(&plan("pool = \"128 MiB\""), 10.0, 2);
     assert_eq!((small.drops[0].cause, small.pool_high_water_slots), ("no_buffer", small.pool_slots));

@@ -1,19 +1,19 @@
 //! The events and what they do.
 //!
 //! Everything that can happen next has a number: a stream's next packet, the head of a lane (packets that have left a
-//! unit, in order), a unit of a stage of bursts, an instrument's next trigger. Each has at most one entry in the heap,
-//! which so stays as small as the plan, whatever waits in queues. Stages that get each unit's packets in order need
+//! unit, in order), a unit of a stage of bursts, an instrument's next trigger. Each has one time in the agenda, which
+//! so stays as small as the plan, whatever waits in queues. Stages that get each unit's packets in order need
 //! no event between them: a packet passes them in one step.
 
+use super::agenda::Agenda;
 use super::histogram::Histogram;
 use super::random::Random;
 use super::sink::{Assembly, Came, Group, Job, Open};
 use super::unit::PacketStage;
 use super::{Bursts, Drop, Outcome, PICOSECOND, Packet, Packets, Rates, StageOutcome, Time, picoseconds};
-use crate::plan::{Burst, Plan, Start};
+use crate::plan::{Burst, Per, Plan, Stage, Start};
 use shotline_wire::shot::DropCause;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Parts of the time for which rates are told.
@@ -61,7 +61,7 @@ pub(super) struct Engine<'p> {
     seed: u64,
     end: Time,
     random: Random,
-    heap: BinaryHeap<Reverse<(Time, u32)>>,
+    agenda: Agenda,
     actors: Vec<Actor>,
     first_server: Vec<usize>,
     senders: Vec<Sender>,
@@ -90,6 +90,8 @@ struct Shape {
     period: f64,
     /// Whether the first stage is a line that the instrument drives: it sends a packet when the last has left.
     paced: bool,
+    /// Whether each stream has such a line of its own, with an event behind it: then that event sends the next packet.
+    driven: bool,
     bursts_waiting: usize,
     receiver_of: Vec<u32>,
 }
@@ -106,7 +108,6 @@ struct Books {
     placed: u64,
     /// For each stage of bursts: packets that came, packets that were dropped, most bursts that waited.
     sinks: Vec<(u64, u64, u64)>,
-    busy: Vec<u128>,
     packet_latency: Histogram,
     burst_latency: Histogram,
     intervals: Vec<u64>,
@@ -123,7 +124,7 @@ impl<'p> Engine<'p> {
         let pool = plan.receiver.pool_bytes.unwrap_or(report.pool_bytes);
         let paced = plan.stages[0].kind.is_line();
         let busy = picoseconds(source.busy_s());
-        let shape = Shape {
+        let mut shape = Shape {
             packets: source.burst.packets(),
             bytes: [bytes, last],
             burst_bytes: source.burst.bytes(),
@@ -136,6 +137,7 @@ impl<'p> Engine<'p> {
                 Start::Free => 1.0 / report.source.burst_hz / PICOSECOND,
             },
             paced,
+            driven: false,
             bursts_waiting: ((source.buffer_bytes / source.burst.bytes() as f64) as usize).max(1),
             receiver_of: (0..source.streams()).map(|s| s / source.links % plan.receiver.count).collect(),
         };
@@ -143,6 +145,8 @@ impl<'p> Engine<'p> {
             plan.stages.iter().partition(|stage| !stage.kind.takes_bursts());
         let stages: Vec<_> = packet_stages.iter().map(|stage| PacketStage::new(plan, stage, &mut random)).collect();
         let segments = segments(&stages);
+        let own_line = plan.stages[0].per == Per::Link && segments.first().is_some_and(|first| first.stages.len() == 1);
+        shape.driven = shape.paced && own_line;
         let groups: Vec<Vec<_>> = burst_stages
             .iter()
             .map(|stage| {
@@ -174,7 +178,7 @@ impl<'p> Engine<'p> {
             seed,
             end: picoseconds(seconds),
             random,
-            heap: BinaryHeap::with_capacity(actors.len()),
+            agenda: Agenda::new(actors.len()),
             first_server,
             senders: (0..source.streams()).map(|_| Sender::default()).collect(),
             stages,
@@ -190,29 +194,23 @@ impl<'p> Engine<'p> {
         };
         for probe in 0..source.probes {
             let first = engine.probes[probe as usize].offset as Time;
-            engine.at(first, engine.actors.len() - source.probes as usize + probe as usize);
+            engine.agenda.set(engine.actors.len() - (source.probes - probe) as usize, first);
         }
         engine
-    }
-
-    fn at(&mut self, time: Time, actor: usize) {
-        self.heap.push(Reverse((time, actor as u32)));
     }
 
     /// Runs to the end.
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Outcome {
         let mut events = 0_u64;
-        while let Some(Reverse((now, number))) = self.heap.pop() {
-            if now >= self.end {
-                break;
-            }
-            match self.actors[number as usize] {
+        while let Some((now, actor)) = self.agenda.next().filter(|(now, _)| *now < self.end) {
+            // Each sets or clears its own next time, which is still `now`.
+            match self.actors[actor] {
                 Actor::Sender(stream) => self.send(now, stream),
-                Actor::Lane { segment, lane } => self.arrive(now, number, segment as usize, lane as usize),
+                Actor::Lane { segment, lane } => self.arrive(now, actor, segment as usize, lane as usize),
                 Actor::Server { stage, receiver, unit } => {
-                    self.served(now, number, stage as usize, receiver as usize, unit as usize);
+                    self.served(now, actor, stage as usize, receiver as usize, unit as usize);
                 }
-                Actor::Probe(probe) => self.trigger(now, number, probe),
+                Actor::Probe(probe) => self.trigger(now, actor, probe),
             }
             events += 1;
             if events.is_multiple_of(REPORT_EVERY) {
@@ -223,7 +221,7 @@ impl<'p> Engine<'p> {
     }
 
     /// A trigger, or the instrument's own pace.
-    fn trigger(&mut self, now: Time, number: u32, index: u32) {
+    fn trigger(&mut self, now: Time, actor: usize, index: u32) {
         let source = &self.plan.source;
         let probe = &mut self.probes[index as usize];
         probe.triggers += 1;
@@ -241,7 +239,7 @@ impl<'p> Engine<'p> {
                 self.make(now + self.shape.sampling, stream);
             }
         }
-        self.at(next.max(now + 1), number as usize);
+        self.agenda.set(actor, next.max(now + 1));
     }
 
     /// A burst exists from `ready` on.
@@ -258,14 +256,19 @@ impl<'p> Engine<'p> {
         sender.waiting.push_back((ready, sender.made));
         sender.made += 1;
         if idle {
-            self.at(ready, stream as usize);
+            self.agenda.set(stream as usize, ready);
         }
     }
 
-    /// A stream's next packet goes to the first stage.
+    /// A stream's next packet goes to the first stage, if its burst is there.
     fn send(&mut self, now: Time, stream: u32) {
         let sender = &mut self.senders[stream as usize];
-        let Some((made, number)) = sender.waiting.front().copied() else { return };
+        let Some((made, number)) = sender.waiting.front().copied() else {
+            return self.agenda.clear(stream as usize);
+        };
+        if made > now {
+            return self.agenda.set(stream as usize, made);
+        }
         sender.sent += 1;
         let last = sender.sent == self.shape.packets;
         if last {
@@ -278,12 +281,16 @@ impl<'p> Engine<'p> {
             self.assemble(now, packet);
         } else {
             let left = self.pass(0, now, packet);
+            if self.shape.driven && left.is_some() {
+                return self.agenda.clear(stream as usize); // the packet's arrival behind its line is the next event
+            }
             if self.shape.paced {
                 next = left.unwrap_or(now + self.stages[0].service(&packet));
             }
         }
-        if let Some((ready, _)) = self.senders[stream as usize].waiting.front() {
-            self.at(next.max(*ready), stream as usize);
+        match self.senders[stream as usize].waiting.front() {
+            Some((ready, _)) => self.agenda.set(stream as usize, next.max(*ready)),
+            None => self.agenda.clear(stream as usize),
         }
     }
 
@@ -302,22 +309,26 @@ impl<'p> Engine<'p> {
         let lane = &mut self.lanes[first_lane + unit];
         lane.push_back((now, packet));
         if lane.len() == 1 {
-            self.at(now, self.senders.len() + first_lane + unit);
+            self.agenda.set(self.senders.len() + first_lane + unit, now);
         }
         left
     }
 
     /// The head of a lane arrives behind its segment.
-    fn arrive(&mut self, now: Time, number: u32, segment: usize, lane: usize) {
-        let Some((_, packet)) = self.lanes[lane].pop_front() else { return };
-        if let Some((next, _)) = self.lanes[lane].front() {
-            self.heap.push(Reverse((*next, number)));
+    fn arrive(&mut self, now: Time, actor: usize, segment: usize, lane: usize) {
+        let Some((_, packet)) = self.lanes[lane].pop_front() else { return self.agenda.clear(actor) };
+        match self.lanes[lane].front() {
+            Some((next, _)) => self.agenda.set(actor, *next),
+            None => self.agenda.clear(actor),
         }
         self.stages[self.segments[segment].stages.end - 1].left(&packet);
         if segment + 1 < self.segments.len() {
             self.pass(segment + 1, now, packet);
         } else {
             self.assemble(now, packet);
+        }
+        if segment == 0 && self.shape.driven {
+            self.send(now, packet.stream);
         }
     }
 
@@ -374,9 +385,8 @@ impl<'p> Engine<'p> {
         counts.0 += u64::from(job.packets);
         match groups[receiver].take(now, job, &mut self.random) {
             Came::Begun(unit, done) => {
-                self.books.busy[stage] += u128::from(done - now);
                 let units = self.groups[stage][receiver].units();
-                self.at(done, self.first_server[stage] + receiver * units + unit);
+                self.agenda.set(self.first_server[stage] + receiver * units + unit, done);
             }
             Came::Waits => counts.2 = counts.2.max(groups[receiver].waiting() as u64),
             Came::Drops(job) => {
@@ -388,11 +398,11 @@ impl<'p> Engine<'p> {
     }
 
     /// A unit of a stage of bursts is done.
-    fn served(&mut self, now: Time, number: u32, stage: usize, receiver: usize, unit: usize) {
+    fn served(&mut self, now: Time, actor: usize, stage: usize, receiver: usize, unit: usize) {
         let (job, next) = self.groups[stage][receiver].done(now, unit, &mut self.random);
-        if let Some(done) = next {
-            self.books.busy[stage] += u128::from(done - now);
-            self.at(done, number as usize);
+        match next {
+            Some(done) => self.agenda.set(actor, done),
+            None => self.agenda.clear(actor),
         }
         if let Some(job) = job {
             self.hand(now, stage + 1, receiver, job);
@@ -423,17 +433,21 @@ impl<'p> Engine<'p> {
     fn outcome(self) -> Outcome {
         let (books, end) = (&self.books, self.end);
         let seconds = end as f64 * PICOSECOND;
-        let names: Vec<_> = self.plan.stages.iter().map(|stage| stage.name.clone()).collect();
+        let (packet_stages, burst_stages) = self.plan.stages.split_at(self.stages.len());
+        let share = |busy: u128, units: usize, of: &Stage| {
+            let available = of.stall.map_or(1.0, |stall| stall.availability());
+            busy as f64 / (end as f64 * units as f64 * available)
+        };
         let first = if matches!(self.plan.source.burst, Burst::Shot { .. }) { "probe" } else { "source" };
         let mut drops = vec![(first.to_owned(), DropCause::Overrun, books.overrun)];
         let mut stages = Vec::new();
-        for (name, stage) in names.iter().zip(&self.stages) {
-            drops.push((name.clone(), DropCause::WireGap, stage.counts.dropped));
+        for (of, stage) in packet_stages.iter().zip(&self.stages) {
+            drops.push((of.name.clone(), DropCause::WireGap, stage.counts.dropped));
             stages.push(StageOutcome {
-                name: name.clone(),
+                name: of.name.clone(),
                 packets: stage.counts.came,
                 dropped: stage.counts.dropped,
-                busy_share: stage.busy_share(end),
+                busy_share: share(stage.counts.busy, stage.units(), of),
                 high_water_bytes: stage.counts.high_water,
             });
         }
@@ -445,15 +459,13 @@ impl<'p> Engine<'p> {
             busy_share: 0.0,
             high_water_bytes: (self.shape.slots - books.least_free) * self.shape.slot_bytes,
         });
-        for (index, name) in names[self.stages.len()..].iter().enumerate() {
-            let (came, dropped, waited) = books.sinks[index];
-            let units = self.groups[index].iter().map(Group::units).sum::<usize>();
-            drops.push((name.clone(), DropCause::SinkBusy, dropped));
+        for ((of, groups), (came, dropped, waited)) in burst_stages.iter().zip(&self.groups).zip(&books.sinks) {
+            drops.push((of.name.clone(), DropCause::SinkBusy, *dropped));
             stages.push(StageOutcome {
-                name: name.clone(),
-                packets: came,
-                dropped,
-                busy_share: books.busy[index] as f64 / (end as f64 * units as f64),
+                name: of.name.clone(),
+                packets: *came,
+                dropped: *dropped,
+                busy_share: share(groups.iter().map(Group::busy).sum(), groups.iter().map(Group::units).sum(), of),
                 high_water_bytes: waited * self.shape.slot_bytes,
             });
         }
@@ -501,7 +513,6 @@ impl Books {
             no_buffer: 0,
             placed: 0,
             sinks: vec![(0, 0, 0); sinks],
-            busy: vec![0; sinks],
             packet_latency: Histogram::new(),
             burst_latency: Histogram::new(),
             intervals: vec![0; INTERVALS],

@@ -11,6 +11,7 @@
 //!
 //! Every packet is accounted for: made = delivered + dropped by stage and cause + under way at the end.
 
+mod agenda;
 mod engine;
 mod histogram;
 mod random;
@@ -142,7 +143,7 @@ pub struct StageOutcome {
     pub packets: u64,
     /// Packets that it dropped.
     pub dropped: u64,
-    /// Share of the time for which its units worked, on the average.
+    /// Share of the time without stalls for which its units worked, on the average.
     pub busy_share: f64,
     /// Most bytes that were in one of its queues at once, with those being served.
     pub high_water_bytes: u64,

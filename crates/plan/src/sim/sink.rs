@@ -48,6 +48,8 @@ pub(super) struct Group {
     stalls: Vec<Option<Stalls>>,
     service: f64,
     spread: f64,
+    /// Work so far, without stalls.
+    busy: u128,
     /// Bursts that may wait.
     room: usize,
     policy: Policy,
@@ -74,6 +76,7 @@ impl Group {
             stalls: (0..units).map(|_| stage.stall.map(|stall| Stalls::new(stall, random.unit()))).collect(),
             service: burst_s,
             spread: stage.spread,
+            busy: 0,
             room: if stage.policy == Policy::Block { usize::MAX } else { room },
             policy: stage.policy,
         }
@@ -112,7 +115,13 @@ impl Group {
         self.working[unit] = Some(job);
         let factor = if self.spread > 0.0 { random.lognormal(self.spread) } else { 1.0 };
         let service = picoseconds(self.service * factor).max(1);
+        self.busy += u128::from(service);
         self.stalls[unit].map_or(now + service, |stalls| stalls.done(now, service))
+    }
+
+    /// Work so far, without stalls, in picoseconds.
+    pub(super) fn busy(&self) -> u128 {
+        self.busy
     }
 
     /// Units.

@@ -173,11 +173,6 @@ impl PacketStage {
             held[(self.route[packet.stream as usize] / *ports) as usize] -= u64::from(packet.bytes);
         }
     }
-
-    /// Share of the time for which its units worked, on the average.
-    pub(super) fn busy_share(&self, end: Time) -> f64 {
-        self.counts.busy as f64 / (end as f64 * self.units.len() as f64)
-    }
 }
 
 #[cfg(test)]
