@@ -1,6 +1,8 @@
 //! Plans that cannot be: each is refused, with the line.
 
 use shotline_plan::Plan;
+use shotline_plan::sim::simulate;
+use std::path::Path;
 
 const SOURCE: &str = "[source]\nchannels = 96\nbits = 12\nsample_rate = \"40 MS/s\"\nsamples = 2000\n";
 
@@ -109,4 +111,77 @@ fn flags_win_over_the_text_and_name_themselves_when_they_are_wrong() {
     let error = with("source", "bits", "24").unwrap_err().to_string();
     assert!(error.starts_with("by the flags: source.bits") && error.contains("found 24"), "{error}");
     assert!(with("tape", "rate", "1 GB/s").unwrap_err().to_string().contains("tape"));
+}
+
+#[test]
+fn no_value_however_wild_panics() {
+    const WILD: &[&str] = &[
+        "0",
+        "1",
+        "-1",
+        "1e18",
+        "65536",
+        "4294967296",
+        "0.1",
+        "nan",
+        "inf",
+        "true",
+        "\"\"",
+        "[]",
+        "{}",
+        "[[1]]",
+        "\"1e-18 bit/s\"",
+        "\"1e18 bit/s\"",
+        "\"1 B\"",
+        "\"1e18 B\"",
+        "\"1e-18 s\"",
+        "\"1e18 s\"",
+        "\"1e-18 Hz\"",
+        "\"1e18 Hz\"",
+        "\"1 S/s\"",
+        "\"4294967295 S/s\"",
+        "\"block\"",
+        "\"apart\"",
+        "\"infiniband\"",
+        "\"switch\"",
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plans");
+    let mut taken = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let Some((key, _)) = line.split_once('=') else { continue };
+            for wild in WILD {
+                let changed = format!("{key} = {wild}");
+                let text = [&lines[..index], &[changed.as_str()], &lines[index + 1..]].concat().join("\n");
+                if let Ok(plan) = Plan::parse(&text, &[]) {
+                    let report = plan.report();
+                    assert!(report.stages.iter().all(|stage| stage.limit_bits_per_s > 0.0), "{changed}");
+                    if plan.source.streams() < 1000 && plan.receiver.count < 1000 {
+                        // A nanosecond, so that no frequency makes it long.
+                        simulate(&plan, 1e-9, 1, &mut |_| ()).unwrap();
+                    }
+                    taken += 1;
+                }
+            }
+        }
+    }
+    assert!(taken > 100, "only {taken} of them were plans");
+}
+
+#[test]
+fn stages_that_are_nearly_dead_end_no_simulation_in_an_overflow() {
+    for stages in [
+        "[[stage]]\nkind = \"link\"\nrate = \"1e-9 bit/s\"\n",
+        "[[stage]]\nkind = \"memory\"\nrate = \"1e-9 bit/s\"\nstall = \"1e17 s\"\nstall_every = \"1e18 s\"\n",
+        "[[stage]]\nkind = \"drive\"\nrate = \"1e-9 bit/s\"\nspread = 3\nstall = \"9 ns\"\nstall_every = \"9.001 ns\"\n",
+    ] {
+        for dead_time in ["0 s", "1e18 s"] {
+            let text = format!("{SOURCE}dead_time = \"{dead_time}\"\n{stages}");
+            let plan = Plan::parse(&text, &[]).unwrap();
+            let outcome = simulate(&plan, 0.01, 1, &mut |_| ()).unwrap();
+            assert_eq!(outcome.packets.delivered, 0);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use shotline_plan::report::StageReport;
 use shotline_plan::units::Rate;
 use std::fmt::Write;
 
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 960;
 const TOP: u32 = 64;
 const ROW: u32 = 64;
 const BOX: (u32, u32) = (220, 40);
@@ -14,6 +14,8 @@ const BAR_LEFT: u32 = 270;
 const BAR: f64 = 300.0;
 /// Longest bar: beyond it a number has to do.
 const LONGEST: f64 = 1.25;
+/// Letters of a name that fit into its box.
+const LONGEST_NAME: usize = 22;
 
 /// Draws a plan.
 pub fn draw(report: &Report) -> String {
@@ -52,7 +54,9 @@ fn row(svg: &mut String, stage: &StageReport, y: u32, bottleneck: bool, last: bo
     let (middle, centre) = (y + box_height / 2 + 5, 20 + box_width / 2);
     let length = stage.used.min(LONGEST) * BAR;
     let (limit_x, label_x) = (f64::from(BAR_LEFT) + BAR, f64::from(BAR_LEFT) + BAR * LONGEST + 12.0);
-    let name = escaped(&stage.name);
+    let shown: String = stage.name.chars().take(LONGEST_NAME).collect();
+    let more = if shown.len() < stage.name.len() { "\u{2026}" } else { "" };
+    let name = escaped(&shown) + more;
     let units = if stage.units > 1 { format!(" x {}", stage.units) } else { String::new() };
     let class = if bottleneck { "stage bottleneck" } else { "stage" };
     let (load, limit) = (Rate(stage.load_bits_per_s), Rate(stage.limit_bits_per_s));

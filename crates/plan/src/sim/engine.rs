@@ -1,11 +1,10 @@
 //! The events and what they do.
 //!
 //! Everything that can happen next has a number: a stream's next packet, the head of a lane (packets that have left a
-//! unit, in order), a unit of a stage of bursts, an instrument's next trigger. Each has one time in the agenda, which
-//! so stays as small as the plan, whatever waits in queues. Stages that get each unit's packets in order need
+//! unit, in order), a unit of a stage of bursts, an instrument's next trigger. Each has at most one entry in the heap,
+//! which so stays as small as the plan, whatever waits in queues. Stages that get each unit's packets in order need
 //! no event between them: a packet passes them in one step.
 
-use super::agenda::Agenda;
 use super::histogram::Histogram;
 use super::random::Random;
 use super::sink::{Assembly, Came, Group, Job, Open};
@@ -13,7 +12,8 @@ use super::unit::PacketStage;
 use super::{Bursts, Drop, Outcome, PICOSECOND, Packet, Packets, Rates, StageOutcome, Time, picoseconds};
 use crate::plan::{Burst, Per, Plan, Stage, Start};
 use shotline_wire::shot::DropCause;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 
 /// Parts of the time for which rates are told.
@@ -30,6 +30,8 @@ struct Sender {
     sent: u32,
     /// Numbers given.
     made: u64,
+    /// Whether it is in the heap.
+    scheduled: bool,
 }
 
 /// An instrument.
@@ -61,7 +63,10 @@ pub(super) struct Engine<'p> {
     seed: u64,
     end: Time,
     random: Random,
-    agenda: Agenda,
+    /// When, and who: both in one number, the time above.
+    heap: BinaryHeap<Reverse<u128>>,
+    /// Who acts now: it comes back into the heap when it is done.
+    acting: usize,
     actors: Vec<Actor>,
     first_server: Vec<usize>,
     senders: Vec<Sender>,
@@ -178,7 +183,8 @@ impl<'p> Engine<'p> {
             seed,
             end: picoseconds(seconds),
             random,
-            agenda: Agenda::new(actors.len()),
+            heap: BinaryHeap::with_capacity(actors.len()),
+            acting: 0,
             first_server,
             senders: (0..source.streams()).map(|_| Sender::default()).collect(),
             stages,
@@ -194,23 +200,40 @@ impl<'p> Engine<'p> {
         };
         for probe in 0..source.probes {
             let first = engine.probes[probe as usize].offset as Time;
-            engine.agenda.set(engine.actors.len() - (source.probes - probe) as usize, first);
+            engine.at(first, engine.actors.len() - (source.probes - probe) as usize);
         }
         engine
+    }
+
+    /// An actor, which must not be waiting for another time, acts at `time`.
+    fn at(&mut self, time: Time, actor: usize) {
+        self.heap.push(Reverse((u128::from(time) << u32::BITS) | actor as u128));
     }
 
     /// Runs to the end.
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Outcome {
         let mut events = 0_u64;
-        while let Some((now, actor)) = self.agenda.next().filter(|(now, _)| *now < self.end) {
-            // Each sets or clears its own next time, which is still `now`.
-            match self.actors[actor] {
-                Actor::Sender(stream) => self.send(now, stream),
-                Actor::Lane { segment, lane } => self.arrive(now, actor, segment as usize, lane as usize),
-                Actor::Server { stage, receiver, unit } => {
-                    self.served(now, actor, stage as usize, receiver as usize, unit as usize);
+        while let Some(Reverse(first)) = self.heap.pop() {
+            let (now, actor) = ((first >> u32::BITS) as Time, first as u32 as usize);
+            if now >= self.end {
+                break;
+            }
+            self.acting = actor;
+            let next = match self.actors[actor] {
+                Actor::Sender(stream) => {
+                    self.senders[actor].scheduled = false;
+                    let next = self.send(now, stream);
+                    self.senders[actor].scheduled = next.is_some();
+                    next
                 }
-                Actor::Probe(probe) => self.trigger(now, actor, probe),
+                Actor::Lane { segment, lane } => self.arrive(now, segment as usize, lane as usize),
+                Actor::Server { stage, receiver, unit } => {
+                    self.served(now, stage as usize, receiver as usize, unit as usize)
+                }
+                Actor::Probe(probe) => self.trigger(now, probe),
+            };
+            if let Some(next) = next {
+                self.at(next, actor);
             }
             events += 1;
             if events.is_multiple_of(REPORT_EVERY) {
@@ -220,14 +243,14 @@ impl<'p> Engine<'p> {
         self.outcome()
     }
 
-    /// A trigger, or the instrument's own pace.
-    fn trigger(&mut self, now: Time, actor: usize, index: u32) {
+    /// A trigger, or the instrument's own pace; when the next comes.
+    fn trigger(&mut self, now: Time, index: u32) -> Option<Time> {
         let source = &self.plan.source;
         let probe = &mut self.probes[index as usize];
         probe.triggers += 1;
         self.books.triggers += 1;
         let next = match source.random {
-            true => now + (self.random.exponential() * self.shape.period) as Time,
+            true => now.saturating_add((self.random.exponential() * self.shape.period) as Time),
             false => (probe.offset + probe.triggers as f64 * self.shape.period) as Time,
         };
         // What is within a millionth of the busy time is rounding, not a missed trigger.
@@ -239,7 +262,7 @@ impl<'p> Engine<'p> {
                 self.make(now + self.shape.sampling, stream);
             }
         }
-        self.agenda.set(actor, next.max(now + 1));
+        Some(next.max(now + 1))
     }
 
     /// A burst exists from `ready` on.
@@ -252,22 +275,21 @@ impl<'p> Engine<'p> {
             self.books.bursts.dropped += 1;
             return;
         }
-        let idle = sender.waiting.is_empty();
+        let idle = sender.waiting.is_empty() && !sender.scheduled;
         sender.waiting.push_back((ready, sender.made));
         sender.made += 1;
         if idle {
-            self.agenda.set(stream as usize, ready);
+            sender.scheduled = true;
+            self.at(ready, stream as usize);
         }
     }
 
-    /// A stream's next packet goes to the first stage, if its burst is there.
-    fn send(&mut self, now: Time, stream: u32) {
+    /// A stream's next packet goes to the first stage, if its burst is there; when the one after it does.
+    fn send(&mut self, now: Time, stream: u32) -> Option<Time> {
         let sender = &mut self.senders[stream as usize];
-        let Some((made, number)) = sender.waiting.front().copied() else {
-            return self.agenda.clear(stream as usize);
-        };
+        let (made, number) = sender.waiting.front().copied()?;
         if made > now {
-            return self.agenda.set(stream as usize, made);
+            return Some(made);
         }
         sender.sent += 1;
         let last = sender.sent == self.shape.packets;
@@ -282,16 +304,14 @@ impl<'p> Engine<'p> {
         } else {
             let left = self.pass(0, now, packet);
             if self.shape.driven && left.is_some() {
-                return self.agenda.clear(stream as usize); // the packet's arrival behind its line is the next event
+                return None; // its arrival behind the line sends the next
             }
             if self.shape.paced {
-                next = left.unwrap_or(now + self.stages[0].service(&packet));
+                next = left.unwrap_or(now.saturating_add(self.stages[0].service(&packet)));
             }
         }
-        match self.senders[stream as usize].waiting.front() {
-            Some((ready, _)) => self.agenda.set(stream as usize, next.max(*ready)),
-            None => self.agenda.clear(stream as usize),
-        }
+        let (ready, _) = self.senders[stream as usize].waiting.front()?;
+        Some(next.max(*ready))
     }
 
     /// A packet passes a segment's stages; when it has left the first of them, if there was room.
@@ -308,28 +328,32 @@ impl<'p> Engine<'p> {
         let unit = self.stages[stages.end - 1].unit_of(packet.stream) as usize;
         let lane = &mut self.lanes[first_lane + unit];
         lane.push_back((now, packet));
-        if lane.len() == 1 {
-            self.agenda.set(self.senders.len() + first_lane + unit, now);
+        let actor = self.senders.len() + first_lane + unit;
+        if lane.len() == 1 && actor != self.acting {
+            self.at(now, actor);
         }
         left
     }
 
-    /// The head of a lane arrives behind its segment.
-    fn arrive(&mut self, now: Time, actor: usize, segment: usize, lane: usize) {
-        let Some((_, packet)) = self.lanes[lane].pop_front() else { return self.agenda.clear(actor) };
-        match self.lanes[lane].front() {
-            Some((next, _)) => self.agenda.set(actor, *next),
-            None => self.agenda.clear(actor),
-        }
+    /// The head of a lane arrives behind its segment; when the next does.
+    fn arrive(&mut self, now: Time, segment: usize, lane: usize) -> Option<Time> {
+        let (_, packet) = self.lanes[lane].pop_front()?;
         self.stages[self.segments[segment].stages.end - 1].left(&packet);
         if segment + 1 < self.segments.len() {
             self.pass(segment + 1, now, packet);
         } else {
             self.assemble(now, packet);
         }
-        if segment == 0 && self.shape.driven {
-            self.send(now, packet.stream);
+        let stream = packet.stream as usize;
+        if segment == 0
+            && self.shape.driven
+            && !self.senders[stream].scheduled
+            && let Some(next) = self.send(now, packet.stream)
+        {
+            self.senders[stream].scheduled = true;
+            self.at(next, stream);
         }
+        self.lanes[lane].front().map(|(next, _)| *next)
     }
 
     /// A packet is placed in its burst's buffer.
@@ -386,7 +410,7 @@ impl<'p> Engine<'p> {
         match groups[receiver].take(now, job, &mut self.random) {
             Came::Begun(unit, done) => {
                 let units = self.groups[stage][receiver].units();
-                self.agenda.set(self.first_server[stage] + receiver * units + unit, done);
+                self.at(done, self.first_server[stage] + receiver * units + unit);
             }
             Came::Waits => counts.2 = counts.2.max(groups[receiver].waiting() as u64),
             Came::Drops(job) => {
@@ -397,16 +421,13 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// A unit of a stage of bursts is done.
-    fn served(&mut self, now: Time, actor: usize, stage: usize, receiver: usize, unit: usize) {
+    /// A unit of a stage of bursts is done; when it will be done with the next.
+    fn served(&mut self, now: Time, stage: usize, receiver: usize, unit: usize) -> Option<Time> {
         let (job, next) = self.groups[stage][receiver].done(now, unit, &mut self.random);
-        match next {
-            Some(done) => self.agenda.set(actor, done),
-            None => self.agenda.clear(actor),
-        }
         if let Some(job) = job {
             self.hand(now, stage + 1, receiver, job);
         }
+        next
     }
 
     fn deliver(&mut self, now: Time, receiver: usize, job: Job) {

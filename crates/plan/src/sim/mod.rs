@@ -11,7 +11,6 @@
 //!
 //! Every packet is accounted for: made = delivered + dropped by stage and cause + under way at the end.
 
-mod agenda;
 mod engine;
 mod histogram;
 mod random;
@@ -33,8 +32,9 @@ const LONGEST_S: f64 = 1e6;
 /// Picoseconds since the beginning.
 type Time = u64;
 
+/// What is longer than ten times the longest run is as long as that, so that sums of a few do not overflow.
 fn picoseconds(seconds: f64) -> Time {
-    (seconds / PICOSECOND).round() as Time
+    (seconds.min(10.0 * LONGEST_S) / PICOSECOND).round() as Time
 }
 
 /// One packet.

@@ -116,7 +116,7 @@ impl Group {
         let factor = if self.spread > 0.0 { random.lognormal(self.spread) } else { 1.0 };
         let service = picoseconds(self.service * factor).max(1);
         self.busy += u128::from(service);
-        self.stalls[unit].map_or(now + service, |stalls| stalls.done(now, service))
+        self.stalls[unit].map_or(now.saturating_add(service), |stalls| stalls.done(now, service))
     }
 
     /// Work so far, without stalls, in picoseconds.

@@ -25,16 +25,18 @@ impl Stalls {
     /// When work of `service` that begins at `start` is done: it rests during stalls.
     pub(super) fn done(&self, start: u64, service: u64) -> u64 {
         // Where in a period `start` is, counted from the beginning of its stall.
-        let at = (start + self.every - self.phase) % self.every;
-        let begun = start + self.seconds.saturating_sub(at);
+        let inside = start % self.every;
+        let at = if inside >= self.phase { inside - self.phase } else { self.every - self.phase + inside };
+        let begun = start.saturating_add(self.seconds.saturating_sub(at));
         let left = self.every - at.max(self.seconds); // until the next stall
         if service <= left {
-            return begun + service;
+            return begun.saturating_add(service);
         }
         let work = self.every - self.seconds; // in each period
         let rest = service - left;
         let periods = (rest - 1) / work;
-        begun + left + periods * self.every + self.seconds + (rest - periods * work)
+        let stalled = periods.saturating_add(1).saturating_mul(self.seconds);
+        begun.saturating_add(service).saturating_add(stalled)
     }
 }
 
@@ -54,7 +56,7 @@ impl Unit {
     fn serve(&mut self, now: Time, service: Time) -> Time {
         let start = now.max(self.free_at);
         self.free_at = match &self.stalls {
-            None => start + service,
+            None => start.saturating_add(service),
             Some(stalls) => stalls.done(start, service),
         };
         self.free_at
