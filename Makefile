@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger clean
+.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -63,6 +63,11 @@ bench-trigger: ## trigger to whole shot, beside a bare UDP ping-pong; ARGS=... f
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/trigger.py $(ARGS)
+
+bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options
+	@$(SETUP) build python
+	cargo build --release --locked --package shotline
+	python3 bench/plan.py $(ARGS)
 
 clean: ## remove what was built and installed here
 	cargo clean

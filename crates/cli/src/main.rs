@@ -10,6 +10,7 @@ mod doctor;
 mod emulate;
 mod inspect;
 mod output;
+mod plan;
 mod probe;
 mod record;
 mod signals;
@@ -42,6 +43,8 @@ enum Command {
     Probe(Box<probe::Command>),
     /// Measure the time from the trigger command to the whole shot
     Trigger(trigger::Args),
+    /// Tell the load and the limit of every stage before anything is bought
+    Plan(Box<plan::Args>),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Probe(command) => probe::run(*command),
         Command::Trigger(args) => trigger::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

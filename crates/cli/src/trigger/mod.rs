@@ -8,7 +8,7 @@ use crate::probe::address;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
-use shotline_instrument::probe::pace::SHOT_OVERHEAD_NS;
+use shotline_plan::formula::shot;
 use shotline_wire::framing::{self, Framing};
 use stats::{Bin, Quantiles};
 use std::io::IsTerminal as _;
@@ -177,10 +177,7 @@ impl Row {
         let complete: Vec<u64> = of(|shot| shot.complete_ns);
         let counts = point.counts;
         let geometry = point.geometry;
-        let sampling_us = match geometry.sample_rate_hz() {
-            0 => 0.0,
-            rate => f64::from(geometry.samples()) * 1e6 / f64::from(rate),
-        };
+        let busy_s = shot::busy_s(geometry.samples(), geometry.sample_rate_hz().into(), shot::DEAD_TIME_S);
         Self {
             samples: settings.samples,
             framing: settings.framing.name(),
@@ -188,7 +185,7 @@ impl Row {
             links: settings.links,
             shot_bytes: geometry.shot_bytes(),
             packets_per_shot: geometry.packets(),
-            sampling_us: sampling_us + SHOT_OVERHEAD_NS / 1e3,
+            sampling_us: busy_s * 1e6,
             command_us: Quantiles::of(point.commands_ns.clone()),
             first_packet_us: Quantiles::of(of(|shot| shot.first_ns)),
             last_packet_us: Quantiles::of(of(|shot| shot.last_ns)),

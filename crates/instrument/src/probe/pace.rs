@@ -10,10 +10,8 @@
 //! shot: a receiver may answer the last packet with the next command before the sender knows that it is done.
 
 use serde::{Deserialize, Serialize};
+use shotline_plan::formula::shot::{DEAD_TIME_S, busy_s, period_s};
 use shotline_wire::shot::Geometry;
-
-/// What the device needs beyond the samples themselves, from one shot to the next.
-pub const SHOT_OVERHEAD_NS: f64 = 1850.0;
 
 /// Fractional bits of a period: no drift over any run (a quarter of a nanosecond in 2^30 shots).
 const FRACTION: u32 = 32;
@@ -54,7 +52,7 @@ impl Timing {
             Self::Free(Pace::Rate(hz)) | Self::External(hz) => Some(1e9 / hz),
             Self::Free(Pace::Bandwidth(gbit)) => {
                 let bytes: f64 = links.iter().map(|geometry| f64::from(geometry.shot_bytes())).sum();
-                Some(bytes * 8.0 / gbit)
+                Some(period_s(bytes, gbit * 1e9) * 1e9)
             }
         }
     }
@@ -62,11 +60,8 @@ impl Timing {
 
 /// Nanoseconds for which one shot occupies the device: its links sample at the same time.
 fn busy_ns(links: &[Geometry]) -> f64 {
-    let sampling = |geometry: &Geometry| match geometry.sample_rate_hz() {
-        0 => 0.0,
-        rate => f64::from(geometry.samples()) * 1e9 / f64::from(rate),
-    };
-    links.iter().map(sampling).fold(0.0, f64::max) + SHOT_OVERHEAD_NS
+    let busy = |geometry: &Geometry| busy_s(geometry.samples(), geometry.sample_rate_hz().into(), DEAD_TIME_S) * 1e9;
+    links.iter().map(busy).fold(DEAD_TIME_S * 1e9, f64::max)
 }
 
 /// What to do now.
@@ -127,14 +122,19 @@ enum State {
 impl Pacer {
     /// Starts now. `timing` must have been checked ([`super::Config::check`]).
     pub fn new(timing: Timing, links: &[Geometry], now: u64) -> Self {
-        let ticks = || Ticks::new(now, timing.period_ns(links).unwrap_or(SHOT_OVERHEAD_NS));
+        let ticks = || Ticks::new(now, timing.period_ns(links).unwrap_or_else(|| busy_ns(links)));
         let rule = match timing {
             Timing::Free(Pace::Max) => Rule::Max,
             Timing::Free(_) => Rule::Steady(ticks()),
             Timing::External(_) => Rule::External(ticks()),
             Timing::Command => Rule::Command(None),
         };
-        Self { rule, busy_ns: busy_ns(links) as u64, state: State::BusyUntil(now), counts: PaceCounts::default() }
+        Self {
+            rule,
+            busy_ns: busy_ns(links).round() as u64,
+            state: State::BusyUntil(now),
+            counts: PaceCounts::default(),
+        }
     }
 
     /// What to do at `now`.

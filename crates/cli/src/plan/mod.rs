@@ -1,0 +1,182 @@
+//! `shotline plan`: what a measurement needs, by formulas and by simulation.
+
+mod svg;
+mod table;
+
+use crate::Result;
+use serde::Serialize;
+use shotline_plan::papers::{self, Check};
+use shotline_plan::sim::{Outcome, simulate};
+use shotline_plan::units::Seconds;
+use shotline_plan::{Flag, Plan, Report};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Arguments of `shotline plan`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline plan                                         an instrument, a receiver on sockets, a drive
+  shotline plan --channels 192 --trigger '10 kHz' --link-rate '100 Gbit/s' --drive '5100 MB/s' --drives 4
+  shotline plan my.toml --svg my.svg                    a plan of your own, and its picture
+  shotline plan my.toml --sweep 1kHz,5kHz,20kHz         the same at other trigger rates
+  shotline plan my.toml --simulate 10s --seed 7         packet by packet
+  shotline plan --paper 0                               a published system: its figures beside ours
+
+Quantities have units: '40 MS/s', '100 Gbit/s', '12.8 GB/s', '1.85 us', '256 MiB'. Flags win over the file; those
+of a stage change the first of its kind, or add one.")]
+pub struct Args {
+    /// The plan, a TOML file
+    #[arg(value_name = "FILE", conflicts_with = "paper")]
+    file: Option<PathBuf>,
+    /// The plan of a published system, 0 to 4, with the paper's figures
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=4))]
+    paper: Option<u8>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Simulate so much time, packet by packet
+    #[arg(long, value_name = "TIME")]
+    simulate: Option<Seconds>,
+    /// Seed of everything in a simulation that varies
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
+    seed: u64,
+    /// Draw the chain of stages into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+macro_rules! flags {
+    ($( #[doc = $doc:literal] $name:ident: $value:literal, $heading:literal => $table:literal, $key:literal; )+) => {
+        /// Values of a plan; the plan checks them.
+        #[derive(clap::Args)]
+        struct Flags {
+            $(
+                #[doc = $doc]
+                #[arg(long, value_name = $value, help_heading = $heading)]
+                $name: Option<String>,
+            )+
+        }
+
+        impl Flags {
+            /// Those that were given, as table, key and value.
+            fn given(&self) -> Vec<Flag<'static>> {
+                let all = [$( ($table, $key, &self.$name) ),+];
+                all.into_iter().filter_map(|(table, key, value)| Some((table, key, value.clone()?))).collect()
+            }
+        }
+    };
+}
+
+flags! {
+    /// Instruments
+    probes: "N", "Instrument" => "source", "probes";
+    /// Links of each instrument
+    links: "N", "Instrument" => "source", "links";
+    /// Channels of each link
+    channels: "N", "Instrument" => "source", "channels";
+    /// Resolution of a sample
+    bits: "N", "Instrument" => "source", "bits";
+    /// Sample rate of a channel
+    sample_rate: "RATE", "Instrument" => "source", "sample_rate";
+    /// Samples per channel and shot
+    samples: "N", "Instrument" => "source", "samples";
+    /// Frequency of the trigger
+    trigger: "FREQUENCY", "Instrument" => "source", "trigger";
+    /// Trigger frequencies to look at, with commas between them
+    sweep: "LIST", "Instrument" => "source", "sweep";
+    /// Receivers
+    receivers: "N", "Receiver" => "receiver", "count";
+    /// Memory for shot buffers of each receiver
+    pool: "BYTES", "Receiver" => "receiver", "pool";
+    /// Line rate of each link
+    link_rate: "RATE", "Stages" => "link", "rate";
+    /// Line rate of a switch's outputs
+    switch_rate: "RATE", "Stages" => "switch", "rate";
+    /// Buffer of a switch
+    switch_buffer: "BYTES", "Stages" => "switch", "buffer";
+    /// PCIe generation
+    pcie_generation: "N", "Stages" => "pcie", "generation";
+    /// PCIe lanes
+    pcie_lanes: "N", "Stages" => "pcie", "lanes";
+    /// Memory bandwidth
+    memory: "RATE", "Stages" => "memory", "rate";
+    /// What an accelerator takes
+    accelerator: "RATE", "Stages" => "accelerator", "rate";
+    /// Accelerators
+    accelerators: "N", "Stages" => "accelerator", "count";
+    /// What a drive takes
+    drive: "RATE", "Stages" => "drive", "rate";
+    /// Drives
+    drives: "N", "Stages" => "drive", "count";
+}
+
+/// All that the command tells.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<Check>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulation: Option<Simulation>,
+}
+
+/// A simulation and what it took.
+#[derive(Serialize)]
+struct Simulation {
+    #[serde(flatten)]
+    outcome: Outcome,
+    wall_s: f64,
+    packets_per_wall_s: f64,
+}
+
+/// Plans.
+pub fn run(args: &Args) -> Result {
+    let plan = read(args)?;
+    let mut told =
+        Told { report: plan.report(), checks: plan.paper.map(papers::checks).unwrap_or_default(), simulation: None };
+    if let Some(time) = args.simulate {
+        told.simulation = Some(simulated(&plan, time.0, args.seed)?);
+    }
+    if let Some(path) = &args.svg {
+        let text = svg::draw(&told.report);
+        std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&told)?);
+    } else {
+        table::print(&told, plan.paper);
+    }
+    Ok(())
+}
+
+fn read(args: &Args) -> Result<Plan> {
+    let flags = args.flags.given();
+    let Some(path) = &args.file else {
+        let text = args.paper.and_then(papers::plan).unwrap_or(Plan::EXAMPLE);
+        return Ok(Plan::parse(text, &flags)?);
+    };
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read the plan {}: {error}", path.display()))?;
+    Plan::parse(&text, &flags).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn simulated(plan: &Plan, seconds: f64, seed: u64) -> Result<Simulation> {
+    let shown = std::io::stderr().is_terminal();
+    let mut progress = |share: f64| {
+        if shown {
+            eprint!("\r  simulating: {:3.0} %", share * 100.0);
+        }
+    };
+    let start = Instant::now();
+    let outcome = simulate(plan, seconds, seed, &mut progress)?;
+    let wall_s = start.elapsed().as_secs_f64();
+    if shown {
+        eprint!("\r                   \r");
+    }
+    Ok(Simulation { wall_s, packets_per_wall_s: outcome.packets.made as f64 / wall_s, outcome })
+}

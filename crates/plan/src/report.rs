@@ -1,0 +1,418 @@
+//! What a plan comes to: the load and the limit of every stage, by the formulas alone.
+
+use crate::formula::{queue, shot};
+use crate::plan::{Burst, Plan, Stage, Start};
+use crate::units::{Bytes, Hertz};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What a plan comes to. Rates are payload: bytes of bursts with padding and record, without headers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the plan is of.
+    pub title: String,
+    /// What the instruments make.
+    pub source: SourceReport,
+    /// Every stage, the instrument first.
+    pub stages: Vec<StageReport>,
+    /// The stage that is used most.
+    pub bottleneck: String,
+    /// Factor by which the load may grow until the bottleneck is full; below 1: it is overloaded.
+    pub headroom: f64,
+    /// Share of what is sent that is dropped in the long run.
+    pub dropped_share: f64,
+    /// Bursts per second of all streams that are dropped in the long run.
+    pub dropped_hz: f64,
+    /// Time that one burst spends in all stages, one after the other, in seconds.
+    pub sequential_s: f64,
+    /// Time of the slowest stage: from one burst to the next if the stages overlap, in seconds.
+    pub pipelined_s: f64,
+    /// Memory for shot buffers that a receiver needs, in bytes.
+    pub pool_bytes: f64,
+    /// The same in buffers.
+    pub pool_slots: u64,
+    /// Receive buffer that a receiver on sockets needs, in bytes; none for transfers that pass no receive thread.
+    pub receive_buffer_bytes: Option<f64>,
+    /// The trigger rates that the plan looks at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sweep: Vec<SweepRow>,
+    /// The packet lengths that the plan looks at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lengths: Vec<LengthRow>,
+    /// What will not go well.
+    pub warnings: Vec<String>,
+}
+
+/// What the instruments make.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceReport {
+    /// Streams of all instruments.
+    pub streams: u32,
+    /// Bytes of a burst on the wire.
+    pub burst_bytes: u64,
+    /// Packets of a burst.
+    pub burst_packets: u32,
+    /// Triggers per second; none if nothing triggers from outside.
+    pub trigger_hz: Option<f64>,
+    /// Bursts per second that an instrument can make at most; none if it has no limit of its own.
+    pub highest_hz: Option<f64>,
+    /// Bursts per second of each stream.
+    pub burst_hz: f64,
+    /// Triggers per second that an instrument misses.
+    pub missed_hz: f64,
+    /// What the converters of all instruments make while they sample without pause; none if there are none.
+    pub raw_bits_per_s: Option<f64>,
+    /// Samples of all streams, without padding and record.
+    pub sample_bits_per_s: f64,
+    /// Payload of all streams.
+    pub payload_bits_per_s: f64,
+}
+
+/// Load and limit of one stage. Loads are those of its busiest unit if nothing is lost before it.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageReport {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: &'static str,
+    /// Units in the whole plan.
+    pub units: u32,
+    /// What comes to the busiest unit.
+    pub load_bits_per_s: f64,
+    /// What a unit takes.
+    pub limit_bits_per_s: f64,
+    /// What its formula alone would allow.
+    pub formula_bits_per_s: f64,
+    /// Load in the limit.
+    pub used: f64,
+    /// Limit less load.
+    pub headroom_bits_per_s: f64,
+    /// Share of what reaches it that it drops in the long run.
+    pub dropped_share: f64,
+    /// The same in bursts per second of the whole plan.
+    pub dropped_hz: f64,
+    /// Time of a unit for one burst, in seconds.
+    pub burst_s: f64,
+    /// Bytes that wait at the busiest unit when all its streams send at once.
+    pub backlog_bytes: f64,
+    /// Bytes that may wait there; none: no bound.
+    pub buffer_bytes: Option<f64>,
+    /// Where the limit comes from.
+    pub reason: String,
+}
+
+/// The plan at one trigger rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepRow {
+    /// Triggers per second.
+    pub trigger_hz: f64,
+    /// Bursts per second of each stream.
+    pub burst_hz: f64,
+    /// Triggers per second that an instrument misses.
+    pub missed_hz: f64,
+    /// Samples of all streams, without padding and record.
+    pub sample_bits_per_s: f64,
+    /// Payload of all streams.
+    pub payload_bits_per_s: f64,
+    /// The stage that is used most.
+    pub bottleneck: String,
+    /// Load in its limit.
+    pub used: f64,
+    /// Bursts per second of all streams that are dropped.
+    pub dropped_hz: f64,
+    /// Share of what is sent that is dropped.
+    pub dropped_share: f64,
+}
+
+/// The plan with packets of one length.
+#[derive(Clone, Debug, Serialize)]
+pub struct LengthRow {
+    /// Bytes of each packet.
+    pub packet_bytes: u32,
+    /// What comes, of all streams.
+    pub payload_bits_per_s: f64,
+    /// What gets through.
+    pub delivered_bits_per_s: f64,
+    /// The stage that is used most.
+    pub bottleneck: String,
+    /// Load in its limit.
+    pub used: f64,
+}
+
+impl Plan {
+    /// What the plan comes to.
+    pub fn report(&self) -> Report {
+        let source = self.source_report();
+        let stages = self.stage_reports(&source);
+        // The first of equals: what comes later waits for it.
+        let bottleneck =
+            stages.iter().fold(&stages[0], |most, stage| if stage.used > most.used { stage } else { most });
+        let arriving: f64 = stages.iter().map(|stage| 1.0 - stage.dropped_share).product();
+        let (pool_slots, pool_bytes) = self.pool(&source);
+        let times = || self.stages.iter().map(|stage| stage.burst_s(&self.source.burst));
+        Report {
+            title: self.title.clone(),
+            bottleneck: bottleneck.name.clone(),
+            headroom: 1.0 / bottleneck.used,
+            dropped_share: 1.0 - arriving,
+            dropped_hz: (1.0 - arriving) * source.burst_hz * f64::from(source.streams),
+            sequential_s: times().sum(),
+            pipelined_s: times().fold(0.0, f64::max),
+            pool_bytes,
+            pool_slots,
+            receive_buffer_bytes: self.receive_buffer(&source, &stages),
+            sweep: self.sweep_hz.iter().map(|hz| self.at(*hz)).collect(),
+            lengths: self.lengths.iter().map(|bytes| self.with_length(*bytes)).collect(),
+            warnings: self.warnings(&source, &stages, pool_bytes),
+            source,
+            stages,
+        }
+    }
+
+    fn at(&self, trigger_hz: f64) -> SweepRow {
+        let plan = Self { sweep_hz: Vec::new(), ..self.with_start(Start::Periodic(trigger_hz)) };
+        let report = plan.report();
+        SweepRow {
+            trigger_hz,
+            burst_hz: report.source.burst_hz,
+            missed_hz: report.source.missed_hz,
+            sample_bits_per_s: report.source.sample_bits_per_s,
+            payload_bits_per_s: report.source.payload_bits_per_s,
+            used: 1.0 / report.headroom,
+            bottleneck: report.bottleneck,
+            dropped_hz: report.dropped_hz,
+            dropped_share: report.dropped_share,
+        }
+    }
+
+    fn with_length(&self, packet_bytes: u32) -> LengthRow {
+        let report = self.with_packets_of(packet_bytes).report();
+        LengthRow {
+            packet_bytes,
+            payload_bits_per_s: report.source.payload_bits_per_s,
+            delivered_bits_per_s: report.source.payload_bits_per_s * (1.0 - report.dropped_share),
+            used: 1.0 / report.headroom,
+            bottleneck: report.bottleneck,
+        }
+    }
+
+    fn source_report(&self) -> SourceReport {
+        let source = &self.source;
+        let busy_s = source.busy_s();
+        let highest_hz = (busy_s > 0.0).then(|| 1.0 / busy_s);
+        let (trigger_hz, burst_hz) = match source.start {
+            Start::Periodic(hz) if source.random => (Some(hz), shot::randomly_triggered_hz(hz, busy_s)),
+            Start::Periodic(hz) => (Some(hz), shot::triggered_hz(hz, busy_s)),
+            Start::Free => (None, highest_hz.unwrap_or_else(|| self.saturated_hz())),
+        };
+        let streams = f64::from(source.streams());
+        let raw_bits_per_s = match &source.burst {
+            Burst::Shot { geometry: g, .. } => {
+                Some(streams * shot::raw_bits_per_s(g.channels().into(), g.bits().into(), g.sample_rate_hz().into()))
+            }
+            Burst::Transfer { .. } => None,
+        };
+        SourceReport {
+            streams: source.streams(),
+            burst_bytes: source.burst.bytes(),
+            burst_packets: source.burst.packets(),
+            trigger_hz,
+            highest_hz,
+            burst_hz,
+            missed_hz: trigger_hz.map_or(0.0, |hz| hz - burst_hz),
+            raw_bits_per_s,
+            sample_bits_per_s: streams * burst_hz * source.burst.sample_bits(),
+            payload_bits_per_s: streams * burst_hz * source.burst.bytes() as f64 * 8.0,
+        }
+    }
+
+    /// Bursts per second of each stream that the slowest stage takes.
+    fn saturated_hz(&self) -> f64 {
+        let burst = &self.source.burst;
+        let bits = burst.bytes() as f64 * 8.0;
+        let stages = self.stages.iter().map(|stage| {
+            let share = self.busiest(stage);
+            stage.limit_bits_per_s(burst) / bits / share
+        });
+        let sequence = if self.pipelined { f64::INFINITY } else { self.sequential_bits_per_s() / bits };
+        stages.fold(sequence, f64::min)
+    }
+
+    /// The busiest unit of a stage, and the streams that it carries.
+    fn busiest_unit(&self, stage: &Stage) -> (u32, u32) {
+        let mut streams = vec![0; self.units(stage) as usize];
+        for stream in 0..self.source.streams() {
+            streams[self.unit(stage, stream) as usize] += 1;
+        }
+        (0..).zip(streams).max_by_key(|(_, streams)| *streams).unwrap_or((0, 0))
+    }
+
+    /// Streams that the busiest unit of a stage carries; a share of them where bursts take turns between units.
+    fn busiest(&self, stage: &Stage) -> f64 {
+        let most = f64::from(self.busiest_unit(stage).1);
+        if stage.kind.takes_bursts() { most / f64::from(stage.count) } else { most }
+    }
+
+    /// Units of `before` whose packets meet at the busiest unit of `stage`.
+    fn feeders(&self, before: &Stage, stage: &Stage) -> f64 {
+        let (busiest, _) = self.busiest_unit(stage);
+        let streams = (0..self.source.streams()).filter(|stream| self.unit(stage, *stream) == busiest);
+        streams.map(|stream| self.unit(before, stream)).collect::<BTreeSet<_>>().len() as f64
+    }
+
+    /// Payload bits per second of one stream whose bursts pass all stages one after the other.
+    pub(crate) fn sequential_bits_per_s(&self) -> f64 {
+        let burst = &self.source.burst;
+        burst.bytes() as f64 * 8.0 / self.stages.iter().map(|stage| stage.burst_s(burst)).sum::<f64>()
+    }
+
+    fn stage_reports(&self, source: &SourceReport) -> Vec<StageReport> {
+        let burst = &self.source.burst;
+        let bits = burst.bytes() as f64 * 8.0;
+        let stream_bits_per_s = source.burst_hz * bits;
+        let mut rows = Vec::with_capacity(self.stages.len() + 2);
+        if let Some(highest_hz) = source.highest_hz {
+            let streams = f64::from(self.source.links);
+            let (load, limit) = (source.trigger_hz.unwrap_or(highest_hz) * bits * streams, highest_hz * bits * streams);
+            rows.push(StageReport {
+                name: "probe".into(),
+                kind: "probe",
+                units: self.source.probes,
+                reason: format!("{} at most: a shot takes {:.2} us", Hertz(highest_hz), 1e6 / highest_hz),
+                burst_s: 1.0 / highest_hz,
+                ..StageReport::of(load, limit)
+            });
+        }
+        let mut arriving = 1.0; // share of what was sent that comes so far
+        let mut before: Option<(&Stage, f64)> = None; // the stage before, and what one of its units sends at most
+        let total_hz = source.burst_hz * f64::from(source.streams);
+        for stage in &self.stages {
+            let streams = self.busiest(stage);
+            let limit = stage.limit_bits_per_s(burst);
+            let dropped_share = queue::dropped_share(streams * stream_bits_per_s * arriving, limit * (1.0 + 1e-9));
+            let peak = stage.peak_bits_per_s(burst);
+            // An instrument drives its line packet by packet; at any other first stage its burst is there at once.
+            let comes = match before {
+                Some((before, sends)) => self.feeders(before, stage) * sends,
+                None if stage.kind.is_line() => peak,
+                None => f64::INFINITY,
+            };
+            rows.push(StageReport {
+                name: stage.name.clone(),
+                kind: stage.kind.name(),
+                units: self.units(stage),
+                formula_bits_per_s: stage.formula_bits_per_s(burst),
+                dropped_share,
+                dropped_hz: total_hz * arriving * dropped_share,
+                burst_s: stage.burst_s(burst),
+                backlog_bytes: match stage.kind.takes_bursts() {
+                    false => queue::burst_backlog_bytes(streams, burst.bytes() as f64, comes / streams, peak),
+                    true => 0.0,
+                },
+                buffer_bytes: stage.buffer_bytes,
+                reason: stage.reason(burst),
+                ..StageReport::of(streams * stream_bits_per_s, limit)
+            });
+            arriving *= 1.0 - dropped_share;
+            before = Some((stage, comes.min(peak)));
+        }
+        if !self.pipelined {
+            let (load, limit) = (stream_bits_per_s, self.sequential_bits_per_s());
+            let dropped_share = queue::dropped_share(load * arriving, limit * (1.0 + 1e-9));
+            rows.push(StageReport {
+                name: "in sequence".into(),
+                kind: "sequence",
+                units: self.source.streams(),
+                reason: "one burst at a time through all stages".into(),
+                burst_s: bits / limit,
+                dropped_share,
+                dropped_hz: total_hz * arriving * dropped_share,
+                ..StageReport::of(load, limit)
+            });
+        }
+        rows
+    }
+
+    /// Buffers and bytes that a receiver needs: those under assembly, those on their way into the file, and those
+    /// that come while what follows assembly stands still.
+    fn pool(&self, source: &SourceReport) -> (u64, f64) {
+        let streams = f64::from(self.streams_per_receiver());
+        let stalls = self.stages.iter().filter(|stage| stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
+        let pause_s = stalls.map(|stall| stall.seconds).fold(self.receiver.pause_s, f64::max);
+        let assembly = streams * f64::from(self.receiver.window + 1);
+        let paused = (streams * source.burst_hz * pause_s).ceil();
+        let slots = assembly + f64::from(self.receiver.in_flight) + paused;
+        (slots as u64, slots * self.source.burst.slot_bytes() as f64)
+    }
+
+    /// Bytes that come to a receiver while its thread is away, and the burst that waits for it then.
+    fn receive_buffer(&self, source: &SourceReport, stages: &[StageReport]) -> Option<f64> {
+        let receive = stages.iter().find(|stage| stage.kind == "receive");
+        if receive.is_none() && source.raw_bits_per_s.is_none() {
+            return None;
+        }
+        let streams = f64::from(self.streams_per_receiver());
+        let bytes_per_s = streams * source.burst_hz * self.source.burst.bytes() as f64;
+        let stalls = self.stages.iter().filter(|stage| !stage.kind.takes_bursts()).filter_map(|stage| stage.stall);
+        let away_s = stalls.map(|stall| stall.seconds).fold(self.receiver.away_s, f64::max);
+        let backlog = receive.map_or(0.0, |stage| stage.backlog_bytes);
+        Some(bytes_per_s * away_s + backlog.max(self.source.burst.bytes() as f64))
+    }
+
+    fn warnings(&self, source: &SourceReport, stages: &[StageReport], pool_bytes: f64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if source.missed_hz > 0.0 {
+            let (missed, highest) = (Hertz(source.missed_hz), Hertz(source.highest_hz.unwrap_or(0.0)));
+            warnings.push(format!("{missed} of triggers are missed: the instrument takes {highest} at most"));
+        }
+        for stage in stages.iter().filter(|stage| stage.dropped_share > 0.0) {
+            warnings.push(format!(
+                "{} has {:.1} % of the load that it can take: it drops {:.1} % of what comes",
+                stage.name,
+                stage.used * 100.0,
+                stage.dropped_share * 100.0
+            ));
+        }
+        for stage in stages.iter().filter(|stage| stage.used <= 1.0) {
+            if let Some(buffer) = stage.buffer_bytes.filter(|buffer| *buffer < stage.backlog_bytes) {
+                warnings.push(format!(
+                    "{}: when all its streams send at once {} wait, its buffer has {}: it drops although its mean load is {:.0} %",
+                    stage.name,
+                    Bytes(stage.backlog_bytes),
+                    Bytes(buffer),
+                    stage.used * 100.0
+                ));
+            }
+        }
+        if let Some(given) = self.receiver.pool_bytes.filter(|given| *given < pool_bytes) {
+            warnings.push(format!(
+                "the pool has {}, {} would bridge a pause of {:.0} ms",
+                Bytes(given),
+                Bytes(pool_bytes),
+                self.receiver.pause_s * 1e3
+            ));
+        }
+        warnings
+    }
+}
+
+impl StageReport {
+    fn of(load: f64, limit: f64) -> Self {
+        Self {
+            name: String::new(),
+            kind: "",
+            units: 1,
+            load_bits_per_s: load,
+            limit_bits_per_s: limit,
+            formula_bits_per_s: limit,
+            used: load / limit,
+            headroom_bits_per_s: limit - load,
+            dropped_share: 0.0,
+            dropped_hz: 0.0,
+            burst_s: 0.0,
+            backlog_bytes: 0.0,
+            buffer_bytes: None,
+            reason: String::new(),
+        }
+    }
+}

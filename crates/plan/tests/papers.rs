@@ -1,0 +1,126 @@
+//! The papers' figures, by the formulas alone.
+
+use shotline_plan::Plan;
+use shotline_plan::papers::{Check, checks, dma_throughput_bits_per_s, plan};
+use shotline_plan::plan::Start;
+
+fn find(paper: u8, what: &str) -> Check {
+    let found = checks(paper).into_iter().find(|check| check.what == what);
+    found.unwrap_or_else(|| panic!("paper {paper} has no figure {what}"))
+}
+
+fn close(paper: u8, what: &str, within: f64) {
+    let check = find(paper, what);
+    assert!(check.difference.abs() <= within, "{check:?}");
+}
+
+fn paper(number: u8) -> Plan {
+    Plan::parse(plan(number).unwrap(), &[]).unwrap()
+}
+
+#[test]
+fn paper_0_raw_rates_are_15_36_46_08_and_92_16_gbit() {
+    close(0, "32 channels, sampling without pause", 1e-9);
+    close(0, "192 channels: the probe", 1e-9);
+    assert!((find(0, "96 channels: one link").ours - 46.08).abs() < 1e-9);
+}
+
+#[test]
+fn paper_0_frame_rates_of_table_1_are_met_within_a_thousandth() {
+    for samples in [500, 1000, 2000, 4000] {
+        close(0, &format!("frame rate, N_s = {samples}"), 1e-3);
+    }
+}
+
+#[test]
+fn paper_0_data_rates_of_table_1_are_met_within_a_thousandth() {
+    for samples in [500, 1000, 2000, 4000] {
+        close(0, &format!("data rate, N_s = {samples}"), 1e-3);
+    }
+}
+
+#[test]
+fn paper_0_frame_rate_halves_just_above_the_highest_trigger_rate() {
+    close(0, "frame rate just above the highest, of the highest", 2e-3);
+}
+
+#[test]
+fn paper_0_drive_drops_what_is_over_12_gbit() {
+    // Both links: 4.609 Mbit an event, padding and record included.
+    let event_bits = 2.0 * 288_064.0 * 8.0;
+    for hz in [1e3, 2e3, 2.5e3, 5e3, 10e3, 19e3] {
+        let report = paper(0).with_start(Start::Periodic(hz)).report();
+        let expected = (1.0 - 12e9 / (hz * event_bits)).max(0.0);
+        assert!((report.dropped_share - expected).abs() < 1e-9, "{hz} Hz: {}", report.dropped_share);
+        assert!(expected == 0.0 || report.bottleneck == "NVMe drive");
+    }
+}
+
+#[test]
+fn paper_0_links_and_slot_have_room_at_the_probes_own_pace() {
+    let report = paper(0).report();
+    let used = |name: &str| report.stages.iter().find(|stage| stage.name == name).unwrap().used;
+    assert!(used("100G Ethernet") < 0.5 && used("PCIe of the NIC") < 0.8 && used("NVMe drive") > 7.0);
+}
+
+#[test]
+fn paper_1_pcie_and_hbm_limits_follow_from_clocks_and_widths() {
+    close(1, "PCIe 3 x16, line", 1e-9);
+    close(1, "HBM, 32 banks of 256 bits at 450 MHz", 2e-3);
+    close(1, "stencil on one bank, each byte read and written", 1e-9);
+    close(1, "4 GB tile: write, stencil, read, in sequence", 0.04);
+    // Measured rates stay below the limits, at most a tenth for the slow memory.
+    for (what, below) in [("writes with HBM at 250 MHz", 0.06), ("reads with HBM at 250 MHz", 0.13)] {
+        let check = find(1, what);
+        assert!((0.0..below).contains(&check.difference), "{check:?}");
+    }
+}
+
+#[test]
+fn paper_2_both_rates_are_the_same_1_8_percent_above_what_is_published() {
+    let (one_way, both_ways) = (find(2, "one way"), find(2, "both ways"));
+    assert!((one_way.ours - 24.238).abs() < 1e-3 && (both_ways.ours - 23.525).abs() < 1e-3);
+    assert!((0.018..0.019).contains(&one_way.difference) && (0.018..0.019).contains(&both_ways.difference));
+    close(2, "both ways of one way", 1e-3);
+}
+
+#[test]
+fn paper_3_throughput_over_packet_length_is_a_saw_with_its_first_drop_at_117() {
+    close(3, "117 bytes, 3 transactions, the first drop", 1e-9);
+    let at = |bytes| dma_throughput_bits_per_s(bytes, 100e9, 64, 200e6) / 1e9;
+    for length in 64..=1526 {
+        let (now, before) = (at(length), at(length - 1));
+        let drops = (length + 12) % 64 == 1;
+        assert_eq!(now < before - 1e-9, drops, "{length} bytes: {now} after {before}");
+        assert!(now < 100.0 + 1e-9);
+    }
+    assert!((at(116) - 100.0).abs() < 1e-9 && (at(180) - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn paper_3_plan_drops_at_the_module_what_formula_1_says() {
+    let report = paper(3).report();
+    assert_eq!(report.bottleneck, "DMA module");
+    assert!((report.dropped_share - 0.312).abs() < 1e-9, "{}", report.dropped_share);
+}
+
+#[test]
+fn paper_4_times_follow_from_rates_and_a_pipeline_keeps_up_where_a_sequence_does_not() {
+    close(4, "DMA of 64 MB", 2e-3);
+    close(4, "HDF5 of 64 MB", 2e-3);
+    close(4, "DPDK of 64 MB", 0.04); // the paper's own division differs by so much
+    close(4, "all three, one after the other", 0.011);
+    let (sequence, mut pipeline) = (paper(4).report(), paper(4));
+    pipeline.pipelined = true;
+    let pipeline = pipeline.report();
+    assert!(sequence.dropped_share > 0.5 && sequence.bottleneck == "in sequence");
+    assert!(pipeline.dropped_share == 0.0 && pipeline.bottleneck == "HDF5");
+}
+
+#[test]
+fn every_paper_has_figures_and_no_other_number_has() {
+    for number in 0..=4 {
+        assert!(checks(number).len() >= 5 && checks(number).iter().all(|check| check.ours > 0.0));
+    }
+    assert!(checks(5).is_empty() && plan(5).is_none());
+}

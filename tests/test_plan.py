@@ -1,0 +1,196 @@
+"""`shotline plan`: every example, every refusal, the picture, and the simulation's books.
+
+What is expected is made from the documents and the papers, not by the program's own formulas.
+"""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from common import ROOT, run
+
+PLANS = sorted((ROOT / "examples" / "plans").glob("*.toml"))
+SOURCE = '[source]\nchannels = 96\nbits = 12\nsample_rate = "40 MS/s"\nsamples = 2000\n'
+LINK = '[[stage]]\nkind = "link"\nrate = "100 Gbit/s"\n'
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plan(*arguments):
+    return run("plan", *arguments, "--json").succeeded()
+
+
+def written(folder, text):
+    path = folder / "plan.toml"
+    path.write_text(text)
+    return path
+
+
+def stage(told, name):
+    return next(stage for stage in told["stages"] if stage["name"] == name)
+
+
+def figures(paper):
+    """The paper's figures, by name."""
+    told = plan("--paper", str(paper))
+    return {check["what"]: check for check in told["checks"]}
+
+
+def test_there_is_an_example_for_every_paper():
+    assert {f"paper{number}.toml" for number in range(5)} <= {path.name for path in PLANS}
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_every_example_is_told_in_words_in_json_and_as_a_picture(path, tmp_path):
+    picture = tmp_path / "plan.svg"
+    words = run("plan", path, "--svg", picture)
+    assert words.code == 0, words.stderr
+    told = plan(path)
+    for row in told["stages"]:
+        assert row["name"] in words.stdout
+        assert row["used"] == pytest.approx(row["load_bits_per_s"] / row["limit_bits_per_s"])
+        assert row["headroom_bits_per_s"] == pytest.approx(row["limit_bits_per_s"] - row["load_bits_per_s"], abs=1)
+    assert told["bottleneck"] == max(told["stages"], key=lambda row: round(row["used"], 9))["name"]
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag == SVG + "svg" and root.find(SVG + "title").text == told["title"]
+    groups = [group.get("class") for group in root.findall(SVG + "g")]
+    names = ["".join(group.find(SVG + "text").itertext()) for group in root.findall(SVG + "g")]
+    assert len(groups) == len(told["stages"])
+    highlighted = [name for name, kind in zip(names, groups, strict=True) if "bottleneck" in kind]
+    assert len(highlighted) == 1 and highlighted[0].startswith(told["bottleneck"])
+
+
+def test_a_bar_is_as_long_as_its_load_in_its_limit(tmp_path):
+    picture = tmp_path / "plan.svg"
+    told = plan("--paper", "0", "--svg", picture)
+    for group, row in zip(ElementTree.parse(picture).getroot().findall(SVG + "g"), told["stages"], strict=True):
+        _, limit, load = (float(rect.get("width")) for rect in group.findall(SVG + "rect"))
+        assert load / limit == pytest.approx(min(row["used"], 1.25), abs=1e-3)
+
+
+def test_a_name_with_markup_leaves_the_picture_well_formed(tmp_path):
+    text = f'title = "a < b & c > \'d\'"\n{SOURCE}{LINK}name = "<x> & \\"y\\" \\u0007"\n'
+    picture = tmp_path / "plan.svg"
+    plan(written(tmp_path, text), "--svg", picture)
+    assert ElementTree.parse(picture).getroot().find(SVG + "title").text == "a < b & c > 'd'"
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_papers_plan_is_the_example_with_its_number(number):
+    assert plan("--paper", str(number)) == plan(ROOT / "examples" / "plans" / f"paper{number}.toml")
+
+
+def test_paper_0_rates_are_met():
+    of = figures(0)
+    assert of["192 channels: the probe"]["ours"] == pytest.approx(192 * 12 * 40e6 / 1e9)
+    for samples, khz, gibits in ((500, 69.68, 74.76), (1000, 37.24, 79.90), (2000, 19.28, 82.74), (4000, 9.82, 84.26)):
+        assert of[f"frame rate, N_s = {samples}"]["ours"] == pytest.approx(khz, rel=1e-3)
+        assert of[f"data rate, N_s = {samples}"]["ours"] == pytest.approx(gibits, rel=1e-3)
+    assert of["frame rate just above the highest, of the highest"]["ours"] == pytest.approx(0.5, rel=2e-3)
+
+
+def test_paper_0_drive_drops_what_is_over_12_gbit():
+    told = plan("--paper", "0", "--sweep", "1 kHz, 5kHz,10 kHz")
+    assert [row["trigger_hz"] for row in told["sweep"]] == [1e3, 5e3, 10e3]
+    for row in told["sweep"]:
+        load = row["trigger_hz"] * 2 * 288_064 * 8
+        assert row["payload_bits_per_s"] == pytest.approx(load)
+        assert row["dropped_share"] == pytest.approx(max(0, 1 - 12e9 / load), abs=1e-9)
+
+
+def test_papers_1_to_4_differ_by_what_is_known():
+    assert figures(1)["HBM, 32 banks of 256 bits at 450 MHz"]["ours"] == pytest.approx(460.8)
+    assert figures(2)["one way"]["ours"] == pytest.approx(31.25 * 0.8 * 64 / 66 * 5000 / 5001)
+    assert figures(2)["one way"]["difference"] == pytest.approx(0.0184, abs=1e-4)
+    assert figures(3)["117 bytes, 3 transactions, the first drop"]["ours"] == pytest.approx(68.8)
+    assert figures(4)["all three, one after the other"]["ours"] == pytest.approx(75.504, abs=1e-3)
+    assert figures(4)["the slowest, when they overlap"]["ours"] == pytest.approx(29.257, abs=1e-3)
+
+
+def test_paper_3_throughput_falls_by_a_whole_transaction_at_a_byte_too_many():
+    rows = {row["packet_bytes"]: row["delivered_bits_per_s"] / 1e9 for row in plan("--paper", "3")["lengths"]}
+    for length, gbps in rows.items():
+        transactions = -(-length // 64)
+        assert gbps == pytest.approx(min(100, length * 8 * 0.2 / transactions), rel=1e-6)
+
+
+def test_flags_make_a_plan_without_a_file():
+    told = plan(
+        *("--probes", "4", "--links", "2", "--channels", "32", "--bits", "16", "--sample-rate", "10 MS/s"),
+        *("--samples", "1000", "--trigger", "5 kHz", "--receivers", "2", "--pool", "1 GiB"),
+        *("--link-rate", "40 Gbit/s", "--switch-rate", "100 Gbit/s", "--switch-buffer", "16 MiB"),
+        *("--pcie-generation", "4", "--pcie-lanes", "8", "--memory", "60 GB/s"),
+        *("--accelerator", "7 GB/s", "--accelerators", "2", "--drive", "5100 MB/s", "--drives", "3"),
+    )
+    kinds = [row["kind"] for row in told["stages"]]
+    assert kinds == ["probe", "link", "switch", "pcie", "receive", "memory", "accelerator", "drive"]
+    shot = 32 * 1000 * 2 + 64
+    assert told["source"]["payload_bits_per_s"] == pytest.approx(8 * 5e3 * shot * 8)
+    assert stage(told, "switch")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8)
+    assert stage(told, "drive")["units"] == 6
+    assert stage(told, "drive")["load_bits_per_s"] == pytest.approx(4 * 5e3 * shot * 8 / 3)
+
+
+WRONG = [
+    (SOURCE.replace("= 12", "= 24") + LINK, 3, "source.bits: expected a whole number from 1 to 16, found 24"),
+    (SOURCE.replace("= 96", "= 0") + LINK, 2, "source.channels"),
+    (SOURCE.replace("= 2000", "= -5") + LINK, 5, "source.samples"),
+    (SOURCE.replace("= 2000", "= 2000000") + LINK, 5, "the packet index allows 4096"),
+    (SOURCE.replace("40 MS/s", "40 MHz") + LINK, 4, 'found the unit "MHz"'),
+    (SOURCE.replace("samples = 2000\n", "") + LINK, 1, "[source] lacks samples: add samples = 2000"),
+    (SOURCE + "sampels = 1\n" + LINK, 6, "[source] has no key sampels"),
+    (SOURCE + LINK + "[stag]\n", 9, "the plan has no key stag"),
+    (SOURCE + LINK.replace("100 Gbit/s", "-100 Gbit/s"), 8, "stage 1 (link).rate"),
+    (SOURCE + LINK.replace('"100 Gbit/s"', "100"), 8, 'as in "100 Gbit/s"'),
+    (SOURCE + '[[stage]]\nkind = "pcie"\ngeneration = 9\nlanes = 16\n', 8, "from 1 to 6, found 9"),
+    (SOURCE + '[[stage]]\nkind = "pcie"\ngeneration = 3\nlanes = 13\n', 9, "found 13"),
+    (SOURCE + '[[stage]]\nkind = "memory"\n', 6, "lacks rate"),
+    (SOURCE + '[[stage]]\nkind = "drive"\nrate = "5 GB"\n', 8, 'the unit "GB"'),
+    (SOURCE + '[[stage]]\nkind = "tape"\n', 7, '"drive"'),
+    (SOURCE + "[[stage]\n", 6, ""),
+    (SOURCE, 1, "the plan lacks stage"),
+]
+
+
+@pytest.mark.parametrize("text, line, words", WRONG, ids=[words or "syntax" for _, _, words in WRONG])
+def test_a_wrong_plan_is_refused_with_its_line(text, line, words, tmp_path):
+    path = written(tmp_path, text)
+    complaint = run("plan", path).refused()
+    assert complaint.startswith(f"shotline: {path}: line {line}: "), complaint
+    assert words in complaint
+
+
+def test_wrong_flags_and_files_are_refused(tmp_path):
+    assert "by the flags: source.bits" in run("plan", "--bits", "99").refused()
+    assert "by the flags: stage 1 (link).rate" in run("plan", "--link-rate", "fast").refused()
+    assert "cannot read the plan" in run("plan", tmp_path / "none.toml").refused()
+    assert "cannot write" in run("plan", "--svg", tmp_path / "none" / "plan.svg").refused()
+    assert "above 0" in run("plan", "--simulate", "0 s").refused()
+
+
+def test_the_simulation_accounts_for_every_packet_and_repeats_itself():
+    arguments = (ROOT / "examples" / "plans" / "switch.toml", "--simulate", "50ms", "--seed", "7")
+    told, again = plan(*arguments)["simulation"], plan(*arguments)["simulation"]
+    packets = told["packets"]
+    assert packets["made"] == packets["delivered"] + packets["dropped"] + packets["in_flight"]
+    assert packets["dropped"] == sum(drop["packets"] for drop in told["drops"])
+    for figures in (told, again):
+        assert figures.pop("wall_s") > 0 and figures.pop("packets_per_wall_s") > 0
+    assert told == again
+
+
+def test_bursts_that_meet_overflow_a_switch_that_the_mean_does_not_fill(tmp_path):
+    text = (ROOT / "examples" / "plans" / "switch.toml").read_text()
+    together = plan(written(tmp_path, text), "--simulate", "50ms")
+    apart = plan(written(tmp_path, text.replace('"together"', '"apart"')), "--simulate", "50ms")
+    assert stage(together, "switch")["used"] < 0.75 and together["dropped_share"] == 0
+    assert together["simulation"]["drops"][0]["stage"] == "switch"
+    assert together["simulation"]["packets"]["dropped"] > 0.1 * together["simulation"]["packets"]["made"]
+    assert apart["simulation"]["packets"]["dropped"] < together["simulation"]["packets"]["dropped"] / 10
+
+
+def test_the_simulated_shot_rate_halves_where_the_formula_says():
+    for trigger, rate in (("19.2 kHz", 19_200), ("19.4 kHz", 9_700)):
+        told = plan("--paper", "0", "--trigger", trigger, "--simulate", "100ms")
+        assert told["source"]["burst_hz"] == pytest.approx(rate)
+        simulated = told["simulation"]
+        assert (simulated["triggers"] - simulated["missed"]) / 0.1 == pytest.approx(rate, rel=2e-3)
