@@ -3,6 +3,7 @@
 //! An emulated probe in a process of its own, a recorder in this one, loopback between them, and a file that
 //! is read back and proven.
 
+use crate::child::Probe;
 use crate::output::{Summary, print_table};
 use crate::record::over_udp;
 use crate::verify::{complaint, yes};
@@ -15,11 +16,8 @@ use shotline_acquire::run::Outcome;
 use shotline_memory::{Registrar, Sge};
 use shotline_store::{VerifyOptions, verify};
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use std::io::{BufRead, BufReader, IsTerminal};
-use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
+use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
 /// Receive buffer asked for.
 const RECEIVE_BUFFER: usize = 256 << 20;
@@ -89,9 +87,9 @@ pub fn run(args: &Args) -> Result {
         }
     };
     let stop = signals::stop_flag()?;
-    let granted = granted_receive_buffer()?;
+    let granted = granted_receive_buffer(RECEIVE_BUFFER)?;
     let gbps = args.gbps.unwrap_or_else(|| (granted as f64 / 2.0 / AWAY_S * 8.0 / 1e9).min(MOST_GBPS));
-    let (probe, address) = Probe::start(args)?;
+    let (probe, address) = Probe::start(&probe_arguments(args))?;
     say(&format!("An emulated probe of 2 x 96 channels, 12 bit, 40 MS/s, waits on {address}."));
     say(&format!(
         "It will send {} shots of {} samples at {gbps:.1} Gbit/s: the kernel granted {} KiB of receive buffer.",
@@ -181,50 +179,17 @@ fn print(proof: &Proof, args: &Args) {
     );
 }
 
-fn granted_receive_buffer() -> Result<usize> {
-    let config = UdpConfig {
-        bind: "[::1]:0".parse()?,
-        sealed: true,
-        capacity: 0,
-        scratch: Sge::EMPTY,
-        receive_buffer: RECEIVE_BUFFER,
-    };
+/// The probe's samples and faults.
+fn probe_arguments(args: &Args) -> Vec<String> {
+    let rate = args.faults.to_string();
+    let faults = ["--loss", "--duplicate", "--reorder", "--corrupt"].map(|fault| [fault.into(), rate.clone()]);
+    let shots = ["--samples".into(), args.samples.to_string(), "--seed".into(), args.seed.to_string()];
+    shots.into_iter().chain(faults.into_iter().flatten()).collect()
+}
+
+/// Receive buffer in bytes that the kernel grants a program that asks for `wanted`.
+pub fn granted_receive_buffer(wanted: usize) -> Result<usize> {
+    let config =
+        UdpConfig { bind: "[::1]:0".parse()?, sealed: true, capacity: 0, scratch: Sge::EMPTY, receive_buffer: wanted };
     Ok(UdpIo::open(&config, &Registrar::new().finish())?.receive_buffer())
-}
-
-/// A probe in a process of its own, which ends when this is dropped, or when this program ends.
-struct Probe(Child);
-
-impl Probe {
-    fn start(args: &Args) -> Result<(Self, SocketAddr)> {
-        let rate = args.faults.to_string();
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
-            .args(["--samples", &args.samples.to_string(), "--seed", &args.seed.to_string()])
-            .args(["--loss", &rate, "--duplicate", &rate, "--reorder", &rate, "--corrupt", &rate])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C is for this program, which then stops the probe in order.
-            .process_group(0)
-            .spawn()?;
-        let mut line = String::new();
-        let stderr = child.stderr.take().ok_or("the probe has no standard error")?;
-        let mut stderr = BufReader::new(stderr);
-        stderr.read_line(&mut line)?;
-        let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
-        let probe = Self(child);
-        // Read on, so that the probe never waits for a reader.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        match address {
-            Some(address) => Ok((probe, address)),
-            None => Err(format!("the emulated probe did not start: {}", line.trim()).into()),
-        }
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
 }

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod capture;
+mod child;
 mod demo;
 mod doctor;
 mod emulate;
@@ -11,6 +12,7 @@ mod inspect;
 mod output;
 mod record;
 mod signals;
+mod sweep;
 mod verify;
 mod view;
 
@@ -34,6 +36,9 @@ enum Command {
     Verify(verify::Args),
     /// Look for what would spoil a run on this machine, and say how to mend it
     Doctor(doctor::Args),
+    /// Measure frame rate, bandwidth and losses over the trigger frequency; find the highest loss-free rate
+    #[command(subcommand)]
+    Sweep(sweep::Sweep),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -49,6 +54,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Sweep(sweep) => sweep::run(sweep),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

@@ -1,0 +1,44 @@
+//! An emulated probe in a process of its own, for commands that bring their own instrument.
+
+use crate::Result;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// A probe in a process of its own, which ends when this is dropped, or when this program ends.
+pub struct Probe(Child);
+
+impl Probe {
+    /// Starts `shotline emulate probe` on a port of the kernel's choice, with `args` besides. Returns its set-up
+    /// address.
+    pub fn start(args: &[String]) -> Result<(Self, SocketAddr)> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["emulate", "probe", "--listen", "[::1]:0", "--until-stdin-ends"])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for this program, which then stops the probe in order.
+            .process_group(0)
+            .spawn()?;
+        let mut line = String::new();
+        let stderr = child.stderr.take().ok_or("the probe has no standard error")?;
+        let mut stderr = BufReader::new(stderr);
+        stderr.read_line(&mut line)?;
+        let address = line.trim().rsplit(' ').next().and_then(|word| word.parse().ok());
+        let probe = Self(child);
+        // Read on, so that the probe never waits for a reader.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        match address {
+            Some(address) => Ok((probe, address)),
+            None => Err(format!("the emulated probe did not start: {}", line.trim()).into()),
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
