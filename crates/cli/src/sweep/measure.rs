@@ -12,7 +12,7 @@ use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
 use shotline_acquire::run::Outcome;
 use shotline_wire::setup::{Describe, Report};
-use shotline_wire::shot::{DropCause, Drops};
+use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -134,7 +134,10 @@ impl Ready<'_> {
             cpu: common.cpu,
             ..Settings::default()
         };
-        let outcome = over_udp(&settings, stop, &Live::default())?;
+        // In a thread of its own: if that is to run on one processor, then it alone, and not what is started here
+        // afterwards.
+        let received = std::thread::scope(|scope| scope.spawn(|| over_udp(&settings, stop, &Live::default())).join());
+        let outcome = received.map_err(|_| "the receive thread panicked: this is a defect, please report it")??;
         Ok((!self.bench.interrupted()).then(|| Run::of(&outcome, *by, point)))
     }
 }
@@ -142,6 +145,8 @@ impl Ready<'_> {
 /// One run at a point.
 #[derive(Debug)]
 pub struct Run {
+    /// The shape of a shot.
+    pub geometry: Geometry,
     /// Each link.
     pub links: Vec<Counts>,
     /// Into the file, flushing included, in Gbit/s; none without a file.
@@ -195,6 +200,7 @@ impl Run {
             Counts::of(books, outcome.sent.get(link), packets, by, duration(outcome.seconds, books.shots, point.hz))
         });
         Self {
+            geometry: outcome.geometry,
             links: links.collect(),
             write_gbps: outcome.report.as_ref().map(|_| outcome.write_gbps()),
             sink_errors: outcome.report.as_ref().map_or(0, |report| report.sink_error),

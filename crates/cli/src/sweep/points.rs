@@ -23,6 +23,8 @@ pub struct Plan {
 struct Line<'a> {
     framing: &'a str,
     samples: u32,
+    shot_bytes: u32,
+    shot_packets: u32,
     f_ext_hz: f64,
     link: usize,
     frame_rate_hz: Spread,
@@ -63,8 +65,8 @@ fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
     for run in runs {
         report.warn(&run.warnings);
     }
-    let links = runs.iter().map(|run| run.links.len()).max().unwrap_or(0);
-    for link in 0..links {
+    let Some(Run { geometry, links, .. }) = runs.first() else { return Ok(()) };
+    for link in 0..links.len() {
         let counts: Vec<&Counts> = runs.iter().filter_map(|run| run.links.get(link)).collect();
         let spread = |of: fn(&Counts) -> f64| Spread::of(counts.iter().map(|counts| of(counts)));
         let rates = (spread(|counts| counts.frame_rate_hz), spread(|counts| counts.bandwidth_gbps));
@@ -72,6 +74,8 @@ fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
         let line = Line {
             framing: &point.framing,
             samples: point.samples,
+            shot_bytes: geometry.shot_bytes(),
+            shot_packets: geometry.packets(),
             f_ext_hz: point.hz,
             link,
             frame_rate_hz,
