@@ -163,7 +163,9 @@ def test_a_search_narrows_the_rate_down_and_tells_every_trial(tmp_path):
     for trial in found["trial"]:
         assert trial["passed"] == (trial["failed_by"] is None), trial
         assert trial["shots_lost"] == 0 or not trial["passed"], trial
-    assert any(not trial["passed"] for trial in found["trial"]) and result["limited_by"], result
+    causes = {trial["failed_by"] for trial in found["trial"]} - {None}
+    assert causes and causes <= {"sender", "receiver"}, causes
+    assert result["limited_by"] in causes | {None}, result
 
 
 def test_a_search_can_record_and_count_in_shots(tmp_path):

@@ -15,6 +15,7 @@ Examples:
   shotline sweep disk --dir /data --f-ext 1000,2000,5000 --seconds 10 --out disk.jsonl
   shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .write_gbps.mean]'
 
+A real probe (--probe) times itself, at the rates that it is asked for.
 Runs that are short for the pool show how much it holds, not how fast the disk is: 256 MiB are 0.2 s at 10 Gbit/s.
 Ctrl-C ends a sweep cleanly: what was measured is told.")]
 pub struct Args {
@@ -47,10 +48,11 @@ pub fn run(args: &Args) -> Result {
     if args.samples == 0 || args.repeats == 0 {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
     }
-    let files = Files::in_folder(&args.dir, args.keep)?;
     let by = if args.common.probe.is_some() { By::Rate } else { By::Trigger };
     let bench = Bench::new(&args.common, by, 3.0)?;
     let probe = bench.describe(args.samples)?;
+    let event_bytes = u64::from(bench.geometry(&probe, args.samples)?.slot_bytes()) * u64::from(bench.links(&probe));
+    let files = Files::in_folder(&args.dir, args.keep, event_bytes)?;
     let frequencies = match args.f_ext.is_empty() {
         true => grid::frequencies(args.samples, probe.sample_rate_hz),
         false => args.f_ext.clone(),

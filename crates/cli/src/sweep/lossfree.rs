@@ -1,13 +1,12 @@
 //! `shotline sweep search`: the highest rate without loss.
 
-use super::measure::{Bench, By, Point, Run};
+use super::measure::{Bench, By, Counts, Point, Run};
 use super::points::Files;
 use super::report::{Header, Report};
 use super::search::{Answer, Question, Search};
 use super::{Common, check_framings};
 use crate::Result;
 use serde::Serialize;
-use shotline_wire::shot::Geometry;
 use std::path::PathBuf;
 
 /// Trials this close to the result, as a ratio, tell what limits it.
@@ -136,11 +135,12 @@ pub fn run(args: &Args) -> Result {
     if args.samples == 0 {
         return Err("expected --samples of 1 or more, found 0".into());
     }
-    let files = args.dir.as_ref().map(|dir| Files::in_folder(dir, false)).transpose()?;
-    let bench = Bench::new(&args.common, By::Rate, if files.is_some() { 3.0 } else { 1.0 })?;
+    let bench = Bench::new(&args.common, By::Rate, if args.dir.is_some() { 3.0 } else { 1.0 })?;
     let probe = bench.describe(args.samples)?;
-    let geometry = Geometry::new(probe.channels, args.samples, probe.bits, probe.packing, probe.sample_rate_hz)?;
-    let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(bench.links(&probe));
+    let (geometry, links) = (bench.geometry(&probe, args.samples)?, bench.links(&probe));
+    let event_bytes = u64::from(geometry.slot_bytes()) * u64::from(links);
+    let files = args.dir.as_ref().map(|dir| Files::in_folder(dir, false, event_bytes)).transpose()?;
+    let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(links);
     let question = args.question(shot_gbit);
     Search::new(question)?;
     let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
@@ -193,8 +193,8 @@ impl One<'_> {
             let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&answer));
             report.progress(&text, search.made() as usize, question.trials as usize);
             let point = Point { framing: self.framing.into(), samples: self.args.samples, hz: gbps / self.shot_gbit };
-            let file = self.files.map(|files| files.next(&point, search.made()));
-            let Some(run) = ready.run(&point, file.as_ref().map(|file| file.path.as_path()))? else { break };
+            let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.made()));
+            let Some(run) = ready.run(&point, file.as_ref())? else { break };
             report.warn(&run.warnings);
             let failed_by = self.failure(&run, point.hz);
             self.failures.extend(failed_by.map(|failure| (gbps, failure)));
@@ -220,7 +220,7 @@ impl One<'_> {
 
     /// Why a run does not count as one without loss at this rate.
     fn failure(&self, run: &Run, hz: f64) -> Option<Failure> {
-        let gave_up = |link: &super::measure::Counts| link.shots_dropped.keys().any(|cause| cause.starts_with("sink_"));
+        let gave_up = |link: &Counts| link.shots_dropped.keys().any(|cause| cause.starts_with("sink_"));
         let slowest = run.links.iter().map(|link| link.sent_hz()).fold(f64::INFINITY, f64::min);
         if run.sink_errors > 0 || run.links.iter().any(gave_up) {
             Some(Failure::Recorder)
@@ -254,7 +254,7 @@ impl One<'_> {
             precision_reached: reached,
             limited_by,
         })?;
-        let limit = limited_by.map_or("nothing".into(), |failure| format!("{failure:?}").to_lowercase());
+        let limit = limited_by.map_or("-".into(), |failure| format!("{failure:?}").to_lowercase());
         let wide = if reached { "" } else { "   wider than asked: more --trials, or a quieter machine" };
         report.say(&format!(
             "{:9}{:8}{rate:9.2}   {:18}{:9.1}{:9}  {limit}{wide}",

@@ -1,6 +1,7 @@
 //! One point of a sweep: a probe, triggered at some frequency, received for a while.
 
 use super::Common;
+use super::points::Scratch;
 use crate::child::Probe;
 use crate::output::ByCause;
 use crate::record::over_udp;
@@ -14,7 +15,6 @@ use shotline_acquire::run::Outcome;
 use shotline_wire::setup::{Describe, Report};
 use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -93,6 +93,11 @@ impl Bench {
         self.common.links.unwrap_or(describe.links)
     }
 
+    /// The shape of this probe's shots with so many samples.
+    pub fn geometry(&self, probe: &Describe, samples: u32) -> Result<Geometry> {
+        Ok(Geometry::new(probe.channels, samples, probe.bits, probe.packing, probe.sample_rate_hz)?)
+    }
+
     /// Starts an emulated probe with a trigger of so many hertz, unless there is a real one.
     pub fn ready(&self, samples: u32, trigger_hz: Option<f64>) -> Result<Ready<'_>> {
         if let Some(address) = self.common.probe {
@@ -109,7 +114,7 @@ impl Bench {
 impl Ready<'_> {
     /// Receives for the time of a run, into a file if one is named. None if the run was interrupted: it is not
     /// what was asked for.
-    pub fn run(&self, point: &Point, out: Option<&Path>) -> Result<Option<Run>> {
+    pub fn run(&self, point: &Point, file: Option<&Scratch>) -> Result<Option<Run>> {
         let Bench { common, by, seconds, stop } = self.bench;
         if self.bench.interrupted() {
             return Ok(None);
@@ -124,10 +129,9 @@ impl Ready<'_> {
             external_trigger: (*by == By::Trigger).then_some(true),
             rate_hz: (*by == By::Rate).then_some(point.hz),
             seconds: Some(*seconds),
-            discard: out.is_none().then_some(true),
-            out: out.map(Path::to_owned),
-            // Rows for every trigger, and some for a stop that comes late.
-            capacity: out.is_some().then_some((point.hz * (seconds * 1.1 + 0.5)) as u64 + 16),
+            discard: file.is_none().then_some(true),
+            out: file.map(|file| file.path.clone()),
+            capacity: file.and_then(|file| file.rows),
             notes: Some("sweep".into()),
             pool: common.pool,
             receive_buffer: common.receive_buffer,

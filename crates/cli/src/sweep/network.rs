@@ -10,7 +10,7 @@ use crate::Result;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  shotline sweep network                                        both protocols, four shot lengths: 15 minutes
+  shotline sweep network                                        both protocols, four shot lengths: 12 minutes
   shotline sweep network --samples 2000 --framing ud --f-ext 5000,10000,19000 --repeats 3
   shotline sweep network --out network.jsonl                    python3 python/shotline_plot.py draws it
   shotline sweep network --probe 192.168.1.20:47910 --by rate   a real probe, at rates that it is asked for

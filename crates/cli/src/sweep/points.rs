@@ -46,8 +46,8 @@ pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
         for repeat in 0..plan.repeats {
             let text = format!("{} N_s {} f_ext {} Hz", point.framing, point.samples, point.hz);
             report.progress(&text, index * plan.repeats as usize + repeat as usize, all);
-            let file = plan.files.as_ref().map(|files| files.next(point, repeat));
-            match ready.run(point, file.as_ref().map(|file| file.path.as_path()))? {
+            let file = plan.files.as_ref().map(|files| files.next(point, bench.seconds(), repeat));
+            match ready.run(point, file.as_ref())? {
                 Some(run) => runs.push(run),
                 None => break,
             }
@@ -92,7 +92,7 @@ fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
 fn heading(recording: bool) -> String {
     let written = if recording { "  written      ±" } else { "" };
     format!(
-        "\nframing   N_s link  f_ext Hz   shots/s       ±  Gbit/s      ±{written}    missed  shots lost  packets lost"
+        "\nframing   N_s link  f_ext Hz   shots/s       ±     worst      best  Gbit/s      ±{written}    missed  shots lost  packets lost"
     )
 }
 
@@ -104,39 +104,44 @@ fn row(line: &Line<'_>) -> String {
     let shots: u64 = line.runs.iter().map(|run| run.shots_lost()).sum();
     let packets: u64 = line.runs.iter().map(|run| run.packets_lost()).sum();
     format!(
-        "{framing:7}{samples:6}{link:5}{f_ext_hz:10}{:10.1}{:8.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
-        rate.mean, rate.std, bandwidth.mean, bandwidth.std
+        "{framing:7}{samples:6}{link:5}{f_ext_hz:10}{:10.1}{:8.1}{:10.1}{:10.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
+        rate.mean, rate.std, rate.min, rate.max, bandwidth.mean, bandwidth.std
     )
 }
 
 /// Files to record to, in one folder.
 pub struct Files {
-    /// The folder.
-    pub folder: PathBuf,
-    /// Leave them there.
-    pub keep: bool,
+    folder: PathBuf,
+    keep: bool,
+    event_bytes: u64,
 }
 
 /// A file that is gone when this is dropped, unless it is to be kept.
 pub struct Scratch {
     /// The file.
     pub path: PathBuf,
+    /// Rows to lay it out for; none: as the recorder sees fit.
+    pub rows: Option<u64>,
     keep: bool,
 }
 
 impl Files {
-    /// In a folder that is there.
-    pub fn in_folder(folder: &Path, keep: bool) -> Result<Self> {
+    /// In a folder that is there, for events of so many bytes.
+    pub fn in_folder(folder: &Path, keep: bool, event_bytes: u64) -> Result<Self> {
         match folder.is_dir() {
-            true => Ok(Self { folder: folder.to_owned(), keep }),
+            true => Ok(Self { folder: folder.to_owned(), keep, event_bytes }),
             false => Err(format!("expected --dir to be a folder, found {}", folder.display()).into()),
         }
     }
 
     /// A file for one run. Nothing that is there already is replaced: the recorder refuses.
-    pub fn next(&self, point: &Point, repeat: u32) -> Scratch {
-        let name = format!("sweep-{}-{}-{}hz-{repeat}.h5", point.framing, point.samples, point.hz);
-        Scratch { path: self.folder.join(name), keep: self.keep }
+    pub fn next(&self, point: &Point, seconds: f64, repeat: u32) -> Scratch {
+        let name = format!("sweep-{}-{}-{:.0}hz-{repeat}.h5", point.framing, point.samples, point.hz);
+        // A row for every trigger, and some for a stop that comes late; if the disk has room for all of them.
+        let rows = (point.hz * (seconds + 0.5)) as u64 + 16;
+        let free = rustix::fs::statvfs(&self.folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+        let fits = rows.saturating_mul(self.event_bytes) < free / 2;
+        Scratch { path: self.folder.join(name), rows: fits.then_some(rows), keep: self.keep }
     }
 }
 

@@ -1,24 +1,26 @@
 //! The highest loss-free rate, found on a machine that is not always the same.
 //!
 //! Sought is the rate `t` up to which a trial passes (loses nothing) with probability `passing` or more, and above
-//! which it passes more seldom. Nothing else is assumed: the fall may be a step or a slope, and trials may be
-//! spoilt at any rate by what else the machine does. There is no socket, no clock and no chance in here: the
-//! caller makes the trials, [`Search::next`] says at which rate, [`Search::tell`] takes the result.
+//! which it passes with this probability or less, whatever happened before. Nothing else is assumed: the fall may
+//! be a step or a slope, and trials may be spoilt at any rate by what else the machine does. There is no socket, no
+//! clock and no chance in here: the caller makes the trials, [`Search::next`] says at which rate, [`Search::tell`]
+//! takes the result.
 //!
-//! Two things are kept, which have nothing to do with each other.
+//! Two things are kept apart.
 //!
-//! *A belief*, which only decides where to look: a posterior over `t` and over a few shapes of the fall (logistic
-//! in the logarithm of the rate, several widths, several shares of spoilt trials). First the belief is bisected
-//! at its median, as in probabilistic bisection (Burnashev and Zigangirov 1974; Waeber, Frazier and Henderson
-//! 2013); then trials go to the nearest rates on both sides of it that those still allowed can prove.
+//! *A belief* says where to look: a posterior over `t` and over a few shapes of the fall (logistic in the logarithm
+//! of the rate, several widths, several shares of spoilt trials). First it is bisected at its median, as in
+//! probabilistic bisection (Burnashev and Zigangirov 1974; Waeber, Frazier and Henderson 2013); then trials go to
+//! the nearest rates on both sides that the trials still allowed can prove.
 //!
-//! *Proof*, by betting (Shafer 2021; Waudby-Smith and Ramdas 2024): before each trial at a rate `x` the belief
-//! says with which probability `q` it will pass. Against every `t` that calls such an outcome unlikely, a bet of
-//! one is laid at that `t`'s own odds: against all `t >= x` if `q < passing`, for they promise `passing` or more
-//! at `x`; against all `t < x` if `q > passing`. If `t` is the truth then no such bet gains on average, however
-//! the rates were chosen and whenever one stops; so the winnings against it ever reach `1 / (1 - confidence)`
-//! with probability `1 - confidence` at most (Ville 1939), and a `t` against which they do is ruled out. What
-//! is left holds the truth with the stated confidence. A bad belief makes the interval wide, not wrong.
+//! *Proof* is by betting (Shafer 2021; Waudby-Smith and Ramdas 2024). Before a trial at a rate `x` the belief says
+//! with which probability `q` it passes. If `q < passing`, this is a bet against every `t >= x`, which promise
+//! `passing` or more at `x`: what was won against them so far is multiplied by `q / passing` if the trial passes,
+//! and by `(1 - q) / (1 - passing)` if not. If `q > passing`, it is the same bet against every `t < x`. Were such a
+//! `t` the truth, the bet could not gain on average, however the rates were chosen and whenever one stops; so the
+//! winnings against it would ever reach `1 / (1 - confidence)` with probability `1 - confidence` at most (Ville
+//! 1939). Each `t` against which they do is ruled out, and what is left holds the truth with the stated
+//! confidence. A wrong belief makes the interval wide, not wrong.
 
 /// Cells of the grid in the precision asked for.
 const CELLS: usize = 5;
