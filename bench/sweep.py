@@ -27,7 +27,7 @@ def main():
             # A small pool, so that short runs show the disk and not the pool.
             sweep(args.dir, "disk", "--dir", args.dir, "--pool", "64MiB", *points, 2 * args.seconds),
         ]
-        sweep(args.dir, "search", "--discard", "--seconds", args.seconds, "--trials", 60)
+        sweep(args.dir, "search", "--discard", "--trials", 40)
     plot = [sys.executable, ROOT / "python" / "shotline_plot.py", *files, "--out", args.img]
     subprocess.run(plot, check=True)
     for figure in args.img.glob("sweep-*.png"):

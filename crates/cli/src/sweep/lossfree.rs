@@ -22,7 +22,8 @@ Examples:
   shotline sweep search --probe 192.168.1.20:47910 --precision 1% --confidence 0.99
   shotline sweep search --json | jq -c 'select(.kind == \"loss_free_rate\") | [.framing, .low_gbps, .high_gbps]'
 
-The rate at which half of the trials (--passing) lose nothing. The interval holds it with the confidence asked for,
+The rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than it
+was asked for, by more than the precision. The interval holds it with the confidence asked for,
 however noisy the machine; on a noisy one it needs more trials, or stays wider than asked, and says so.
 Ctrl-C ends a search cleanly: what is known by then is told.")]
 pub struct Args {
@@ -226,7 +227,7 @@ impl One<'_> {
             Some(Failure::Recorder)
         } else if !run.lossless() {
             Some(Failure::Receiver)
-        } else if slowest < hz * (1.0 - self.args.precision / 2.0) {
+        } else if slowest < hz * (1.0 - self.args.precision) {
             Some(Failure::Sender)
         } else {
             None

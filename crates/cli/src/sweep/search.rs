@@ -34,6 +34,10 @@ const LUCK: f64 = 0.01;
 const KEPT: f64 = 0.1;
 /// Part of the trials that may be spent on bisecting while nothing is proven.
 const BISECTING: f64 = 0.2;
+/// A proof may cost so many times what the cheapest costs, to be nearer.
+const DEARER: f64 = 1.5;
+/// Part of the trials that a side of the interval gets at least, while it is not proven.
+const LEAST_SHARE: f64 = 0.25;
 /// Cells with less of the belief than this say nothing about a trial.
 const NEGLIGIBLE: f64 = 1e-12;
 
@@ -248,30 +252,25 @@ impl Search {
         index.min(self.x.len() - 1)
     }
 
-    /// The rate at which a trial does most for the narrowest interval that the trials left can prove.
+    /// A rate on one side of the median: the nearest two that the trials left can prove, or, if they are not enough
+    /// for any, the nearest two that cost little more than the cheapest.
     fn prove(&self) -> Option<usize> {
         let left = f64::from(self.question.trials - self.made);
-        let mut cheapest: Option<(f64, Side, Side)> = None;
-        let mut offset = CELLS / 2;
-        while offset <= self.x.len() {
-            let (above, below) = (self.above(offset), self.below(offset));
-            if above.index.is_none() && below.index.is_none() {
-                break;
-            }
-            let cost = above.trials + below.trials;
-            if cheapest.is_none_or(|(least, ..)| cost < least) {
-                cheapest = Some((cost, above, below));
-            }
-            if cost <= left {
-                break;
-            }
-            offset += 1 + offset / 4;
-        }
-        let (cost, above, below) = cheapest?;
-        // Both sides in proportion to what they need, spread by the golden ratio so that neither waits long.
+        let offsets = std::iter::successors(Some(CELLS / 2), |offset| Some(offset + 1 + offset / 4));
+        let pairs: Vec<[Side; 2]> = offsets
+            .take_while(|offset| *offset <= self.x.len())
+            .map(|offset| [self.above(offset), self.below(offset)])
+            .take_while(|sides| sides.iter().any(|side| side.index.is_some()))
+            .collect();
+        let cost = |sides: &[Side; 2]| sides[0].trials + sides[1].trials;
+        let cheapest = pairs.iter().map(cost).fold(f64::INFINITY, f64::min);
+        let affordable = |sides: &&[Side; 2]| cost(sides) <= left.max(DEARER * cheapest);
+        let [above, below] = pairs.iter().find(affordable)?;
+        // Both sides as often as they need it, spread by the golden ratio; but none waits for ever for the other.
         let turn = (f64::from(self.made) * 0.618_033_988_75).fract();
-        let order = if turn * cost < above.trials { [above, below] } else { [below, above] };
-        order.into_iter().find_map(|side| side.index)
+        let share = (above.trials / (above.trials + below.trials)).clamp(LEAST_SHARE, 1.0 - LEAST_SHARE);
+        let [first, second] = if turn < share { [above, below] } else { [below, above] };
+        first.index.or(second.index)
     }
 
     /// What it takes to rule out everything from the rate `offset` cells above the median on.

@@ -110,7 +110,7 @@ fn a_noisy_machine_still_gives_a_rate_and_says_how_far_it_is_known() {
     for seed in 0..20 {
         let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, seed);
-        assert_eq!((answer.reached, made), (false, 100), "{answer:?}");
+        assert!(answer.reached || made == 100, "{made} trials, {answer:?}");
         assert!((answer.rate / 23.0 - 1.0).abs() < 0.1, "{answer:?}");
         let (low, high) = (answer.low.unwrap_or(0.1), answer.high.unwrap_or(100.0));
         assert!(low < answer.rate && answer.rate < high, "{answer:?}");
