@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan clean
+.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,7 +15,7 @@ demo: ## record an emulated probe into an HDF5 file and verify every sample
 	cargo run --release --locked --quiet --package shotline -- demo
 
 test: ## every check and test of the repository; the last line is the sum
-	@$(SETUP) build python test
+	@$(SETUP) build python test plot
 	@python3 scripts/test.py
 
 fmt: ## format Rust and Python
@@ -68,6 +68,15 @@ bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for 
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/plan.py $(ARGS)
+
+bench-sweep: ## frame rate, bandwidth and losses over the trigger frequency, drawn into docs/img; ARGS=...
+	@$(SETUP) build python plot
+	cargo build --release --locked --package shotline
+	python3 bench/sweep.py $(ARGS)
+
+plots: ## draw what `shotline sweep --out FILE` measured: make plots FILE=network.jsonl [DIR=plots]
+	@$(SETUP) python plot
+	python3 python/shotline_plot.py $(FILE) --out $(or $(DIR),plots)
 
 clean: ## remove what was built and installed here
 	cargo clean

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python test bench fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python test bench plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,6 +19,7 @@ for group in "$@"; do
             apt+=(fio)
             pip+=(spead2==4.5.1)
             ;;
+        plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;
         *)

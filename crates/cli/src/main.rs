@@ -14,6 +14,7 @@ mod plan;
 mod probe;
 mod record;
 mod signals;
+mod sweep;
 mod trigger;
 mod verify;
 mod view;
@@ -45,6 +46,9 @@ enum Command {
     Trigger(trigger::Args),
     /// Tell the load and the limit of every stage before anything is bought
     Plan(Box<plan::Args>),
+    /// Measure frame rate, bandwidth and losses over the trigger frequency; find the highest loss-free rate
+    #[command(subcommand)]
+    Sweep(sweep::Sweep),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Probe(command) => probe::run(*command),
         Command::Trigger(args) => trigger::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Sweep(sweep) => sweep::run(sweep),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

@@ -1,0 +1,64 @@
+//! `shotline sweep disk`: figure 7 of paper 0.
+
+use super::measure::{Bench, By, Point};
+use super::points::{Files, Plan, measure};
+use super::report::{Header, Report};
+use super::{Common, check_framings, check_frequencies, grid};
+use crate::Result;
+use std::path::PathBuf;
+
+/// Arguments of `shotline sweep disk`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline sweep disk --dir /data                               13 frequencies, 5 runs of 3 s each: 4 minutes
+  shotline sweep disk --dir /data --f-ext 1000,2000,5000 --seconds 10 --out disk.jsonl
+  shotline sweep disk --dir /data --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .write_gbps.mean]'
+
+A real probe (--probe) times itself, at the rates that it is asked for.
+Runs that are short for the pool show how much it holds, not how fast the disk is: 256 MiB are 0.2 s at 10 Gbit/s.
+Ctrl-C ends a sweep cleanly: what was measured is told.")]
+pub struct Args {
+    /// Folder on the disk to measure; files there are removed after each run
+    #[arg(long, value_name = "DIR", help_heading = "Sink")]
+    dir: PathBuf,
+    /// Leave the files there
+    #[arg(long, help_heading = "Sink")]
+    keep: bool,
+    /// Samples per channel and shot
+    #[arg(long, default_value_t = 2000, value_name = "N", help_heading = "Points")]
+    samples: u32,
+    /// Framing: ud (RoCE), counted or udp
+    #[arg(long, default_value = "ud", value_name = "NAME", help_heading = "Points")]
+    framing: String,
+    /// Trigger frequencies [default: 13, up to a quarter above the device's highest shot rate]
+    #[arg(long, value_delimiter = ',', value_name = "HZ,...", help_heading = "Points")]
+    f_ext: Vec<f64>,
+    /// Runs of each point
+    #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Run")]
+    repeats: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measures the disk. A real probe times itself.
+pub fn run(args: &Args) -> Result {
+    check_framings(std::slice::from_ref(&args.framing))?;
+    check_frequencies(&args.f_ext)?;
+    if args.samples == 0 || args.repeats == 0 {
+        return Err("expected --samples and --repeats of 1 or more, found 0".into());
+    }
+    let by = if args.common.probe.is_some() { By::Rate } else { By::Trigger };
+    let bench = Bench::new(&args.common, by, 3.0)?;
+    let probe = bench.describe(args.samples)?;
+    let event_bytes = u64::from(bench.geometry(&probe, args.samples)?.slot_bytes()) * u64::from(bench.links(&probe));
+    let files = Files::in_folder(&args.dir, args.keep, event_bytes)?;
+    let frequencies = match args.f_ext.is_empty() {
+        true => grid::frequencies(args.samples, probe.sample_rate_hz),
+        false => args.f_ext.clone(),
+    };
+    let point = |hz| Point { framing: args.framing.clone(), samples: args.samples, hz };
+    let points = frequencies.into_iter().map(point).collect();
+    let mut report = Report::begin(&args.common, &Header::new("disk", &args.common, &bench, &probe)?)?;
+    measure(&bench, &Plan { points, repeats: args.repeats, files: Some(files) }, &mut report)
+}

@@ -1,0 +1,314 @@
+//! `shotline sweep search`: the highest rate without loss.
+
+use super::measure::{Bench, By, Counts, Point, Run};
+use super::points::Files;
+use super::report::{Header, Report};
+use super::search::{Answer, Question, Search};
+use super::{Common, check_framings};
+use crate::Result;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Trials this close to the result, as a ratio, tell what limits it.
+const CLOSE: f64 = 1.25;
+
+/// Arguments of `shotline sweep search`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline sweep search                                   receiving, both protocols: some 30 trials of 1 s each
+  shotline sweep search --discard --dir /data             receiving, then recording too
+  shotline sweep search --framing ud --samples 500 --unit hz --from 1000 --to 80000
+  shotline sweep search --probe 192.168.1.20:47910 --precision 1% --confidence 0.99
+  shotline sweep search --json | jq -c 'select(.kind == \"loss_free_rate\") | [.framing, .low_gbps, .high_gbps]'
+
+The rate at which half of the trials (--passing) lose nothing. A trial also fails if the probe sends less than it
+was asked for, by more than the precision. The interval holds it with the confidence asked for,
+however noisy the machine; on a noisy one it needs more trials, or stays wider than asked, and says so.
+Ctrl-C ends a search cleanly: what is known by then is told.")]
+pub struct Args {
+    /// Samples per channel and shot
+    #[arg(long, default_value_t = 2000, value_name = "N", help_heading = "Search")]
+    samples: u32,
+    /// Framings: ud (RoCE), counted or udp
+    #[arg(long, value_delimiter = ',', default_value = "ud,udp", value_name = "NAME,...", help_heading = "Search")]
+    framing: Vec<String>,
+    /// Search the rate of receiving, with shots discarded [default, without --dir]
+    #[arg(long, help_heading = "Search")]
+    discard: bool,
+    /// Search the rate of recording into this folder; files there are removed after each trial
+    #[arg(long, visible_alias = "out-dir", value_name = "DIR", help_heading = "Search")]
+    dir: Option<PathBuf>,
+    /// Unit of --from and --to: Gbit/s of payload on all links together, or shots/s of each link
+    #[arg(long, value_enum, default_value = "gbps", help_heading = "Search")]
+    unit: Unit,
+    /// Lowest rate to try [default: 0.1 Gbit/s]
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
+    from: Option<f64>,
+    /// Highest rate to try [default: 200 Gbit/s]
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
+    to: Option<f64>,
+    /// Width of the interval, as part of the rate
+    #[arg(long, default_value = "2%", value_parser = part, value_name = "PART", help_heading = "Search")]
+    precision: f64,
+    /// Probability that the interval holds the rate
+    #[arg(long, default_value = "0.95", value_parser = part, value_name = "P", help_heading = "Search")]
+    confidence: f64,
+    /// Part of the trials at the rate sought that lose nothing
+    #[arg(long, default_value = "0.5", value_parser = part, value_name = "P", help_heading = "Search")]
+    passing: f64,
+    /// Most trials for each rate that is searched
+    #[arg(long, default_value_t = 100, value_name = "N", help_heading = "Run")]
+    trials: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What rates are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Unit {
+    /// Gbit/s
+    Gbps,
+    /// Shots per second
+    Hz,
+}
+
+/// A part of one, as `0.02` or `2%`.
+fn part(text: &str) -> std::result::Result<f64, String> {
+    let (digits, unit) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 0.01),
+        None => (text, 1.0),
+    };
+    let value = digits.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+    value.map(|value| value * unit).ok_or_else(|| format!("expected a part such as 0.02 or 2%, found {text}"))
+}
+
+/// Why a trial did not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Failure {
+    /// The probe fell behind the rate asked for.
+    Sender,
+    /// Packets were lost on the way to their places, or shots there were no buffers for.
+    Receiver,
+    /// The recorder gave shots up.
+    Recorder,
+}
+
+/// The JSON line of a trial.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename = "trial")]
+struct Trial<'a> {
+    framing: &'a str,
+    sink: &'static str,
+    asked_gbps: f64,
+    asked_hz: f64,
+    received_gbps: f64,
+    passed: bool,
+    failed_by: Option<Failure>,
+    shots_taken: Option<u64>,
+    shots_lost: u64,
+}
+
+/// The JSON line of a result.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename = "loss_free_rate")]
+struct Found<'a> {
+    framing: &'a str,
+    sink: &'static str,
+    samples: u32,
+    rate_gbps: f64,
+    low_gbps: Option<f64>,
+    high_gbps: Option<f64>,
+    rate_hz: f64,
+    low_hz: Option<f64>,
+    high_hz: Option<f64>,
+    confidence: f64,
+    passing: f64,
+    trials: u32,
+    precision_reached: bool,
+    limited_by: Option<Failure>,
+}
+
+/// Searches.
+pub fn run(args: &Args) -> Result {
+    check_framings(&args.framing)?;
+    if args.samples == 0 {
+        return Err("expected --samples of 1 or more, found 0".into());
+    }
+    let bench = Bench::new(&args.common, By::Rate, if args.dir.is_some() { 3.0 } else { 1.0 })?;
+    let probe = bench.describe(args.samples)?;
+    let (geometry, links) = (bench.geometry(&probe, args.samples)?, bench.links(&probe));
+    let event_bytes = u64::from(geometry.slot_bytes()) * u64::from(links);
+    let files = args.dir.as_ref().map(|dir| Files::in_folder(dir, false, event_bytes)).transpose()?;
+    let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(links);
+    let question = args.question(shot_gbit);
+    Search::new(question)?;
+    let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
+    let receive = args.discard || files.is_none();
+    let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
+    report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by")?;
+    'all: for sink in sinks {
+        for framing in &args.framing {
+            let mut one = One { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
+            one.search(question, &mut report)?;
+            if bench.interrupted() {
+                break 'all;
+            }
+        }
+    }
+    report.end(bench.interrupted())
+}
+
+impl Args {
+    /// In Gbit/s.
+    fn question(&self, shot_gbit: f64) -> Question {
+        let gbit = |rate: f64| if self.unit == Unit::Hz { rate * shot_gbit } else { rate };
+        Question {
+            from: self.from.map_or(0.1, gbit),
+            to: self.to.map_or(200.0, gbit),
+            precision: self.precision,
+            confidence: self.confidence,
+            passing: self.passing,
+            trials: self.trials,
+        }
+    }
+}
+
+/// The search of one rate.
+struct One<'a> {
+    bench: &'a Bench,
+    framing: &'a str,
+    files: Option<&'a Files>,
+    args: &'a Args,
+    shot_gbit: f64,
+    failures: Vec<(f64, Failure)>,
+}
+
+impl One<'_> {
+    fn search(&mut self, question: Question, report: &mut Report) -> Result {
+        let ready = self.bench.ready(self.args.samples, None)?;
+        let mut search = Search::new(question)?;
+        while let Some(gbps) = search.next() {
+            let answer = search.answer();
+            let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&answer));
+            report.progress(&text, search.made() as usize, question.trials as usize);
+            let point = Point { framing: self.framing.into(), samples: self.args.samples, hz: gbps / self.shot_gbit };
+            let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.made()));
+            let Some(run) = ready.run(&point, file.as_ref())? else { break };
+            report.warn(&run.warnings);
+            let failed_by = self.failure(&run, point.hz);
+            self.failures.extend(failed_by.map(|failure| (gbps, failure)));
+            search.tell(gbps, failed_by.is_none());
+            report.line(&Trial {
+                framing: self.framing,
+                sink: self.sink(),
+                asked_gbps: gbps,
+                asked_hz: point.hz,
+                received_gbps: run.links.iter().map(|link| link.bandwidth_gbps).sum(),
+                passed: failed_by.is_none(),
+                failed_by,
+                shots_taken: run.links.iter().map(|link| link.shots_taken).sum(),
+                shots_lost: run.links.iter().map(|link| link.shots_lost()).sum::<u64>() + run.sink_errors,
+            })?;
+        }
+        self.tell(&search, report)
+    }
+
+    fn sink(&self) -> &'static str {
+        if self.files.is_some() { "record" } else { "receive" }
+    }
+
+    /// Why a run does not count as one without loss at this rate.
+    fn failure(&self, run: &Run, hz: f64) -> Option<Failure> {
+        let gave_up = |link: &Counts| link.shots_dropped.keys().any(|cause| cause.starts_with("sink_"));
+        let slowest = run.links.iter().map(|link| link.sent_hz()).fold(f64::INFINITY, f64::min);
+        if run.sink_errors > 0 || run.links.iter().any(gave_up) {
+            Some(Failure::Recorder)
+        } else if !run.lossless() {
+            Some(Failure::Receiver)
+        } else if slowest < hz * (1.0 - self.args.precision) {
+            Some(Failure::Sender)
+        } else {
+            None
+        }
+    }
+
+    fn tell(&self, search: &Search, report: &mut Report) -> Result {
+        let answer = search.answer();
+        let Answer { rate, low, high, reached } = answer;
+        let hz = |gbps: f64| gbps / self.shot_gbit;
+        let limited_by = self.limit(rate);
+        report.line(&Found {
+            framing: self.framing,
+            sink: self.sink(),
+            samples: self.args.samples,
+            rate_gbps: rate,
+            low_gbps: low,
+            high_gbps: high,
+            rate_hz: hz(rate),
+            low_hz: low.map(hz),
+            high_hz: high.map(hz),
+            confidence: self.args.confidence,
+            passing: self.args.passing,
+            trials: search.made(),
+            precision_reached: reached,
+            limited_by,
+        })?;
+        let limit = limited_by.map_or("-".into(), |failure| format!("{failure:?}").to_lowercase());
+        let wide = if reached { "" } else { "   wider than asked: more --trials, or a quieter machine" };
+        report.say(&format!(
+            "{:9}{:8}{rate:9.2}   {:18}{:9.1}{:9}  {limit}{wide}",
+            self.framing,
+            self.sink(),
+            interval(&answer),
+            hz(rate),
+            search.made(),
+        ))
+    }
+
+    /// Why most trials close to a rate failed.
+    fn limit(&self, rate: f64) -> Option<Failure> {
+        let close = |failed: &&(f64, Failure)| failed.0 <= rate * CLOSE && rate <= failed.0 * CLOSE;
+        let count = |failure| self.failures.iter().filter(close).filter(|failed| failed.1 == failure).count();
+        let most = [Failure::Sender, Failure::Receiver, Failure::Recorder].into_iter().max_by_key(|it| count(*it));
+        most.filter(|failure| count(*failure) > 0)
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    format!("so far {:.2} ({})", answer.rate, interval(answer))
+}
+
+fn interval(answer: &Answer) -> String {
+    match (answer.low, answer.high) {
+        (Some(low), Some(high)) => format!("{low:.2} to {high:.2}"),
+        (Some(low), None) => format!("above {low:.2}"),
+        (None, Some(high)) => format!("below {high:.2}"),
+        (None, None) => "not known".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_numbers_or_percentages() {
+        assert_eq!(part("0.02"), Ok(0.02));
+        assert_eq!(part("2%"), Ok(0.02));
+        assert_eq!(part("99.5 %"), Ok(0.995));
+        for wrong in ["", "%", "two", "nan", "2%%"] {
+            assert!(part(wrong).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_interval_that_is_open_says_so() {
+        let answer = |low, high| Answer { rate: 2.0, low, high, reached: false };
+        assert_eq!(interval(&answer(Some(1.0), Some(3.0))), "1.00 to 3.00");
+        assert_eq!(interval(&answer(Some(1.0), None)), "above 1.00");
+        assert_eq!(interval(&answer(None, Some(3.0))), "below 3.00");
+        assert_eq!(interval(&answer(None, None)), "not known");
+    }
+}

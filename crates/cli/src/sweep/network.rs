@@ -1,0 +1,78 @@
+//! `shotline sweep network`: figures 5 and 6 of paper 0.
+
+use super::measure::{Bench, By, Point};
+use super::points::{Plan, measure};
+use super::report::{Header, Report};
+use super::{Common, check_framings, check_frequencies, grid};
+use crate::Result;
+
+/// Arguments of `shotline sweep network`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline sweep network                                        both protocols, four shot lengths: 12 minutes
+  shotline sweep network --samples 2000 --framing ud --f-ext 5000,10000,19000 --repeats 3
+  shotline sweep network --out network.jsonl                    python3 python/shotline_plot.py draws it
+  shotline sweep network --probe 192.168.1.20:47910 --by rate   a real probe, at rates that it is asked for
+  shotline sweep network --probe 192.168.1.20:47910 --f-ext-is 5000   the same, with your own generator at 5 kHz
+  shotline sweep network --samples 500 --json | jq -c 'select(.kind == \"point\") | [.f_ext_hz, .frame_rate_hz.mean]'
+
+Ctrl-C ends a sweep cleanly: what was measured is told.")]
+pub struct Args {
+    /// Samples per channel and shot
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "500,1000,2000,4000",
+        value_name = "N,...",
+        help_heading = "Points"
+    )]
+    samples: Vec<u32>,
+    /// Framings: ud (RoCE), counted or udp
+    #[arg(long, value_delimiter = ',', default_value = "ud,udp", value_name = "NAME,...", help_heading = "Points")]
+    framing: Vec<String>,
+    /// Trigger frequencies [default: 13, up to a quarter above the device's highest shot rate]
+    #[arg(long, value_delimiter = ',', value_name = "HZ,...", help_heading = "Points")]
+    f_ext: Vec<f64>,
+    /// What your own generator at a real probe's trigger input is set to
+    #[arg(long, value_name = "HZ", conflicts_with = "f_ext", requires = "probe", help_heading = "Points")]
+    f_ext_is: Option<f64>,
+    /// What starts the shots
+    #[arg(long, value_enum, default_value = "trigger", help_heading = "Points")]
+    by: By,
+    /// Runs of each point
+    #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Run")]
+    repeats: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measures the network.
+pub fn run(args: &Args) -> Result {
+    check_framings(&args.framing)?;
+    let given = args.f_ext_is.map_or(args.f_ext.clone(), |hz| vec![hz]);
+    check_frequencies(&given)?;
+    let Some(most) = args.samples.iter().copied().max().filter(|_| !args.samples.contains(&0) && args.repeats > 0)
+    else {
+        return Err("expected --samples and --repeats of 1 or more, found 0".into());
+    };
+    match (args.common.probe, args.by, args.f_ext_is) {
+        (Some(_), By::Trigger, None) => return Err("nobody here can set the generator at a real probe's trigger input: tell its frequency with --f-ext-is, or let the probe time itself with --by rate".into()),
+        (_, By::Rate, Some(_)) => return Err("--f-ext-is is the frequency of a trigger, --by rate has none: give one of them".into()),
+        _ => {}
+    }
+    let bench = Bench::new(&args.common, args.by, 1.0)?;
+    let probe = bench.describe(most)?;
+    let mut points = Vec::new();
+    for framing in &args.framing {
+        for &samples in &args.samples {
+            let frequencies = match given.is_empty() {
+                true => grid::frequencies(samples, probe.sample_rate_hz),
+                false => given.clone(),
+            };
+            points.extend(frequencies.into_iter().map(|hz| Point { framing: framing.clone(), samples, hz }));
+        }
+    }
+    let mut report = Report::begin(&args.common, &Header::new("network", &args.common, &bench, &probe)?)?;
+    measure(&bench, &Plan { points, repeats: args.repeats, files: None }, &mut report)
+}

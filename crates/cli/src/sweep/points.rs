@@ -1,0 +1,154 @@
+//! A list of points, each measured several times.
+
+use super::measure::{Bench, By, Counts, Point, Run};
+use super::report::Report;
+use super::stats::Spread;
+use crate::Result;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// What is to be measured.
+pub struct Plan {
+    /// In this order.
+    pub points: Vec<Point>,
+    /// Runs of each.
+    pub repeats: u32,
+    /// Where to record to; none: shots are discarded.
+    pub files: Option<Files>,
+}
+
+/// The JSON line of one link at one point.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename = "point")]
+struct Line<'a> {
+    framing: &'a str,
+    samples: u32,
+    shot_bytes: u32,
+    shot_packets: u32,
+    f_ext_hz: f64,
+    link: usize,
+    frame_rate_hz: Spread,
+    bandwidth_gbps: Spread,
+    /// Of all links together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_gbps: Option<Spread>,
+    runs: Vec<&'a Counts>,
+}
+
+/// Measures everything in the plan, or as much as Ctrl-C allows.
+pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
+    report.say(&heading(plan.files.is_some()))?;
+    let all = plan.points.len() * plan.repeats as usize;
+    for (index, point) in plan.points.iter().enumerate() {
+        let mut runs = Vec::new();
+        let trigger = (bench.by() == By::Trigger).then_some(point.hz);
+        let ready = bench.ready(point.samples, trigger)?;
+        for repeat in 0..plan.repeats {
+            let text = format!("{} N_s {} f_ext {} Hz", point.framing, point.samples, point.hz);
+            report.progress(&text, index * plan.repeats as usize + repeat as usize, all);
+            let file = plan.files.as_ref().map(|files| files.next(point, bench.seconds(), repeat));
+            match ready.run(point, file.as_ref())? {
+                Some(run) => runs.push(run),
+                None => break,
+            }
+        }
+        tell(point, &runs, report)?;
+        if bench.interrupted() {
+            break;
+        }
+    }
+    report.end(bench.interrupted())
+}
+
+/// One line for each link.
+fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
+    for run in runs {
+        report.warn(&run.warnings);
+    }
+    let Some(Run { geometry, links, .. }) = runs.first() else { return Ok(()) };
+    for link in 0..links.len() {
+        let counts: Vec<&Counts> = runs.iter().filter_map(|run| run.links.get(link)).collect();
+        let spread = |of: fn(&Counts) -> f64| Spread::of(counts.iter().map(|counts| of(counts)));
+        let rates = (spread(|counts| counts.frame_rate_hz), spread(|counts| counts.bandwidth_gbps));
+        let (Some(frame_rate_hz), Some(bandwidth_gbps)) = rates else { continue };
+        let line = Line {
+            framing: &point.framing,
+            samples: point.samples,
+            shot_bytes: geometry.shot_bytes(),
+            shot_packets: geometry.packets(),
+            f_ext_hz: point.hz,
+            link,
+            frame_rate_hz,
+            bandwidth_gbps,
+            write_gbps: Spread::of(runs.iter().filter_map(|run| run.write_gbps)),
+            runs: counts,
+        };
+        report.line(&line)?;
+        report.say(&row(&line))?;
+    }
+    Ok(())
+}
+
+fn heading(recording: bool) -> String {
+    let written = if recording { "  written      ±" } else { "" };
+    format!(
+        "\nframing   N_s link  f_ext Hz   shots/s       ±     worst      best  Gbit/s      ±{written}    missed  shots lost  packets lost"
+    )
+}
+
+fn row(line: &Line<'_>) -> String {
+    let Line { framing, samples, f_ext_hz, link, frame_rate_hz: rate, bandwidth_gbps: bandwidth, .. } = line;
+    let written = line.write_gbps.map_or(String::new(), |gbps| format!("{:9.2}{:7.2}", gbps.mean, gbps.std));
+    let missed: Option<u64> = line.runs.iter().map(|run| run.triggers_missed).sum();
+    let missed = missed.map_or("-".into(), |missed| missed.to_string());
+    let shots: u64 = line.runs.iter().map(|run| run.shots_lost()).sum();
+    let packets: u64 = line.runs.iter().map(|run| run.packets_lost()).sum();
+    format!(
+        "{framing:7}{samples:6}{link:5}{f_ext_hz:10}{:10.1}{:8.1}{:10.1}{:10.1}{:8.2}{:7.2}{written}{missed:>10}{shots:12}{packets:14}",
+        rate.mean, rate.std, rate.min, rate.max, bandwidth.mean, bandwidth.std
+    )
+}
+
+/// Files to record to, in one folder.
+pub struct Files {
+    folder: PathBuf,
+    keep: bool,
+    event_bytes: u64,
+}
+
+/// A file that is gone when this is dropped, unless it is to be kept.
+pub struct Scratch {
+    /// The file.
+    pub path: PathBuf,
+    /// Rows to lay it out for; none: as the recorder sees fit.
+    pub rows: Option<u64>,
+    keep: bool,
+}
+
+impl Files {
+    /// In a folder that is there, for events of so many bytes.
+    pub fn in_folder(folder: &Path, keep: bool, event_bytes: u64) -> Result<Self> {
+        match folder.is_dir() {
+            true => Ok(Self { folder: folder.to_owned(), keep, event_bytes }),
+            false => Err(format!("expected --dir to be a folder, found {}", folder.display()).into()),
+        }
+    }
+
+    /// A file for one run. Nothing that is there already is replaced: the recorder refuses.
+    pub fn next(&self, point: &Point, seconds: f64, repeat: u32) -> Scratch {
+        let name = format!("sweep-{}-{}-{:.0}hz-{repeat}.h5", point.framing, point.samples, point.hz);
+        // A row for every trigger, and some for a stop that comes late; if the disk has room for all of them.
+        let rows = (point.hz * (seconds + 0.5)) as u64 + 16;
+        let free = rustix::fs::statvfs(&self.folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+        let fits = rows.saturating_mul(self.event_bytes) < free / 2;
+        Scratch { path: self.folder.join(name), rows: fits.then_some(rows), keep: self.keep }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

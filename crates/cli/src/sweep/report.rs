@@ -1,0 +1,176 @@
+//! What a sweep tells while it goes: JSON lines for programs, a table for people, progress on a terminal.
+
+use super::Common;
+use super::measure::{Bench, By};
+use crate::Result;
+use crate::demo::granted_receive_buffer;
+use serde::Serialize;
+use shotline_acquire::config::Bytes;
+use shotline_plan::formula::shot::DEAD_TIME_S;
+use shotline_wire::setup::Describe;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The first line: which machine, which program, which probe.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename = "header")]
+pub struct Header {
+    sweep: &'static str,
+    shotline: &'static str,
+    begun: String,
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    receive_buffer_bytes: usize,
+    probe: String,
+    emulated: bool,
+    links: u8,
+    sample_rate_hz: u32,
+    shot_overhead_s: f64,
+    by: By,
+    seconds: f64,
+}
+
+impl Header {
+    /// Of this machine, for a sweep of this probe.
+    pub fn new(sweep: &'static str, common: &Common, bench: &Bench, probe: &Describe) -> Result<Self> {
+        let system = rustix::system::uname();
+        let wanted = common.receive_buffer.unwrap_or(Bytes(256 << 20)).0 as usize;
+        Ok(Self {
+            sweep,
+            shotline: env!("CARGO_PKG_VERSION"),
+            begun: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+            cpu: processor(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            receive_buffer_bytes: granted_receive_buffer(wanted)?,
+            probe: probe.model.as_str().to_owned(),
+            emulated: common.probe.is_none(),
+            links: bench.links(probe),
+            sample_rate_hz: probe.sample_rate_hz,
+            shot_overhead_s: DEAD_TIME_S,
+            by: bench.by(),
+            seconds: bench.seconds(),
+        })
+    }
+
+    fn words(&self) -> String {
+        let Self { cpu, cores, kernel, receive_buffer_bytes, probe, seconds, .. } = self;
+        let buffer = receive_buffer_bytes >> 20;
+        format!("{probe}, runs of {seconds} s; {cpu}, {cores} cores, {kernel}, {buffer} MiB of receive buffer granted")
+    }
+}
+
+/// The processor's name, where the kernel tells it.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map_or(std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// The last line: whether this is all that was asked for.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename = "end")]
+struct End<'a> {
+    interrupted: bool,
+    seconds: f64,
+    warnings: &'a [String],
+}
+
+/// Where it all goes.
+pub struct Report {
+    json: bool,
+    file: Option<std::fs::File>,
+    terminal: bool,
+    begun: Instant,
+    warnings: Vec<String>,
+}
+
+impl Report {
+    /// Opens the file, if one is wanted, and writes the header.
+    pub fn begin(common: &Common, header: &Header) -> Result<Self> {
+        let file = common.out.as_ref().map(|path| {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).create_new(!common.force);
+            options.open(path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::AlreadyExists => format!("{} exists already: --force", path.display()),
+                _ => format!("cannot write {}: {error}", path.display()),
+            })
+        });
+        let mut report = Self {
+            json: common.json,
+            file: file.transpose()?,
+            terminal: std::io::stderr().is_terminal(),
+            begun: Instant::now(),
+            warnings: Vec::new(),
+        };
+        report.line(header)?;
+        report.say(&header.words())?;
+        Ok(report)
+    }
+
+    /// One JSON line.
+    pub fn line(&mut self, line: &impl Serialize) -> Result {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        if let Some(file) = &mut self.file {
+            file.write_all(text.as_bytes())?;
+        }
+        if self.json {
+            self.clear();
+            std::io::stdout().lock().write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// One line of words.
+    pub fn say(&self, text: &str) -> Result {
+        if !self.json {
+            self.clear();
+            writeln!(std::io::stdout().lock(), "{text}")?;
+        }
+        Ok(())
+    }
+
+    /// What is going on, on a terminal: `done` of `all` is behind us.
+    pub fn progress(&self, text: &str, done: usize, all: usize) {
+        if self.terminal {
+            let left = self.begun.elapsed().mul_f64((all - done) as f64 / done.max(1) as f64);
+            let left = match done {
+                0 => String::new(),
+                _ => format!(", about {} left", humantime::format_duration(Duration::from_secs(left.as_secs() + 1))),
+            };
+            eprint!("\r\x1b[K{done} of {all}{left}: {text}");
+        }
+    }
+
+    /// Notes what did not go as it should, once.
+    pub fn warn(&mut self, warnings: &[String]) {
+        for warning in warnings {
+            if !self.warnings.contains(warning) {
+                self.warnings.push(warning.clone());
+            }
+        }
+    }
+
+    /// The last line, and the warnings.
+    pub fn end(&mut self, interrupted: bool) -> Result {
+        let warnings = std::mem::take(&mut self.warnings);
+        self.line(&End { interrupted, seconds: self.begun.elapsed().as_secs_f64(), warnings: &warnings })?;
+        self.clear();
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        if interrupted {
+            eprintln!("interrupted: this is what was measured until then");
+        }
+        Ok(())
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+use super::*;
+
+/// A simulated machine: a trial at a rate passes with a known probability.
+struct Machine {
+    /// The rate that is to be found.
+    truth: f64,
+    /// Width of the fall, in units of the logarithm of the rate; 0 is a step.
+    width: f64,
+    /// Share of trials that are spoilt at any rate.
+    spoilt: f64,
+    passing: f64,
+}
+
+impl Machine {
+    fn passes(&self, rate: f64, chance: &mut Chance) -> bool {
+        let at_truth = self.passing / (1.0 - self.spoilt);
+        let offset = (at_truth / (1.0 - at_truth)).ln();
+        let above = (self.truth / rate).ln();
+        let unspoilt = match self.width {
+            0.0 => f64::from(u8::from(above >= 0.0)),
+            width => 1.0 / (1.0 + (-above / width - offset).exp()),
+        };
+        chance.uniform() < (1.0 - self.spoilt) * unspoilt
+    }
+
+    fn search(&self, question: Question, seed: u64) -> (Answer, u32) {
+        let mut chance = Chance(seed);
+        let mut search = Search::new(question).unwrap();
+        while let Some(rate) = search.next() {
+            assert!(rate >= question.from * 0.999 && rate <= question.to * (1.0 + question.precision), "{rate}");
+            search.tell(rate, self.passes(rate, &mut chance));
+        }
+        (search.answer(), search.made())
+    }
+}
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+const WIDE: Question = Question { from: 0.1, to: 100.0, precision: 0.02, confidence: 0.95, passing: 0.5, trials: 100 };
+const QUICK: Question = Question { from: 1.0, to: 20.0, precision: 0.1, confidence: 0.95, passing: 0.5, trials: 60 };
+
+fn holds(answer: &Answer, truth: f64) -> bool {
+    answer.low.is_none_or(|low| low <= truth) && answer.high.is_none_or(|high| truth <= high)
+}
+
+/// Machines whose truth is anywhere, also outside the range that is searched.
+fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64, Machine)> {
+    (0..).map(move |seed| {
+        let mut chance = Chance(seed ^ 0xABCD);
+        let truth = 0.8 * 30_f64.powf(chance.uniform());
+        (seed, Machine { truth, width, spoilt, passing })
+    })
+}
+
+#[test]
+fn the_interval_holds_the_truth_as_often_as_it_says_on_every_kind_of_machine() {
+    const SEEDS: usize = 400;
+    for (width, spoilt) in [(0.0, 0.0), (0.01, 0.0), (0.05, 0.02), (0.3, 0.0), (0.02, 0.15), (0.1, 0.3)] {
+        for confidence in [0.6, 0.95] {
+            let question = Question { confidence, ..QUICK };
+            let held = machines(width, spoilt, 0.5)
+                .take(SEEDS)
+                .filter(|(seed, machine)| holds(&machine.search(question, *seed).0, machine.truth))
+                .count();
+            let share = held as f64 / SEEDS as f64;
+            println!("width {width}, spoilt {spoilt}: {share:.3} of the intervals hold, {confidence} promised");
+            assert!(share >= confidence, "width {width}, spoilt {spoilt}: {share} of {confidence}");
+        }
+    }
+}
+
+#[test]
+fn the_interval_holds_wherever_one_stops_and_for_other_probabilities_to_pass() {
+    for passing in [0.3, 0.5, 0.8] {
+        for trials in [1, 5, 12, 30] {
+            let question = Question { passing, trials, confidence: 0.8, ..QUICK };
+            let held = machines(0.05, 0.05, passing)
+                .take(300)
+                .filter(|(seed, machine)| holds(&machine.search(question, *seed).0, machine.truth))
+                .count();
+            assert!(held >= 240, "passing {passing}, {trials} trials: {held} of 300");
+        }
+    }
+}
+
+#[test]
+fn a_quiet_machine_is_measured_in_some_thirty_trials() {
+    for truth in [0.35, 3.21, 12.0, 41.9, 77.7] {
+        let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
+        let (answer, made) = machine.search(WIDE, 1);
+        assert!(answer.reached && made <= 35, "{truth}: {made} trials, {answer:?}");
+        assert!(holds(&answer, truth) && (answer.rate / truth - 1.0).abs() < 0.02, "{truth}: {answer:?}");
+        assert!(answer.high.unwrap() / answer.low.unwrap() < 1.0201);
+    }
+}
+
+#[test]
+fn a_noisy_machine_still_gives_a_rate_and_says_how_far_it_is_known() {
+    for seed in 0..20 {
+        let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
+        let (answer, made) = machine.search(WIDE, seed);
+        assert!(answer.reached || made == 100, "{made} trials, {answer:?}");
+        assert!((answer.rate / 23.0 - 1.0).abs() < 0.1, "{answer:?}");
+        let (low, high) = (answer.low.unwrap_or(0.1), answer.high.unwrap_or(100.0));
+        assert!(low < answer.rate && answer.rate < high, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_rate_outside_the_range_is_said_to_be_so() {
+    for (truth, above) in [(1e-3, false), (1e6, true)] {
+        let machine = Machine { truth, width: 0.0, spoilt: 0.0, passing: 0.5 };
+        let (answer, made) = machine.search(WIDE, 1);
+        assert!(answer.reached && made <= 40, "{made} trials, {answer:?}");
+        assert_eq!((answer.low.is_some(), answer.high.is_some()), (above, !above), "{answer:?}");
+    }
+}
+
+#[test]
+fn the_same_results_give_the_same_search() {
+    let machine = Machine { truth: 7.0, width: 0.1, spoilt: 0.1, passing: 0.5 };
+    assert_eq!(machine.search(WIDE, 9), machine.search(WIDE, 9));
+}
+
+#[test]
+fn before_the_first_trial_nothing_is_known() {
+    let answer = Search::new(WIDE).unwrap().answer();
+    assert_eq!((answer.low, answer.high, answer.reached), (None, None, false));
+}
+
+#[test]
+fn questions_that_make_no_sense_are_refused() {
+    let refused = |change: fn(&mut Question)| {
+        let mut question = WIDE;
+        change(&mut question);
+        Search::new(question).unwrap_err()
+    };
+    assert!(refused(|q| q.precision = 0.0).contains("precision"));
+    assert!(refused(|q| q.precision = f64::NAN).contains("precision"));
+    assert!(refused(|q| q.confidence = 1.0).contains("confidence"));
+    assert!(refused(|q| q.passing = 0.0).contains("probability"));
+    assert!(refused(|q| q.to = 0.05).contains("range"));
+    assert!(refused(|q| q.from = -1.0).contains("range"));
+    assert!(refused(|q| q.to = f64::INFINITY).contains("range"));
+    assert!(refused(|q| q.trials = 0).contains("at least 1 trial"));
+}

@@ -1,0 +1,310 @@
+"""Sweeps end to end, small: what they count adds up, what they print can be read, what makes no sense is refused."""
+
+import importlib
+import json
+import signal
+import struct
+import sys
+import time
+
+import pytest
+
+from common import ROOT, Probe, Process, run
+
+SPREAD = {"mean", "std", "min", "max"}
+TINY = ("--pool", "16MiB", "--seconds", 0.1)
+
+
+def lines(ended):
+    """The JSON lines of a sweep by kind; the header comes first, the end last."""
+    assert ended.code == 0, f"exit code {ended.code} of {ended.command}\n{ended.stderr}"
+    return by_kind(ended.stdout)
+
+
+def by_kind(text):
+    found = [json.loads(line) for line in text.splitlines()]
+    assert found[0]["kind"] == "header" and found[-1]["kind"] == "end", text
+    kinds = {}
+    for line in found:
+        kinds.setdefault(line["kind"], []).append(line)
+    assert len(kinds["header"]) == len(kinds["end"]) == 1
+    return kinds
+
+
+def sweep(*arguments, **options):
+    return run("sweep", *arguments, "--json", *TINY, **options)
+
+
+def conserved(point):
+    """Every trigger became a shot or was missed; every packet of a shot is in its place, or its loss has a name."""
+    for counts in point["runs"]:
+        assert counts["shots_taken"] is not None, counts
+        if counts["triggers"] is not None:
+            assert counts["triggers"] == counts["shots_taken"] + counts["triggers_missed"], counts
+        lost = counts["shots_partial"] + sum(counts["shots_dropped"].values())
+        assert counts["shots_taken"] == counts["shots_complete"] + lost, counts
+        assert counts["packets_taken"] == counts["shots_taken"] * point["shot_packets"], counts
+        named = counts["packets_placed"] + counts["packets_missing"] + counts["packets_unplaced"]
+        assert counts["packets_taken"] == named, counts
+    for name in ("frame_rate_hz", "bandwidth_gbps"):
+        values = [counts[name] for counts in point["runs"]]
+        spread = point[name]
+        assert set(spread) == SPREAD and spread["min"] == min(values) and spread["max"] == max(values), point
+        assert spread["mean"] == pytest.approx(sum(values) / len(values)) and spread["std"] >= 0, point
+
+
+# --- points ------------------------------------------------------------------------------------------
+
+
+def test_a_network_sweep_has_every_point_and_its_counts_add_up():
+    found = lines(sweep("network", "--samples", "500,1000", "--f-ext", "200,400", "--repeats", 2))
+    asked = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
+    assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == asked
+    for point in found["point"]:
+        assert len(point["runs"]) == 2 and point["shot_bytes"] == point["samples"] * 144 + 64, point
+        assert point["frame_rate_hz"]["mean"] > 0 and point["bandwidth_gbps"]["mean"] > 0, point
+        conserved(point)
+    assert found["end"][0]["interrupted"] is False
+
+
+def test_the_header_says_on_which_machine_and_with_what():
+    header = lines(sweep("network", "--samples", 500, "--framing", "ud", "--f-ext", 200, "--repeats", 1))["header"][0]
+    assert header["sweep"] == "network" and header["emulated"] and header["by"] == "trigger" and header["links"] == 1
+    assert header["cores"] >= 1 and header["receive_buffer_bytes"] > 0 and header["seconds"] == 0.1, header
+    assert header["kernel"].startswith("Linux ") and header["cpu"] and header["shotline"][0].isdigit(), header
+    assert header["sample_rate_hz"] == 40_000_000 and header["shot_overhead_s"] == pytest.approx(1.85e-6), header
+
+
+def test_a_trigger_that_is_too_fast_is_missed_every_second_time_and_counted():
+    # 16000 samples occupy the device for 401.85 us: 2488 Hz at most.
+    flags = ["--samples", 16_000, "--framing", "ud", "--f-ext", 3000, "--repeats", 2, "--pool", "64MiB"]
+    (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
+    conserved(point)
+    for counts in point["runs"]:
+        # At least: a machine that is busy with something else misses more.
+        assert counts["triggers_missed"] >= counts["shots_taken"] - 1, counts
+
+
+def test_links_are_counted_each_by_itself():
+    found = lines(sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--f-ext", 200, "--repeats", 2))
+    assert [point["link"] for point in found["point"]] == [0, 1]
+    for point in found["point"]:
+        conserved(point)
+    taken = [[counts["shots_taken"] for counts in point["runs"]] for point in found["point"]]
+    assert taken[0] == taken[1], "both links take the shot of one trigger"
+
+
+def test_the_default_frequencies_end_a_quarter_above_the_devices_highest_rate():
+    flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB"]
+    found = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.02))
+    hz = [point["f_ext_hz"] for point in found["point"]]
+    assert len(hz) == 13 and hz == sorted(hz), hz
+    assert hz[-1] == pytest.approx(1.25 / 401.85e-6, rel=0.01) and hz[0] == pytest.approx(0.05 / 401.85e-6, rel=0.01)
+
+
+def test_losses_on_the_way_are_counted_at_a_real_probe_that_times_itself():
+    with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
+        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--by", "rate", "--samples", 500, "--framing", "ud"]
+        found = lines(sweep("network", *flags, "--f-ext", "200,400", "--repeats", 2))
+        sent = probe.report()["links"][0]
+    assert not found["header"][0]["emulated"] and found["header"][0]["by"] == "rate"
+    for point in found["point"]:
+        conserved(point)
+        assert all(counts["triggers"] is None for counts in point["runs"]), "nobody counts triggers here"
+    runs = [counts for point in found["point"] for counts in point["runs"]]
+    assert sum(counts["shots_taken"] for counts in runs) == sent["shots"]
+    assert sum(counts["packets_missing"] for counts in runs) >= sent["faults"]["lost"] > 0, sent
+
+
+def test_the_frequency_of_ones_own_generator_is_taken_as_said():
+    with Probe("--trigger-hz", 300) as probe:
+        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--f-ext-is", 300, "--links", 1, "--repeats", 1]
+        found = lines(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
+    assert [(point["samples"], point["f_ext_hz"]) for point in found["point"]] == [(500, 300), (1000, 300)]
+    for point in found["point"]:
+        conserved(point)
+        assert point["runs"][0]["triggers"] > 0
+
+
+# --- the disk ----------------------------------------------------------------------------------------
+
+
+def test_a_disk_sweep_writes_counts_and_cleans_up(tmp_path):
+    found = lines(sweep("disk", "--dir", tmp_path, "--samples", 500, "--f-ext", "200,400", "--repeats", 2))
+    assert [point["f_ext_hz"] for point in found["point"]] == [200, 400]
+    for point in found["point"]:
+        conserved(point)
+        assert set(point["write_gbps"]) == SPREAD and point["write_gbps"]["mean"] > 0, point
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_kept_are_good_recordings(tmp_path):
+    flags = ["--dir", tmp_path, "--keep", "--samples", 500, "--f-ext", 200, "--repeats", 2]
+    (point,) = lines(sweep("disk", *flags))["point"]
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2
+    for file, counts in zip(files, point["runs"]):
+        verdict = run("verify", file, "--json").succeeded()
+        assert verdict["verified"] and verdict["links"][0]["complete"] == counts["shots_complete"], verdict
+
+
+# --- the search --------------------------------------------------------------------------------------
+
+
+def test_a_search_narrows_the_rate_down_and_tells_every_trial(tmp_path):
+    """Somewhere below 200 Gbit/s, which no probe can send, is a limit."""
+    flags = ["--samples", 500, "--framing", "ud", "--discard", "--precision", "20%", "--trials", 12]
+    found = lines(sweep("search", *flags))
+    (result,) = found["loss_free_rate"]
+    assert result["trials"] == len(found["trial"]) <= 12 and result["confidence"] == 0.95, result
+    low, high = result["low_gbps"] or 0, result["high_gbps"] or float("inf")
+    assert low <= result["rate_gbps"] <= high, result
+    assert result["rate_hz"] * (500 * 144 + 64) * 8e-9 == pytest.approx(result["rate_gbps"])
+    for trial in found["trial"]:
+        assert trial["passed"] == (trial["failed_by"] is None), trial
+        assert trial["shots_lost"] == 0 or not trial["passed"], trial
+    causes = {trial["failed_by"] for trial in found["trial"]} - {None}
+    assert causes and causes <= {"sender", "receiver"}, causes
+    assert result["limited_by"] in causes | {None}, result
+
+
+def test_a_search_can_record_and_count_in_shots(tmp_path):
+    flags = ["--dir", tmp_path, "--samples", 500, "--framing", "udp", "--unit", "hz", "--from", 100, "--to", 400]
+    found = lines(sweep("search", *flags, "--trials", 3))
+    assert all(trial["sink"] == "record" and 99 <= trial["asked_hz"] <= 410 for trial in found["trial"]), found
+    assert len(found["trial"]) <= 3 and list(tmp_path.iterdir()) == []
+
+
+# --- ends --------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_sweep_tells_what_it_measured(tmp_path):
+    file = tmp_path / "sweep.jsonl"
+    flags = ["--samples", 500, "--framing", "ud", "--f-ext", "200,300,400", "--repeats", 200]
+    with Process("sweep", "network", *flags, *TINY, "--json", "--out", file) as process:
+        header = process.popen.stdout.readline()
+        time.sleep(1.5)
+        process.signal(signal.SIGINT)
+        ended = process.end()
+    assert ended.code == 0, ended.stderr
+    found = by_kind(header + ended.stdout)
+    assert found["end"][0]["interrupted"] is True
+    for point in found.get("point", []):
+        assert 0 < len(point["runs"]) < 200
+        conserved(point)
+    assert by_kind(file.read_text()) == found
+
+
+def test_a_sweep_for_people_is_a_table(tmp_path):
+    file = tmp_path / "sweep.jsonl"
+    flags = ["--samples", 500, "--framing", "udp", "--f-ext", "200,400", "--repeats", 2, "--out", file]
+    ended = run("sweep", "network", *flags, *TINY)
+    assert ended.code == 0 and "\x1b" not in ended.stdout + ended.stderr, ended.stderr
+    rows = ended.stdout.splitlines()
+    assert "receive buffer" in rows[0] and "f_ext Hz" in rows[2], ended.stdout
+    assert [row.split()[:4] for row in rows[3:]] == [["udp", "500", "0", "200"], ["udp", "500", "0", "400"]]
+    assert len(by_kind(file.read_text())["point"]) == 2
+    again = run("sweep", "network", *flags, *TINY)
+    assert "--force" in again.refused()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["network", "--seconds", "0"], ["--seconds", "found 0"]),
+        (["network", "--f-ext", "0"], ["Hz", "found 0"]),
+        (["network", "--f-ext", "100,nan"], ["Hz", "found NaN"]),
+        (["network", "--framing", "morse"], ["ud, counted, udp", "morse"]),
+        (["network", "--samples", "0"], ["--samples", "found 0"]),
+        (["network", "--repeats", "0"], ["--repeats", "found 0"]),
+        (["network", "--links", "0"], ["--links", "found 0"]),
+        (["network", "--probe", "[::1]:9"], ["--f-ext-is", "--by rate"]),
+        (["network", "--probe", "[::1]:9", "--f-ext-is", "5", "--by", "rate"], ["--f-ext-is", "--by rate"]),
+        (["disk", "--dir", "/nowhere"], ["--dir", "/nowhere"]),
+        (["search", "--precision", "0"], ["precision", "found 0"]),
+        (["search", "--confidence", "100%"], ["confidence", "found 1"]),
+        (["search", "--from", "5", "--to", "2"], ["range", "5 to 2"]),
+        (["search", "--trials", "0"], ["trial", "found 0"]),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments, words):
+    message = run("sweep", *arguments).refused()
+    assert all(word in message for word in words), message
+
+
+def test_more_samples_than_the_probe_has_are_refused():
+    with Probe("--samples", 500) as probe:
+        flags = ["--probe", probe.address, "--by", "rate", "--samples", "500,4000"]
+        message = run("sweep", "network", *flags).refused()
+    assert "500" in message and "4000" in message and "--samples" in message
+
+
+def test_every_sweep_has_help_with_examples():
+    for name in ("network", "disk", "search"):
+        ended = run("sweep", name, "--help")
+        assert ended.code == 0 and f"shotline sweep {name}" in ended.stdout and "Examples" in ended.stdout
+        assert "--json" in ended.stdout
+
+
+# --- figures -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plot():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: scripts/setup.sh plot installs it")
+    sys.path.insert(0, str(ROOT / "python"))
+    return importlib.import_module("shotline_plot")
+
+
+def measured(folder):
+    """A file of each sweep."""
+    files = [folder / "network.jsonl", folder / "disk.jsonl"]
+    points = ["--f-ext", "200,400", "--repeats", 2]
+    lines(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
+    lines(sweep("disk", "--dir", folder, "--samples", 500, *points, "--out", files[1]))
+    return files
+
+
+def test_figures_are_drawn_with_the_papers_statements_beside_them(tmp_path, plot, monkeypatch):
+    files = measured(tmp_path)
+    figures = plot.draw(plot.read(files))
+    assert {name: len(figure.axes) for name, figure in figures.items()} == {
+        "sweep-roce": 2,
+        "sweep-udp": 2,
+        "sweep-disk": 2,
+    }
+    for name, words in [("sweep-roce", "RDMA above 40"), ("sweep-udp", "22-25"), ("sweep-disk", "NVMe 12")]:
+        legends = [axes.get_legend() for axes in figures[name].axes]
+        texts = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+        assert any(words in text and "(text)" in text for text in texts), texts
+    out = tmp_path / "img"
+    monkeypatch.setattr(sys, "argv", ["shotline_plot", *map(str, files), "--out", str(out), "--svg"])
+    plot.main()
+    assert sorted(path.name for path in out.iterdir()) == sorted(f"{n}.{k}" for n in figures for k in ("png", "svg"))
+    for path in out.glob("*.png"):
+        data = path.read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[-8:-4] == b"IEND" and len(data) < 150_000, path
+        width, height = struct.unpack(">II", data[16:24])
+        assert width >= 600 and height >= 400
+
+
+def test_the_ideal_device_misses_every_second_trigger_above_its_highest_rate(plot):
+    header = {"sample_rate_hz": 40_000_000, "shot_overhead_s": 1.85e-6}
+    khz, rate = plot.ideal(header, 2000, [1000, 40_000])
+    highest = 1 / 51.85e-6
+    for f, found in zip(khz, rate):
+        assert found == pytest.approx(f * 1e3 / (1 if f * 1e3 <= highest else 2 if f * 1e3 <= 2 * highest else 3))
+
+
+def test_a_file_that_is_no_sweep_is_refused(tmp_path, plot):
+    file = tmp_path / "other.jsonl"
+    for text in ("hello\n", '{"a": 1}\n', "[1]\n", '{"kind": "point"}\n'):
+        file.write_text(text)
+        with pytest.raises(plot.Unreadable, match=r"other\.jsonl, line 1"):
+            plot.read([file])
+
+
+def test_what_the_paper_states_is_quoted_with_its_place(plot):
+    for name, entry in plot.PAPER.items():
+        if isinstance(entry, dict):
+            assert set(entry) == {"value", "where", "text"} and entry["where"] and entry["text"], name
