@@ -8,6 +8,7 @@
 mod listen;
 mod prepare;
 mod recording;
+mod rest;
 mod stage;
 
 use crate::books::{Books, Imbalance};
@@ -21,6 +22,7 @@ use crate::sink::{Gate, Policy, Queue};
 use crate::stream::{StreamConfig, Times};
 use crate::watch::Watch;
 use prepare::{Memory, Prepared, default_port};
+use rest::Rest;
 use shotline_memory::{MemoryError, Pages, Regions, Sge};
 use shotline_store::{Recorder, Report, StoreError};
 use shotline_transport::{IoError, PacketIo};
@@ -301,7 +303,7 @@ fn receive<P: PacketIo>(
             most_events: settings.shots.filter(|shots| *shots > 0).unwrap_or(u64::MAX),
             idle: settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9))),
             events: 0,
-            nap: stage::nap(origin.receive_buffer),
+            rest: Rest::new(origin.receive_buffer, prepared.geometry.cut().rest, Instant::now()),
         };
         let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         let received = stage.run(stop, deadline, &watch);

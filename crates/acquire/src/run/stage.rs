@@ -1,6 +1,7 @@
 //! The receive thread's work.
 
 use super::RunError;
+use super::rest::{Idle, Rest};
 use crate::clock::Clock;
 use crate::event::{Joined, Joiner};
 use crate::live::Live;
@@ -16,15 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Batches received between two looks at the clock.
 const BATCHES: usize = 32;
-/// How long to spin for packets before sleeping.
-const SPIN: Duration = Duration::from_micros(50);
 
-/// A rest between two looks. The kernel's timers add some 50 us to it.
-const NAP: Duration = Duration::from_micros(50);
-/// After so long without a packet it is a pause, and the next packet wakes the thread.
-const LULL: Duration = Duration::from_millis(2);
-/// 200 Gbit/s, in bytes per second.
-const FASTEST_LINK: f64 = 25e9;
 /// How long to wait for packets that a sender says it has sent.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 /// Time between two looks at how far the clock is ahead of the kernel's.
@@ -50,15 +43,7 @@ pub(super) struct Stage<'a, P> {
     pub(super) idle: Option<Duration>,
     /// Events so far.
     pub(super) events: u64,
-    /// How long to rest when nothing is there; none where the receive buffer is too small for that.
-    pub(super) nap: Option<Duration>,
-}
-
-/// A rest that a receive buffer of so many bytes (of the kernel's accounting) outlasts on the fastest link.
-pub(super) fn nap(receive_buffer: usize) -> Option<Duration> {
-    // Payload fits about half of the accounting, and half of that is kept free.
-    let outlasts = Duration::from_secs_f64(receive_buffer as f64 / 4.0 / FASTEST_LINK);
-    (outlasts > 4 * NAP).then_some(NAP)
+    pub(super) rest: Rest,
 }
 
 impl<P: PacketIo> Stage<'_, P> {
@@ -79,6 +64,7 @@ impl<P: PacketIo> Stage<'_, P> {
             if packets > 0 {
                 first.get_or_insert(now);
                 last = now;
+                self.rest.took(packets);
             }
             self.hand_on(false);
             if now - shown > Duration::from_millis(20) {
@@ -109,11 +95,10 @@ impl<P: PacketIo> Stage<'_, P> {
                 }
             }
             if packets == 0 && !self.busy_poll {
-                match self.nap {
-                    // A moment's rest while packets keep coming: then many are taken at once.
-                    Some(nap) if now - last < LULL => std::thread::sleep(nap),
-                    _ if now - last > SPIN => self.receiver.io().wait(Duration::from_millis(1))?,
-                    _ => {}
+                match self.rest.idle(now, now - last) {
+                    Idle::Look => {}
+                    Idle::Rest(time) => std::thread::sleep(time),
+                    Idle::Sleep => self.receiver.io().wait(Duration::from_millis(1))?,
                 }
             }
         }
