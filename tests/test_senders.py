@@ -5,8 +5,9 @@ import socket
 import h5py
 import numpy as np
 import pytest
+from senders.faults import Faults
 from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_sender, spead2_sends
-from senders.spead import Faults, Piece, Relay, packet
+from senders.spead import Piece, Relay, badly, packet
 from senders.spead2_send import heap_data
 
 from common import Recording, balanced, run, verify
@@ -132,7 +133,8 @@ def test_the_books_have_what_was_lost_doubled_and_delayed_on_the_way(tmp_path, s
     size, packets = [(30_000, 21), (100_000, 70), (900, 1), (200_000, 23), (5_000, 4), (64_000, 45)][seed]
     whole = 9000 if seed == 3 else 1472
     faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, spare=packets)
-    with Listener("spead", "--out", path, "--window", 8, *PATIENT) as listener, Relay(listener.port, faults) as relay:
+    flags = ("--out", path, "--window", 8, *PATIENT)
+    with Listener("spead", *flags) as listener, Relay(listener.port, badly(faults)) as relay:
         spead2_sends(relay.port, size=size, heaps=60, packet=whole, groups=1 + seed % 2)
         ended = listener.end().succeeded()
     recording = Recording(path)

@@ -75,10 +75,11 @@ class Heard:
             places.setdefault(offset, bytes(data))
 
     def bytes_of(self, shot):
-        data = np.zeros(self.size, np.uint8)
-        for offset, piece in self.shots[shot].items():
-            data[offset : offset + len(piece)] = np.frombuffer(piece, np.uint8)[: self.size - offset]
-        return data
+        places = self.shots[shot]
+        data = np.zeros(max([self.size, *(offset + len(piece) for offset, piece in places.items())]), np.uint8)
+        for offset, piece in places.items():
+            data[offset : offset + len(piece)] = np.frombuffer(piece, np.uint8)
+        return data[: self.size]
 
     def missing(self, packets):
         """Packets that never came, of the shots from the first to the last."""

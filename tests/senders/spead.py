@@ -1,6 +1,5 @@
 """SPEAD packets read by the documents alone, and a relay that treats them badly."""
 
-import random
 import socket
 import struct
 import threading
@@ -43,37 +42,13 @@ def packet(heap, size, offset, data, flavour=48, items=()):
     return head + b"".join(struct.pack(">Q", 1 << 63 | number << flavour | value) for number, value in words) + data
 
 
-class Faults:
-    """Loses, doubles and delays packets of data by a seed, all but the first so many; control passes untouched."""
+def badly(faults):
+    """Data by way of faults; descriptors and stop heaps pass, and behind everything that came before them."""
 
-    def __init__(self, seed=0, loss=0.0, duplicate=0.0, reorder=0.0, spare=0):
-        self.random = random.Random(seed)
-        self.loss, self.duplicate, self.reorder, self.spare = loss, duplicate, reorder, spare
-        self.count, self.waiting = 0, []
-        self.lost = self.doubled = self.delayed = 0
+    def treat(datagram):
+        return [*faults.rest(), datagram] if Piece.of(datagram).control else faults(datagram)
 
-    def __call__(self, datagram):
-        """The datagrams to send on now."""
-        out = []
-        if Piece.of(datagram).control:
-            out += [late for _, late in self.waiting]
-            self.waiting = []
-            return [*out, datagram]
-        self.count += 1
-        fate = self.random.random() if self.count > self.spare else 1.0
-        if fate < self.loss:
-            self.lost += 1
-        elif fate < self.loss + self.duplicate:
-            self.doubled += 1
-            out += [datagram, datagram]
-        elif fate < self.loss + self.duplicate + self.reorder:
-            self.delayed += 1
-            self.waiting.append((self.count + self.random.randint(1, 4), datagram))
-        else:
-            out.append(datagram)
-        out += [late for due, late in self.waiting if due <= self.count]
-        self.waiting = [(due, late) for due, late in self.waiting if due > self.count]
-        return out
+    return treat
 
 
 class Relay:

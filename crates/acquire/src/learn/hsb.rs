@@ -63,9 +63,12 @@ impl Bridge {
 
     /// Packets of such a frame.
     fn packets(&self, last: Last) -> u32 {
+        if self.payload == 0 {
+            return 1; // no packet came that is not a frame's last
+        }
         let behind = if last.apart { 0 } else { Metadata::LEN as u32 };
         let body = last.valid_bytes.next_multiple_of(if last.apart { 1 } else { PAGE_UNIT }) + behind;
-        body.div_ceil(self.payload.max(1)).max(1) + u32::from(last.apart)
+        body.div_ceil(self.payload) + u32::from(last.apart)
     }
 
     /// Two pages tell how far pages are apart and where the first one is.
