@@ -276,6 +276,7 @@ def refused(*arguments, **options):
         (["--framing", "ud", "--external-trigger"], ["--external-trigger", "--probe"]),
         (["--framing", "spead", "--bind", "127.0.0.1:9"], ["--bind", "--listen"]),
         (["--framing", "spead", "--links", 2], ["one link", "each address"]),
+        (["--framing", "hsb", "--pages", 0], ["at least one page", "--pages 0"]),
         (["--framing", "vdif"], ["vdif", "ud"]),
         (["--framing", "udp", "--channels", 1, "--samples", 3], ["pairs", "odd"]),
         (["--framing", "udp", "--sample-format", "float"], ["float", "uint8"]),

@@ -39,6 +39,9 @@ impl Bridge {
     /// Reads the last packet of a frame; none if it does not end a whole one.
     fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<Last>, String> {
         let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
+        if payload.len() as u64 != u64::from(reth.length) {
+            return Ok(None);
+        }
         let Some((_, metadata)) = payload.split_last_chunk::<{ Metadata::LEN }>() else { return Ok(None) };
         let Ok(metadata) = Metadata::parse(metadata) else { return Ok(None) };
         if metadata.flags & 1 != 0 {
@@ -55,7 +58,8 @@ impl Bridge {
             return Err(format!("expected frames of 1 to {MOST_FRAME_BYTES} bytes, found one of {found}"));
         }
         let behind = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
-        let Some(address) = (reth.address + payload.len() as u64).checked_sub(behind) else {
+        let end = reth.address.checked_add(payload.len() as u64);
+        let Some(address) = end.and_then(|end| end.checked_sub(behind)) else {
             return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
         };
         Ok(Some(Last { address, page, valid_bytes, apart: payload.len() == Metadata::LEN, psn: bth.psn }))
@@ -76,11 +80,9 @@ impl Bridge {
         let (low, high) = if a.page < b.page { (a, b) } else { (b, a) };
         let pages = u64::from(high.page - low.page);
         let bytes = high.address.checked_sub(low.address);
-        let Some(step) = bytes.filter(|bytes| pages > 0 && bytes % pages == 0).map(|bytes| bytes / pages) else {
-            return;
-        };
-        let base = low.address.checked_sub(u64::from(low.page) * step);
-        if let (Some(base), Ok(step)) = (base, u32::try_from(step)) {
+        let step = bytes.filter(|bytes| pages > 0 && bytes % pages == 0).map(|bytes| bytes / pages);
+        let Some(step) = step.and_then(|step| u32::try_from(step).ok()) else { return };
+        if let Some(base) = low.address.checked_sub(u64::from(low.page) * u64::from(step)) {
             self.step = Some((base, step));
         }
         // Pages are taken in turn: the one before page 0 is the last, if no frame between was lost.
@@ -111,7 +113,7 @@ impl Learner for Bridge {
     fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
         let Ok((bth, rest)) = Bth::parse(packet) else { return Ok(None) };
         let Ok((reth, rest)) = Reth::parse(rest) else { return Ok(None) };
-        if bth.opcode == Opcode::UcWriteOnly {
+        if bth.opcode == Opcode::UcWriteOnly && rest.len() as u64 == u64::from(reth.length) {
             self.payload = self.payload.max(reth.length);
         }
         if bth.opcode != Opcode::UcWriteOnlyImm {
@@ -161,6 +163,7 @@ impl Learner for Bridge {
 mod tests {
     use super::*;
     use arrayvec::ArrayVec;
+    use proptest::prelude::*;
     use shotline_wire::framing::{Framing, Link, Packet};
     use shotline_wire::shot::{Geometry, Packing};
 
@@ -242,5 +245,47 @@ mod tests {
         let mut packet = frame(&geometry, 5).remove(0);
         packet[28] ^= 1;
         assert!(Bridge::new(Hints { pages: Some(4) }).look(&packet).unwrap_err().contains("immediate"));
+    }
+
+    #[test]
+    fn addresses_at_the_end_of_all_memory_do_no_harm() {
+        let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let mut bridge = Bridge::new(Hints::default());
+        for (shot, address) in [(1, 0), (2, u64::MAX), (3, u64::MAX - 1152), (2, 4096), (5, u64::MAX - 1152)] {
+            let mut packet = frame(&geometry, shot).remove(0);
+            packet[12..20].copy_from_slice(&u64::to_be_bytes(address));
+            if let Ok(Some(learned)) = bridge.look(&packet) {
+                let _ = learned.framing.place(&packet[..LAST_HEADER_LEN], 1152, &geometry);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_teaches_a_ring_that_can_be(
+            apart: bool,
+            packets in prop::collection::vec((0_u64..20, any::<prop::sample::Index>(), any::<u32>()), 1..60),
+            pages in prop::option::of(any::<u32>()),
+        ) {
+            let geometry = Geometry::new(1, 3000, 8, Packing::Uint8, 0).unwrap();
+            let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
+            let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
+            let mut bridge = Bridge::new(Hints { pages });
+            for (shot, index, noise) in packets {
+                let mut packet = index.get(&frame(&geometry, shot)).clone();
+                // In the headers, or in the metadata, where it matters.
+                let at = noise as usize % 64;
+                let at = if noise & 1 == 0 { packet.len().saturating_sub(1 + 2 * at) } else { at };
+                if noise % 3 == 0 && at < packet.len() {
+                    packet[at] ^= (noise >> 24) as u8;
+                }
+                prop_assert!(Bridge::header_len(&packet) >= HEADER_LEN);
+                let _ = (Bridge::key(&packet), bridge.missing());
+                if let Ok(Some(learned)) = bridge.look(&packet) {
+                    prop_assert!((1..=MOST_FRAME_BYTES).contains(&learned.sample_bytes) && learned.cut.rest > 0);
+                }
+            }
+        }
     }
 }

@@ -113,6 +113,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn packet(heap: u64, bytes: u64, offset: u64, len: u64) -> Vec<u8> {
         let header = Header {
@@ -173,5 +174,27 @@ mod tests {
             assert!(heaps.look(&packet(1, 2500, offset, len)).unwrap().is_none());
         }
         assert!(heaps.look(&packet(1, 2500, 2000, 500)).unwrap_err().contains("irregular"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_teaches_a_shape_that_a_heap_has(
+            packets in prop::collection::vec((0_u64..3, 0_u64..4000, 0_u64..4000, 0_u64..2000, any::<u32>()), 1..40),
+        ) {
+            let mut heaps = Heaps::default();
+            for (heap, bytes, offset, len, noise) in packets {
+                let mut packet = packet(heap, bytes, offset, len);
+                if noise % 4 == 0 {
+                    let at = noise as usize % packet.len();
+                    packet[at] ^= (noise >> 24) as u8;
+                }
+                prop_assert!(Heaps::header_len(&packet) >= WORD);
+                if let Ok(Some(learned)) = heaps.look(&packet) {
+                    let Cut { first, rest, .. } = learned.cut;
+                    prop_assert!(learned.sample_bytes > 0 && first > 0 && rest > 0 && first <= learned.sample_bytes);
+                }
+                let _ = heaps.missing();
+            }
+        }
     }
 }

@@ -101,6 +101,9 @@ fn learned<P: PacketIo>(
     if settings.links.is_some_and(|links| links != 1) {
         return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
     }
+    if settings.pages == Some(0) {
+        return Err(RunError::Settings("a ring has at least one page, found --pages 0".into()));
+    }
     let wanted = Wanted {
         bind: listen,
         sealed: framing::is_sealed(name).unwrap_or(false),
