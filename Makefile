@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak clean
+.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-spead clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,11 @@ bench-soak: ## ten minutes at half rate: no growth, no drop; ARGS=... for its op
 	@$(SETUP) build python bench
 	cargo build --release --locked --package shotline
 	python3 bench/soak.py $(ARGS)
+
+bench-spead: ## SPEAD heaps beside spead2's own receivers; ARGS=... for its options
+	@$(SETUP) build python bench
+	cargo build --release --locked --package shotline
+	python3 bench/spead.py $(ARGS)
 
 clean: ## remove what was built and installed here
 	cargo clean
