@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep plots clean
+.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep bench-spead plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -77,6 +77,11 @@ bench-sweep: ## frame rate, bandwidth and losses over the trigger frequency, dra
 plots: ## draw what `shotline sweep --out FILE` measured: make plots FILE=network.jsonl [DIR=plots]
 	@$(SETUP) python plot
 	python3 python/shotline_plot.py $(FILE) --out $(or $(DIR),plots)
+
+bench-spead: ## SPEAD heaps beside spead2's own receivers; ARGS=... for its options
+	@$(SETUP) build python bench
+	cargo build --release --locked --package shotline
+	python3 bench/spead.py $(ARGS)
 
 clean: ## remove what was built and installed here
 	cargo clean

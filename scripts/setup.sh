@@ -11,8 +11,8 @@ for group in "$@"; do
         build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
         python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
         test)
-            apt+=(tshark tcpdump iproute2 ethtool hdf5-tools e2fsprogs mount)
-            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0)
+            apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount)
+            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1)
             cargo+=(cargo-deny@0.20.2)
             ;;
         bench)

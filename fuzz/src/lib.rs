@@ -3,11 +3,13 @@
 //! The fuzz targets call these, and so does `crates/wire/tests/seeds.rs` with the committed seeds.
 
 use arrayvec::ArrayVec;
-use shotline_wire::framing::{self, Framing, Link, Packet, Place, Position};
+use shotline_wire::framing::{self, Framing, Hsb, Link, Packet, Place, Position, Spead};
+use shotline_wire::hsb::{Metadata, PSN_BITS};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_unread};
-use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::spead::Flavour;
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
 
 /// A UDP payload of RoCEv2.
@@ -98,6 +100,63 @@ fn place(framing: &dyn Framing, data: &[u8]) {
     let mut again = ArrayVec::new();
     framing.emit(&Link::default(), &packet, &mut again);
     assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+}
+
+/// Heap, first and other pieces, items (2 bytes each), payload length (2 bytes) and a header for [`framing::Spead`];
+/// odd items choose the flavour 64-40.
+pub fn framing_spead(data: &[u8]) {
+    let Some(([samples, first, rest, items, len], header)) = words(data) else { return };
+    let flavour = if items % 2 == 1 { Flavour::F40 } else { Flavour::F48 };
+    let framing = Spead { flavour, first_items: items, items };
+    let cut = Cut { first: first.into(), rest: rest.into(), trailer_apart: false };
+    let Some(g) = cut_as(samples, Trailer::None, cut) else { return };
+    assert!(framing.header_len(header) <= framing::MAX_HEADER);
+    let placed = framing.place(header, len.into(), &g);
+    let signal = framing.signal(header, &g);
+    let Ok(Place { position, len }) = placed else { return };
+    let Position::Shot { number, bits, offset, last } = position else { panic!("heaps name their shots") };
+    assert!(number >> bits == 0 && signal.is_none_or(|signal| signal.number == number));
+    assert_eq!(last, offset + len == g.shot_bytes());
+    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the shot");
+    assert_eq!(packet.len, len);
+    let mut again = ArrayVec::new();
+    framing.emit(&Link::default(), &packet, &mut again);
+    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+}
+
+/// Frame, payload, pages and step (2 bytes each), payload length (2 bytes) and a header for [`framing::Hsb`]; odd
+/// pages choose metadata in a packet of their own.
+pub fn framing_hsb(data: &[u8]) {
+    let Some(([samples, payload, pages, step, len], header)) = words(data) else { return };
+    let framing = Hsb { base: 0x1000_0000, step: step.max(1).into(), pages: pages.max(1).into(), r_key: 0x1234 };
+    let cut = Cut { trailer_apart: pages % 2 == 1, ..Cut::uniform(payload.into()) };
+    let Some(g) = cut_as(samples, Trailer::HsbMetadata, cut) else { return };
+    assert!(framing.header_len(header) <= framing::MAX_HEADER);
+    let Ok(Place { position, len }) = framing.place(header, len.into(), &g) else { return };
+    let Position::Paged { page, pages, first, bits, offset } = position else { panic!("frames have pages") };
+    assert!(page < pages && first >> bits == 0 && bits == PSN_BITS && offset + len <= g.shot_bytes());
+    let index = g.packet_at(offset).expect("a place is a packet of the shot");
+    let packet = Packet::nth(&g, first + index, page.into(), index).expect("it is below their count");
+    let mut again = ArrayVec::new();
+    framing.emit(&Link::default(), &packet, &mut again);
+    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+}
+
+/// End-of-frame metadata of a sensor bridge.
+pub fn hsb_metadata(data: &[u8]) {
+    if let Ok(metadata) = Metadata::parse(data) {
+        assert_eq!(Metadata::parse(&metadata.emit()), Ok(metadata));
+    }
+}
+
+/// Five numbers and what is behind them.
+fn words(data: &[u8]) -> Option<([u16; 5], &[u8])> {
+    let (words, rest) = data.split_first_chunk::<10>()?;
+    Some((core::array::from_fn(|at| u16::from_be_bytes([words[2 * at], words[2 * at + 1]])), rest))
+}
+
+fn cut_as(samples: u16, trailer: Trailer, cut: Cut) -> Option<Geometry> {
+    Geometry::new(1, samples.into(), 8, Packing::Uint8, 0).ok()?.sent_as(trailer, cut).ok()
 }
 
 /// An end-of-shot record.

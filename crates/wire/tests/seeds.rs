@@ -6,24 +6,29 @@ mod targets;
 
 use arrayvec::ArrayVec;
 use common::{Layer, VECTORS, hex};
-use shotline_wire::framing::{self, Link, Packet};
+use shotline_wire::framing::{self, Framing, Hsb, Link, Packet, Spead};
+use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
     Acknowledgement, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Sequence, Source,
     Start, Trigger, Verdict,
 };
-use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::spead::Flavour;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 10] = [
     ("roce_packet", targets::roce_packet),
     ("ip_packet", targets::ip_packet),
     ("framing_ud", targets::framing_ud),
     ("framing_counted", targets::framing_counted),
     ("framing_udp", targets::framing_udp),
+    ("framing_spead", targets::framing_spead),
+    ("framing_hsb", targets::framing_hsb),
+    ("hsb_metadata", targets::hsb_metadata),
     ("record", targets::record),
     ("setup", targets::setup),
 ];
@@ -89,6 +94,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
 
+    seeds.extend(foreign_seeds());
+
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
     seeds.push(("record", "triggered".into(), record.finish_from_remainder(0, 72_000_u64).into()));
 
@@ -139,6 +146,41 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         "acknowledgement_busy".into(),
         Acknowledgement { verdict: Verdict::Busy, ..accepted }.emit().into(),
     ));
+    seeds
+}
+
+/// Packets of senders that take no set-up.
+fn foreign_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    let mut of = |target, kind: &str, framing: &dyn Framing, geometry: &Geometry, told: [u16; 4]| {
+        for (name, index) in [("first", 0), ("last", geometry.packets() - 1)] {
+            let packet = Packet::nth(geometry, 0xF_FFF0 + index, 2, index).unwrap();
+            let mut header = ArrayVec::new();
+            framing.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
+            let mut seed: Vec<u8> = told.into_iter().flat_map(u16::to_be_bytes).collect();
+            seed.extend((packet.len as u16).to_be_bytes());
+            seed.extend(&header);
+            seeds.push((target, format!("{kind}_{name}"), seed));
+        }
+    };
+    let shape = |trailer, cut| {
+        Geometry::new(1, 10_007, 8, Packing::Uint8, 0).and_then(|geometry| geometry.sent_as(trailer, cut)).unwrap()
+    };
+    for (kind, flavour, items) in [("64_48", Flavour::F48, 4), ("64_40", Flavour::F40, 5)] {
+        let geometry = shape(Trailer::None, Cut { first: 1424, rest: 1432, trailer_apart: false });
+        let framing = Spead { flavour, first_items: items, items };
+        of("framing_spead", kind, &framing, &geometry, [10_007, 1424, 1432, items]);
+    }
+    for (kind, pages, trailer_apart) in [("embedded", 4_u16, false), ("apart", 3, true)] {
+        let geometry = shape(Trailer::HsbMetadata, Cut { trailer_apart, ..Cut::uniform(1408) });
+        let step = geometry.shot_bytes();
+        let framing = Hsb { base: 0x1000_0000, step, pages: pages.into(), r_key: 0x1234 };
+        of("framing_hsb", kind, &framing, &geometry, [10_007, 1408, pages, step as u16]);
+    }
+    let first_ns = 1_795_208_429_703_417_270;
+    let metadata =
+        Metadata { psn: 0x2e, first_ns, valid_bytes: 65_536, frame: 1, made_ns: first_ns + 9, ..Metadata::default() };
+    seeds.push(("hsb_metadata", "frame".into(), metadata.emit().into()));
     seeds
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Packet {
     bytes: Vec<u8>,
-    source: SocketAddr,
+    pub(super) source: SocketAddr,
     stamp_ns: u64,
     icrc: Icrc,
     fault: Option<DropCause>,

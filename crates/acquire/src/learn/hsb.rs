@@ -3,10 +3,13 @@
 use super::{Hints, Learned, Learner};
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::framing::{Hsb, hsb::HEADER_LEN, hsb::LAST_HEADER_LEN};
-use shotline_wire::hsb::{Metadata, PAGE_UNIT};
+use shotline_wire::hsb::{Metadata, PAGE_UNIT, PSN_BITS};
 use shotline_wire::imm::ImmDt;
 use shotline_wire::reth::Reth;
-use shotline_wire::shot::{Cut, Trailer};
+use shotline_wire::shot::{Cut, MAX_PACKETS, PACKET_BYTES, Trailer};
+
+/// Bytes of the largest frame that has a shot's place.
+const MOST_FRAME_BYTES: u32 = (MAX_PACKETS * PACKET_BYTES) - Metadata::LEN as u32;
 
 /// The last packet of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +20,8 @@ struct Last {
     valid_bytes: u32,
     /// The metadata came alone.
     apart: bool,
+    /// Its packet sequence number.
+    psn: u32,
 }
 
 /// What is known so far.
@@ -31,27 +36,43 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    pub(super) fn new(hints: Hints) -> Self {
-        Self { hints, payload: 0, before: None, step: None, pages: hints.pages, frames: 0 }
-    }
-
-    /// Reads the last packet of a frame.
+    /// Reads the last packet of a frame; none if it does not end a whole one.
     fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<Last>, String> {
         let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
+        if payload.len() as u64 != u64::from(reth.length) {
+            return Ok(None);
+        }
         let Some((_, metadata)) = payload.split_last_chunk::<{ Metadata::LEN }>() else { return Ok(None) };
         let Ok(metadata) = Metadata::parse(metadata) else { return Ok(None) };
+        if metadata.flags & 1 != 0 {
+            return Ok(None); // the sensor ended it early
+        }
         let page = match (immediate >> 12 == bth.psn & 0xF_FFFF, immediate >> 8 == bth.psn & 0xFF_FFFF) {
             (true, _) => immediate & 0xFFF,
             (_, true) => immediate & 0x3,
             _ => return Err(format!("its immediate {immediate:#010x} does not name PSN {:#x} and a page", bth.psn)),
         };
-        let valid_bytes = u32::try_from(metadata.valid_bytes)
-            .map_err(|_| format!("a frame of {} bytes is too large", metadata.valid_bytes))?;
+        let valid_bytes = u32::try_from(metadata.valid_bytes).unwrap_or(u32::MAX);
+        if !(1..=MOST_FRAME_BYTES).contains(&valid_bytes) {
+            let found = metadata.valid_bytes;
+            return Err(format!("expected frames of 1 to {MOST_FRAME_BYTES} bytes, found one of {found}"));
+        }
         let behind = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
-        let Some(address) = (reth.address + payload.len() as u64).checked_sub(behind) else {
+        let end = reth.address.checked_add(payload.len() as u64);
+        let Some(address) = end.and_then(|end| end.checked_sub(behind)) else {
             return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
         };
-        Ok(Some(Last { address, page, valid_bytes, apart: payload.len() == Metadata::LEN }))
+        Ok(Some(Last { address, page, valid_bytes, apart: payload.len() == Metadata::LEN, psn: bth.psn }))
+    }
+
+    /// Packets of such a frame.
+    fn packets(&self, last: Last) -> u32 {
+        if self.payload == 0 {
+            return 1; // no packet came that is not a frame's last
+        }
+        let behind = if last.apart { 0 } else { Metadata::LEN as u32 };
+        let body = last.valid_bytes.next_multiple_of(if last.apart { 1 } else { PAGE_UNIT }) + behind;
+        body.div_ceil(self.payload) + u32::from(last.apart)
     }
 
     /// Two pages tell how far pages are apart and where the first one is.
@@ -59,22 +80,30 @@ impl Bridge {
         let (low, high) = if a.page < b.page { (a, b) } else { (b, a) };
         let pages = u64::from(high.page - low.page);
         let bytes = high.address.checked_sub(low.address);
-        let Some(step) = bytes.filter(|bytes| pages > 0 && bytes % pages == 0).map(|bytes| bytes / pages) else {
-            return;
-        };
-        let base = low.address.checked_sub(u64::from(low.page) * step);
-        if let (Some(base), Ok(step)) = (base, u32::try_from(step)) {
+        let step = bytes.filter(|bytes| pages > 0 && bytes % pages == 0).map(|bytes| bytes / pages);
+        let Some(step) = step.and_then(|step| u32::try_from(step).ok()) else { return };
+        if let Some(base) = low.address.checked_sub(u64::from(low.page) * u64::from(step)) {
             self.step = Some((base, step));
         }
-        // Pages are taken in turn: the one before page 0 is the last.
-        if self.pages.is_none() && b.page == 0 {
+        // Pages are taken in turn: the one before page 0 is the last, if no frame between was lost.
+        let between = b.psn.wrapping_sub(a.psn) & ((1 << PSN_BITS) - 1);
+        if self.pages.is_none() && b.page == 0 && between == self.packets(b) {
             self.pages = Some(a.page + 1);
         }
     }
 }
 
 impl Learner for Bridge {
-    fn header_len(&self, first: &[u8]) -> usize {
+    fn new(hints: Hints) -> Self {
+        Self { hints, payload: 0, before: None, step: None, pages: hints.pages, frames: 0 }
+    }
+
+    fn key(packet: &[u8]) -> Option<u32> {
+        let (bth, _) = Bth::parse(packet).ok()?;
+        matches!(bth.opcode, Opcode::UcWriteOnly | Opcode::UcWriteOnlyImm).then_some(bth.dest_qp)
+    }
+
+    fn header_len(first: &[u8]) -> usize {
         match first.first() {
             Some(opcode) if *opcode == Opcode::UcWriteOnlyImm as u8 => LAST_HEADER_LEN,
             _ => HEADER_LEN,
@@ -84,7 +113,7 @@ impl Learner for Bridge {
     fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
         let Ok((bth, rest)) = Bth::parse(packet) else { return Ok(None) };
         let Ok((reth, rest)) = Reth::parse(rest) else { return Ok(None) };
-        if bth.opcode == Opcode::UcWriteOnly {
+        if bth.opcode == Opcode::UcWriteOnly && rest.len() as u64 == u64::from(reth.length) {
             self.payload = self.payload.max(reth.length);
         }
         if bth.opcode != Opcode::UcWriteOnlyImm {
@@ -109,6 +138,7 @@ impl Learner for Bridge {
             sample_bytes: valid_bytes,
             trailer: Trailer::HsbMetadata,
             cut: Cut { trailer_apart: apart, ..Cut::uniform(payload) },
+            first_shot: None,
             words: format!(
                 "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
                 if apart { "apart" } else { "in the last one" },
@@ -133,6 +163,7 @@ impl Learner for Bridge {
 mod tests {
     use super::*;
     use arrayvec::ArrayVec;
+    use proptest::prelude::*;
     use shotline_wire::framing::{Framing, Link, Packet};
     use shotline_wire::shot::{Geometry, Packing};
 
@@ -178,11 +209,83 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_frame_does_not_shorten_the_ring() {
+        let geometry = Geometry::new(1, 65_000, 8, Packing::Uint8, 0).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let mut bridge = Bridge::new(Hints::default());
+        let mut learned = None;
+        // Frame 3 is lost, so page 2 is followed by page 0.
+        for shot in [1, 2, 4, 5, 6, 7, 8] {
+            assert!(learned.is_none(), "{shot}");
+            for packet in frame(&geometry, shot) {
+                learned = bridge.look(&packet).unwrap();
+            }
+        }
+        assert_eq!(format!("{:?}", learned.unwrap().framing), format!("{SENT:?}"));
+    }
+
+    #[test]
+    fn a_frame_that_cannot_be_is_refused() {
+        let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        for valid_bytes in [0, u64::from(MOST_FRAME_BYTES) + 1, u32::MAX.into(), u64::MAX] {
+            let mut packet = frame(&geometry, 5).remove(0);
+            let at = packet.len() - Metadata::LEN;
+            packet[at..].copy_from_slice(&Metadata { valid_bytes, ..Metadata::default() }.emit());
+            for pages in [None, Some(1)] {
+                assert!(Bridge::new(Hints { pages }).look(&packet).unwrap_err().contains("found one of"));
+            }
+        }
+    }
+
+    #[test]
     fn an_immediate_that_names_another_packet_is_refused() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
         let mut packet = frame(&geometry, 5).remove(0);
         packet[28] ^= 1;
         assert!(Bridge::new(Hints { pages: Some(4) }).look(&packet).unwrap_err().contains("immediate"));
+    }
+
+    #[test]
+    fn addresses_at_the_end_of_all_memory_do_no_harm() {
+        let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
+        let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
+        let mut bridge = Bridge::new(Hints::default());
+        for (shot, address) in [(1, 0), (2, u64::MAX), (3, u64::MAX - 1152), (2, 4096), (5, u64::MAX - 1152)] {
+            let mut packet = frame(&geometry, shot).remove(0);
+            packet[12..20].copy_from_slice(&u64::to_be_bytes(address));
+            if let Ok(Some(learned)) = bridge.look(&packet) {
+                let _ = learned.framing.place(&packet[..LAST_HEADER_LEN], 1152, &geometry);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_teaches_a_ring_that_can_be(
+            apart: bool,
+            packets in prop::collection::vec((0_u64..20, any::<prop::sample::Index>(), any::<u32>()), 1..60),
+            pages in prop::option::of(any::<u32>()),
+        ) {
+            let geometry = Geometry::new(1, 3000, 8, Packing::Uint8, 0).unwrap();
+            let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
+            let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
+            let mut bridge = Bridge::new(Hints { pages });
+            for (shot, index, noise) in packets {
+                let mut packet = index.get(&frame(&geometry, shot)).clone();
+                // In the headers, or in the metadata, where it matters.
+                let at = noise as usize % 64;
+                let at = if noise & 1 == 0 { packet.len().saturating_sub(1 + 2 * at) } else { at };
+                if noise % 3 == 0 && at < packet.len() {
+                    packet[at] ^= (noise >> 24) as u8;
+                }
+                prop_assert!(Bridge::header_len(&packet) >= HEADER_LEN);
+                let _ = (Bridge::key(&packet), bridge.missing());
+                if let Ok(Some(learned)) = bridge.look(&packet) {
+                    prop_assert!((1..=MOST_FRAME_BYTES).contains(&learned.sample_bytes) && learned.cut.rest > 0);
+                }
+            }
+        }
     }
 }

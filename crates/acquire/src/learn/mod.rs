@@ -1,7 +1,8 @@
 //! Learning a sender's ways from its packets, for senders that take no set-up from us.
 //!
-//! A learner looks at packets until it knows how they are framed and what a shot is. What it looked at is not lost:
-//! [`Held`] hands it on to the receiver before anything newer.
+//! A learner looks at packets until it knows how they are framed and what a shot is. Each sender is looked at by
+//! itself, so that strangers on the same port teach nothing. What was looked at is not lost: [`Held`] hands it on to
+//! the receiver before anything newer.
 
 mod held;
 mod hsb;
@@ -15,11 +16,15 @@ use shotline_memory::{Regions, Sge};
 use shotline_transport::{Done, Landed, PacketIo, Pick, Seen, Steer};
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::{Cut, Trailer};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 /// Packets and bytes that are looked at before the sender is given up.
 const MOST_PACKETS: usize = 100_000;
 const MOST_BYTES: usize = 256 << 20;
+/// Senders that are looked at side by side; later ones teach nothing.
+const MOST_SENDERS: usize = 16;
 
 /// What was learned.
 #[derive(Debug)]
@@ -34,15 +39,20 @@ pub struct Learned {
     pub trailer: Trailer,
     /// How it is cut into packets.
     pub cut: Cut,
+    /// The oldest shot whose beginning was seen, if its packets number their shots.
+    pub first_shot: Option<u64>,
     /// All that in words.
     pub words: String,
 }
 
-/// Learns one kind of sender.
+/// Learns one sender of a kind.
 trait Learner {
+    fn new(hints: Hints) -> Self;
     /// Bytes of header of a packet whose leading bytes these are.
-    fn header_len(&self, first: &[u8]) -> usize;
-    /// Looks at a packet: what stands between UDP header and ICRC. An error is final.
+    fn header_len(first: &[u8]) -> usize;
+    /// What tells the streams of one address apart; none if the packet is not of this kind.
+    fn key(packet: &[u8]) -> Option<u32>;
+    /// Looks at a packet: what stands between UDP header and ICRC. An error is final for this sender.
     fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String>;
     /// What it is still waiting for.
     fn missing(&self) -> String;
@@ -60,53 +70,122 @@ pub fn can_learn(framing: &str) -> bool {
     shotline_wire::framing::FOREIGN.contains(&framing)
 }
 
-/// Looks at packets until the sender is known, or `ended` says to stop (then there is nothing). `scratch` is the
-/// backend's own scratch memory, and `trailer` the bytes of an ICRC if its packets have one.
+/// Looks at packets until the sender is known, or `ended` says to stop: it is told how long nothing has come, once
+/// something has. `scratch` is the backend's own scratch memory.
 pub fn learn<P: PacketIo>(
     framing: &str,
     hints: Hints,
-    mut io: P,
-    (regions, scratch): (&Regions, Sge),
-    mut ended: impl FnMut() -> bool,
-) -> Result<(Option<Learned>, Held<P>), RunError> {
-    let mut learner: Box<dyn Learner> = match framing {
-        "hsb" => Box::new(hsb::Bridge::new(hints)),
-        _ => Box::new(spead::Heaps::default()),
-    };
-    let mut look =
-        Look { learner: learner.as_mut(), regions, packets: Vec::new(), bytes: 0, learned: None, refused: None };
-    while look.learned.is_none() && !ended() {
-        if io.poll(&mut look, 16)? == 0 {
-            io.wait(Duration::from_millis(20))?;
-        }
-        if let Some(why) = look.refused {
-            return Err(RunError::Settings(format!("cannot receive what comes as {framing}: {why}")));
-        }
-        if look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES {
-            return Err(RunError::Settings(format!(
-                "{} packets came and the sender is not understood as {framing}: still waiting for {}",
-                look.packets.len(),
-                look.learner.missing()
-            )));
-        }
+    io: P,
+    memory: (&Regions, Sge),
+    ended: impl FnMut(Option<Duration>) -> bool,
+) -> Result<(Learned, Held<P>), RunError> {
+    match framing {
+        "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, ended),
+        _ => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, ended),
     }
-    let (learned, packets) = (look.learned, look.packets);
-    Ok((learned, Held::new(io, regions, scratch, packets)))
 }
 
-/// The steer that takes nothing in place, and keeps everything.
-struct Look<'a> {
-    learner: &'a mut dyn Learner,
-    regions: &'a Regions,
-    packets: Vec<Packet>,
-    bytes: usize,
-    learned: Option<Learned>,
+fn learn_from<L: Learner, P: PacketIo>(
+    mut look: Look<'_, L>,
+    mut io: P,
+    (regions, scratch): (&Regions, Sge),
+    mut ended: impl FnMut(Option<Duration>) -> bool,
+) -> Result<(Learned, Held<P>), RunError> {
+    let mut last = None;
+    loop {
+        if let Some((source, learned)) = look.learned.take() {
+            // The stream follows the first sender that it sees: that is the one that was learned.
+            let mut packets = look.packets;
+            packets.sort_by_key(|packet| packet.source != source);
+            return Ok((learned, Held::new(io, regions, scratch, packets)));
+        }
+        if let Some(why) = look.refused() {
+            return Err(RunError::Settings(format!("cannot receive what comes as {}: {why}", look.framing)));
+        }
+        let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
+        if most || ended(last.map(|last: Instant| last.elapsed())) {
+            return Err(RunError::Settings(look.not_understood()));
+        }
+        match io.poll(&mut look, 16)? {
+            0 => io.wait(Duration::from_millis(20))?,
+            _ => last = Some(Instant::now()),
+        }
+    }
+}
+
+/// One sender, as far as it is known.
+#[derive(Debug)]
+struct Sender<L> {
+    learner: L,
+    packets: usize,
     refused: Option<String>,
 }
 
-impl Steer for Look<'_> {
+/// The steer that takes nothing in place, and keeps everything.
+struct Look<'a, L> {
+    framing: &'static str,
+    hints: Hints,
+    regions: &'a Regions,
+    /// By address and key.
+    senders: BTreeMap<(SocketAddr, u32), Sender<L>>,
+    packets: Vec<Packet>,
+    bytes: usize,
+    learned: Option<(SocketAddr, Learned)>,
+}
+
+impl<'a, L: Learner> Look<'a, L> {
+    fn new(framing: &'static str, hints: Hints, regions: &'a Regions) -> Self {
+        let (senders, packets) = (BTreeMap::new(), Vec::new());
+        Self { framing, hints, regions, senders, packets, bytes: 0, learned: None }
+    }
+
+    fn look(&mut self, source: SocketAddr, packet: &[u8]) {
+        let Some(key) = L::key(packet) else { return };
+        let room = self.senders.len() < MOST_SENDERS;
+        if !room && !self.senders.contains_key(&(source, key)) {
+            return;
+        }
+        let hints = self.hints;
+        let new = || Sender { learner: L::new(hints), packets: 0, refused: None };
+        let sender = self.senders.entry((source, key)).or_insert_with(new);
+        sender.packets += 1;
+        if sender.refused.is_none() {
+            match sender.learner.look(packet) {
+                Ok(learned) => self.learned = learned.map(|learned| (source, learned)),
+                Err(why) => sender.refused = Some(why),
+            }
+        }
+    }
+
+    /// Why no sender can be received: with a stranger on the port, the other one may be good.
+    fn refused(&self) -> Option<&str> {
+        let good = self.senders.values().any(|sender| sender.refused.is_none());
+        self.senders.values().find_map(|sender| sender.refused.as_deref()).filter(|_| !good)
+    }
+
+    fn not_understood(&self) -> String {
+        let (framing, packets) = (self.framing, self.packets.len());
+        match self.senders.values().max_by_key(|sender| sender.packets) {
+            _ if packets == 0 => {
+                format!(
+                    "nothing came that could be {framing}: is the sender on, and does it send to this address and port? (shotline doctor looks at this machine's side)"
+                )
+            }
+            None => format!("{packets} packets came, and none of them is {framing}: is --framing right?"),
+            Some(Sender { refused: Some(why), .. }) => format!("cannot receive what comes as {framing}: {why}"),
+            Some(Sender { learner, .. }) => {
+                format!(
+                    "{packets} packets came and the sender is not understood as {framing}: still waiting for {}",
+                    learner.missing()
+                )
+            }
+        }
+    }
+}
+
+impl<L: Learner> Steer for Look<'_, L> {
     fn header_len(&mut self, seen: &Seen<'_>) -> usize {
-        self.learner.header_len(seen.first)
+        L::header_len(seen.first)
     }
 
     fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
@@ -122,11 +201,8 @@ impl Steer for Look<'_> {
                 self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             // Damaged packets teach nothing, and are counted by whoever takes them.
-            if done.fault.is_none() && self.learned.is_none() && self.refused.is_none() {
-                match self.learner.look(&bytes) {
-                    Ok(learned) => self.learned = learned,
-                    Err(why) => self.refused = Some(why),
-                }
+            if done.fault.is_none() && self.learned.is_none() {
+                self.look(done.source, &bytes);
             }
             self.bytes += bytes.len();
             self.packets.push(Packet::of(done, bytes));

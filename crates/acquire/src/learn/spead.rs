@@ -1,9 +1,9 @@
 //! What a SPEAD sender's heaps are like: from one whole heap that carries data.
 
-use super::{Learned, Learner};
-use shotline_wire::framing::Spead;
+use super::{Hints, Learned, Learner};
+use shotline_wire::framing::{MAX_HEADER, Spead};
 use shotline_wire::shot::{Cut, Trailer};
-use shotline_wire::spead::{Flavour, Header};
+use shotline_wire::spead::{Flavour, Header, WORD};
 use std::collections::BTreeMap;
 
 /// Heaps that are looked at side by side: senders may interleave them.
@@ -14,7 +14,6 @@ const MOST_HEAPS: usize = 64;
 pub(super) struct Heaps {
     heaps: BTreeMap<u64, Heap>,
     seen: u64,
-    foreign: u64,
 }
 
 #[derive(Debug, Default)]
@@ -26,15 +25,21 @@ struct Heap {
 }
 
 impl Learner for Heaps {
-    fn header_len(&self, first: &[u8]) -> usize {
+    fn new(_hints: Hints) -> Self {
+        Self::default()
+    }
+
+    fn header_len(first: &[u8]) -> usize {
         Header::len_seen(first)
     }
 
+    /// One stream an address: SPEAD has no name for it in its packets.
+    fn key(packet: &[u8]) -> Option<u32> {
+        Header::parse(packet).ok().map(|_| 0)
+    }
+
     fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
-        let Ok((header, payload)) = Header::parse(packet) else {
-            self.foreign += 1;
-            return Ok(None);
-        };
+        let Ok((header, payload)) = Header::parse(packet) else { return Ok(None) };
         self.seen += 1;
         let Some(bytes) = header.heap_bytes else {
             return Err("its packets do not tell the size of their heap (item 2)".into());
@@ -50,17 +55,19 @@ impl Learner for Heaps {
         heap.bytes = bytes;
         heap.control |= header.control;
         heap.pieces.insert(header.offset, (header.len, header.items));
-        match heap.is_whole() && !heap.control {
-            true => heap.learned(header.flavour).map(Some),
-            false => Ok(None),
+        if !heap.is_whole() || heap.control {
+            return Ok(None);
         }
+        // Heaps may be sent side by side: the first one to be whole need not be the first one that began.
+        let begun = |heap: &Heap| heap.bytes == bytes && !heap.control && heap.pieces.contains_key(&0);
+        let first_shot = self.heaps.iter().find(|(_, heap)| begun(heap)).map(|(counter, _)| *counter);
+        let heap = &self.heaps[&header.heap];
+        heap.learned(header.flavour).map(|learned| Some(Learned { first_shot, ..learned }))
     }
 
     fn missing(&self) -> String {
-        match self.seen {
-            0 => format!("SPEAD packets: none of {} was one (64-40 or 64-48, version 4)", self.foreign),
-            seen => format!("one whole heap of data: {seen} packets were pieces of heaps that were never whole"),
-        }
+        let seen = self.seen;
+        format!("one whole heap of data: {seen} packets were descriptions, or pieces of heaps that were never whole")
     }
 }
 
@@ -79,6 +86,12 @@ impl Heap {
         if middle.iter().any(|(len, _)| *len != rest) || pieces.len() > 1 && last > rest {
             return Err("it cuts its heaps into pieces of irregular lengths".into());
         }
+        let items_most = (MAX_HEADER - WORD) / WORD;
+        if let Some(items) = [first_items, items].into_iter().find(|items| usize::from(*items) > items_most) {
+            return Err(format!(
+                "a packet of its heaps has {items} items, {items_most} can be read: have it send fewer immediate values, or all of them in one item"
+            ));
+        }
         let number = |bytes: u64| u32::try_from(bytes).map_err(|_| format!("a heap of {bytes} bytes is too large"));
         let (sample_bytes, first, rest) = (number(self.bytes)?, number(first)?, number(rest)?);
         Ok(Learned {
@@ -87,6 +100,7 @@ impl Heap {
             sample_bytes,
             trailer: Trailer::None,
             cut: Cut { first, rest, trailer_apart: false },
+            first_shot: None,
             words: format!(
                 "SPEAD-64-{}: heaps of {sample_bytes} bytes in {} packets of {rest}",
                 flavour.bits(),
@@ -99,6 +113,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn packet(heap: u64, bytes: u64, offset: u64, len: u64) -> Vec<u8> {
         let header = Header {
@@ -117,7 +132,7 @@ mod tests {
     #[test]
     fn one_whole_heap_teaches_whatever_order_its_pieces_have() {
         let mut heaps = Heaps::default();
-        assert!(heaps.look(b"no SPEAD at all").unwrap().is_none());
+        assert_eq!(Heaps::key(b"no SPEAD at all"), None);
         assert!(heaps.look(&packet(1, 2500, 1000, 1000)).unwrap().is_none(), "the rest of it is lost");
         for (heap, offset, len) in [(2, 2000, 500), (3, 0, 1000), (2, 0, 1000)] {
             assert!(heaps.look(&packet(heap, 2500, offset, len)).unwrap().is_none());
@@ -126,6 +141,25 @@ mod tests {
         assert_eq!((learned.sample_bytes, learned.trailer), (2500, Trailer::None));
         assert_eq!(learned.cut, Cut::uniform(1000));
         assert_eq!(learned.words, "SPEAD-64-48: heaps of 2500 bytes in 3 packets of 1000");
+        assert_eq!(learned.first_shot, Some(2), "heap 1 was under way, heap 3 came side by side with heap 2");
+    }
+
+    #[test]
+    fn a_heap_that_began_before_the_one_that_teaches_is_not_left_out() {
+        let mut heaps = Heaps::default();
+        for (heap, offset) in [(7, 1000), (8, 0), (9, 0)] {
+            assert!(heaps.look(&packet(heap, 2000, offset, 1000)).unwrap().is_none());
+        }
+        assert!(heaps.look(&packet(5, 600, 0, 500)).unwrap().is_none(), "heaps of another size do not count");
+        assert_eq!(heaps.look(&packet(9, 2000, 1000, 1000)).unwrap().unwrap().first_shot, Some(8));
+    }
+
+    #[test]
+    fn more_items_than_a_header_has_room_for_are_refused() {
+        let mut of = packet(1, 10, 0, 10);
+        of[7] = 16;
+        of.splice(40..40, [[0x96, 0, 0, 0, 0, 0, 0, 0]; 12].concat());
+        assert!(Heaps::default().look(&of).unwrap_err().contains("16 items, 15 can be read"));
     }
 
     #[test]
@@ -140,5 +174,27 @@ mod tests {
             assert!(heaps.look(&packet(1, 2500, offset, len)).unwrap().is_none());
         }
         assert!(heaps.look(&packet(1, 2500, 2000, 500)).unwrap_err().contains("irregular"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_teaches_a_shape_that_a_heap_has(
+            packets in prop::collection::vec((0_u64..3, 0_u64..4000, 0_u64..4000, 0_u64..2000, any::<u32>()), 1..40),
+        ) {
+            let mut heaps = Heaps::default();
+            for (heap, bytes, offset, len, noise) in packets {
+                let mut packet = packet(heap, bytes, offset, len);
+                if noise % 4 == 0 {
+                    let at = noise as usize % packet.len();
+                    packet[at] ^= (noise >> 24) as u8;
+                }
+                prop_assert!(Heaps::header_len(&packet) >= WORD);
+                if let Ok(Some(learned)) = heaps.look(&packet) {
+                    let Cut { first, rest, .. } = learned.cut;
+                    prop_assert!(learned.sample_bytes > 0 && first > 0 && rest > 0 && first <= learned.sample_bytes);
+                }
+                let _ = heaps.missing();
+            }
+        }
     }
 }

@@ -101,6 +101,9 @@ fn learned<P: PacketIo>(
     if settings.links.is_some_and(|links| links != 1) {
         return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
     }
+    if settings.pages == Some(0) {
+        return Err(RunError::Settings("a ring has at least one page, found --pages 0".into()));
+    }
     let wanted = Wanted {
         bind: listen,
         sealed: framing::is_sealed(name).unwrap_or(false),
@@ -111,16 +114,16 @@ fn learned<P: PacketIo>(
     };
     let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     let deadline = settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-    let ended = || stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() > deadline);
+    let idle = settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let ended = |silence: Option<Duration>| {
+        stop.load(Ordering::Relaxed)
+            || deadline.is_some_and(|deadline| Instant::now() > deadline)
+            || silence.zip(idle).is_some_and(|(silence, idle)| silence > idle)
+    };
     let hints = Hints { pages: settings.pages };
     let (learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
-    let Some(learned) = learned else {
-        return Err(RunError::Settings(format!(
-            "nothing that is {name} came to {listen}: is the sender on, and is this its destination? (shotline doctor looks at this machine's side)"
-        )));
-    };
     let geometry = shape(settings, &learned)?;
-    let Learned { framing, key, words, .. } = learned;
+    let Learned { framing, key, first_shot, words, .. } = learned;
     // Like the framings of set-up it lives as long as the program: some bytes, once a run.
     let framing = Box::leak(framing);
     let instrument = Instrument { name: format!("{name} sender"), pattern_period: 0 };
@@ -134,6 +137,7 @@ fn learned<P: PacketIo>(
         )));
     }
     prepared.configs[0].key = key;
+    prepared.configs[0].first_shot = first_shot;
     receive(settings, prepared, Origin { control: None, receive_buffer, learned: Some(words) }, io, stop, live)
 }
 

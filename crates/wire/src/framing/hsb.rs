@@ -79,7 +79,7 @@ impl Framing for Hsb {
         let outside = || ParseError::Range {
             what: "write's address",
             least: self.base,
-            most: self.base + ring,
+            most: self.base.saturating_add(ring),
             found: reth.address,
         };
         let at = reth.address.checked_sub(self.base).filter(|at| *at < ring).ok_or_else(outside)?;
@@ -97,7 +97,7 @@ impl Framing for Hsb {
         let opcode = if p.last { Opcode::UcWriteOnlyImm } else { Opcode::UcWriteOnly };
         let psn = p.psn & ((1 << PSN_BITS) - 1);
         let bth = Bth { migrated: false, ..Bth::new(opcode, link.dest_qp, psn) };
-        let address = self.base + page * u64::from(self.step) + u64::from(p.offset);
+        let address = self.base.wrapping_add(page * u64::from(self.step) + u64::from(p.offset));
         bytes::append(out, &bth.emit());
         bytes::append(out, &Reth { address, r_key: self.r_key, length: p.len }.emit());
         if p.last {

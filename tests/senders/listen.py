@@ -1,0 +1,107 @@
+"""`shotline record --listen`, and what a sender's datagrams make of its file."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from common import CAUSES, TIME_LIMIT, Process, until
+
+HERE = Path(__file__).resolve().parent
+
+
+def free_port(host="127.0.0.1"):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+class Listener(Process):
+    """A recorder that waits for a sender without set-up; its port is open when this returns."""
+
+    def __init__(self, framing, *arguments, host="127.0.0.1", port=None, **options):
+        self.host, self.port = host, port or free_port(host)
+        at = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        if "--pool" not in arguments:
+            arguments = (*arguments, "--pool", "32MiB")
+        super().__init__("record", "--listen", at, "--framing", framing, "--json", *arguments, **options)
+        until(lambda: self.popen.poll() is not None or self.is_bound(), what="the recorder's socket")
+
+    def is_bound(self):
+        table = "udp6" if ":" in self.host else "udp"
+        with contextlib.suppress(OSError):
+            rows = Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]
+            return any(int(row.split()[1].rsplit(":", 1)[1], 16) == self.port for row in rows)
+        return False
+
+
+@contextlib.contextmanager
+def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
+    """spead2 sending, in a process that does not outlive the block; it has sent all when its line is there."""
+    command = [sys.executable, HERE / "spead2_send.py", json.dumps({"host": host, "port": port, **wanted})]
+    if netns:
+        command = ["nsenter", f"--net=/run/netns/{netns}", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def spead2_sends(port, **wanted):
+    """Sends to the end."""
+    with spead2_sender(port, **wanted) as process:
+        said, errors = process.communicate(timeout=TIME_LIMIT)
+        assert said == "sent\n", errors
+
+
+class Heard:
+    """What datagrams that reached the recorder make of its file: an oracle that was told nothing by it.
+
+    `pieces` are (shot, offset, bytes) of good packets in the order of their arrival, each place's first one counts.
+    """
+
+    def __init__(self, pieces, size):
+        self.size, self.shots, self.repeated = size, {}, 0
+        for shot, offset, data in pieces:
+            places = self.shots.setdefault(shot, {})
+            self.repeated += offset in places
+            places.setdefault(offset, bytes(data))
+
+    def bytes_of(self, shot):
+        places = self.shots[shot]
+        data = np.zeros(max([self.size, *(offset + len(piece) for offset, piece in places.items())]), np.uint8)
+        for offset, piece in places.items():
+            data[offset : offset + len(piece)] = np.frombuffer(piece, np.uint8)
+        return data[: self.size]
+
+    def missing(self, packets):
+        """Packets that never came, of the shots from the first to the last."""
+        every = range(min(self.shots), max(self.shots) + 1)
+        return sum(packets - len(self.shots.get(shot, ())) for shot in every)
+
+    def check(self, recording, packets):
+        """Every byte of every row, and which packets each one has."""
+        assert recording.numbers() == sorted(self.shots), "a row for each shot of which anything came"
+        for row, number in enumerate(recording.numbers()):
+            found, expected = recording.rf[0][row].reshape(-1), self.bytes_of(number)
+            assert np.array_equal(found.view(np.uint8), expected), f"shot {number}"
+            entry = recording.tables[0][row]
+            assert entry["placed"] == len(self.shots[number]) and entry["packets"] == packets, entry
+            assert entry["wire_gap"] == packets - len(self.shots[number]), entry
+            assert bool(entry["record_good"]) == (len(self.shots[number]) == packets), entry
+
+
+def no_drops_but(ended, **expected):
+    """The packets that were dropped, cause by cause; a list of causes is a sum."""
+    drops = dict(ended["packet_drops"])
+    assert set(drops) <= set(CAUSES), drops
+    repeated = drops.pop("duplicate", 0) + drops.pop("late", 0)
+    assert repeated == expected.pop("repeated", 0), ended["packet_drops"]
+    assert drops == {cause: count for cause, count in expected.items() if count}, ended["packet_drops"]

@@ -1,0 +1,91 @@
+"""SPEAD packets read by the documents alone, and a relay that treats them badly."""
+
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+
+HEAP_COUNTER, HEAP_SIZE, HEAP_OFFSET, PAYLOAD_LENGTH, DESCRIPTOR, STREAM_CONTROL = range(1, 7)
+
+
+@dataclass
+class Piece:
+    """What one packet says, and its payload."""
+
+    heap: int
+    size: int
+    offset: int
+    data: bytes
+    control: bool
+
+    @classmethod
+    def of(cls, datagram):
+        magic, version, id_bytes, address_bytes, _, items = struct.unpack_from(">BBBBHH", datagram)
+        assert (magic, version, id_bytes + address_bytes) == (0x53, 4, 8)
+        bits = 8 * address_bytes
+        said, control = {}, False
+        for item in struct.unpack_from(f">{items}Q", datagram, 8):
+            number, value = (item & ~(1 << 63)) >> bits, item & ((1 << bits) - 1)
+            control |= number in (DESCRIPTOR, STREAM_CONTROL)
+            if item >> 63:
+                said[number] = value
+        data = datagram[8 + 8 * items :]
+        assert said[PAYLOAD_LENGTH] == len(data)
+        return cls(said[HEAP_COUNTER], said[HEAP_SIZE], said[HEAP_OFFSET], data, control)
+
+
+def packet(heap, size, offset, data, flavour=48, items=()):
+    """A packet of our own making."""
+    address_bytes = flavour // 8
+    words = [(HEAP_COUNTER, heap), (HEAP_SIZE, size), (HEAP_OFFSET, offset), (PAYLOAD_LENGTH, len(data)), *items]
+    head = struct.pack(">BBBBHH", 0x53, 4, 8 - address_bytes, address_bytes, 0, len(words))
+    return head + b"".join(struct.pack(">Q", 1 << 63 | number << flavour | value) for number, value in words) + data
+
+
+def badly(faults):
+    """Data by way of faults; descriptors and stop heaps pass, and behind everything that came before them."""
+
+    def treat(datagram):
+        return [*faults.rest(), datagram] if Piece.of(datagram).control else faults(datagram)
+
+    return treat
+
+
+class Relay:
+    """Stands between a sender and a recorder; `passed` has every datagram that it sent on, in order."""
+
+    def __init__(self, port, treat):
+        self.treat, self.passed, self.ending = treat, [], False
+        self.front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.front.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        self.front.bind(("127.0.0.1", 0))
+        self.front.settimeout(0.05)
+        self.port = self.front.getsockname()[1]
+        self.back = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.back.connect(("127.0.0.1", port))
+        self.thread = threading.Thread(target=self.work)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending = True
+        self.thread.join()
+        self.front.close()
+        self.back.close()
+
+    def work(self):
+        while not self.ending:
+            try:
+                datagram = self.front.recv(1 << 16)
+            except TimeoutError:
+                continue
+            for onward in self.treat(datagram):
+                self.passed.append(onward)
+                self.back.send(onward)
+
+    def pieces(self, size):
+        """(heap, offset, data) of every packet of data that it sent on."""
+        every = map(Piece.of, self.passed)
+        return [(piece.heap, piece.offset, piece.data) for piece in every if piece.size == size and not piece.control]

@@ -1,0 +1,340 @@
+"""SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every stranger."""
+
+import socket
+
+import h5py
+import numpy as np
+import pytest
+from senders.faults import Faults
+from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_sender, spead2_sends
+from senders.spead import Piece, Relay, badly, packet
+from senders.spead2_send import heap_data
+
+from common import Recording, balanced, run, verify
+
+# Shared machines fall asleep: long time-outs, so that only what is tested closes a shot.
+PATIENT = ("--timeout-ms", 5000)
+
+
+def record(path, *arguments, **sender):
+    """Records what spead2 sends until its stop heap; (report, recording)."""
+    with Listener("spead", "--out", path, *PATIENT, *arguments) as listener:
+        spead2_sends(listener.port, **sender)
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    verify(path)
+    return ended, recording
+
+
+def check_every_byte(recording, heaps, size, numbers=None):
+    assert recording.numbers() == (numbers or list(range(2, heaps + 2))), "heap 1 has the descriptors"
+    for row in range(heaps):
+        found = recording.rf[0][row].reshape(-1).view(np.uint8)
+        assert np.array_equal(found, heap_data(row, size)), f"row {row}"
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        {"size": 1000, "heaps": 50},
+        {"size": 1000, "heaps": 50, "flavour": 40, "immediates": 0},
+        {"size": 100_000, "immediates": 2},
+        {"size": 50_001, "flavour": 40, "items": 3},
+        {"size": 200_000, "packet": 9000, "immediates": 10},
+        {"size": 1 << 20, "packet": 9000, "immediates": 9, "items": 2, "heaps": 8},
+        {"size": 300_000, "packet": 65_000, "heaps": 10},
+        {"size": 17_920, "packet": 9000, "immediates": 0, "flavour": 40},
+    ],
+    ids=lambda sender: "-".join(f"{name}{value}" for name, value in sender.items()),
+)
+def test_every_byte_that_spead2_sends_is_recorded_and_learning_loses_no_heap(tmp_path, sender):
+    heaps, size = sender.get("heaps", 20), sender["size"]
+    ended, recording = record(tmp_path / "run.h5", "--pool", "64MiB", **sender)
+    assert ended["shots_complete"] == heaps and ended["shots_partial"] == ended["packets_missing"] == 0, ended
+    # The stop heap took a number from the shots; the descriptors' one was before the first.
+    assert ended["drops"] == {"not_data": 1}, ended
+    assert set(ended["packet_drops"]) == {"not_data"}, ended
+    assert ended["icrc"] == {"good": 0, "solved": 0, "unverified": 0, "bad": 0}, ended
+    check_every_byte(recording, heaps, size)
+    attributes = recording.links[0]
+    overhead = 40 + 8 * (sender.get("immediates", 1) + sender.get("items", 1))
+    whole = sender.get("packet", 1472)
+    assert attributes["packet_bytes"] == min(size, whole - 40), attributes
+    assert attributes["first_packet_bytes"] == min(size, whole - overhead), attributes
+    assert attributes["trailer"] == "none" and attributes["packing_name"] == "uint8", attributes
+
+
+@pytest.mark.parametrize("groups, size", [(2, 20_000), (4, 50_000), (3, 1000)])
+def test_heaps_whose_packets_are_sent_in_turn_are_all_whole(tmp_path, groups, size):
+    ended, recording = record(tmp_path / "run.h5", "--window", 8, groups=groups, size=size, heaps=24)
+    assert ended["shots_complete"] == 24 and ended["shots_partial"] == 0, ended
+    check_every_byte(recording, 24, size)
+
+
+def test_heaps_in_any_order_are_recorded_in_the_order_of_their_counters(tmp_path):
+    order = [2, 5, 3, 4, 8, 7, 6, 9, 11, 10, 12, 13]  # the counter of each heap in the order of sending
+    size = 30_000
+    ended, recording = record(tmp_path / "run.h5", size=size, heaps=len(order), order=order)
+    assert ended["shots_complete"] == len(order) and ended["shots_partial"] == 0, ended
+    assert recording.numbers() == sorted(order)
+    for row, number in enumerate(sorted(order)):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(order.index(number), size)), number
+
+
+def test_descriptors_in_mid_stream_are_no_data_and_no_loss(tmp_path):
+    ended, recording = record(tmp_path / "run.h5", size=20_000, heaps=20, describe=5)
+    numbers = [number for number in range(2, 25) if number not in (7, 13, 19)]
+    assert ended["shots_complete"] == 20 and ended["drops"] == {"not_data": 4}, ended
+    check_every_byte(recording, 20, 20_000, numbers)
+    assert recording.losses == [(0, "not_data", number, 1) for number in (7, 13, 19, 25)], recording.losses
+
+
+def test_a_heap_that_also_describes_is_no_data_and_the_others_are(tmp_path):
+    """spead2's own default puts the descriptors into the first heap of data, which so has another size."""
+    ended, recording = record(tmp_path / "run.h5", size=20_000, heaps=10, describe="within")
+    assert ended["shots_complete"] == 9 and ended["drops"] == {"not_data": 1}, ended
+    assert recording.numbers() == list(range(2, 11))
+    for row in range(9):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(row + 1, 20_000))
+
+
+def test_heaps_are_the_samples_that_settings_say_they_are(tmp_path):
+    shape = ("--channels", 4, "--sample-format", "int16_le", "--bits", 14, "--sample-rate-hz", 1_000_000)
+    ended, recording = record(tmp_path / "run.h5", *shape, size=32_000, heaps=6)
+    assert ended["shots_complete"] == 6
+    assert recording.rf[0].shape == (6, 4000, 4) and recording.rf[0].dtype == np.int16
+    with h5py.File(tmp_path / "run.h5") as file:  # the filter leaves the 14 bits that mean something
+        assert file["rf"].attrs["bits"] == 14 and file["rf"].attrs["sample_rate_hz"] == 1_000_000
+    for row in range(6):
+        expected = heap_data(row, 32_000).view("<i2").reshape(4000, 4)
+        assert np.array_equal(recording.rf[0][row], expected)
+
+
+def test_it_ends_after_the_shots_asked_for_though_the_sender_goes_on(tmp_path):
+    path = tmp_path / "run.h5"
+    with (
+        Listener("spead", "--out", path, "--shots", 5, *PATIENT) as listener,
+        spead2_sender(listener.port, heaps=2000, rate=2e6),
+    ):
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    assert len(recording.numbers()) == 5 and ended["shots_recorded"] == 5, ended
+    check_every_byte(recording, 5, 10_000)
+    verify(path)
+
+
+# --- loss --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_books_have_what_was_lost_doubled_and_delayed_on_the_way(tmp_path, seed):
+    path = tmp_path / "run.h5"
+    size, packets = [(30_000, 21), (100_000, 70), (900, 1), (200_000, 23), (5_000, 4), (64_000, 45)][seed]
+    whole = 9000 if seed == 3 else 1472
+    faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, spare=packets)
+    flags = ("--out", path, "--window", 8, *PATIENT)
+    with Listener("spead", *flags) as listener, Relay(listener.port, badly(faults)) as relay:
+        spead2_sends(relay.port, size=size, heaps=60, packet=whole, groups=1 + seed % 2)
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    heard = Heard(relay.pieces(size), size)
+    heard.check(recording, packets)
+    assert ended["packets"] == len(relay.passed), ended
+    control = sum(Piece.of(datagram).size != size for datagram in relay.passed)
+    no_drops_but(ended, repeated=heard.repeated, not_data=control)
+    if 61 in heard.shots:  # else nothing says that there was a last heap
+        assert ended["packets_missing"] == faults.lost, (ended, faults.lost)
+    assert ended["shots_complete"] + ended["shots_partial"] == len(heard.shots)
+    balanced(ended, recording)
+    verify(path)
+
+
+def test_loss_while_the_sender_is_still_learned_is_told_like_any_other(tmp_path):
+    path = tmp_path / "run.h5"
+    lost = {3, 25, 26, 50}  # one packet in each of the first heaps
+
+    def treat(datagram):
+        treat.count += not Piece.of(datagram).control
+        return [] if treat.count - 1 in lost else [datagram]
+
+    treat.count = 0
+    with Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
+        spead2_sends(relay.port, size=30_000, heaps=10)
+        ended = listener.end().succeeded()
+    heard = Heard(relay.pieces(30_000), 30_000)
+    assert heard.missing(21) == 4
+    recording = Recording(path)
+    heard.check(recording, 21)
+    assert ended["packets_missing"] == 4 and ended["shots_partial"] == 3 and ended["shots_complete"] == 7, ended
+    balanced(ended, recording)
+    verify(path)
+
+
+@pytest.mark.parametrize("after", [0, 1], ids=["first-heap-whole", "in-a-later-heap"])
+def test_a_sender_that_vanishes_within_a_heap_ends_the_run_and_leaves_what_came(tmp_path, after):
+    path = tmp_path / "run.h5"
+    most = 21 * (1 + 3 * after) + 10
+
+    def treat(datagram):
+        treat.count += not Piece.of(datagram).control
+        return [datagram] if treat.count <= most else []
+
+    treat.count = 0
+    flags = ("--out", path, "--idle-s", 0.7, *PATIENT)
+    with Listener("spead", *flags) as listener, Relay(listener.port, treat) as relay:
+        spead2_sends(relay.port, size=30_000, heaps=20)
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    Heard(relay.pieces(30_000), 30_000).check(recording, 21)
+    assert ended["shots_partial"] == 1 and ended["packets_missing"] == 11, ended
+    balanced(ended, recording)
+    verify(path)
+
+
+# --- strangers ---------------------------------------------------------------------------------------
+
+
+def test_strangers_change_nothing_but_counts(tmp_path):
+    """Before the sender is known, and in mid-stream, from other addresses and from the sender's own."""
+    path, size, heaps = tmp_path / "run.h5", 30_000, 40
+    data = bytes(1432)
+    foreign = [
+        packet(3, size, 0, data[:1416]),  # of such a heap as the sender's, from elsewhere
+        packet(3, 7 * 1432, 0, data),  # a heap of another size
+        packet(1 << 39, size, 1416, data),
+    ]
+    # A whole heap that is yet to come.
+    whole = [packet(30, size, 0, data[:1416])]
+    whole += [packet(30, size, at, data[: min(1432, size - at)]) for at in range(1416, size, 1432)]
+    wrong = [
+        b"no SPEAD at all",
+        b"",
+        packet(3, size, 0, data[:1416])[:30],
+        packet(3, size, 0, data[:1416], flavour=40),
+        packet(3, size, 17, data),
+    ]
+    sent = {"foreign": 0, "wrong": 0}
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def disturb(port):
+        for datagram in foreign:
+            stranger.sendto(datagram, ("127.0.0.1", port))
+        for datagram in wrong:
+            stranger.sendto(datagram, ("127.0.0.1", port))
+        sent["foreign"] += len(foreign)
+        sent["wrong"] += len(wrong)
+
+    def treat(datagram):
+        treat.count += 1
+        relay.back.send(datagram)  # at once, so that the stream's own sender is never silent before a stranger
+        if treat.count % 50 == 2:
+            disturb(listener.port)
+        if treat.count % 50 == 30:  # its own address, but not its heaps
+            sent["own"] = sent.get("own", 0) + 1
+            relay.back.send(packet(3, size, 17, data))
+        if treat.count == 300:
+            sent["foreign"] += len(whole)
+            for other in whole:
+                stranger.sendto(other, ("127.0.0.1", listener.port))
+        relay.passed.append(datagram)
+        return []
+
+    treat.count = 0
+    with stranger, Listener("spead", "--out", path, *PATIENT) as listener, Relay(listener.port, treat) as relay:
+        disturb(listener.port)
+        spead2_sends(relay.port, size=size, heaps=heaps)
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    assert ended["shots_complete"] == heaps and ended["shots_partial"] == 0, ended
+    check_every_byte(recording, heaps, size)
+    drops = dict(ended["packet_drops"])
+    own = len(relay.passed) - heaps * 21
+    assert drops.pop("not_data") == own, (drops, own)
+    assert sum(drops.values()) == sum(sent.values()), (drops, sent)
+    assert drops["unknown_stream"] >= sent["foreign"] and set(drops) == {"unknown_stream", "malformed"}, drops
+    balanced(ended, recording)
+    verify(path)
+
+
+# --- what cannot be ----------------------------------------------------------------------------------
+
+
+def refused(*arguments, **options):
+    """The line with which a recorder refuses, before it has written anything."""
+    return run("record", "--discard", "--json", *arguments, **options).refused()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--framing", "counted"], ["counted", "set-up", "--probe"]),
+        (["--framing", "ud"], ["--queue-pair", "--q-key"]),
+        (["--framing", "ud", "--queue-pair", 7], ["--queue-pair", "--q-key"]),
+        (["--framing", "spead", "--rate-hz", 5], ["--rate-hz", "--probe"]),
+        (["--framing", "spead", "--gbps", 5], ["--gbps", "--probe"]),
+        (["--framing", "ud", "--external-trigger"], ["--external-trigger", "--probe"]),
+        (["--framing", "spead", "--bind", "127.0.0.1:9"], ["--bind", "--listen"]),
+        (["--framing", "spead", "--links", 2], ["one link", "each address"]),
+        (["--framing", "hsb", "--pages", 0], ["at least one page", "--pages 0"]),
+        (["--framing", "vdif"], ["vdif", "ud"]),
+        (["--framing", "udp", "--channels", 1, "--samples", 3], ["pairs", "odd"]),
+        (["--framing", "udp", "--sample-format", "float"], ["float", "uint8"]),
+        (["--framing", "udp", "--links", 0], ["links", "found 0"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if value and str(value[0]).startswith("--") else None,
+)
+def test_settings_that_cannot_work_are_refused_at_once(arguments, words):
+    line = refused("--listen", f"127.0.0.1:{free_port()}", *arguments)
+    assert all(word in line for word in words), line
+
+
+def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
+    path = tmp_path / "run.h5"
+    for framing in ("spead", "hsb"):
+        at = f"127.0.0.1:{free_port()}"
+        line = run("record", "--listen", at, "--framing", framing, "--seconds", 0.5, "--out", path).refused()
+        assert framing in line and "is the sender on" in line, line
+        assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, sender, words",
+    [
+        (["--samples", 9999], {}, ["10000 bytes", "9999 samples", "--samples"]),
+        (["--channels", 3], {}, ["10000 bytes", "3 channels", "--channels"]),
+        (["--sample-format", "int16_le"], {"size": 9999}, ["9999 bytes", "int16_le", "--sample-format"]),
+        ([], {"immediates": 20}, ["25 items", "15 can be read"]),
+        ([], {"size": 5 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "4096 can be kept track of"]),
+        ([], {"size": 17 << 20, "heaps": 1, "packet": 9000}, ["packets of 4096 bytes", "4096", "fewer samples"]),
+    ],
+    ids=["samples", "channels", "odd-bytes", "items", "packets", "bytes"],
+)
+def test_heaps_that_cannot_be_such_shots_are_refused(arguments, sender, words):
+    with Listener("spead", "--discard", "--seconds", 30, *arguments) as listener:
+        spead2_sends(listener.port, **sender)
+        line = listener.end().refused()
+    assert all(word in line for word in words), line
+
+
+def send_all(port, datagrams):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for datagram in datagrams:
+            sender.sendto(datagram, ("127.0.0.1", port))
+
+
+@pytest.mark.parametrize(
+    "datagrams, words",
+    [
+        ([packet(1, 3000, 0, bytes(900)), packet(1, 3000, 900, bytes(1000)), packet(1, 3000, 1900, bytes(1100))],
+         ["irregular lengths"]),
+        ([packet(1, 3000, 0, bytes(1500)), packet(1, 3000, 2000, bytes(1000))], ["one whole heap", "2 packets"]),
+        ([b"hello", b"world"], ["2 packets came, and none of them is spead", "--framing"]),
+    ],
+    ids=["irregular", "never-whole", "no-spead"],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_said_in_one_line(datagrams, words):
+    with Listener("spead", "--discard", "--idle-s", 0.5) as listener:
+        send_all(listener.port, datagrams)
+        line = listener.end().refused()
+    assert all(word in line for word in words), line

@@ -1,0 +1,453 @@
+"""RoCEv2 senders without set-up: framing `ud` built by scapy, captures replayed by tcpreplay, a sensor bridge.
+
+All of it goes over a cable between two network namespaces.
+"""
+
+import collections
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import NETWORK_TOOLS, need_root
+from scapy.utils import RawPcapReader
+from senders.faults import Faults
+from senders.listen import Heard, Listener, no_drops_but, spead2_sends
+from senders.roce import (
+    ROCE_PORT,
+    Bridge,
+    Endpoint,
+    UdSender,
+    Wire,
+    Written,
+    corrupted,
+    ud_place,
+    write_pcap,
+)
+from senders.spead2_send import heap_data
+
+from common import ROOT, Namespaces, Recording, balanced, command, until, verify, with_holes
+
+CAPTURES = ROOT.parent / "shared" / "data" / "roce" / "hsb"
+# Long time-outs, so that only what is tested closes a shot; frames are made before the first one is sent.
+PATIENT = ("--timeout-ms", 5000, "--idle-s", 2)
+FIRST = (1 << 20) - 5  # the shot number in the immediate wraps
+
+BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+
+
+@pytest.fixture
+def wire(cable):
+    with Wire(cable) as wire:
+        yield wire
+
+
+def endpoint(cable, wire, family, port=49443, source=None):
+    addresses = cable.ipv4 if family == 4 else cable.ipv6
+    return Endpoint(source or addresses[0], addresses[1], port, wire.macs)
+
+
+def listener(cable, framing, path, *arguments, family=4, port=ROCE_PORT):
+    host = (cable.ipv4 if family == 4 else cable.ipv6)[1]
+    flags = ("--out", path, *PATIENT, *arguments)
+    return Listener(framing, *flags, host=host, port=port, netns=cable.names[1])
+
+
+def shape(sender):
+    return ("--channels", sender.channels, "--samples", sender.samples)
+
+
+def keys(sender):
+    return ("--queue-pair", sender.qp, "--q-key", hex(sender.q_key))
+
+
+# --- ud ----------------------------------------------------------------------------------------------
+
+
+class UdHeard:
+    """Which packets of which shots arrive, in a list of frames some of which are damaged."""
+
+    def __init__(self, frames, damaged, first, packets):
+        self.present = collections.defaultdict(lambda: np.zeros(packets, bool))
+        self.repeated = self.damaged = 0
+        for frame in frames:
+            if frame in damaged:
+                self.damaged += 1
+                continue
+            shot, index = ud_place(frame)
+            shot = first + (shot - first) % (1 << 20)
+            self.repeated += bool(self.present[shot][index])
+            self.present[shot][index] = True
+
+    def check(self, recording, sender, link=0):
+        assert recording.numbers(link) == sorted(self.present)
+        for row, number in enumerate(recording.numbers(link)):
+            present, entry = self.present[number], recording.tables[link][row]
+            assert np.array_equal(recording.presence(link)[row], present), number
+            expected = with_holes(sender.values(number), present, 1)
+            assert np.array_equal(recording.rf[link][row], expected), number
+            assert entry["wire_gap"] == np.sum(~present) and entry["placed"] == np.sum(present), entry
+            assert bool(entry["record_good"]) == bool(present.all()), entry
+            if present[-1]:
+                assert entry["stamp_tai_ns"] == sender.stamp(number) and entry["flags"] == 1, entry
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(3))
+def test_the_books_have_exactly_what_scapy_sent(cable, wire, tmp_path, family, seed):
+    path = tmp_path / "run.h5"
+    sender = UdSender(endpoint(cable, wire, family), *[(32, 500), (8, 1000), (96, 340)][seed])
+    damaged = set()
+
+    def damage(frame, random):
+        damaged.add(wrong := corrupted(frame, random))
+        return wrong
+
+    faults = Faults(seed, loss=0.04, duplicate=0.04, reorder=0.04, corrupt=0.04, spare=sender.packets, damage=damage)
+    shots = [list(sender.frames(FIRST + number)) for number in range(40)]
+    frames = faults.of([frame for shot in shots[:-1] for frame in shot]) + shots[-1]
+    with listener(cable, "ud", path, *shape(sender), *keys(sender), "--window", 8, family=family) as recorder:
+        wire.send(frames)
+        ended = recorder.end().succeeded()
+    heard = UdHeard(frames, damaged, FIRST, sender.packets)
+    assert heard.damaged == faults.corrupted > 0 and faults.lost > 0
+    recording = Recording(path)
+    heard.check(recording, sender)
+    assert ended["packets"] == len(frames), ended
+    no_drops_but(ended, repeated=heard.repeated, bad_icrc=heard.damaged)
+    assert ended["packets_missing"] == faults.lost + faults.corrupted, ended
+    doubled = int(recording.tables[0]["duplicate"].sum())
+    assert doubled == ended["packet_drops"].get("duplicate", 0), "each in the row of its shot"
+    icrc = ended["icrc"]
+    assert icrc["bad"] == heard.damaged and icrc["unverified"] == 0, icrc
+    assert icrc["good"] + icrc["solved"] == len(frames) - heard.damaged, icrc
+    balanced(ended, recording)
+    verify(path)
+
+
+@BOTH
+def test_packets_with_a_wrong_key_or_for_another_queue_pair_are_not_taken(cable, wire, tmp_path, family):
+    path = tmp_path / "run.h5"
+    right = UdSender(endpoint(cable, wire, family))
+    others = [UdSender(right.endpoint, q_key=0x11223345), UdSender(right.endpoint, qp=0x2B68)]
+    frames = []
+    for number in range(10):
+        frames += list(right.frames(number))
+        for other in others:
+            frames += list(other.frames(number + 5))
+    with listener(cable, "ud", path, *shape(right), *keys(right), family=family) as recorder:
+        wire.send(frames)
+        ended = recorder.end().succeeded()
+    recording = Recording(path)
+    assert recording.numbers() == list(range(10)) and ended["shots_complete"] == 10, ended
+    no_drops_but(ended, unknown_stream=2 * 10 * right.packets)
+    balanced(ended, recording)
+    verify(path)
+
+
+@BOTH
+def test_a_second_sender_with_the_right_keys_is_not_taken_for_the_first(cable, wire, tmp_path, family):
+    path = tmp_path / "run.h5"
+    first = UdSender(endpoint(cable, wire, family), seed=1)
+    second = UdSender(endpoint(cable, wire, family, port=50000), seed=2)
+    frames = []
+    for number in range(10):
+        frames += list(first.frames(number))
+        frames += list(second.frames(number + 1))
+    with listener(cable, "ud", path, *shape(first), *keys(first), family=family) as recorder:
+        wire.send(frames)
+        ended = recorder.end().succeeded()
+    recording = Recording(path)
+    UdHeard([f for number in range(10) for f in first.frames(number)], (), 0, first.packets).check(recording, first)
+    no_drops_but(ended, unknown_stream=10 * first.packets)
+    balanced(ended, recording)
+    verify(path)
+
+
+def test_two_senders_are_two_links_of_one_event(cable, wire, tmp_path):
+    path = tmp_path / "run.h5"
+    senders = [
+        UdSender(endpoint(cable, wire, 4, port=50000 + link), qp=0x2B67 + link, stream=link, seed=link)
+        for link in range(2)
+    ]
+    frames = []
+    for number in range(12):
+        for link, sender in enumerate(senders):
+            packets = list(sender.frames(number))
+            frames += packets[:2] if (link, number) == (1, 5) else packets
+    flags = ("--links", 2, "--pool", "64MiB")
+    with listener(cable, "ud", path, *shape(senders[0]), *keys(senders[0]), *flags) as recorder:
+        wire.send(frames)
+        ended = recorder.end().succeeded()
+    recording = Recording(path)
+    assert ended["shots_complete"] == 23 and ended["shots_partial"] == 1, ended
+    for link, sender in enumerate(senders):
+        present = np.ones((12, sender.packets), bool)
+        present[5, 2:] = link == 0
+        assert np.array_equal(recording.presence(link), present)
+        for row in range(12):
+            expected = with_holes(sender.values(row), present[row], 1)
+            assert np.array_equal(recording.rf[link][row], expected), (link, row)
+    balanced(ended, recording)
+    verify(path)
+
+
+# --- tcpreplay ---------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, family):
+    need_root("tcpreplay")
+    path, capture = tmp_path / "run.h5", tmp_path / "shots.pcap"
+    sender = UdSender(endpoint(cable, wire, family), 96, 500)
+    frames = [frame for number in range(30) for frame in sender.frames(number)]
+    write_pcap(capture, frames)
+    with listener(cable, "ud", path, *shape(sender), *keys(sender), family=family) as recorder:
+        wire.replay(capture)
+        ended = recorder.end().succeeded()
+    recording = Recording(path)
+    UdHeard(frames, (), 0, sender.packets).check(recording, sender)
+    assert ended["shots_complete"] == 30 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
+    balanced(ended, recording)
+    verify(path)
+
+
+def test_what_tcpdump_captured_of_spead2_is_replayed_into_the_same_recording(cable, wire, tmp_path):
+    need_root("tcpreplay", "tcpdump")
+    port, size = 7148, 200_000
+    paths = [tmp_path / "live.h5", tmp_path / "replayed.h5"]
+    capture = tmp_path / "spead.pcap"
+    host = cable.ipv4[1]
+    words = ["tcpdump", "-i", "cable", "-n", "-s", "0", "-B", "65536", "--immediate-mode", "-U", "-w", capture]
+    words += [f"udp dst port {port}"]
+    into = ["nsenter", f"--net=/run/netns/{cable.names[1]}", *words]
+    with subprocess.Popen(into, stderr=subprocess.PIPE, text=True) as tcpdump:
+        try:
+            assert "listening on cable" in tcpdump.stderr.readline()
+            with listener(cable, "spead", paths[0], port=port) as recorder:
+                spead2_sends(port, host=host, netns=cable.names[0], size=size, packet=8972, heaps=20)
+                ended = recorder.end().succeeded()
+            until(lambda: len(list(RawPcapReader(str(capture)))) >= ended["packets"], what="the whole capture")
+        finally:
+            tcpdump.send_signal(signal.SIGINT)
+    with listener(cable, "spead", paths[1], port=port) as recorder:
+        wire.replay(capture)
+        again = recorder.end().succeeded()
+    for path, report in zip(paths, (ended, again), strict=True):
+        recording = Recording(path)
+        assert recording.numbers() == list(range(2, 22)) and report["shots_complete"] == 20, report
+        for row in range(20):
+            assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(row, size)), (path, row)
+        assert report["packets"] == ended["packets"]
+        balanced(report, recording)
+        verify(path)
+
+
+# --- sensor bridge -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def captured():
+    """The receiver's side as it was when a bridge's emulator was captured, and its frames by name."""
+    need_root(*NETWORK_TOOLS, "tcpreplay")
+    if not CAPTURES.exists():
+        pytest.skip(f"no captures of a sensor bridge in {CAPTURES}: replays of packets built by scapy are tested")
+    frames = {
+        name: [frame for frame, _ in RawPcapReader(str(CAPTURES / f"{name}.pcap")) if frame[36:38] == b"\x12\xb7"]
+        for name in ("hsb_embedded_64k", "hsb_separate_odd10007")
+    }
+    with Namespaces() as cable:
+        receiver = cable.names[1]
+        first = frames["hsb_embedded_64k"][0]
+        command("ip", "-n", receiver, "link", "set", "cable", "address", first[:6].hex(":"))
+        cable.ipv4 = [".".join(map(str, first[at : at + 4])) for at in (26, 30)]
+        command("ip", "-n", receiver, "address", "add", f"{cable.ipv4[1]}/24", "dev", "cable")
+        yield cable, frames
+
+
+def replayed(cable, frames, path, *arguments):
+    """Records what tcpreplay sends."""
+    capture = path.with_suffix(".pcap")
+    write_pcap(capture, frames)
+    with Wire(cable) as wire, listener(cable, "hsb", path, *arguments) as recorder:
+        wire.replay(capture)
+        return recorder.end().succeeded()
+
+
+def check_frames(path, ended, frames, shots, *, first=None):
+    """Bytes and time stamps of whole frames, and an ICRC that is good for each packet."""
+    recording = Recording(path)
+    begin = recording.numbers()[0] if first is None else first
+    assert recording.numbers() == list(range(begin, begin + len(shots))), recording.numbers()
+    for row, (data, stamp) in enumerate(shots):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), data), f"row {row}"
+        assert recording.tables[0][row]["stamp_tai_ns"] == stamp, f"row {row}"
+    assert ended["shots_complete"] == len(shots) and not ended["packet_drops"], ended
+    icrc = ended["icrc"]
+    assert icrc["good"] + icrc["solved"] == len(frames) == ended["packets"], icrc
+    assert icrc["bad"] == icrc["unverified"] == 0, icrc
+    balanced(ended, recording)
+    verify(path)
+    return recording
+
+
+EMULATOR = pytest.mark.parametrize(
+    "name, served", [("hsb_embedded_64k", "served.bin"), ("hsb_separate_odd10007", "served_odd.bin")]
+)
+
+
+@EMULATOR
+@pytest.mark.parametrize("pages", [None, 4])
+def test_a_captured_bridges_frames_are_those_that_were_served(captured, tmp_path, name, served, pages):
+    cable, captures = captured
+    frames, path = captures[name], tmp_path / "run.h5"
+    arguments = () if pages is None else ("--pages", pages)
+    ended = replayed(cable, frames, path, *arguments)
+    written = list(Written(frames).frames())
+    size = len(written[0][1])
+    originals = np.fromfile(CAPTURES / served, np.uint8).reshape(-1, size)
+    for at, (_, data, _, _) in enumerate(written):
+        assert np.array_equal(data, originals[at % len(originals)]), "the capture is that of the file"
+    recording = check_frames(path, ended, frames, [(data, stamp) for _, data, stamp, _ in written], first=1)
+    assert recording.links[0]["trailer"] == "hsb_metadata"
+    assert recording.links[0]["trailer_apart"] == (name == "hsb_separate_odd10007")
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 2, 3])
+def test_a_ring_is_joined_in_any_page(captured, tmp_path, skipped):
+    cable, captures = captured
+    frames, path = captures["hsb_separate_odd10007"], tmp_path / "run.h5"
+    written = list(Written(frames).frames())[skipped:]
+    frames = frames[skipped * written[0][3] :]
+    ended = replayed(cable, frames, path)
+    check_frames(path, ended, frames, [(data, stamp) for _, data, stamp, _ in written], first=(1 + skipped) % 4)
+
+
+def test_a_ring_is_joined_within_a_frame(captured, tmp_path):
+    cable, captures = captured
+    frames, path = captures["hsb_separate_odd10007"], tmp_path / "run.h5"
+    written = list(Written(frames).frames())[1:]
+    ended = replayed(cable, frames[4:], path)
+    recording = Recording(path)
+    assert recording.numbers() == list(range(2, 21)), recording.numbers()
+    for row, (_, data, stamp, _) in enumerate(written):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), data)
+        assert recording.tables[0][row]["stamp_tai_ns"] == stamp
+    no_drops_but(ended, before_start=5)
+    verify(path)
+
+
+def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
+    """Frames by way of a bad network; the oracle counts by PSN in the capture, which is without gaps."""
+    damaged = set()
+
+    def damage(frame, random):
+        damaged.add(wrong := corrupted(frame, random))
+        return wrong
+
+    faults = Faults(seed, loss=0.03, duplicate=0.03, reorder=0.03, corrupt=0.02, spare=5 * packets, damage=damage)
+    sent = faults.of(frames)
+    first = Written(frames[:1]).places[0][0]
+    metadata = {end: at for at, (end, *_) in enumerate(Written(frames).ends)}
+    assert len(metadata) == len(frames) // packets
+    base = [page for page, *_ in Written(frames).frames()]
+    pieces, bad = [], 0
+    for frame in sent:
+        if frame in damaged:
+            bad += 1
+            continue
+        psn, address, data = Written([frame]).places[0]
+        number = (psn - first & 0xFFFFF) // packets
+        pieces.append((number, address - base[number], data))
+    ended = replayed(cable, sent, path, "--window", 8, *arguments)
+    recording = Recording(path)
+    start = recording.numbers()[0]
+    heard = Heard([(start + number, *rest) for number, *rest in pieces], size)
+    heard.check(recording, packets)
+    assert ended["packets"] == len(sent) and ended["icrc"]["bad"] == bad == faults.corrupted, ended
+    no_drops_but(ended, repeated=heard.repeated, bad_icrc=bad)
+    assert ended["packets_missing"] == faults.lost + faults.corrupted == heard.missing(packets), ended
+    for row, (_, _, stamp, _) in enumerate(Written(frames).frames()):
+        whole = recording.presence(0)[row][-1]
+        assert recording.tables[0][row]["stamp_tai_ns"] == (stamp if whole else 0), row
+    balanced(ended, recording)
+    verify(path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@EMULATOR
+def test_what_a_captured_bridge_lost_on_the_way_is_told(captured, tmp_path, name, served, seed):
+    cable, captures = captured
+    frames = captures[name]
+    size, packets = (65_536, 47) if served == "served.bin" else (10_007, 9)
+    hsb_with_faults(cable, frames, tmp_path / "run.h5", seed, packets, size)
+
+
+@pytest.mark.parametrize(
+    "shape, count",
+    [
+        ({"size": 300_000, "payload": 8192, "pages": 16, "psn": 0xFFF80, "first_page": 9}, 40),
+        ({"size": 200_000, "payload": 4096, "pages": 16, "apart": True, "psn": 0xFFFF0}, 36),
+        ({"size": 1000, "payload": 1408, "pages": 5, "first_page": 4}, 30),
+        ({"size": 1408, "payload": 1408, "pages": 2, "apart": True}, 20),
+    ],
+    ids=["embedded", "apart", "one-packet", "two-packets"],
+)
+def test_frames_of_any_size_in_rings_of_any_length_are_learned(cable, wire, tmp_path, shape, count):
+    need_root("tcpreplay")
+    path = tmp_path / "run.h5"
+    bridge = Bridge(endpoint(cable, wire, 4, port=12288), **shape)
+    frames = [frame for number in range(count) for frame in bridge.frames(number)]
+    ended = replayed(cable, frames, path)
+    shots = [(bridge.data(number), bridge.stamp(number)) for number in range(count)]
+    check_frames(path, ended, frames, shots, first=shape.get("first_page", 0))
+
+
+def test_faults_in_a_ring_of_16_large_pages_are_told(cable, wire, tmp_path):
+    need_root("tcpreplay")
+    bridge = Bridge(endpoint(cable, wire, 4, port=12288), 300_000, 8192, 16, psn=0xFFF80, first_page=3)
+    frames = [frame for number in range(40) for frame in bridge.frames(number)]
+    hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 40, 300_000, "--pages", 16)
+
+
+def test_a_ring_of_one_page_needs_to_be_told_and_is_then_received(cable, wire, tmp_path):
+    need_root("tcpreplay")
+    path = tmp_path / "run.h5"
+    bridge = Bridge(endpoint(cable, wire, 4, port=12288), 20_000, pages=1)
+    frames = [frame for number in range(12) for frame in bridge.frames(number)]
+    capture = tmp_path / "frames.pcap"
+    write_pcap(capture, frames)
+    with listener(cable, "hsb", path) as recorder:
+        wire.replay(capture)
+        line = recorder.end().refused()
+    assert "--pages 1" in line and not path.exists(), line
+    ended = replayed(cable, frames, path, "--pages", 1)
+    check_frames(path, ended, frames, [(bridge.data(number), bridge.stamp(number)) for number in range(12)], first=0)
+
+
+def test_a_second_bridge_and_packets_of_other_kinds_change_nothing_but_counts(cable, wire, tmp_path):
+    need_root("tcpreplay")
+    path = tmp_path / "run.h5"
+    bridge = Bridge(endpoint(cable, wire, 4, port=12288), 20_000)
+    others = [
+        Bridge(bridge.endpoint, 20_000, qp=3),  # another queue pair
+        Bridge(bridge.endpoint, 20_000, rkey=0x1235),
+        Bridge(endpoint(cable, wire, 4, port=12289), 20_000),  # another data plane with the same keys
+    ]
+    probe = UdSender(bridge.endpoint)
+    frames, foreign = [], 0
+    for number in range(12):
+        frames += list(bridge.frames(number))
+        # The first one that comes is followed: the others begin when the bridge is known.
+        strangers = [frame for other in others for frame in other.frames(number)] if number > 4 else []
+        strangers += list(probe.frames(number))
+        frames, foreign = frames + strangers, foreign + len(strangers)
+    ended = replayed(cable, frames, path)
+    recording = Recording(path)
+    assert recording.numbers() == list(range(12)) and ended["shots_complete"] == 12, ended
+    for row in range(12):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), bridge.data(row))
+    assert sum(ended["packet_drops"].values()) == foreign, ended
+    assert set(ended["packet_drops"]) == {"unknown_stream", "malformed"}, ended
+    balanced(ended, recording)
+    verify(path)
