@@ -121,7 +121,8 @@ pub trait Steer {
         let _ = picks;
         0
     }
-    /// A batch has landed, in the order of its packets.
+    /// A batch has landed, in the order of its packets. Every payload that lies in a place is among them: the steer
+    /// may move others into any place that is not posted any more.
     fn landed(&mut self, batch: &[Done<'_>]);
 }
 

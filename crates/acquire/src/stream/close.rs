@@ -115,10 +115,13 @@ impl Stream {
 
     /// What the metadata of a sensor bridge tell. Every packet was proven by its ICRC, so they are believed.
     fn read_metadata(&self, buffer: &Buffer, presence: &Presence) -> Told {
-        if !presence.contains(self.packets - 1) {
+        let geometry = self.config.geometry;
+        let last = self.packets - 1;
+        // A sender that cuts oddly may begin them in the packet before.
+        let split = geometry.trailer_offset() < geometry.packet_offset(last);
+        if !presence.contains(last) || split && !presence.contains(last.saturating_sub(1)) {
             return Told::default();
         }
-        let geometry = self.config.geometry;
         let mut bytes = [0; Metadata::LEN];
         buffer.read(geometry.trailer_offset(), &mut bytes);
         let Ok(metadata) = Metadata::parse(&bytes) else { return Told::default() };

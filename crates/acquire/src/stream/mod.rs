@@ -25,6 +25,8 @@ mod close;
 const SENDER_GONE_NS: u64 = 1_000_000_000;
 /// Framings whose packets have no CRC of their own carry shot numbers of at least so many bits.
 const UNPROTECTED_BITS: u32 = 40;
+/// Shots that may be missing before the sender's word that it has ended.
+const MOST_BEFORE_STOP: u64 = 1 << 16;
 /// Numbers that were no shots' and lie ahead of those that have left, at most: more are counted as missing.
 const MOST_SIGNALS: usize = 64;
 
@@ -106,8 +108,8 @@ pub(crate) struct Stream {
     ring: Option<Ring>,
     /// Numbers that stream control or the like took from the shots.
     signals: VecDeque<u64>,
-    /// The sender has ended its stream.
-    stopped: bool,
+    /// The number with which the sender has ended its stream.
+    stopped: Option<u64>,
     clock: Option<Arc<Clock>>,
     pub(crate) times: Times,
 }
@@ -150,7 +152,7 @@ impl Stream {
             full: Shift::new(u64::from(config.geometry.cut().rest)),
             ring: None,
             signals: VecDeque::new(),
-            stopped: false,
+            stopped: None,
             clock,
             times: Times::default(),
         }
@@ -331,7 +333,9 @@ impl Stream {
 
     /// A packet that is no part of a shot said so itself.
     pub(crate) fn note_signal(&mut self, signal: Signal) {
-        self.stopped |= signal.stop;
+        if signal.stop {
+            self.stopped = Some(signal.number);
+        }
         let next = self.next.unwrap_or(0);
         self.signals.retain(|number| *number >= next);
         if signal.number >= next && !self.signals.contains(&signal.number) && self.signals.len() < MOST_SIGNALS {
@@ -342,7 +346,7 @@ impl Stream {
 
     /// The sender has said that no more shots come.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.stopped
+        self.stopped.is_some()
     }
 
     /// Notes that a packet whose header named this shot was dropped; only for the shot's own record.
@@ -440,7 +444,10 @@ impl Stream {
     /// Closes all open shots, and what is missing up to `end` if the sender said where it stopped.
     pub(crate) fn finish(&mut self, end: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         let open_end = self.open.last().map(|last| last.number + 1);
-        if let Some(end) = open_end.max(end.filter(|_| self.next.is_some())) {
+        // No CRC protects the sender's own word, so it is believed within reason.
+        let next = self.next.unwrap_or(0);
+        let stop = self.stopped.map(|number| number + 1).filter(|end| end.saturating_sub(next) < MOST_BEFORE_STOP);
+        if let Some(end) = open_end.max(end.or(stop).filter(|_| self.next.is_some())) {
             self.advance(end, out, withdraw);
         }
     }

@@ -75,49 +75,67 @@ impl Receiver {
         }
         let mut room = self.ahead.room.take().unwrap_or_default();
         let received = self.take_unseen(fd, &mut room, &picks[..forecast]);
-        let result = received.and_then(|received| {
-            let mut packets = 0;
-            let mut batch = ArrayVec::<Done<'_>, DEPTH>::new();
-            let trailer = self.trailer();
-            for index in 0..received {
-                let seen = room.many.received(index)?;
-                let Wanted { header, payload, place } = room.wanted[index];
-                if seen.total != header + payload + trailer || seen.segment != seen.total {
-                    // It is told in its turn, so that whoever counts packets by their order can.
-                    steer.landed(&batch);
-                    batch.clear();
-                    packets += self.land_anew(&room, index, &seen, local, sealer, steer);
-                    continue;
-                }
-                let head = &room.heads[index];
-                let mut done = Done {
-                    landed: Landed::Scratch(Sge::EMPTY),
-                    header: &head[..header],
-                    len: payload as u32,
-                    source: seen.source,
-                    stamp_ns: seen.stamp_ns,
-                    icrc: Icrc::Absent,
-                    payload_crc: 0,
-                    fault: None,
-                };
-                if let Some((id, _)) = place {
-                    done.landed = Landed::Slot(id);
-                }
-                let pieces = place.map_or([(std::ptr::null_mut(), 0); 2], |(_, place)| place.pieces(payload));
-                let icrc = head[header..header + trailer].try_into().ok();
-                self.judge(&mut done, 0, pieces, icrc, local, sealer);
-                batch.push(done);
-                packets += 1;
-            }
-            steer.landed(&batch);
-            // Places that nothing came for are still posted.
-            for Wanted { place, .. } in &room.wanted[received..forecast] {
-                self.put_back(*place);
-            }
-            Ok(packets)
-        });
+        let result = received.and_then(|received| self.report_unseen(&room, received, local, sealer, steer));
+        // Places that nothing came for are still posted.
+        let received = result.as_ref().map_or(forecast, |(received, _)| *received);
+        for Wanted { place, .. } in &room.wanted[received..forecast] {
+            self.put_back(*place);
+        }
         self.ahead.room = Some(room);
-        result.map(Some)
+        result.map(|(_, packets)| Some(packets))
+    }
+
+    /// Tells the steer of so many datagrams. What lies in places is told at once: the steer may move payloads into
+    /// any place then, so nothing may wait there. What came otherwise than forecast is copied out before, and told
+    /// afterwards. Returns datagrams and packets.
+    fn report_unseen<S: Steer>(
+        &mut self,
+        room: &Room,
+        received: usize,
+        local: SocketAddr,
+        sealer: &mut Sealer,
+        steer: &mut S,
+    ) -> io::Result<(usize, usize)> {
+        let mut batch = ArrayVec::<Done<'_>, DEPTH>::new();
+        let mut others = ArrayVec::<(Received, Vec<u8>), DEPTH>::new();
+        let trailer = self.trailer();
+        for index in 0..received {
+            let seen = room.many.received(index)?;
+            let Wanted { header, payload, place } = room.wanted[index];
+            if seen.total != header + payload + trailer || seen.segment != seen.total {
+                others.push((seen, self.copy_out(room, index, &seen)));
+                continue;
+            }
+            let head = &room.heads[index];
+            let mut done = Done {
+                landed: Landed::Scratch(Sge::EMPTY),
+                header: &head[..header],
+                len: payload as u32,
+                source: seen.source,
+                stamp_ns: seen.stamp_ns,
+                icrc: Icrc::Absent,
+                payload_crc: 0,
+                fault: None,
+            };
+            if let Some((id, _)) = place {
+                done.landed = Landed::Slot(id);
+            }
+            let pieces = place.map_or([(std::ptr::null_mut(), 0); 2], |(_, place)| place.pieces(payload));
+            let icrc = head[header..header + trailer].try_into().ok();
+            self.judge(&mut done, 0, pieces, icrc, local, sealer);
+            batch.push(done);
+        }
+        let mut packets = batch.len();
+        if !batch.is_empty() {
+            steer.landed(&batch);
+        }
+        if !others.is_empty() {
+            self.ahead.note(2); // back to looking first
+        }
+        for (seen, bytes) in &others {
+            packets += self.hand_on(bytes, seen, local, sealer, steer);
+        }
+        Ok((received, packets))
     }
 
     /// One `recvmmsg`: of each packet the header and the ICRC beside each other, the payload in its place, and room
@@ -151,17 +169,8 @@ impl Receiver {
         received
     }
 
-    /// Lays a datagram that was not as forecast out in scratch memory, and its packets with it. Its place is free
-    /// again.
-    fn land_anew<S: Steer>(
-        &mut self,
-        room: &Room,
-        index: usize,
-        seen: &Received,
-        local: SocketAddr,
-        sealer: &mut Sealer,
-        steer: &mut S,
-    ) -> usize {
+    /// The bytes of a datagram that was not as forecast. Its place is free again.
+    fn copy_out(&mut self, room: &Room, index: usize, seen: &Received) -> Vec<u8> {
         let Wanted { header, payload, place } = room.wanted[index];
         let mut bytes = Vec::with_capacity(seen.total);
         bytes.extend_from_slice(&room.heads[index][..header]);
@@ -171,11 +180,11 @@ impl Receiver {
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address, len) });
         }
         bytes.extend_from_slice(&room.heads[index][header..header + self.trailer()]);
-        bytes.extend_from_slice(&room.overflow[index * MOST_BYTES..][..MOST_BYTES]);
+        let rest = seen.total.saturating_sub(bytes.len()).min(MOST_BYTES);
+        bytes.extend_from_slice(&room.overflow[index * MOST_BYTES..][..rest]);
         bytes.truncate(seen.total);
         self.put_back(place);
-        self.ahead.note(2); // back to looking first
-        self.hand_on(&bytes, seen, local, sealer, steer)
+        bytes
     }
 
     /// Hands a whole datagram or batch on by way of scratch memory.
