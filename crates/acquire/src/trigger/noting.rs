@@ -65,6 +65,9 @@ impl<S: Steer> Steer for NotingSteer<'_, S> {
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         self.steer.pick(seen, picks);
     }
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        self.steer.expect(picks)
+    }
     fn landed(&mut self, batch: &[Done<'_>]) {
         if batch.iter().any(|done| done.fault.is_none()) {
             *self.last_ns = self.clock.ns();
