@@ -10,10 +10,9 @@ mod spead;
 
 pub use held::Held;
 
-use crate::run::RunError;
 use held::Packet;
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{Done, Landed, PacketIo, Pick, Seen, Steer};
+use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer};
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::{Cut, Trailer};
 use std::collections::BTreeMap;
@@ -58,6 +57,25 @@ trait Learner {
     fn missing(&self) -> String;
 }
 
+/// Why a sender could not be learned.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    /// It does what this receiver cannot take.
+    #[error("cannot receive what comes as {framing}: {why}")]
+    Refused {
+        /// The framing.
+        framing: &'static str,
+        /// What it does.
+        why: String,
+    },
+    /// What came was not enough, or nothing came.
+    #[error("{0}")]
+    NotUnderstood(String),
+    /// The network.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
 /// What the user has said of the sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
@@ -78,7 +96,7 @@ pub fn learn<P: PacketIo>(
     io: P,
     memory: (&Regions, Sge),
     ended: impl FnMut(Option<Duration>) -> bool,
-) -> Result<(Learned, Held<P>), RunError> {
+) -> Result<(Learned, Held<P>), LearnError> {
     match framing {
         "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, ended),
         _ => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, ended),
@@ -90,7 +108,7 @@ fn learn_from<L: Learner, P: PacketIo>(
     mut io: P,
     (regions, scratch): (&Regions, Sge),
     mut ended: impl FnMut(Option<Duration>) -> bool,
-) -> Result<(Learned, Held<P>), RunError> {
+) -> Result<(Learned, Held<P>), LearnError> {
     let mut last = None;
     loop {
         if let Some((source, learned)) = look.learned.take() {
@@ -100,11 +118,11 @@ fn learn_from<L: Learner, P: PacketIo>(
             return Ok((learned, Held::new(io, regions, scratch, packets)));
         }
         if let Some(why) = look.refused() {
-            return Err(RunError::Settings(format!("cannot receive what comes as {}: {why}", look.framing)));
+            return Err(LearnError::Refused { framing: look.framing, why: why.to_owned() });
         }
         let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
         if most || ended(last.map(|last: Instant| last.elapsed())) {
-            return Err(RunError::Settings(look.not_understood()));
+            return Err(LearnError::NotUnderstood(look.not_understood()));
         }
         match io.poll(&mut look, 16)? {
             0 => io.wait(Duration::from_millis(20))?,

@@ -16,6 +16,7 @@ use crate::clock::{self, Clock, ClockError};
 use crate::config::Settings;
 use crate::control::{Control, ControlError};
 use crate::event::Joiner;
+use crate::learn::LearnError;
 use crate::live::Live;
 use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
@@ -78,6 +79,9 @@ pub enum RunError {
     /// The network.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// A sender that takes no set-up.
+    #[error(transparent)]
+    Learn(#[from] LearnError),
     /// The clock.
     #[error(transparent)]
     Clock(#[from] ClockError),
