@@ -33,11 +33,19 @@ impl Ring {
         let packets_between = i64::from((first.wrapping_sub(self.first) << unused) as i32 >> unused);
         let packets = i64::from(packets.max(1));
         let shots_between = (packets_between + packets_between.signum() * packets / 2) / packets;
-        let about = i64::try_from(self.number).ok()?.checked_add(shots_between)?;
+        let number = i64::try_from(self.number).ok()?;
+        let about = number.checked_add(shots_between)?;
         let pages = i64::from(pages.max(1));
         let ahead = (i64::from(page) - about).rem_euclid(pages);
-        let nearest = if ahead > pages / 2 { ahead - pages } else { ahead };
-        u64::try_from(about.checked_add(nearest)?).ok()
+        let nearest = about.checked_add(if ahead > pages / 2 { ahead - pages } else { ahead })?;
+        // All packets of a shot have one first sequence number: another one is another shot, however short it was.
+        let behind = nearest.checked_sub(number)?;
+        let turns = match packets_between.signum() {
+            1 if behind <= 0 => 1 - behind / pages,
+            -1 if behind >= 0 => -1 - behind / pages,
+            _ => 0,
+        };
+        u64::try_from(nearest.checked_add(turns * pages)?).ok()
     }
 }
 
@@ -67,11 +75,25 @@ mod tests {
         for shots in [-900, -3, -1, 0, 1, 2, 5, 1000, 10_000] {
             // Shots cut short between the two shift the sequence numbers by up to a page and a half.
             for slip in [0, -20, 20, -46, 40] {
+                if shots == 0 && slip != 0 {
+                    continue; // the packets of one shot have one first sequence number
+                }
                 let (number, found) = at(shots, slip);
                 assert_eq!(found, Some(number), "{shots} shots, {slip} packets");
             }
         }
         assert_eq!(Ring { number: 1, first: 47 }.number_of(3, 4, 47 * 1000, 20, 47), Some(999 + 4 - 999 % 4 + 3 - 4));
         assert_eq!(Ring { number: 0, first: 47 }.number_of(3, 4, 0, 20, 47), None, "before the first");
+    }
+
+    #[test]
+    fn a_shot_behind_one_that_was_cut_short_is_another_shot_even_in_a_ring_of_one_page() {
+        for pages in [1, 2, 4] {
+            let ring = Ring { number: 100, first: 1000 };
+            assert_eq!(ring.number_of(100 % pages, pages, 1000, 20, 47), Some(100), "its own packets");
+            assert_eq!(ring.number_of(101 % pages, pages, 1010, 20, 47), Some(101), "{pages} pages");
+            assert_eq!(ring.number_of(99 % pages, pages, 990, 20, 47), Some(99), "{pages} pages");
+            assert_eq!(ring.number_of(100 % pages, pages, 1010, 20, 47), Some(100 + u64::from(pages)), "a whole turn");
+        }
     }
 }

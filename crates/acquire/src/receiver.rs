@@ -300,7 +300,11 @@ impl Steering {
         if !stream.knows(done.source, self.now_ns) {
             return Err(DropCause::UnknownStream);
         }
-        let (number, packet) = stream.locate(&place)?;
+        let (number, packet) = stream.locate(&place).inspect_err(|cause| {
+            if *cause == DropCause::Late {
+                stream.note_late(self.now_ns);
+            }
+        })?;
         // Padding cannot be: it would be part of the shot's CRC.
         if place.len != done.len || place.len != stream.config.geometry.packet_bytes(packet) {
             stream.note_drop(number, DropCause::Malformed);
@@ -310,6 +314,12 @@ impl Steering {
         let arrival = Arrival { position: place.position, remainder, now_ns: self.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
         Ok(Target { stream: index, entry, index: packet, number })
+    }
+
+    /// The place of a receive is filled by other means: it is not to be posted any more.
+    fn use_up(&mut self, id: u32) {
+        self.posts.retain(|receive| receive.id != id);
+        self.withdraws.push(id);
     }
 
     /// Whether the packet's header was not as long as was foretold.
@@ -335,7 +345,8 @@ impl Steering {
         if let Some(to) = stream.place(target.entry, target.index) {
             stream.books.repaired += 1;
             stream.books.repaired_bytes += payload.len() as u64;
-            self.withdraws.push(stream.id(target.entry, target.index));
+            let id = stream.id(target.entry, target.index);
+            self.use_up(id);
             self.resplit.push(payload, to);
         }
     }
@@ -387,11 +398,13 @@ impl Steer for Steering {
         let stream = &self.streams[stream];
         let geometry = stream.config.geometry;
         let constant = self.framing.header_len(&[]);
-        let mut fresh = 0;
+        let (mut fresh, mut passed) = (0, false);
         for pick in picks.iter_mut() {
             packet += 1;
             if packet == geometry.packets() {
-                fresh += usize::from(!stream.is_open(number));
+                // The newest shot has its entry, or has left with it: it takes none of those that are ready.
+                fresh += usize::from(passed && !stream.is_open(number));
+                passed = true;
                 (number, packet) = (number + 1, 0);
             }
             let header_len = self.framing.header_len_at(packet, &geometry).unwrap_or(constant);
@@ -417,7 +430,7 @@ impl Steer for Steering {
             }
             let Some(to) = stream.place(target.entry, target.index) else { continue };
             stream.books.repaired += 1;
-            self.withdraws.push(id);
+            self.use_up(id);
             if matches!(done.landed, Landed::Slot(_)) {
                 self.doubts = DOUBTS;
             }

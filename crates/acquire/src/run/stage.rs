@@ -54,6 +54,8 @@ impl<P: PacketIo> Stage<'_, P> {
         let mut last = begun;
         let mut shown = begun;
         let mut timed = begun;
+        // What only passes by (strangers, stragglers) must not keep a run from ending.
+        let (mut placed, mut settled) = (0, begun);
         loop {
             let now = Instant::now();
             let packets = if self.blocked.is_none() {
@@ -73,23 +75,28 @@ impl<P: PacketIo> Stage<'_, P> {
                     timed = now;
                     self.clock.refresh();
                 }
-                self.live.update(&self.receiver.total());
+                let total = self.receiver.total();
+                if total.placed != placed || self.blocked.is_some() {
+                    (placed, settled) = (total.placed, now);
+                }
+                let silence = now - settled;
+                self.live.update(&total);
                 if stop.load(Ordering::Relaxed)
                     || deadline.is_some_and(|deadline| now > deadline)
                     || self.live.is_full()
                 {
                     watch.stop();
                 }
-                if !watch.has_probe() && (watch.is_stopping() || self.is_over(now - last, first.is_some())) {
+                if !watch.has_probe() && (watch.is_stopping() || self.is_over(silence, first.is_some())) {
                     break;
                 }
-                if watch.gone() && now - last > Duration::from_secs(2) {
+                if watch.gone() && silence > Duration::from_secs(2) {
                     break;
                 }
                 // The probe has said where it stopped: wait for the stragglers.
                 if let Some(ends) = watch.ends() {
                     let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
-                    if all_in || now - last > STRAGGLERS {
+                    if all_in || silence > STRAGGLERS {
                         break;
                     }
                 }

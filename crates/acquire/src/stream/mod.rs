@@ -288,7 +288,7 @@ impl Stream {
             None => return Err(DropCause::BeforeStart),
         };
         if number < next {
-            self.late_run += 1;
+            self.note_late(now_ns);
             return Err(if number < self.joined { DropCause::BeforeStart } else { DropCause::Late });
         }
         let at = match self.find(number) {
@@ -300,6 +300,7 @@ impl Stream {
                 let entry = self.ready.pop_front();
                 self.open.insert(at, Open { number, entry, last_ns: now_ns, arrived_ns: stamp_ns });
                 self.newest = self.newest.max(number);
+                self.signals.retain(|signal| *signal != number);
                 if let Position::Paged { first, .. } = position
                     && self.ring.is_none_or(|ring| ring.number < number)
                 {
@@ -331,6 +332,11 @@ impl Stream {
         !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= self.config.window)
     }
 
+    /// A packet of a shot that has left. Stragglers say nothing; only such packets while nothing else comes do.
+    pub(crate) fn note_late(&mut self, now_ns: u64) {
+        self.late_run += u32::from(self.is_silent(now_ns));
+    }
+
     /// A packet that is no part of a shot said so itself.
     pub(crate) fn note_signal(&mut self, signal: Signal) {
         if signal.stop {
@@ -338,7 +344,12 @@ impl Stream {
         }
         let next = self.next.unwrap_or(0);
         self.signals.retain(|number| *number >= next);
-        if signal.number >= next && !self.signals.contains(&signal.number) && self.signals.len() < MOST_SIGNALS {
+        // A number that has data is a shot's, whatever else bears it.
+        if signal.number >= next
+            && !self.is_open(signal.number)
+            && !self.signals.contains(&signal.number)
+            && self.signals.len() < MOST_SIGNALS
+        {
             let at = self.signals.partition_point(|other| *other < signal.number);
             self.signals.insert(at, signal.number);
         }
@@ -375,6 +386,7 @@ impl Stream {
         self.anchored = false;
         self.ring = None;
         self.signals.clear();
+        self.stopped = None;
         self.late_run = 0;
         self.books.restarts += 1;
     }
