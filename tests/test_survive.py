@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import time
 
 import h5py
@@ -14,6 +15,7 @@ from forge import Eavesdropper, Forger, Target
 
 from common import (
     LOST,
+    PROGRAM,
     Probe,
     Recorder,
     Recording,
@@ -468,3 +470,36 @@ def test_plain_udp_from_a_second_sender_changes_nothing_but_the_counts(tmp_path)
     assert ended["packet_drops"] == {"unknown_stream": 3 * rounds, "malformed": 2 * rounds}, ended
     all_good(Recording(path))
     verify(path)
+
+
+def test_what_is_no_file_is_not_replaced_even_with_force(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with Probe() as probe:
+        for name in ("fifo", "link"):
+            error = record(probe, "--out", tmp_path / name, "--force", "--shots", 1).refused()
+            assert "no regular file" in error and name in error
+    assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_a_recorder_whose_probe_is_taken_over_ends_and_says_so(tmp_path):
+    with Probe("--samples", 100) as probe:
+        common = ("--samples", 100, "--rate-hz", 200)
+        with Recorder(probe, "--out", tmp_path / "first.h5", "--seconds", 60, *common) as first:
+            until(lambda: int(run("probe", "status", probe.address, "--json").succeeded()["next_shot"]) > 20)
+            second = record(probe, "--out", tmp_path / "second.h5", "--take-over", "--shots", 100, *common).succeeded()
+            ended = first.end(20).succeeded()
+    assert second["shots_complete"] == 200
+    assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
+    assert not ended["drops"] and ended["packets_missing"] == 0, "the other's shots are not this one's losses"
+    verify(tmp_path / "first.h5")
+    verify(tmp_path / "second.h5")
+
+
+def test_a_disk_that_is_full_behind_standard_output_is_one_clear_error():
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20
+        )
+    assert ended.returncode == 1 and ended.stderr.startswith("shotline: failed printing to stdout"), ended
+    assert len(ended.stderr.splitlines()) == 1

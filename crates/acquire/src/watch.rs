@@ -92,6 +92,12 @@ impl Watch {
         for link in 0..self.links {
             reports.push(if stop { control.stop(link)? } else { control.status(link)? });
         }
+        if reports.iter().any(|report| report.taken) {
+            let words = "another receiver has taken the probe over: what it sends now is not this run's";
+            let _ = self.warning.set(words.into());
+            self.gone.store(true, Ordering::Relaxed);
+            return Ok(true);
+        }
         if reports.iter().any(|report| report.running) {
             return Ok(false);
         }

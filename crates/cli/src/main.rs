@@ -1,6 +1,7 @@
 //! The `shotline` program.
 
 use clap::{Parser, Subcommand};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 mod capture;
@@ -57,7 +58,23 @@ enum Command {
 /// What a command reports in the end. Anything that goes wrong is an error with the remedy in its words.
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// A disk that is full behind standard output is no defect of this program: one line, not a backtrace.
+fn report_full_output() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let words = panic.payload().downcast_ref::<String>().filter(|words| words.starts_with("failed printing to"));
+        match words {
+            Some(words) => {
+                let _ = writeln!(std::io::stderr(), "shotline: {words}");
+                std::process::exit(1);
+            }
+            None => default(panic),
+        }
+    }));
+}
+
 fn main() -> ExitCode {
+    report_full_output();
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),

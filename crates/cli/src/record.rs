@@ -43,6 +43,7 @@ pub fn run(args: Args) -> Result {
         Some(path) => args.settings.over(Settings::read(path)?),
         None => args.settings,
     };
+    let listens = settings.listen.is_some();
     let stop = signals::stop_flag()?;
     let view = !args.quiet && !args.json && std::io::stderr().is_terminal();
     let outcome = with_view(view, Target::of(&settings), |live| over_udp(&settings, &stop, live))?;
@@ -57,6 +58,14 @@ pub fn run(args: Args) -> Result {
         for warning in &summary.warnings {
             eprintln!("warning: {warning}");
         }
+    }
+    // A probe says whether it sent anything; of another sender nobody knows.
+    if listens && summary.shots_complete + summary.shots_partial == 0 {
+        return Err(format!(
+            "no shot came in {} packets: is the sender on, is this its destination, and is the shape right?",
+            summary.packets
+        )
+        .into());
     }
     Ok(())
 }

@@ -164,6 +164,9 @@ pub fn run<P: PacketIo>(
     if settings.out.is_none() && settings.discard != Some(true) {
         return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
     }
+    if let Some(out) = settings.out.as_ref().filter(|_| settings.discard != Some(true)) {
+        shotline_store::layout::check_target(out, settings.force.unwrap_or(false))?;
+    }
     let memory = Memory::new(settings)?;
     let probe = match (settings.probe, settings.listen) {
         (Some(probe), None) => probe,

@@ -10,6 +10,7 @@ use shotline_plan::sim::{Outcome, simulate};
 use shotline_plan::units::Seconds;
 use shotline_plan::{Flag, Plan, Report};
 use std::io::IsTerminal;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -154,14 +155,22 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
+/// Bytes of the longest plan.
+const MOST_BYTES: u64 = 1 << 20;
+
 fn read(args: &Args) -> Result<Plan> {
     let flags = args.flags.given();
     let Some(path) = &args.file else {
         let text = args.paper.and_then(papers::plan).unwrap_or(Plan::EXAMPLE);
         return Ok(Plan::parse(text, &flags)?);
     };
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read the plan {}: {error}", path.display()))?;
+    let cannot = |why: &dyn std::fmt::Display| format!("cannot read the plan {}: {why}", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
+    let read = file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+    if read as u64 > MOST_BYTES {
+        return Err(cannot(&format!("it has more than {MOST_BYTES} bytes, so it is no plan")).into());
+    }
     Plan::parse(&text, &flags).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 

@@ -323,7 +323,7 @@ where
         let owned = self.owner.is_some_and(|owner| owner != token);
         match request {
             Request::Query => Ok(Reply::Describe(self.describe())),
-            Request::Status { link } => self.report(link).map(Reply::Status),
+            Request::Status { link } => self.report(link, token).map(Reply::Status),
             // At rest it is anyone's to configure; while it runs it must be taken over.
             Request::Configure(request) if !self.running() => self.configure(token, request),
             _ if owned && !take_over => Err(Refusal::Owned),
@@ -341,10 +341,10 @@ where
                 Ok(Reply::Sequenced(sequence))
             }
             Request::Stop { link } => {
-                self.report(link)?;
+                self.report(link, token)?;
                 self.stop();
                 self.owner = Some(token);
-                self.report(link).map(Reply::Stopped)
+                self.report(link, token).map(Reply::Stopped)
             }
         }
     }
@@ -471,7 +471,7 @@ where
         Ok(())
     }
 
-    fn report(&self, link: u8) -> Result<Report, Refusal> {
+    fn report(&self, link: u8, token: u32) -> Result<Report, Refusal> {
         let port = self.ports.get(usize::from(link)).ok_or(Refusal::Link)?;
         let counts = port.link.counts().since(&port.started.counts);
         let faults = port.link.fault_counts().since(&port.started.faults);
@@ -479,6 +479,7 @@ where
         Ok(Report {
             link,
             running: self.running(),
+            taken: self.owner.is_some_and(|owner| owner != token),
             next_shot: self.next_shot,
             shots_sent: counts.shots,
             packets_sent: counts.packets,

@@ -167,8 +167,26 @@ pub fn create(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<Open
     created
 }
 
+/// Refuses a path that cannot become a recording: for whoever wants to know before there are shots.
+pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Create { path: path.to_owned(), source };
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => {
+            Err(failed(std::io::Error::other("something is there that is no regular file, and stays")))
+        }
+        Ok(_) if !overwrite => Err(StoreError::Exists { path: path.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+        Err(error) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if folder.is_dir() { Ok(()) } else { Err(failed(error)) }
+        }
+    }
+}
+
 /// Refuses or removes what is there, and makes an empty file.
 fn create_locked(path: &Path, overwrite: bool) -> Result<File, StoreError> {
+    check_target(path, overwrite)?;
     let failed = |source| StoreError::Create { path: path.to_owned(), source };
     if overwrite && path.symlink_metadata().is_ok() {
         let old = File::open(path).map_err(failed)?;

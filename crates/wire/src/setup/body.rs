@@ -293,7 +293,8 @@ impl Start {
 /// |---|---|---|
 /// | 16 | link | u8 |
 /// | 17 | running: 0 or 1 | u8 |
-/// | 18 | zeros | 6 bytes |
+/// | 18 | 1 if another than who asks controls the probe, else 0 | u8 |
+/// | 19 | zeros | 5 bytes |
 /// | 24 | number of the next shot | u64 |
 /// | 32 | shots sent | u64 |
 /// | 40 | packets sent | u64 |
@@ -310,6 +311,8 @@ pub struct Report {
     pub link: u8,
     /// Shots are being sent.
     pub running: bool,
+    /// Another than who asks controls the probe.
+    pub taken: bool,
     /// Number of the next shot.
     pub next_shot: u64,
     /// Shots sent.
@@ -336,10 +339,12 @@ impl Report {
             1 => true,
             found => return Err(ParseError::Range { what: "running", least: 0, most: 1, found: found.into() }),
         };
-        let _reserved: [u8; 6] = body.array()?;
+        let taken = body.u8()? == 1;
+        let _reserved: [u8; 5] = body.array()?;
         Ok(Self {
             link,
             running,
+            taken,
             next_shot: body.u64()?,
             shots_sent: body.u64()?,
             packets_sent: body.u64()?,
@@ -354,7 +359,8 @@ impl Report {
     pub(super) fn emit(&self, out: bytes::Header<LEN>) -> bytes::Header<LEN> {
         out.u8(self.link)
             .u8(self.running.into())
-            .zeros(6)
+            .u8(self.taken.into())
+            .zeros(5)
             .u64(self.next_shot)
             .u64(self.shots_sent)
             .u64(self.packets_sent)

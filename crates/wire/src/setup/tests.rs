@@ -63,15 +63,16 @@ fn start() -> impl Strategy<Value = Start> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    (any::<u8>(), any::<bool>(), any::<[u64; 4]>(), any::<[u32; 4]>()).prop_map(
+    (any::<u8>(), any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 4]>()).prop_map(
         |(
             link,
-            running,
+            [running, taken],
             [next_shot, shots_sent, packets_sent, triggers_missed],
             [lost, duplicated, reordered, corrupted],
         )| Report {
             link,
             running,
+            taken,
             next_shot,
             shots_sent,
             packets_sent,
