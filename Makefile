@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep bench-spead plots clean
+.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -14,8 +14,12 @@ demo: ## record an emulated probe into an HDF5 file and verify every sample
 	cargo build --release --locked --package shotline
 	cargo run --release --locked --quiet --package shotline -- demo
 
+python: ## the Python package, into .venv, from this tree: import shotline
+	@$(SETUP) build package
+	maturin develop --release --locked --quiet
+
 test: ## every check and test of the repository; the last line is the sum
-	@$(SETUP) build python test plot
+	@$(SETUP) build python package test plot
 	@python3 scripts/test.py
 
 fmt: ## format Rust and Python
@@ -83,6 +87,24 @@ bench-spead: ## SPEAD heaps beside spead2's own receivers; ARGS=... for its opti
 	cargo build --release --locked --package shotline
 	python3 bench/spead.py $(ARGS)
 
+bench-store: ## bytes to a drive beside fio, h5py, zarr and numpy, with compression and unpacking; ARGS=...
+	@$(SETUP) build python package bench
+	cargo build --release --locked --package shotline
+	cargo build --release --locked --package shotline-store --examples
+	maturin develop --release --locked --quiet
+	python3 bench/store.py --all $(ARGS)
+
+bench-compress: ## compression while recording beside h5py with hdf5plugin; ARGS=... for its options
+	@$(SETUP) build python bench
+	cargo build --release --locked --package shotline-store --examples
+	python3 bench/compress.py $(ARGS)
+
+bench-unpack: ## 12-bit unpacking beside numpy; opening a run of a million shots; ARGS=... for its options
+	@$(SETUP) build python package
+	cargo build --release --locked --package shotline
+	maturin develop --release --locked --quiet
+	python3 bench/unpack.py $(ARGS)
+
 clean: ## remove what was built and installed here
 	cargo clean
-	rm -rf .venv .cache docs/book fuzz/target fuzz/artifacts
+	rm -rf .venv .cache docs/book python/shotline/*.so fuzz/target fuzz/artifacts

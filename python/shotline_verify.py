@@ -3,9 +3,11 @@
 
 It shares no code with the recorder: samples are read as any user reads them (HDF5 unpacks them), the
 end-of-shot records are checked with zlib's CRC-32 over the raw chunks, and test patterns are made from their
-definition. The file format is in docs/file-format.md.
+definition. The file format is in docs/file-format.md. Compressed recordings need hdf5plugin too.
 
     shotline_verify.py FILE [--no-pattern] [--rows N]
+
+FILE is one file, or the master of a run of several: then every part is looked at, through the master.
 
 Prints one JSON object; the exit code is 0 if nothing contradicts anything, 1 if something does, 2 if the
 file cannot be read.
@@ -16,6 +18,7 @@ import json
 import struct
 import sys
 import zlib
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -25,6 +28,7 @@ NEVER_ARRIVED = ("wire_gap", "overrun")
 WHOLE_RUN = 0xFFFFFFFF
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 MASK = (1 << 64) - 1
+BITSHUFFLE = 32008
 
 
 def prbs(stream, pattern, channels, samples, bits):
@@ -56,6 +60,33 @@ def cut(about):
     return pieces + ([(about["record_offset"], about["shot_bytes"])] if about["apart"] else [])
 
 
+def filters(dataset):
+    """The numbers of a dataset's filters, the first first."""
+    plist = dataset.id.get_create_plist()
+    return [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
+
+
+def packed(samples, packing):
+    """Samples as the wire has them."""
+    if packing == 0:
+        return samples.astype("<i2").tobytes()
+    if packing == 2:
+        return samples.astype("u1").tobytes()
+    pairs = samples.reshape(-1, 2).astype(np.uint16) & 0xFFF
+    first, second = pairs[:, 0], pairs[:, 1]
+    return np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], axis=1).astype("u1").tobytes()
+
+
+def behind_samples(raw, samples, element):
+    """What follows the samples in a compressed chunk: here the blocks are only counted."""
+    at = 12
+    block = struct.unpack(">I", raw[8:12])[0] // element
+    whole = samples - samples % 8
+    for first in range(0, whole, block):
+        at += 4 + struct.unpack(">I", raw[at : at + 4])[0]
+    return raw[at + (samples - whole) * element :]
+
+
 class Verifier:
     """Collects what contradicts the file's own claims."""
 
@@ -66,6 +97,10 @@ class Verifier:
         self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
         self.limit = rows
         self.patterns = {}
+        # A run of several files: its datasets are virtual, and each row has its place in a part.
+        self.is_master = "parts" in file.attrs
+        self.places = {}
+        self.opened = {}
         # Packets of the other framings had no CRC of their own.
         self.sealed = file.attrs.get("framing") not in ("udp", "spead")
 
@@ -78,10 +113,21 @@ class Verifier:
         file = self.file
         if file.attrs.get("format") != "shotline" or file.attrs.get("format_version") != 1:
             raise ValueError("expected the attributes format = shotline and format_version = 1")
+        try:
+            import hdf5plugin  # noqa: F401  (it makes HDF5 read compressed chunks, those of a master's parts too)
+        except ImportError:
+            if BITSHUFFLE in filters(file["rf"] if "rf" in file else file["link0/rf"]):
+                raise ValueError("its chunks are compressed: pip install hdf5plugin") from None
         links = [self.link(index) for index in range(int(file.attrs["links"]))]
-        if "rf" in file and any(file["rf"].shape[0] != link["rows"] for link in links):
+        shown = {link["rows"] for link in links} | ({file["rf"].shape[0]} if "rf" in file else set())
+        # While a run goes on, its drives are not equally far: a master may show rows that are not there yet.
+        if len(shown) != 1 and not (self.is_master and not file["books"].shape[0]):
             self.wrong("/rf has another number of rows than the links")
         self.books(links)
+        if self.is_master and not self.limit:
+            self.parts()
+        for part in self.opened.values():
+            part.close()
         return {
             "verified": self.mismatches == 0,
             "finished": file["books"].shape[0] > 0,
@@ -121,6 +167,12 @@ class Verifier:
         if len(table) < rows:
             self.wrong(f"link {index}: {rows} shots, but {len(table)} rows in its table")
             rows = len(table)
+        if self.is_master:
+            absent = np.flatnonzero(table["packets"] == 0)
+            rows = int(absent[0]) if len(absent) else rows
+            table = table[:rows]
+            if rows < len(view) and self.file["books"].shape[0]:
+                self.wrong(f"link {index}: the run has ended, but row {rows} of the master is in no part")
         found = {
             "stream": about["stream"],
             "rows": rows,
@@ -146,8 +198,16 @@ class Verifier:
         found[("lost", "partial", "complete")[state]] += 1
         if state == LOST and entry["sink_error"]:
             found["sink_error"] += 1
-        chunk = self.chunk(link, about, row)
-        samples = view[row]
+        if "row_crc32" in entry.dtype.names and self.row_crc(entry) != entry["row_crc32"]:
+            self.wrong(f"{where}: the CRC-32 of its table row does not hold")
+        try:
+            samples = view[row]
+        except OSError as error:
+            self.wrong(f"{where}: HDF5 cannot read it: {error}")
+            return
+        chunk = self.chunk(link, about, row, samples)
+        if chunk is None:
+            return
         present = np.unpackbits(entry["presence"], bitorder="little")[: about["packets"]].astype(bool)
         if entry["packets"] != about["packets"] or entry["placed"] != present.sum():
             self.wrong(f"{where}: its counts of packets are not those of its presence map")
@@ -161,6 +221,9 @@ class Verifier:
             begin, end = about["cut"][packet]
             if chunk[begin:end].any():
                 self.wrong(f"{where}: packet {packet} is missing, but not all zeros")
+        crc = entry["slot_crc32"] if "slot_crc32" in entry.dtype.names else 0
+        if crc and zlib.crc32(chunk[: about["shot_bytes"]].tobytes()) != crc:
+            self.wrong(f"{where}: the CRC-32 of its bytes does not hold")
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
             self.wrong(f"{where}: its state contradicts its packets and record")
@@ -172,16 +235,88 @@ class Verifier:
         if self.period and (good or (self.sealed and not present.all())):
             self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
 
-    def chunk(self, link, about, row):
-        """The raw bytes of a slot."""
-        if "rf" in self.file:
-            dataset, offset = self.file["rf"], (row, 0, link * about["channels"])
-        else:
-            dataset, offset = self.file[f"link{link}/rf"], (row, 0, 0)
+    def row_crc(self, entry):
+        """Of the run's id and all of a row but its last field."""
+        plain = np.zeros((), entry.dtype)  # padding between fields is zero in the file, and anything in memory
+        for name in entry.dtype.names:
+            plain[name] = entry[name]
+        end = entry.dtype.fields["row_crc32"][1]
+        return zlib.crc32(plain.tobytes()[:end], zlib.crc32(self.file.attrs["run_id"].encode()))
+
+    def chunk(self, link, about, row, samples):
+        """The raw bytes of a slot. Those of a compressed chunk are made again from the samples that HDF5 has read, and
+        from what the chunk has behind them."""
+        name = "rf" if "rf" in self.file else f"link{link}/rf"
+        channel = link * about["channels"] if name == "rf" else 0
+        dataset, offset = self.file[name], (row, 0, channel)
+        if self.is_master:
+            dataset, row_there = self.place(name, row)
+            offset = (row_there, 0, channel)
         mask, raw = dataset.id.read_direct_chunk(offset)
-        if mask != 0 or len(raw) != about["slot_bytes"]:
-            self.wrong(f"row {row} of link {link}: expected {about['slot_bytes']} stored bytes, found {len(raw)}")
+        # Of the filters bitshuffle and n-bit a compressed chunk has skipped the second, another one the first.
+        has_codec = BITSHUFFLE in filters(dataset)
+        if has_codec and mask == 2:
+            closing = behind_samples(raw, samples.size, samples.dtype.itemsize)
+            slot = packed(samples, about["packing"]).ljust(about["record_offset"], b"\0") + closing
+            if len(slot) != about["shot_bytes"]:
+                self.wrong(f"row {row} of link {link}: {len(closing)} bytes behind the samples of its chunk")
+                return None
+            return np.frombuffer(slot.ljust(about["slot_bytes"], b"\0"), np.uint8)
+        if mask != int(has_codec) or len(raw) != about["slot_bytes"]:
+            expected = f"{about['slot_bytes']} stored bytes with the filter mask {int(has_codec)}"
+            self.wrong(f"row {row} of link {link}: expected {expected}, found {len(raw)} with {mask}")
+            return None
         return np.frombuffer(raw, np.uint8)
+
+    def part(self, name):
+        """A file of the run, by its name in the master: where HDF5 looks for it."""
+        if name not in self.opened:
+            beside = Path(self.file.filename).parent
+            path = beside / name
+            self.opened[name] = h5py.File(path if path.exists() else beside / Path(name).name, "r")
+        return self.opened[name]
+
+    def place(self, name, row):
+        """The dataset of a part that holds a row of the master, and the row there."""
+        if name not in self.places:
+            of_rows = {}
+            for source in self.file[name].virtual_sources():
+                (first, *_), (every, *_), (count, *_), (block, *_) = source.vspace.get_regular_hyperslab()
+                (first_there, *_), *_ = source.src_space.get_regular_hyperslab()
+                dataset = self.part(source.file_name)[source.dset_name]
+                if count == h5py.h5s.UNLIMITED:
+                    count = len(dataset) - first_there
+                else:
+                    if source.src_space.get_select_npoints() != source.vspace.get_select_npoints():
+                        self.wrong(f"{name}: {source.file_name} is shown with another number of rows than it gives")
+                    if count == 1:  # HDF5 joins rows that touch into one block
+                        count, every = block, 1
+                for turn in range(count):
+                    of_rows[first + turn * every] = (dataset, first_there + turn)
+            self.places[name] = of_rows
+        return self.places[name][row]
+
+    def parts(self):
+        """Each file is of this run and counts its own rows right; each part lies behind the one before it."""
+        names, last = {}, -1
+        for entry in self.file["parts"][...]:
+            name = entry["file"].decode()
+            part = self.part(name)
+            names[name] = part
+            if part.attrs["run_id"] != self.file.attrs["run_id"]:
+                self.wrong(f"{name} is of another run")
+            if (int(part.attrs["part"]), int(part.attrs["stripe"])) != (int(entry["part"]), int(entry["stripe"])):
+                self.wrong(f"{name} is not the part that the master takes it for")
+            tables = [part[f"link{index}/shots"]["state"] for index in range(int(part.attrs["links"]))]
+            totals = {row["name"].decode(): int(row["value"]) for row in part["books"][...]}
+            for state, word in enumerate(("lost", "partial", "complete")):
+                found = sum(int((table == state).sum()) for table in tables)
+                if totals and totals[f"rows_{word}"] != found:
+                    self.wrong(f"the books of {name} and its rows disagree about rows_{word}")
+            if int(entry["rows"]) and int(entry["stripe"]) == 0:
+                if int(entry["first"]) <= last:
+                    self.wrong(f"{name} does not lie behind the part before it")
+                last = int(entry["last"])
 
     def record(self, where, about, chunk, entry, found):
         at = about["record_offset"]
@@ -274,10 +409,16 @@ class Verifier:
             # The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
             lost = lost[lost <= numbers.max()] if len(numbers) else lost[:0]
         held = numbers[table["state"] != LOST]
+        removed = self.file.attrs.get("ring_removed_last")
+        if removed is not None:
+            # What a bounded run has removed was accounted for while it was there.
+            lost = lost[lost > removed]
         if len(np.unique(numbers)) != len(numbers) or len(np.unique(lost)) != len(lost):
             self.wrong(f"stream {stream}: a shot is in two rows or two losses")
         if len(np.intersect1d(held, lost)):
             self.wrong(f"stream {stream}: a shot is in a row with data and in /losses")
+        if int(self.file.attrs.get("stripes", 1)) > 1 and not self.is_master:
+            return  # the numbers between are in the files beside this one
         every = np.union1d(numbers, lost)
         if len(every) and int(every[-1]) - int(every[0]) + 1 != len(every):
             self.wrong(f"stream {stream}: not every shot from {every[0]} to {every[-1]} is in a row or in /losses")
@@ -303,7 +444,7 @@ class Verifier:
             if counts["shots_seen"] != counts["shots_complete"] + counts["shots_partial"] + causes:
                 self.wrong(f"the shots of stream {stream} do not balance")
             for link in links if not self.limit else ():
-                held = link["complete"] + link["partial"] + link["sink_error"]
+                held = link["complete"] + link["partial"] + link["sink_error"] + counts.get("ring_removed_shots", 0)
                 if link["stream"] == stream and counts["shots_complete"] + counts["shots_partial"] != held:
                     self.wrong(f"stream {stream}: the books and the rows disagree about the shots recorded")
         if totals is not None and not self.limit:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python test bench plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,14 +10,18 @@ for group in "$@"; do
     case $group in
         build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
         python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
+        package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount)
-            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1)
+            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
+            pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0)
+            pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
+            pip+=("moto[server]==5.2.5" boto3==1.44.5)
             cargo+=(cargo-deny@0.20.2)
             ;;
         bench)
             apt+=(fio)
-            pip+=(spead2==4.5.1)
+            pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0)
             ;;
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
@@ -77,7 +81,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    sys.exit(any(version(name) != pin for name, pin in (item.split("==") for item in sys.argv[1:])))
+    sys.exit(any(version(name.split("[")[0]) != pin for name, pin in (item.split("==") for item in sys.argv[1:])))
 except PackageNotFoundError:
     sys.exit(1)
 PYTHON

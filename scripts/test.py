@@ -26,12 +26,13 @@ def main():
     results = {
         "rustfmt": lint("cargo fmt --all --check"),
         "clippy": lint("cargo clippy --locked --workspace --all-targets -- -D warnings"),
+        "clippy s3": lint("cargo clippy --locked --package shotline-store --all-targets --features s3 -- -D warnings"),
         "rustdoc": lint("cargo doc --locked --workspace --no-deps", RUSTDOCFLAGS="-D warnings"),
         "ruff": lint("ruff check ."),
         "ruff format": lint("ruff format --check ."),
         "dependencies": dependencies(),
         "advisories": advisories(),
-        "cargo test": cargo_test("--workspace --no-fail-fast"),
+        "cargo test": cargo_test("--workspace --features shotline/s3 --no-fail-fast"),
         "loom": cargo_test("--package shotline-memory --lib --target-dir target/loom", RUSTFLAGS="--cfg loom"),
         "pytest": pytest(),
     }

@@ -293,7 +293,7 @@ def balanced(ended, recording=None):
 
 
 CAUSES = ["bad_icrc", "malformed", "duplicate", "late", "unknown_stream", "no_buffer", "sink_busy", "sink_error"]
-CAUSES += ["channel_stopped", "before_start", "bad_record", "sink_full", "not_data"]
+CAUSES += ["channel_stopped", "before_start", "bad_record", "sink_full", "not_data", "power_cut", "not_triggered"]
 NEVER_ARRIVED = ["wire_gap", "overrun"]
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import recordings
 
 from common import PROGRAM, Namespaces, command
 
@@ -71,3 +72,24 @@ def drive(tmp_path):
         subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=30, check=False)
         subprocess.run(["umount", folder], capture_output=True, timeout=30, check=False)
         image.unlink()
+
+
+@pytest.fixture(scope="session")
+def shotline():
+    """The Python package, built from this tree."""
+    recordings.build()
+    import shotline
+
+    return shotline
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, shotline):
+    """Recordings of several kinds, by name: the file, and the values that were sent."""
+    return recordings.several(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def broken(tmp_path_factory, shotline):
+    """A recording that lost shots and packets: the file, and what was made."""
+    return recordings.with_losses(tmp_path_factory.mktemp("broken") / "run.h5")

@@ -1,6 +1,7 @@
 """SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every stranger."""
 
 import socket
+import time
 
 import h5py
 import numpy as np
@@ -10,7 +11,7 @@ from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_send
 from senders.spead import Piece, Relay, badly, packet
 from senders.spead2_send import heap_data
 
-from common import Recording, balanced, run, verify
+from common import Process, Recording, balanced, run, verify
 
 # Shared machines fall asleep: long time-outs, so that only what is tested closes a shot.
 PATIENT = ("--timeout-ms", 5000)
@@ -338,3 +339,29 @@ def test_what_cannot_be_understood_is_said_in_one_line(datagrams, words):
         send_all(listener.port, datagrams)
         line = listener.end().refused()
     assert all(word in line for word in words), line
+
+
+def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
+    """Packets that belong to nothing are no sign that the sender is still there."""
+
+    def heap(number):
+        items = [
+            0x53040206 << 32 | 4,
+            *(1 << 63 | id << 48 | value for id, value in ((1, number), (2, 1000), (3, 0), (4, 1000))),
+        ]
+        return b"".join(item.to_bytes(8, "big") for item in items) + bytes(1000)
+
+    port, sent = free_port(), 0
+    sender, stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    arguments = ("record", "--listen", f"127.0.0.1:{port}", "--framing", "spead", "--out", tmp_path / "run.h5")
+    with sender, stranger, Process(*arguments, "--idle-s", 1, "--pool", "32MiB", "--json") as recorder:
+        begun = time.monotonic()
+        while recorder.popen.poll() is None and time.monotonic() < begun + 20:
+            if time.monotonic() < begun + 1:
+                sent += 1
+                sender.sendto(heap(sent), ("127.0.0.1", port))
+            stranger.sendto(b"stranger", ("127.0.0.1", port))
+            time.sleep(0.01)
+        assert recorder.popen.poll() is not None, "it goes on as long as strangers do"
+        ended = recorder.end().succeeded()
+    assert 0 < ended["shots_complete"] <= sent and ended["packets"] > 100, ended

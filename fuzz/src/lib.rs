@@ -94,12 +94,16 @@ fn place(framing: &dyn Framing, data: &[u8]) {
     };
     assert!(number.checked_shr(bits).unwrap_or(0) == 0, "no more than the bits on the wire");
     assert_eq!(last, offset + len == g.shot_bytes());
-    // The same place, when it is sent again.
-    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the shot");
-    assert_eq!(packet.len, len);
+    same_place_again(framing, &g, number, offset, Place { position, len });
+}
+
+/// A packet that was placed has the same place when it is sent again.
+fn same_place_again(framing: &dyn Framing, g: &Geometry, number: u64, offset: u32, place: Place) {
+    let packet = Packet::at(g, 0, number, offset).expect("a place is a packet of the shot");
+    assert_eq!(packet.len, place.len);
     let mut again = ArrayVec::new();
     framing.emit(&Link::default(), &packet, &mut again);
-    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+    assert_eq!(framing.place(&again, place.len, g), Ok(place));
 }
 
 /// Heap, first and other pieces, items (2 bytes each), payload length (2 bytes) and a header for [`framing::Spead`];
@@ -117,11 +121,7 @@ pub fn framing_spead(data: &[u8]) {
     let Position::Shot { number, bits, offset, last } = position else { panic!("heaps name their shots") };
     assert!(number >> bits == 0 && signal.is_none_or(|signal| signal.number == number));
     assert_eq!(last, offset + len == g.shot_bytes());
-    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the shot");
-    assert_eq!(packet.len, len);
-    let mut again = ArrayVec::new();
-    framing.emit(&Link::default(), &packet, &mut again);
-    assert_eq!(framing.place(&again, len, &g), Ok(Place { position, len }));
+    same_place_again(&framing, &g, number, offset, Place { position, len });
 }
 
 /// Frame, payload, pages and step (2 bytes each), payload length (2 bytes) and a header for [`framing::Hsb`]; odd

@@ -93,6 +93,13 @@ impl Books {
         self.shot_drops.add(cause, 1);
     }
 
+    /// Takes back shots that were counted as handed on: so many complete and partial ones.
+    pub fn take_back(&mut self, complete: u64, partial: u64, cause: DropCause) {
+        self.complete -= complete.min(self.complete);
+        self.partial -= partial.min(self.partial);
+        self.shot_drops.add(cause, complete + partial);
+    }
+
     /// Copies per payload byte: the kernel's one, and repairs.
     pub fn copies_per_byte(&self) -> f64 {
         if self.placed_bytes == 0 { 0.0 } else { 1.0 + self.repaired_bytes as f64 / self.placed_bytes as f64 }

@@ -1,8 +1,10 @@
 //! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
 
 use crate::clock::Source;
+use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
+use shotline_store::codec::Codec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -54,7 +56,7 @@ impl FromStr for Bytes {
 }
 
 macro_rules! settings {
-    ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $key:ident: $type:ty, )+) => {
+    ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $(#[serde($($serde:tt)*)])? $key:ident: $type:ty, )+) => {
         /// What is asked for; whatever is not is decided by [`crate::run`].
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
         #[serde(default, deny_unknown_fields)]
@@ -62,6 +64,7 @@ macro_rules! settings {
             $(
                 $(#[doc = $doc])+
                 $(#[arg($($arg)*)])?
+                $(#[serde($($serde)*)])?
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $key: Option<$type>,
             )+
@@ -140,15 +143,22 @@ settings! {
     /// End after so many seconds
     #[arg(long, value_name = "S", help_heading = "Run")]
     seconds: f64,
-    /// The file to record to
+    /// The file to record to; several on several drives share the work; a name that ends in .pcapng makes a packet capture
     #[arg(long, short, value_name = "FILE", help_heading = "Sink")]
-    out: PathBuf,
+    #[serde(deserialize_with = "one_or_many")]
+    out: Vec<PathBuf>,
     /// Receive and check, but keep nothing
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     discard: bool,
     /// Replace the file if it is there
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     force: bool,
+    /// With --force: give up the old file at once and write into its blocks, which is faster than into new ones
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    recycle: bool,
+    /// Shots become visible (with --durable: and safe) at least this often [default: 20]
+    #[arg(long, value_name = "MS", help_heading = "Sink")]
+    commit_ms: u64,
     /// Survive a power cut, not only a kill: data is synced before its shots become visible
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     durable: bool,
@@ -158,6 +168,15 @@ settings! {
     /// Writes under way at once [default: 16]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     in_flight: u32,
+    /// Compress shots: none, lz4 or zstd, both behind bitshuffle; readers need hdf5plugin [default: none]
+    #[arg(long, value_name = "CODEC", value_parser = codec, help_heading = "Sink")]
+    compress: String,
+    /// Level of zstd, -7 to 22: higher is smaller and slower [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=22), help_heading = "Sink")]
+    compress_level: i32,
+    /// Threads that compress; shots that they cannot keep up with are stored as they came [default: all processors but one]
+    #[arg(long, value_name = "N", help_heading = "Sink")]
+    compress_threads: usize,
     /// Shots to lay the file out for [default: --shots, else what half of the free space holds]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     capacity: u64,
@@ -167,6 +186,30 @@ settings! {
     /// Words about this run, kept in the file
     #[arg(long, value_name = "TEXT", help_heading = "Sink")]
     notes: String,
+    /// Who records, kept in the file [default: $USER]
+    #[arg(long, value_name = "NAME", help_heading = "Sink")]
+    operator: String,
+    /// Begin a new file when one would be larger
+    #[arg(long, value_name = "BYTES", help_heading = "Long runs")]
+    roll_size: Bytes,
+    /// Begin a new file after so many seconds
+    #[arg(long, value_name = "S", help_heading = "Long runs")]
+    roll_seconds: f64,
+    /// Begin a new file after so many shots (events of all links)
+    #[arg(long, value_name = "N", help_heading = "Long runs")]
+    roll_shots: u64,
+    /// Take so many bytes on all drives at most: the oldest files go [files: an eighth of it each]
+    #[arg(long, value_name = "BYTES", help_heading = "Long runs")]
+    keep: Bytes,
+    /// Hold the last so many seconds in memory, and record only around triggers
+    #[arg(long, value_name = "S", help_heading = "Long runs")]
+    pre_trigger: f64,
+    /// Record until so many seconds after the last trigger [default: 1]
+    #[arg(long, value_name = "S", requires = "pre_trigger", help_heading = "Long runs")]
+    post_trigger: f64,
+    /// What is a trigger: flag (a shot's own), signal (SIGUSR1 to this program) or both [default: both]
+    #[arg(long, value_name = "WHAT", requires = "pre_trigger", help_heading = "Long runs")]
+    trigger: TriggerBy,
     /// Clock of the receiver's own time stamps: system, or ptp:/dev/ptpN [default: system]
     #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
     clock: Source,
@@ -190,8 +233,30 @@ settings! {
     busy_poll: bool,
 }
 
+/// The name of a codec, or none.
+fn codec(text: &str) -> Result<String, String> {
+    if text != "none" {
+        text.parse::<Codec>().map_err(|error| error.replace("expected ", "expected none, "))?;
+    }
+    Ok(text.to_owned())
+}
+
+/// `out = "run.h5"`, or `out = ["/a/run.h5", "/b/run.h5"]`.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Outs {
+        One(PathBuf),
+        Many(Vec<PathBuf>),
+    }
+    Ok(Some(match Outs::deserialize(deserializer)? {
+        Outs::One(out) => vec![out],
+        Outs::Many(outs) => outs,
+    }))
+}
+
 /// A number as people write those of queue pairs and keys: 4660 or 0x1234.
-fn number(text: &str) -> Result<u32, String> {
+pub fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
@@ -221,6 +286,19 @@ pub enum ConfigError {
 }
 
 impl Settings {
+    /// How shots are to be compressed, if they are.
+    pub fn codec(&self) -> Result<Option<Codec>, String> {
+        let codec = match self.compress.as_deref() {
+            None | Some("none") => None,
+            Some(name) => Some(name.parse::<Codec>()?),
+        };
+        match (codec, self.compress_level) {
+            (Some(Codec::Zstd(_)), Some(level)) => Ok(Some(Codec::Zstd(level))),
+            (_, Some(_)) => Err("a level is for zstd: add --compress zstd".into()),
+            (codec, None) => Ok(codec),
+        }
+    }
+
     /// Reads a TOML file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
@@ -242,6 +320,25 @@ mod tests {
         assert_eq!(both.policy, Some(Policy::DropOldest));
         let error = toml::from_str::<Settings>("samples = 1\nsampels = 2").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("sampels"), "{error}");
+    }
+
+    #[test]
+    fn a_codec_has_a_level_only_if_it_is_zstd() {
+        let settings = |text: &str| toml::from_str::<Settings>(text).unwrap().codec();
+        assert_eq!(settings(""), Ok(None));
+        assert_eq!(settings("compress = \"none\""), Ok(None));
+        assert_eq!(settings("compress = \"lz4\""), Ok(Some(Codec::Lz4)));
+        assert_eq!(settings("compress = \"zstd\"\ncompress_level = 5"), Ok(Some(Codec::Zstd(5))));
+        assert!(settings("compress = \"lz4\"\ncompress_level = 5").is_err());
+        assert!(settings("compress = \"gzip\"").is_err());
+    }
+
+    #[test]
+    fn one_file_or_several_may_be_named() {
+        let one: Settings = toml::from_str("out = \"a.h5\"").unwrap();
+        let many: Settings = toml::from_str("out = [\"/x/a.h5\", \"/y/a.h5\"]").unwrap();
+        assert_eq!((one.out.map(|outs| outs.len()), many.out.clone().map(|outs| outs.len())), (Some(1), Some(2)));
+        assert_eq!(toml::from_str::<Settings>(&toml::to_string(&many).unwrap()).unwrap(), many);
     }
 
     #[test]

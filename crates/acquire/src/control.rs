@@ -1,5 +1,7 @@
 //! The receiver's side of set-up: ask, wait, ask again.
 
+use crate::stream::StreamConfig;
+use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::{
     Acknowledgement, Body, Configure, Describe, LEN, Message, Refusal, Reply, Report, Request, Sequence, Source, Start,
     Trigger, Verdict,
@@ -107,6 +109,32 @@ impl Control {
             Reply::Configured(_, source) => Ok(source),
             _ => Err(self.confused("configure")),
         }
+    }
+
+    /// Tells the probe where the shots of one link are to go, and the stream what it learns from the answer: who
+    /// sends, and the first sequence number. `queue_pair` is number and key, zeros for framings without. Returns the
+    /// period of the probe's test patterns, 0 for real samples.
+    pub fn configure_stream(
+        &mut self,
+        link: u8,
+        framing: &dyn Framing,
+        stream: &mut StreamConfig,
+        destination: SocketAddr,
+        (dest_qp, q_key): (u32, u32),
+    ) -> Result<u32, ControlError> {
+        let source = self.configure(Configure {
+            link,
+            framing: framing::id_of(framing.name()).unwrap_or(0),
+            geometry: stream.geometry,
+            destination,
+            dest_qp,
+            q_key,
+            stream: stream.stream,
+        })?;
+        // A probe that does not know its own address (it sends from "any") is known by its first packet.
+        stream.source = Some(source.address).filter(|address| !address.ip().is_unspecified() && address.port() != 0);
+        stream.first_psn = Some(source.first_psn);
+        Ok(source.pattern_period)
     }
 
     /// Begins; returns the number of the first shot.

@@ -1,6 +1,7 @@
 //! The run's counts as others may read them at any time.
 
 use crate::books::Books;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Counts since the run began; each is exact, together they may be some milliseconds apart.
@@ -14,10 +15,11 @@ pub struct Live {
     shots_dropped: AtomicU64,
     rows: AtomicU64,
     full: AtomicBool,
+    trigger: Arc<AtomicBool>,
 }
 
 /// One reading of [`Live`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Packets that arrived.
     pub packets: u64,
@@ -47,6 +49,15 @@ impl Live {
             shots_dropped: self.shots_dropped.load(Relaxed),
             rows: self.rows.load(Relaxed),
         }
+    }
+
+    /// Setting it is a trigger ([`crate::pretrigger`]): for signals.
+    pub fn trigger(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.trigger)
+    }
+    /// Whether one came since the last call.
+    pub(crate) fn take_trigger(&self) -> bool {
+        self.trigger.swap(false, Relaxed)
     }
 
     pub(crate) fn update(&self, books: &Books) {

@@ -282,6 +282,21 @@ fn a_sender_that_begins_anew_is_followed_and_counted() {
 }
 
 #[test]
+fn stragglers_before_a_pause_are_no_new_beginning() {
+    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut items = Vec::new();
+    let sent = plan(4, 0, &[255]);
+    for _ in 0..2 {
+        sent.iter().for_each(|packet| bench.send(packet));
+        bench.drain(1, &mut items);
+    }
+    bench.drain(3 * TIMEOUT_NS, &mut items);
+    let total = bench.receiver.total();
+    assert_eq!((total.restarts, total.packet_drops.get(DropCause::Late)), (0, sent.len() as u64));
+    assert_eq!(bench.receiver.next(0), Some(4), "the numbers go on");
+}
+
+#[test]
 fn corruption_that_only_the_record_can_see_makes_a_shot_partial() {
     let mut bench = Bench::new("udp", Some(0), 4);
     let mut plan = plan(3, 0, &[255]);

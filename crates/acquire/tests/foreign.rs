@@ -22,6 +22,7 @@ use std::sync::Arc;
 const FIRST_PSN: u32 = 0xF_FFF0; // wraps early, at 2^20
 const PAGES: u32 = 4;
 const QUEUE_PAIR: u32 = 2;
+const TIMEOUT_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
@@ -183,7 +184,7 @@ impl Bench {
             first_shot,
             first_psn: None,
             window: 6,
-            timeout_ns: 1_000_000,
+            timeout_ns: TIMEOUT_NS,
         };
         let framing: &'static dyn Framing = Box::leak(framing);
         let config = ReceiverConfig { framing, streams: vec![stream], pool, regions, spare, clock: None };
@@ -195,7 +196,11 @@ impl Bench {
     }
 
     fn drain(&mut self, items: &mut Vec<Item>) {
-        while self.receiver.poll(1, 100, items).unwrap() > 0 {}
+        self.drain_at(1, items);
+    }
+
+    fn drain_at(&mut self, now_ns: u64, items: &mut Vec<Item>) {
+        while self.receiver.poll(now_ns, 100, items).unwrap() > 0 {}
     }
 }
 
@@ -375,4 +380,50 @@ fn corruption_that_a_bridges_icrc_sees_is_not_in_the_frame() {
     bench.receiver.finish(&[Some(3)], &mut items);
     let seen = Seen::of(kind, items);
     assert_eq!((seen.complete.len(), seen.partial), (2, BTreeMap::from([(1, vec![5])])));
+}
+
+#[test]
+fn a_bridge_whose_sequence_numbers_begin_anew_is_followed_and_counted() {
+    let kind = Sender::Bridge { apart: false };
+    let packets = kind.geometry().packets() as usize;
+    let mut bench = Bench::new(kind, None);
+    let mut items = Vec::new();
+    let late = plan(kind, 1008, 1008, &[255]);
+    late[1000 * packets..].iter().for_each(|packet| bench.send(packet));
+    bench.drain(&mut items);
+    // It was switched off and on: sequence numbers that lie a thousand frames back, and nothing else.
+    for (step, packet) in plan(kind, 8, 8, &[255]).iter().enumerate() {
+        bench.send(packet);
+        bench.drain_at(3 * TIMEOUT_NS + step as u64, &mut items);
+    }
+    bench.receiver.finish(&[None], &mut items);
+    let total = bench.receiver.total();
+    assert_eq!((total.restarts, total.balance()), (1, Ok(())));
+    assert!(total.complete > 8 + 4, "{} of 8 and 8 frames", total.complete);
+}
+
+#[test]
+fn a_heap_that_has_data_is_a_shot_although_the_stop_bears_its_number() {
+    let kind = Sender::Spead { exact: false };
+    let packets = kind.geometry().packets() as usize;
+    let mut bench = Bench::new(kind, None);
+    let sent = plan(kind, 2, 2, &[255]);
+    let (last, before) = sent.split_last().unwrap();
+    assert_eq!(before.len(), 2 * packets - 1);
+    before.iter().for_each(|packet| bench.send(packet));
+    // An empty heap of another size, with the counter of the one that is still open.
+    let stop = Packet { shot: 1, ..Packet::default() };
+    let mut header = ArrayVec::<u8, MAX_HEADER>::new();
+    kind.framing().emit(&Link::default(), &stop, &mut header);
+    let send = Send { header: &header, gather: [Sge::EMPTY; 2], seal: Seal::None };
+    assert_eq!(bench.sender.send(address(4791), &[send]).unwrap(), 1);
+    let mut items = Vec::new();
+    bench.drain(&mut items);
+    bench.send(last);
+    bench.drain(&mut items);
+    bench.receiver.finish(&[None], &mut items);
+    let total = bench.receiver.total();
+    assert_eq!((total.complete, total.shots, total.packet_drops.get(DropCause::NotData)), (2, 2, 1));
+    let seen = Seen::of(kind, items);
+    assert_eq!((seen.complete.len(), seen.lost.len()), (2, 0));
 }

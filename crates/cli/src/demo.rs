@@ -7,7 +7,7 @@ use crate::child::Probe;
 use crate::output::{Summary, print_table};
 use crate::record::over_udp;
 use crate::verify::{complaint, yes};
-use crate::view::{Target, with_view};
+use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
@@ -103,13 +103,13 @@ pub fn run(args: &Args) -> Result {
         samples: Some(args.samples),
         gbps: Some(gbps),
         shots: Some(args.shots),
-        out: Some(args.out.clone()),
+        out: Some(vec![args.out.clone()]),
         force: Some(true),
         notes: Some("demo".into()),
         ..Settings::default()
     };
-    let view = !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, Target::of(&settings), |live: &Live| over_udp(&settings, &stop, live))?;
+    let show = if !args.json && std::io::stderr().is_terminal() { Show::Screen } else { Show::Nothing };
+    let outcome = with_view(show, Target::of(&settings), |live: &Live| over_udp(&settings, &stop, live))?;
     drop(probe);
     say(&format!("Recorded to {}. Reading it back.", args.out.display()));
     let verdict = verify(&args.out, &VerifyOptions::default())?;

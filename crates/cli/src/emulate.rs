@@ -73,6 +73,9 @@ pub struct Probe {
     /// Frequency of the external trigger input in Hz
     #[arg(long, value_name = "HZ")]
     trigger_hz: Option<f64>,
+    /// Mark every N-th shot (N, 2 N, ...) as triggered
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    mark_every: Option<u64>,
     /// Number of the first shot
     #[arg(long, default_value_t = 0, value_name = "N")]
     first_shot: u64,
@@ -178,6 +181,7 @@ impl Probe {
             distinct_shots: self.pattern_shots,
             free_running: self.pace,
             trigger_hz: self.trigger_hz,
+            mark_every: self.mark_every,
             first_shot: self.first_shot,
             faults: FaultRates {
                 loss: self.loss,
@@ -193,7 +197,7 @@ impl Probe {
 }
 
 /// A socket of its own for each link, on the address that the route to the receiver has.
-fn open(
+pub fn open(
     source: Option<IpAddr>,
     wanted: &Wanted,
     regions: &Regions,

@@ -2,9 +2,12 @@
 
 use crate::Result;
 use crate::capture::{self, Capture};
-use crate::output::print_table;
+use crate::output::{chunk_rows, print_table};
+use crate::plot;
 use serde::Serialize;
 use shotline_store::Summary;
+use shotline_store::inspect::LossSummary;
+use shotline_store::set::Removed;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,8 +15,10 @@ use std::time::{Duration, SystemTime};
 
 /// The first bytes of every HDF5 file of ours.
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
-/// Losses and partial shots that are listed for people; `--json` has more.
+/// Partial shots of a capture that are listed for people; `--json` has more.
 const LISTED: usize = 10;
+/// Losses that are listed for people; `--json` has all.
+const LOSSES_LISTED: usize = 40;
 
 /// Arguments of `shotline inspect`.
 #[derive(clap::Args)]
@@ -21,6 +26,7 @@ const LISTED: usize = 10;
 Examples:
   shotline inspect run.h5                        a recording, also while it runs
   shotline inspect run.h5 --json | jq .losses
+  shotline inspect run.h5 --plot run.png         rate, drops, the first complete shot and its spectrum
   tcpdump -i eth0 -s 0 -w run.pcap udp port 4791
   shotline inspect run.pcap                      flows, opcodes, ICRC verdicts, shots and what they lack
 
@@ -28,6 +34,9 @@ Reads HDF5 recordings, pcap and pcapng.")]
 pub struct Args {
     /// The recording or capture
     file: PathBuf,
+    /// Draw a recording into a PNG file: rate, drops, the first complete shot and its spectrum
+    #[arg(long, value_name = "FILE.png")]
+    plot: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -44,13 +53,33 @@ enum Found {
 /// Inspects a file.
 pub fn run(args: &Args) -> Result {
     let found = look(&args.file)?;
+    if let Some(plot) = &args.plot {
+        if matches!(found, Found::Capture(_)) {
+            return Err(format!("{} is a packet capture: --plot draws recordings", args.file.display()).into());
+        }
+        refuse_other_than_picture(plot)?;
+        plot::draw(&args.file, plot)?;
+    }
     if args.json {
         println!("{}", serde_json::to_string(&found)?);
         return Ok(());
     }
     match found {
-        Found::Recording(summary) => print_table(&recording(&summary)),
+        Found::Recording(summary) => {
+            print_table(&recording(&summary));
+            print_losses(&summary.losses);
+        }
         Found::Capture(capture) => print_capture(&capture),
+    }
+    Ok(())
+}
+
+/// A picture replaces a picture, and nothing else: a swap of the two arguments must not cost a recording.
+fn refuse_other_than_picture(path: &Path) -> Result {
+    let mut first = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut first));
+    if read.is_ok() && first != *b"\x89PNG\r\n\x1a\n" {
+        return Err(format!("{} is there and is no PNG: name another file for --plot", path.display()).into());
     }
     Ok(())
 }
@@ -63,7 +92,7 @@ fn look(path: &Path) -> Result<Found> {
     if first == HDF5 {
         return Ok(Found::Recording(Box::new(shotline_store::inspect(path)?)));
     }
-    if capture::is_capture(&first) {
+    if shotline_store::pcapng::is_capture(&first) {
         return Ok(Found::Capture(Box::new(capture::read(path)?)));
     }
     let hint = if first.starts_with(&[0x1F, 0x8B]) { "; it is compressed: gunzip it first" } else { "" };
@@ -82,6 +111,9 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
     let mut rows = vec![
         ("recording".to_owned(), summary.path.display().to_string()),
         ("from".into(), run.instrument.clone()),
+        ("notes".into(), run.notes.clone()),
+        ("by".into(), [run.operator.as_str(), run.host.as_str()].join(" on ").trim_start_matches(" on ").into()),
+        ("run".into(), run.run_id.clone()),
         ("framing".into(), run.framing.clone()),
         ("begun".into(), humantime::format_rfc3339_seconds(utc).to_string()),
         ("made by".into(), run.software.clone()),
@@ -90,6 +122,26 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         ("rows".into(), format!("{} of {} laid out", summary.rows, summary.laid_out)),
         ("time covered".into(), format!("{:.3} s", summary.seconds)),
     ];
+    if let Some(codec) = run.codec {
+        rows.push(("compression".into(), codec.to_string()));
+        rows.extend(summary.chunks.iter().flat_map(chunk_rows));
+    }
+    if let Some(place) = run.part {
+        let stripe =
+            if place.stripes > 1 { format!(", drive {} of {}", place.stripe, place.stripes) } else { String::new() };
+        rows.push(("part of a run".into(), format!("{}{stripe}", place.part)));
+    }
+    if !summary.parts.is_empty() {
+        let parts = summary.parts.chunk_by(|a, b| a.part == b.part).count();
+        rows.push(("files".into(), format!("{} of {parts} parts", summary.parts.len())));
+        let failed = summary.parts.iter().filter(|file| file.state == shotline_store::set::State::Failed);
+        rows.extend(failed.map(|file| ("failed drive".into(), file.file.clone())));
+    }
+    if summary.removed.rows > 0 {
+        let Removed { rows: removed, first, last, .. } = summary.removed;
+        rows.push(("rows removed again".into(), format!("{removed}, shots {first} to {last}")));
+    }
+    rows.retain(|(_, text)| !text.is_empty());
     if let (Some(first), Some(last)) = (summary.first, summary.last) {
         rows.push(("shot numbers".into(), format!("{first} to {last}")));
     }
@@ -106,12 +158,36 @@ fn recording(summary: &Summary) -> Vec<(String, String)> {
         rows.extend(link.drops.iter().map(|(cause, count)| (at(&format!("packets {cause}")), count.to_string())));
     }
     rows.push(("runs of shots in no row".into(), summary.losses.len().to_string()));
-    for loss in summary.losses.iter().take(LISTED) {
-        let last = loss.first.saturating_add(loss.count.saturating_sub(1));
-        let shots = if loss.count == 1 { loss.first.to_string() } else { format!("{} to {last}", loss.first) };
-        rows.push((format!("stream {}: {}", loss.stream, loss.cause), shots));
-    }
     rows
+}
+
+/// Runs of shots that are in no row, and why.
+fn print_losses(losses: &[LossSummary]) {
+    if losses.is_empty() {
+        return;
+    }
+    let last = |loss: &LossSummary| loss.first.saturating_add(loss.count.saturating_sub(1));
+    let row = |loss: &LossSummary| {
+        [u64::from(loss.stream), loss.first, last(loss), loss.count].map(|number| number.to_string())
+    };
+    let shown = &losses[..losses.len().min(LOSSES_LISTED)];
+    let names = ["stream", "first", "last", "shots"];
+    let cause = shown.iter().map(|loss| loss.cause.len()).max().unwrap_or(0).max("lost by".len());
+    let width = |column: usize| shown.iter().map(|loss| row(loss)[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..4).map(|column| width(column).max(names[column].len())).collect();
+    let print = |name: &str, cells: [String; 4]| {
+        let cells: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}", width = *width)).collect();
+        println!("  {name:cause$}  {}", cells.join("  "));
+    };
+    println!();
+    print("lost by", names.map(String::from));
+    for loss in shown {
+        print(loss.cause, row(loss));
+    }
+    if losses.len() > shown.len() {
+        println!("  and {} more: --json has all", losses.len() - shown.len());
+    }
 }
 
 fn print_capture(capture: &Capture) {

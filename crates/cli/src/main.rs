@@ -9,11 +9,17 @@ mod child;
 mod demo;
 mod doctor;
 mod emulate;
+mod export;
+mod import;
 mod inspect;
 mod output;
 mod plan;
+mod plot;
 mod probe;
+mod progress;
 mod record;
+mod recover;
+mod replay;
 mod signals;
 mod sweep;
 mod trigger;
@@ -34,10 +40,18 @@ enum Command {
     Demo(demo::Args),
     /// Record the shots of a probe
     Record(Box<record::Args>),
+    /// Send a recording, or a packet capture, again
+    Replay(Box<replay::Args>),
     /// Tell what is in a recording or a packet capture
     Inspect(inspect::Args),
     /// Prove a recording: every sample, every loss, the books
     Verify(verify::Args),
+    /// Make a recording that broke off sound, and tell which shots are whole, which are not, and why
+    Recover(recover::Args),
+    /// Turn a recording into UFF, zea, Digital RF, SigMF or Zarr
+    Export(Box<export::Args>),
+    /// Make a recording of SigMF, Digital RF, Zarr, UFF, zea or NumPy data, to replay or verify
+    Import(import::Args),
     /// Look for what would spoil a run on this machine, and say how to mend it
     Doctor(doctor::Args),
     /// Find and control probes: discover, describe, configure, start, stop, status, trigger
@@ -78,8 +92,12 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),
+        Command::Replay(args) => replay::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Recover(args) => recover::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Probe(command) => probe::run(*command),
         Command::Trigger(args) => trigger::run(&args),

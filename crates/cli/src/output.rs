@@ -7,6 +7,7 @@ use shotline_acquire::books::Books;
 use shotline_acquire::clock::Health;
 use shotline_acquire::latency::Latency;
 use shotline_acquire::run::Outcome;
+use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, Drops};
 use std::collections::BTreeMap;
 
@@ -148,6 +149,15 @@ pub struct Summary {
     /// Size of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
+    /// How its shots are stored, if it is compressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Chunks>,
+    /// Triggers of a pre-trigger capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triggers: Option<u64>,
+    /// Rows that a bounded run has removed again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ring_removed_rows: u64,
     /// What did not go as it should.
     pub warnings: Vec<String>,
     #[serde(flatten)]
@@ -193,6 +203,9 @@ impl Summary {
             pool_bytes: outcome.pool_bytes,
             file: report.map(|report| report.path.clone()),
             file_bytes: report.map(|report| report.file_bytes),
+            chunks: report.and_then(|report| report.chunks),
+            triggers: outcome.triggers,
+            ring_removed_rows: outcome.removed.rows,
             warnings: outcome.warnings.clone(),
             cpu: CpuTime::now(),
         }
@@ -205,6 +218,10 @@ impl Summary {
             ("shots complete".into(), self.shots_complete.to_string()),
             ("shots partial".into(), self.shots_partial.to_string()),
         ];
+        rows.extend(self.triggers.map(|triggers| ("triggers".into(), triggers.to_string())));
+        if self.ring_removed_rows > 0 {
+            rows.push(("rows removed again".into(), self.ring_removed_rows.to_string()));
+        }
         if self.file.is_some() {
             rows.insert(1, ("shots recorded".into(), self.shots_recorded.to_string()));
         }
@@ -225,8 +242,21 @@ impl Summary {
         if self.file.is_some() {
             rows.push(("written".into(), format!("{:.2} Gbit/s", self.write_gbps)));
         }
+        rows.extend(self.chunks.iter().flat_map(chunk_rows));
         rows
     }
+}
+
+/// How the shots of a compressed run are stored, as rows for a table.
+pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
+    let mut rows = vec![
+        ("shots compressed".into(), chunks.compressed.to_string()),
+        ("shots stored as they came".into(), chunks.uncompressed.to_string()),
+    ];
+    if chunks.bytes_stored > 0 {
+        rows.push(("compressed to".into(), format!("1 / {:.2}", chunks.bytes_raw as f64 / chunks.bytes_stored as f64)));
+    }
+    rows
 }
 
 /// Prints rows in two columns.

@@ -1,7 +1,7 @@
 //! `shotline record`: from a probe, or another sender, into a file.
 
 use crate::output::{Summary, print_table};
-use crate::view::{Target, with_view};
+use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::Live;
@@ -20,9 +20,12 @@ Examples:
   shotline record --probe [::1]:47910 --out run.h5 --shots 1000
   shotline record --probe 192.168.1.20:47910 --out run.h5 --seconds 10 --rate-hz 5000
   shotline record --config probe.toml --discard --json      keys of the file are the flags' names
+  shotline record --probe [::1]:47910 --out run.h5 --roll-size 4GiB --keep 400GiB          the last 400 GiB, for ever
+  shotline record --probe [::1]:47910 --out /mnt/a/run.h5 --out /mnt/b/run.h5 --seconds 60   two drives
+  shotline record --probe [::1]:47910 --out run.h5 --pre-trigger 2 --pool 8GiB             2 s before each trigger
   shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
 
-Ctrl-C ends a run cleanly: everything received is in the file.")]
+Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
 pub struct Args {
     /// Settings from a TOML file; flags win over it
     #[arg(long, value_name = "FILE")]
@@ -35,6 +38,10 @@ pub struct Args {
     /// No live view
     #[arg(long)]
     quiet: bool,
+    /// Print a line of JSON on standard error when counts have changed, at most every 100 ms, and in the end. Its `rows`
+    /// are those that readers see; with --durable they survive a power cut
+    #[arg(long, conflicts_with = "quiet")]
+    progress: bool,
 }
 
 /// Records until the end that the settings name, or Ctrl-C.
@@ -45,8 +52,18 @@ pub fn run(args: Args) -> Result {
     };
     let listens = settings.listen.is_some();
     let stop = signals::stop_flag()?;
-    let view = !args.quiet && !args.json && std::io::stderr().is_terminal();
-    let outcome = with_view(view, Target::of(&settings), |live| over_udp(&settings, &stop, live))?;
+    let show = if args.progress {
+        Show::Lines
+    } else if !args.quiet && !args.json && std::io::stderr().is_terminal() {
+        Show::Screen
+    } else {
+        Show::Nothing
+    };
+    let outcome = with_view(show, Target::of(&settings), |live| {
+        // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
+        signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
+        over_udp(&settings, &stop, live)
+    })?;
     let summary = Summary::of(&outcome);
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);

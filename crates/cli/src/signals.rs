@@ -1,4 +1,4 @@
-//! Ctrl-C and termination: the first asks for a clean end, the second ends at once.
+//! Ctrl-C and termination: the first asks for a clean end, the second ends at once. SIGUSR1: a trigger.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,4 +12,9 @@ pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Has SIGUSR1 set a flag.
+pub fn on_trigger(flag: Arc<AtomicBool>) -> std::io::Result<()> {
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, flag).map(|_| ())
 }

@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::output::print_table;
-use shotline_store::{Verdict, VerifyOptions, verify};
+use crate::progress::Progress;
+use shotline_store::{Verdict, VerifyOptions, verify_telling};
 use std::path::PathBuf;
 
 /// Arguments of `shotline verify`.
@@ -21,7 +22,7 @@ pub struct Args {
     /// Do not compare samples with the test pattern
     #[arg(long)]
     no_pattern: bool,
-    /// Threads [default: one for each processor]
+    /// Threads [default: four for each processor, since they wait for the disk]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     threads: usize,
     /// Print one JSON object
@@ -31,7 +32,10 @@ pub struct Args {
 
 /// Verifies a recording.
 pub fn run(args: &Args) -> Result {
-    let verdict = verify(&args.file, &VerifyOptions { pattern: !args.no_pattern, threads: args.threads })?;
+    let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads };
+    let bar = Progress::new("rows");
+    let verdict = verify_telling(&args.file, &options, &|done, all| bar.tell(done, all))?;
+    drop(bar);
     if args.json {
         println!("{}", serde_json::to_string(&verdict)?);
     } else {

@@ -1,4 +1,5 @@
-//! The live view on the terminal: a few lines that are redrawn in place and stay in the scrollback.
+//! The live view on the terminal: a few lines that are redrawn in place and stay in the scrollback. For programs: one
+//! JSON object on a line of its own.
 //!
 //! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
 //! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
@@ -8,12 +9,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Sparkline, Widget};
+use serde::Serialize;
 use shotline_acquire::config::Settings;
 use shotline_acquire::live::{Live, Reading};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Lines of the view.
@@ -22,6 +24,8 @@ const HEIGHT: u16 = 4;
 const WIDTH: u16 = 80;
 /// Between two frames.
 const FRAME: Duration = Duration::from_millis(250);
+/// Between two lines for programs, at least.
+const LINE: Duration = Duration::from_millis(100);
 /// Readings that rates are taken over.
 const SMOOTHED: usize = 4;
 
@@ -39,30 +43,88 @@ impl Target {
     }
 }
 
-/// Does `work` while the terminal shows how it goes, if it is to.
-pub fn with_view<T>(view: bool, target: Target, work: impl FnOnce(&Live) -> T) -> T {
+/// How a run's progress is shown on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Not at all.
+    Nothing,
+    /// Redrawn in place, for people.
+    Screen,
+    /// As lines of JSON, for programs.
+    Lines,
+}
+
+/// Does `work` while standard error shows how it goes, if it is to.
+pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -> T {
     let live = Live::default();
     std::thread::scope(|scope| {
         let (done, ended) = channel::<()>();
-        if view {
-            let live = &live;
-            scope.spawn(move || {
-                let mut history = History::new(target);
-                let mut screen = Screen::default();
-                loop {
-                    let last = ended.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout);
-                    history.add(Instant::now(), live.read());
-                    screen.draw(&history, last);
-                    if last {
-                        break;
-                    }
-                }
-            });
+        let live = &live;
+        match show {
+            Show::Nothing => {}
+            Show::Screen => drop(scope.spawn(move || draw(live, &ended, target))),
+            Show::Lines => drop(scope.spawn(move || tell(live, &ended))),
         }
-        let result = work(&live);
+        let result = work(live);
         drop(done);
         result
     })
+}
+
+/// Redraws the view until the run has ended.
+fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
+    let mut history = History::new(target);
+    let mut screen = Screen::default();
+    loop {
+        let last = ended.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout);
+        history.add(Instant::now(), live.read());
+        screen.draw(&history, last);
+        if last {
+            break;
+        }
+    }
+}
+
+/// A line of progress. Counts are of the whole run so far.
+#[derive(Serialize)]
+struct Progress {
+    /// Since the program began, in seconds.
+    seconds: f64,
+    /// Rows that readers of the file see; with `--durable` they survive a power cut.
+    rows: u64,
+    shots_complete: u64,
+    shots_partial: u64,
+    shots_dropped: u64,
+    packets: u64,
+    packets_dropped: u64,
+}
+
+/// Writes a line whenever something has changed, and one when the run has ended.
+fn tell(live: &Live, ended: &Receiver<()>) {
+    let begun = Instant::now();
+    let mut told = None;
+    loop {
+        let last = ended.recv_timeout(LINE) != Err(RecvTimeoutError::Timeout);
+        let reading = live.read();
+        if last || told != Some(reading) {
+            let line = Progress {
+                seconds: begun.elapsed().as_secs_f64(),
+                rows: reading.rows,
+                shots_complete: reading.complete,
+                shots_partial: reading.partial,
+                shots_dropped: reading.shots_dropped,
+                packets: reading.packets,
+                packets_dropped: reading.packets_dropped,
+            };
+            // In one write, so that whoever reads along never sees half a line. Nobody reads: then nobody misses it.
+            let line = serde_json::to_string(&line).unwrap_or_default() + "\n";
+            let _ = std::io::stderr().lock().write_all(line.as_bytes());
+            told = Some(reading);
+        }
+        if last {
+            break;
+        }
+    }
 }
 
 /// Readings over time, and what follows from them.

@@ -11,6 +11,7 @@ const CLOSED_DOORS: &[(&str, &[&str])] = &[
     ("instrument", &["acquire", "store", "verbs"]), // it meets the receiver only on the wire
     ("store", &["transport"]),
     ("compute", &["transport"]),
+    ("python", &["transport", "acquire", "instrument", "verbs"]), // it reads
 ];
 
 /// Crates that may hold `unsafe` anywhere. Elsewhere it lives in `sys` modules and provider folders.

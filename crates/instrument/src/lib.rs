@@ -5,5 +5,7 @@
 //!
 //! - [`probe`]: the multi-channel ultrasound probe, with test patterns or recorded data, exact timing, and
 //!   faults on purpose.
+//! - [`replay`]: a recording, or a capture, sent again.
 
 pub mod probe;
+pub mod replay;

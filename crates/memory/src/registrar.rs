@@ -65,6 +65,11 @@ impl Regions {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (RegionId, &Arc<Region>)> {
         self.0.iter().enumerate().map(|(index, region)| (RegionId(index as u16), region))
     }
+    /// A table that begins with these regions, for a party that brings memory of its own: the numbers of those that
+    /// were there stay theirs.
+    pub fn extend(&self) -> Registrar {
+        Registrar { regions: self.0.to_vec() }
+    }
     /// Copies the bytes of one element over another of at least its length.
     ///
     /// # Panics

@@ -28,7 +28,7 @@ pub enum StoreError {
     },
     /// The file system has too little room for the whole recording.
     #[error(
-        "{} needs {needed} bytes for {rows} rows, the file system has {free} free: record fewer shots (--shots), or free {} bytes",
+        "{} needs {needed} bytes for {rows} rows, the file system has {free} free: record fewer shots (--shots), or in smaller files (--roll-shots, --roll-size), or free {} bytes",
         path.display(), needed.saturating_sub(*free)
     )]
     NoSpace {
@@ -38,6 +38,26 @@ pub enum StoreError {
         rows: u64,
         /// Bytes that they need.
         needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
+    /// A bounded run cannot stay within its bound.
+    #[error(
+        "a run cannot stay within {keep} bytes: {least} are needed, for a part that has ended, one that is being written and one that is laid out; give a larger --keep, or smaller parts (--roll-size, --roll-shots)"
+    )]
+    Keep {
+        /// The bound.
+        keep: u64,
+        /// The least bound that could be kept.
+        least: u64,
+    },
+    /// A bounded run has no room on a drive.
+    #[error("a run of --keep bytes takes {share} on the drive of {}, which has {free} free: give a smaller --keep, or free {} bytes", path.display(), share.saturating_sub(*free))]
+    KeepNoSpace {
+        /// The file that names the drive.
+        path: PathBuf,
+        /// Bytes that the run may take there.
+        share: u64,
         /// Bytes that there are.
         free: u64,
     },
@@ -77,9 +97,33 @@ pub enum StoreError {
         /// What was expected and what was found.
         found: String,
     },
+    /// A shot's compressed chunk cannot be unpacked.
+    #[error("{}: the chunk of row {row} of link {link} cannot be unpacked: {source}", path.display())]
+    Chunk {
+        /// The file.
+        path: PathBuf,
+        /// The shot's row.
+        row: u64,
+        /// Its link.
+        link: usize,
+        /// What is wrong with it.
+        source: crate::codec::DecodeError,
+    },
     /// The description of a run contradicts itself.
     #[error("this run cannot be recorded: {0}")]
     Run(String),
+    /// The kernel refused a thread.
+    #[error("cannot start a thread for compression: {source}; ask for fewer (--compress-threads)")]
+    Thread {
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// There is no memory for what is made.
+    #[error("cannot have room for compressed shots: {source}")]
+    Memory {
+        /// The reason.
+        source: shotline_memory::MemoryError,
+    },
     /// No write reaches the disk any more.
     #[error("the last {count} writes to {} all failed, the latest with: {source}; the rows before them are safe", path.display())]
     EveryWriteFails {

@@ -1,7 +1,10 @@
 //! What a recording says of its run: root attributes, and attributes of each link's group.
 
 use crate::StoreError;
+use crate::codec::{self, Codec};
 use crate::shot::MAX_LINKS;
+use crate::sys::hdf5::header_address;
+use hdf5::filters::Filter;
 use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
@@ -61,8 +64,14 @@ pub struct RunInfo {
     pub start_tai_ns: u64,
     /// The same moment by the UTC clock.
     pub start_utc_ns: u64,
-    /// What was recorded from, in the words of its user.
+    /// What was recorded from.
     pub instrument: String,
+    /// Words about this run, by whoever started it.
+    pub notes: String,
+    /// Who started it.
+    pub operator: String,
+    /// The machine that recorded it.
+    pub host: String,
     /// The wire framing.
     pub framing: String,
     /// The whole configuration, as text.
@@ -71,8 +80,23 @@ pub struct RunInfo {
     pub links: Vec<LinkInfo>,
     /// If the shots are test patterns: shot `n` carries pattern `n % period`.
     pub pattern_period: Option<u64>,
+    /// How chunks are compressed. In a file the filters of the samples' datasets say so.
+    pub codec: Option<Codec>,
     /// The recorder's clock when the run was set up.
     pub clock: ClockInfo,
+    /// Which file of the run this is, if it has several ([`crate::set`]).
+    pub part: Option<PartInfo>,
+}
+
+/// A file's place among those of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PartInfo {
+    /// Parts follow one another, from 0.
+    pub part: u32,
+    /// The files of a part stand side by side, one for each drive: which of the run's drives, from 0.
+    pub stripe: u32,
+    /// Drives of the run.
+    pub stripes: u32,
 }
 
 /// What the recorder's own time stamps are worth.
@@ -98,11 +122,16 @@ impl RunInfo {
             start_tai_ns: now_tai_ns(),
             start_utc_ns: utc.as_nanos() as u64,
             instrument: String::new(),
+            notes: String::new(),
+            operator: String::new(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             framing: String::new(),
             config: String::new(),
             links,
             pattern_period: None,
+            codec: None,
             clock: ClockInfo::default(),
+            part: None,
         }
     }
 
@@ -138,6 +167,9 @@ impl RunInfo {
         number(file, "start_utc_ns", self.start_utc_ns)?;
         number(file, "start_tai_ns", self.start_tai_ns)?;
         text(file, "instrument", &self.instrument)?;
+        text(file, "notes", &self.notes)?;
+        text(file, "operator", &self.operator)?;
+        text(file, "host", &self.host)?;
         text(file, "framing", &self.framing)?;
         text(file, "config", &self.config)?;
         number(file, "links", self.links.len() as u32)?;
@@ -149,6 +181,11 @@ impl RunInfo {
         }
         if let Some(period) = self.pattern_period {
             number(file, "test_pattern_period", period)?;
+        }
+        if let Some(PartInfo { part, stripe, stripes }) = self.part {
+            number(file, "part", part)?;
+            number(file, "stripe", stripe)?;
+            number(file, "stripes", stripes)?;
         }
         Ok(())
     }
@@ -172,16 +209,26 @@ impl RunInfo {
                 start_tai_ns: read_number(file, "start_tai_ns")?,
                 start_utc_ns: read_number(file, "start_utc_ns")?,
                 instrument: read_text(file, "instrument")?,
+                // Files of earlier versions say nothing of these.
+                notes: read_text(file, "notes").unwrap_or_default(),
+                operator: read_text(file, "operator").unwrap_or_default(),
+                host: read_text(file, "host").unwrap_or_default(),
                 framing: read_text(file, "framing")?,
                 config: read_text(file, "config")?,
                 links: Vec::new(),
                 pattern_period: read_number(file, "test_pattern_period").ok(),
+                codec: None,
                 clock: ClockInfo {
                     source: read_text(file, "clock_source").unwrap_or_default(),
                     locked: read_number::<u8>(file, "clock_locked").is_ok_and(|locked| locked != 0),
                     max_error_ns: read_number(file, "clock_max_error_ns").unwrap_or(0),
                     tai_minus_utc_s: read_number(file, "tai_minus_utc_s").unwrap_or(0),
                 },
+                part: read_number(file, "part").ok().map(|part| PartInfo {
+                    part,
+                    stripe: read_number(file, "stripe").unwrap_or(0),
+                    stripes: read_number(file, "stripes").unwrap_or(1),
+                }),
             };
             Ok((info, read_number(file, "links")?))
         };
@@ -194,9 +241,29 @@ impl RunInfo {
                 file.group(&format!("link{index}")).map_err(StoreError::hdf5("open a link's group in", path))?;
             info.links.push(LinkInfo::read(&group, path)?);
         }
+        info.codec = read_codec(file, path)?;
         info.check()?;
         Ok(info)
     }
+}
+
+/// How the samples' datasets say that their chunks are compressed.
+fn read_codec(file: &hdf5::File, path: &Path) -> Result<Option<Codec>, StoreError> {
+    let filters = file.dataset("rf").or_else(|_| file.dataset("link0/rf")).and_then(|rf| rf.dcpl()?.get_filters());
+    let filters = filters.map_err(StoreError::hdf5("read the filters of", path))?;
+    let parameters = filters.iter().find_map(|filter| match filter {
+        Filter::User(codec::FILTER, parameters) => Some(parameters),
+        _ => None,
+    });
+    let codec = parameters.map(|parameters| {
+        Codec::of_filter(parameters).ok_or_else(|| {
+            StoreError::format(
+                path,
+                format!("expected bitshuffle with LZ4 or zstd, found its parameters {parameters:?}"),
+            )
+        })
+    });
+    codec.transpose()
 }
 
 impl LinkInfo {
@@ -255,7 +322,7 @@ impl LinkInfo {
 }
 
 /// RFC 3339 with nanoseconds.
-fn timestamp(ns: u64) -> String {
+pub(crate) fn timestamp(ns: u64) -> String {
     humantime::format_rfc3339_nanos(SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
 }
 
@@ -279,11 +346,15 @@ pub(crate) fn number<T: H5Type>(at: &Location, name: &str, value: T) -> hdf5::Re
     at.new_attr::<T>().create(name)?.write_scalar(&value)
 }
 
+/// Reads a string attribute, not through libhdf5, which crashes on damaged ones.
 fn read_text(at: &Location, name: &str) -> hdf5::Result<String> {
-    Ok(at.attr(name)?.read_scalar::<VarLenUnicode>()?.as_str().to_owned())
+    let wrong = |error: String| hdf5::Error::from(error);
+    let file = std::fs::File::open(at.filename()).map_err(|error| wrong(error.to_string()))?;
+    let found = crate::layout::text(&file, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
+    found.ok_or_else(|| wrong(format!("expected a string attribute {name}, found none")))
 }
 
-fn read_number<T: H5Type>(at: &Location, name: &str) -> hdf5::Result<T> {
+pub(crate) fn read_number<T: H5Type>(at: &Location, name: &str) -> hdf5::Result<T> {
     at.attr(name)?.read_scalar()
 }
 

@@ -2,88 +2,15 @@
 
 use crate::StoreError;
 use crate::info::RunInfo;
-use crate::layout::{self, Layout};
-use crate::recorder::WHOLE_RUN;
-use crate::rows::{self, BOOK_BYTES, LOSS_BYTES, Row, State};
-use crate::shot::{Books, Loss, StreamBooks};
-use rustix::io::Errno;
+use crate::read::Recording;
+use crate::recorder::Chunks;
+use crate::rows::State;
+use crate::set::{FileEntry, Removed};
+use crate::shot::Loss;
 use serde::Serialize;
 use shotline_wire::shot::DropCause;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// A recording that is open for reading: what is visible at the moment of opening.
-#[derive(Debug)]
-pub(crate) struct Recording {
-    pub path: PathBuf,
-    pub file: File,
-    pub run: RunInfo,
-    pub layout: Layout,
-    /// Visible rows.
-    pub rows: u64,
-    /// Each link's table, cut to the visible rows.
-    pub tables: Vec<Vec<u8>>,
-    pub losses: Vec<Loss>,
-    /// The books, if the run ended.
-    pub books: Option<Books>,
-    /// Counts of the whole run, if it ended.
-    pub totals: BTreeMap<String, u64>,
-}
-
-impl Recording {
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let file = File::open(path).map_err(|error| {
-            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StoreError::Io { what: "open", path: path.to_owned(), source }
-        })?;
-        let (run, layout) = layout::locate(path, &file)?;
-        // The samples' marker before the tables': a row that is seen here has its table rows.
-        let rows = layout::visible_rows(&file, &layout, path)?;
-        let mut tables = Vec::new();
-        for table in &layout.shots {
-            let mut bytes = layout::table_bytes(&file, *table, path)?;
-            let wanted = rows as usize * table.row_bytes as usize;
-            if bytes.len() < wanted {
-                let found = bytes.len() / table.row_bytes as usize;
-                return Err(StoreError::format(path, format!("expected {rows} rows in every table, found {found}")));
-            }
-            bytes.truncate(wanted);
-            tables.push(bytes);
-        }
-        let losses = layout::table_bytes(&file, layout.losses, path)?;
-        let losses = losses.chunks_exact(LOSS_BYTES).map(rows::parse_loss).collect::<Option<Vec<_>>>();
-        let losses =
-            losses.ok_or_else(|| StoreError::format(path, "expected known causes in /losses, found others"))?;
-        let entries = layout::table_bytes(&file, layout.books, path)?;
-        let (books, totals) = read_books(&entries);
-        Ok(Self { path: path.to_owned(), file, run, layout, rows, tables, losses, books, totals })
-    }
-
-    /// The table rows of a link.
-    pub fn rows_of(&self, link: usize) -> impl Iterator<Item = Result<Row, StoreError>> + '_ {
-        let format = self.layout.formats[link];
-        self.tables[link].chunks_exact(format.bytes()).map(move |bytes| {
-            format.parse(bytes).ok_or_else(|| {
-                StoreError::format(&self.path, format!("expected known states in link {link}'s table, found others"))
-            })
-        })
-    }
-}
-
-fn read_books(entries: &[u8]) -> (Option<Books>, BTreeMap<String, u64>) {
-    let (mut streams, mut totals) = (BTreeMap::<u32, StreamBooks>::new(), BTreeMap::new());
-    for (stream, name, value) in entries.chunks_exact(BOOK_BYTES).filter_map(rows::parse_book) {
-        if stream == WHOLE_RUN {
-            totals.insert(name, value);
-        } else {
-            let books = streams.entry(stream).or_insert_with(|| StreamBooks { stream, ..StreamBooks::default() });
-            books.enter(&name, value);
-        }
-    }
-    let books = (!entries.is_empty()).then(|| Books { streams: streams.into_values().collect() });
-    (books, totals)
-}
 
 /// A recording in short.
 #[derive(Clone, Debug, Serialize)]
@@ -112,8 +39,15 @@ pub struct Summary {
     pub losses: Vec<LossSummary>,
     /// The books: counts by name and stream.
     pub books: BTreeMap<u32, BTreeMap<String, u64>>,
+    /// The files of a run of several.
+    pub parts: Vec<FileEntry>,
+    /// What a bounded run has removed.
+    pub removed: Removed,
     /// Counts of the whole run.
     pub totals: BTreeMap<String, u64>,
+    /// How the shots of a compressed run that has ended are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Chunks>,
 }
 
 /// One link in short.
@@ -152,7 +86,7 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
     let mut links = Vec::new();
     let (mut first, mut last) = (None, None);
     let (mut earliest, mut latest) = (u64::MAX, 0);
-    for (index, link) in recording.run.links.iter().enumerate() {
+    for (index, link) in recording.run().links.iter().enumerate() {
         let mut summary = LinkSummary { stream: link.stream, ..LinkSummary::default() };
         for row in recording.rows_of(index) {
             let row = row?;
@@ -174,23 +108,26 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         }
         links.push(summary);
     }
-    let streams = recording.books.iter().flat_map(|books| &books.streams);
-    let losses = recording.losses.iter();
+    let ended = recording.ended()?;
+    let finished = ended.is_some();
+    let ended = ended.unwrap_or_default();
+    let loss = |l: &Loss| LossSummary { stream: l.stream, cause: l.cause.name(), first: l.first, count: l.count };
     Ok(Summary {
         path: path.to_owned(),
-        file_bytes: recording.file.metadata().map_or(0, |m| m.len()),
-        finished: recording.books.is_some(),
-        rows: recording.rows,
-        laid_out: recording.layout.rows,
+        file_bytes: recording.file_bytes(),
+        run: recording.run().clone(),
+        finished,
+        rows: recording.rows(),
+        laid_out: recording.laid_out(),
         first,
         last,
         seconds: latest.saturating_sub(earliest) as f64 / 1e9,
         links,
-        losses: losses
-            .map(|l| LossSummary { stream: l.stream, cause: l.cause.name(), first: l.first, count: l.count })
-            .collect(),
-        books: streams.map(|books| (books.stream, books.entries().into_iter().collect())).collect(),
-        totals: recording.totals,
-        run: recording.run,
+        losses: recording.losses()?.iter().map(loss).collect(),
+        books: ended.books.streams.iter().map(|books| (books.stream, books.entries().into_iter().collect())).collect(),
+        chunks: Chunks::of_totals(&ended.totals),
+        parts: recording.parts().to_vec(),
+        removed: recording.removed(),
+        totals: ended.totals,
     })
 }

@@ -9,23 +9,39 @@
 //!
 //! - [`shot`]: what a sink is handed; [`info`]: what a recording says of its run.
 //! - [`layout`]: the file's structure. `docs/file-format.md` describes it byte by byte.
+//! - [`codec`]: compressed chunks.
 //! - [`Recorder`]: offer events, poll, finish.
+//! - [`read`]: a recording as others use it: rows and slots when they are asked for.
+//! - [`recover`]: a recording that broke off, made sound.
+//! - [`pcapng`]: captures, read and written.
+//! - [`export()`]: a recording as other programs of the field read it.
+//! - [`import()`]: a recording made from what others have.
 //! - [`verify()`] reads a recording back and proves it; [`inspect()`] sums it up.
 
 #[cfg(target_endian = "big")]
 compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");
 
+pub mod codec;
 mod error;
+pub mod export;
+pub mod import;
 pub mod info;
 pub mod inspect;
 pub mod layout;
+pub mod pcapng;
+pub mod read;
 pub mod recorder;
+pub mod recover;
 pub mod rows;
+pub mod set;
 pub mod shot;
 mod sys;
 pub mod verify;
 
 pub use error::StoreError;
+pub use export::export;
+pub use import::import;
 pub use inspect::{Summary, inspect};
 pub use recorder::{Recorder, RecorderConfig, Report, Waker};
-pub use verify::{Verdict, VerifyOptions, verify};
+pub use set::{Set, SetConfig};
+pub use verify::{Verdict, VerifyOptions, verify, verify_telling};

@@ -6,6 +6,7 @@
 use crate::shot::{Loss, ShotMeta};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
 use serde::Serialize;
+use shotline_wire::crc;
 use shotline_wire::shot::{DropCause, Drops, Presence};
 
 /// What a row of a link's table says of its shot.
@@ -44,10 +45,12 @@ const STATE: usize = 28;
 const FLAGS: usize = 29;
 const RECORD_GOOD: usize = 30;
 const PRESENCE: usize = 32;
-/// Fields that are not named for a cause, without the two times.
+/// Fields that are not named for a cause, without those that came later.
 const FIELDS: usize = 9;
-/// Bytes of the two times at a row's end.
+/// Bytes of the two times.
 const TIMES_BYTES: usize = 16;
+/// Bytes of the two checks at a row's end.
+const CHECKS_BYTES: usize = 8;
 
 /// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +79,10 @@ pub struct Row {
     pub record_good: bool,
     /// Which packets are in their places: bit `i % 8` of byte `i / 8` is packet `i`.
     pub presence: Vec<u8>,
+    /// CRC-32 of the shot as it was written, if its own record does not prove it; 0 otherwise, and in older files.
+    pub slot_crc32: u32,
+    /// The row is as it was written, by its own CRC. In older files rows have none, and all are sound.
+    pub sound: bool,
 }
 
 impl Row {
@@ -85,29 +92,58 @@ impl Row {
     }
 }
 
+/// What rows ended in when the file was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Version {
+    /// The causes.
+    Untimed,
+    /// Two times.
+    Timed,
+    /// Two times and two checks.
+    Checked,
+}
+
+impl Version {
+    /// Fields that came after [`FIELDS`].
+    fn fields(self) -> usize {
+        2 * self as usize
+    }
+}
+
 /// The layout of a shots table: it depends on how many packets a shot has, and on how many causes there were
 /// when the file was made. Causes are only ever added, at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowFormat {
     packets: u32,
     causes: usize,
-    /// Rows end in two times; those of older files do not.
-    timed: bool,
+    version: Version,
+    /// Where a row's CRC begins: that of the run's id, so that no row of another run passes.
+    seed: u32,
 }
 
 impl RowFormat {
-    /// For shots of `packets` packets, with today's causes.
-    pub fn new(packets: u32) -> Self {
-        Self { packets, causes: DropCause::ALL.len(), timed: true }
+    /// For shots of `packets` packets, with today's causes, in the run of this id.
+    pub fn new(packets: u32, run_id: &str) -> Self {
+        let seed = crc::register(u32::MAX, run_id.as_bytes());
+        Self { packets, causes: DropCause::ALL.len(), version: Version::Checked, seed }
     }
     /// The layout that a file's table has; none if it is not one of ours, or has causes that are not known yet.
-    pub fn of(packets: u32, row: &TypeDescriptor) -> Option<Self> {
+    pub fn of(packets: u32, run_id: &str, row: &TypeDescriptor) -> Option<Self> {
         let TypeDescriptor::Compound(compound) = row else { return None };
-        let format = |(timed, others)| {
-            let causes = compound.fields.len().checked_sub(others).filter(|causes| *causes <= DropCause::ALL.len())?;
-            Some(Self { packets, causes, timed }).filter(|format| format.descriptor() == *row)
+        let format = |version: Version| {
+            let causes = compound.fields.len().checked_sub(FIELDS + version.fields())?;
+            let format = Self { causes, version, ..Self::new(packets, run_id) };
+            Some(format).filter(|format| causes <= DropCause::ALL.len() && format.descriptor() == *row)
         };
-        [(true, FIELDS + 2), (false, FIELDS)].into_iter().find_map(format)
+        [Version::Checked, Version::Timed, Version::Untimed].into_iter().find_map(format)
+    }
+    /// Whether rows have CRCs of their own and of shots that no record proves.
+    pub fn is_checked(self) -> bool {
+        self.version >= Version::Checked
+    }
+    /// The cause by which this file calls a loss: an older file may not know it.
+    pub fn known(self, cause: DropCause) -> DropCause {
+        if (cause as usize) < self.causes { cause } else { DropCause::SinkError }
     }
     fn drops(self) -> usize {
         (PRESENCE + self.presence_bytes()).next_multiple_of(4)
@@ -119,14 +155,18 @@ impl RowFormat {
     fn times(self) -> usize {
         (self.drops() + 4 * self.causes).next_multiple_of(8)
     }
+    /// Where the two checks are.
+    fn checks(self) -> usize {
+        self.times() + if self.version >= Version::Timed { TIMES_BYTES } else { 0 }
+    }
     /// Bytes of a row.
     pub fn bytes(self) -> usize {
-        self.times() + if self.timed { TIMES_BYTES } else { 0 }
+        self.checks() + if self.version >= Version::Checked { CHECKS_BYTES } else { 0 }
     }
-    /// Appends the row of a shot that is in the file.
-    pub fn push(self, meta: &ShotMeta, out: &mut Vec<u8>) {
+    /// Appends the row of a shot that is in the file, with the CRC-32 of its bytes if its record does not prove them.
+    pub fn push(self, meta: &ShotMeta, slot_crc32: u32, out: &mut Vec<u8>) {
         let state = if meta.is_complete() { State::Complete } else { State::Partial };
-        self.push_as(meta.number, Some(meta), state, &meta.drops, out);
+        self.push_as(meta.number, Some(meta), state, &meta.drops, slot_crc32, out);
     }
     /// Appends the row of a shot that is not: `meta` is what was known of it before it was lost, `cause` why.
     pub fn push_lost(self, number: u64, meta: Option<&ShotMeta>, cause: Option<DropCause>, out: &mut Vec<u8>) {
@@ -134,34 +174,53 @@ impl RowFormat {
         if let (Some(cause), Some(meta)) = (cause, meta) {
             drops.add(cause, u64::from(meta.presence.placed()).max(1));
         }
-        self.push_as(number, meta, State::Lost, &drops, out);
+        self.push_as(number, meta, State::Lost, &drops, 0, out);
     }
 
-    fn push_as(self, number: u64, meta: Option<&ShotMeta>, state: State, drops: &Drops, out: &mut Vec<u8>) {
+    fn push_as(
+        self,
+        number: u64,
+        meta: Option<&ShotMeta>,
+        state: State,
+        drops: &Drops,
+        slot_crc32: u32,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.resize(start + self.bytes(), 0);
         let row = &mut out[start..];
         row[NUMBER..][..8].copy_from_slice(&number.to_le_bytes());
         row[PACKETS..][..4].copy_from_slice(&self.packets.to_le_bytes());
-        for (cause, count) in drops.iter() {
+        // Files of earlier versions have no place for later causes.
+        for (cause, count) in drops.iter().filter(|(cause, _)| (*cause as usize) < self.causes) {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
         }
         row[STATE] = state as u8;
-        let Some(meta) = meta else { return };
-        row[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
-        row[FLAGS] = meta.flags;
-        if self.timed {
-            row[self.times()..][..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
-            row[self.times() + 8..][..8].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
+        if let Some(meta) = meta {
+            row[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
+            row[FLAGS] = meta.flags;
+            if self.version >= Version::Timed {
+                row[self.times()..][..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
+                row[self.times() + 8..][..8].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
+            }
+            if state != State::Lost {
+                row[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
+                row[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
+                row[RECORD_GOOD] = u8::from(meta.record_good);
+                push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
+            }
         }
-        if state == State::Lost {
-            return;
+        if self.version >= Version::Checked {
+            row[self.checks()..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
+            let check = self.check(row);
+            row[self.checks() + 4..][..4].copy_from_slice(&check.to_le_bytes());
         }
-        row[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
-        row[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
-        row[RECORD_GOOD] = u8::from(meta.record_good);
-        push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
+    }
+
+    /// CRC-32 of the run's id and a row without its last field.
+    fn check(self, row: &[u8]) -> u32 {
+        !crc::register(self.seed, &row[..self.checks() + 4])
     }
 
     /// Reads a row of [`Self::bytes`] bytes; none if its state is no state.
@@ -173,11 +232,13 @@ impl RowFormat {
             *count = u32_at(self.drops() + 4 * index)?;
         }
         let state = usize::from(*row.get(STATE)?);
+        let row = row.get(..self.bytes())?;
+        let checked = self.version >= Version::Checked;
         Some(Row {
             number: u64_at(NUMBER)?,
             stamp_tai_ns: u64_at(STAMP)?,
-            arrived_tai_ns: if self.timed { u64_at(self.times())? } else { 0 },
-            completed_tai_ns: if self.timed { u64_at(self.times() + 8)? } else { 0 },
+            arrived_tai_ns: if self.version >= Version::Timed { u64_at(self.times())? } else { 0 },
+            completed_tai_ns: if self.version >= Version::Timed { u64_at(self.times() + 8)? } else { 0 },
             valid_bytes: u32_at(VALID_BYTES)?,
             packets: u32_at(PACKETS)?,
             placed: u32_at(PLACED)?,
@@ -186,6 +247,8 @@ impl RowFormat {
             flags: *row.get(FLAGS)?,
             record_good: *row.get(RECORD_GOOD)? != 0,
             presence: row.get(PRESENCE..PRESENCE + self.presence_bytes())?.to_vec(),
+            slot_crc32: if checked { u32_at(self.checks())? } else { 0 },
+            sound: !checked || u32_at(self.checks() + 4)? == self.check(row),
         })
     }
 
@@ -204,16 +267,20 @@ impl RowFormat {
         ];
         let causes = DropCause::ALL.into_iter().take(self.causes);
         fields.extend(causes.map(|cause| field(cause.name(), U32, self.drops() + 4 * cause as usize)));
-        if self.timed {
+        if self.version >= Version::Timed {
             fields.push(field("arrived_tai_ns", U64, self.times()));
             fields.push(field("completed_tai_ns", U64, self.times() + 8));
+        }
+        if self.version >= Version::Checked {
+            fields.push(field("slot_crc32", U32, self.checks()));
+            fields.push(field("row_crc32", U32, self.checks() + 4));
         }
         compound(fields, self.bytes())
     }
 }
 
 /// Units and meanings of the shots table's fields, written as attributes.
-pub const ROW_FIELDS: [(&str, &str); 12] = [
+pub const ROW_FIELDS: [(&str, &str); 14] = [
     ("number", "shot number, 64 bits, unwrapped"),
     (
         "stamp_tai_ns",
@@ -237,6 +304,11 @@ pub const ROW_FIELDS: [(&str, &str); 12] = [
         "when the kernel received the first packet of this shot, by the recorder's clock (the file's attribute clock_source); 0: unknown",
     ),
     ("completed_tai_ns", "when this shot was complete, or given up, by the same clock; 0: unknown"),
+    (
+        "slot_crc32",
+        "CRC-32 of the shot's bytes in its slot, of the packets that did not come as zeros, if the shot's own record does not prove them; 0: it does, or the shot is lost",
+    ),
+    ("row_crc32", "CRC-32 of the attribute run_id and this row's other bytes"),
     ("(fields named for a cause)", "packets of this shot that were dropped for that cause"),
 ];
 
@@ -352,29 +424,37 @@ mod tests {
             presence: presence.clone(),
             drops,
         };
-        let format = RowFormat::new(71);
+        let format = RowFormat::new(71, "a run");
         let mut bytes = Vec::new();
-        format.push(&meta, &mut bytes);
+        format.push(&meta, 0x1234, &mut bytes);
         assert_eq!(bytes.len(), format.bytes());
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.number, row.stamp_tai_ns, row.flags, row.state), (u64::MAX - 1, 123, 3, State::Partial));
         assert_eq!((row.arrived_tai_ns, row.completed_tai_ns), (456, 789));
         assert_eq!((row.packets, row.placed, row.drops[0], row.drops[1]), (71, presence.placed(), 20, 4));
         assert!((0..80).all(|index| row.contains(index) == presence.contains(index)));
+        assert_eq!((row.slot_crc32, row.sound), (0x1234, true));
+        assert!(!RowFormat::new(71, "another run").parse(&bytes).unwrap().sound, "a row of another run");
+        for at in (0..bytes.len()).filter(|at| *at != STATE) {
+            bytes[at] ^= 1;
+            assert!(!format.parse(&bytes).unwrap().sound, "byte {at} was changed");
+            bytes[at] ^= 1;
+        }
     }
 
     #[test]
     fn a_table_made_when_there_were_fewer_causes_is_still_read() {
-        for timed in [false, true] {
-            let old = RowFormat { packets: 71, causes: 5, timed };
-            assert_eq!(RowFormat::of(71, &old.descriptor()), Some(old));
+        for version in [Version::Untimed, Version::Timed, Version::Checked] {
+            let old = RowFormat { causes: 5, version, ..RowFormat::new(71, "") };
+            assert_eq!(RowFormat::of(71, "", &old.descriptor()), Some(old));
             let narrower = RowFormat { packets: 70, ..old };
-            assert_eq!(RowFormat::of(70, &old.descriptor()), Some(narrower), "as many bytes");
-            assert_eq!(RowFormat::of(64, &old.descriptor()), None);
+            assert_eq!(RowFormat::of(70, "", &old.descriptor()), Some(narrower), "as many bytes");
+            assert_eq!(RowFormat::of(64, "", &old.descriptor()), None);
             let mut bytes = vec![0; old.bytes()];
             bytes[old.drops() + 4 * 4] = 9;
             let row = old.parse(&bytes).unwrap();
             assert_eq!((row.drops[4], row.drops[5..].iter().sum::<u32>()), (9, 0));
+            assert_eq!(row.sound, version < Version::Checked);
         }
     }
 
@@ -394,7 +474,7 @@ mod tests {
             presence,
             drops: Drops::default(),
         };
-        let format = RowFormat::new(4);
+        let format = RowFormat::new(4, "a run");
         let mut bytes = Vec::new();
         format.push_lost(5, Some(&meta), Some(DropCause::SinkError), &mut bytes);
         let row = format.parse(&bytes).unwrap();

@@ -143,6 +143,11 @@ impl Record {
         })
     }
 
+    /// The flags as they stand in the record.
+    pub fn flags(&self) -> u8 {
+        (u8::from(self.clock_locked) * CLOCK_LOCKED) | (u8::from(self.triggered) * TRIGGERED)
+    }
+
     /// The record with a CRC that the caller knows; [`Self::finish`] computes it.
     pub fn emit(&self, crc: u32) -> [u8; LEN] {
         bytes::Header::new()
@@ -150,7 +155,7 @@ impl Record {
             .u8(VERSION)
             .u8(self.packing as u8)
             .u8(self.bits)
-            .u8((u8::from(self.clock_locked) * CLOCK_LOCKED) | (u8::from(self.triggered) * TRIGGERED))
+            .u8(self.flags())
             .u64(self.shot)
             .u64(self.tai_ns)
             .u32(self.stream)

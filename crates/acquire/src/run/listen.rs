@@ -1,10 +1,11 @@
 //! Senders that take no set-up: what they send is said by settings, or learned from it.
 
-use super::prepare::{Instrument, Memory, Prepared, framing_of, receive_buffer};
+use super::prepare::{Instrument, Prepared, framing_of, receive_buffer};
 use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
 use crate::config::Settings;
 use crate::learn::{self, Held, Hints, Learned};
 use crate::live::Live;
+use crate::memory::Memory;
 use crate::receiver;
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -68,7 +69,7 @@ fn told<P: PacketIo>(
     let instrument = Instrument { name: format!("{} sender", framing.name()), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let Opened { io, receive_buffer, .. } = open(&prepared.wanted(settings, &memory, listen), &memory.regions)?;
-    let origin = Origin { control: None, receive_buffer, learned: None };
+    let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
     if !framing.sealed() {
         for config in &mut prepared.configs {
             config.key = config.stream;
@@ -138,7 +139,14 @@ fn learned<P: PacketIo>(
     }
     prepared.configs[0].key = key;
     prepared.configs[0].first_shot = first_shot;
-    receive(settings, prepared, Origin { control: None, receive_buffer, learned: Some(words) }, io, stop, live)
+    receive(
+        settings,
+        prepared,
+        Origin { control: None, local: listen, receive_buffer, learned: Some(words) },
+        io,
+        stop,
+        live,
+    )
 }
 
 /// The bytes that the sender sends as the samples that settings say they are.

@@ -5,6 +5,7 @@
 //! Three threads: the caller's receives (`stage`); one records (`recording`); one watches the probe over its
 //! control connection, so that neither of the others ever waits for an answer.
 
+mod capture;
 mod listen;
 mod prepare;
 mod recording;
@@ -18,19 +19,22 @@ use crate::control::{Control, ControlError};
 use crate::event::Joiner;
 use crate::learn::LearnError;
 use crate::live::Live;
+use crate::memory::Memory;
 use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
 use crate::stream::{StreamConfig, Times};
 use crate::watch::Watch;
-use prepare::{Memory, Prepared, default_port};
+use prepare::{Prepared, default_port, pool_bytes};
 use rest::Rest;
 use shotline_memory::{MemoryError, Pages, Regions, Sge};
-use shotline_store::{Recorder, Report, StoreError};
+use shotline_store::set::Removed;
+use shotline_store::{Report, Set, StoreError};
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
 use shotline_wire::setup::{Sequence, Start};
 use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
 use stage::Stage;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -112,6 +116,10 @@ pub struct Outcome {
     pub seconds: f64,
     /// The recorder's report, unless shots were discarded.
     pub report: Option<Report>,
+    /// Triggers of a pre-trigger capture.
+    pub triggers: Option<u64>,
+    /// What a bounded run has removed.
+    pub removed: Removed,
     /// From the first shot handed to the recorder until everything was in the file and flushed, in seconds.
     pub write_seconds: f64,
     /// What the shots looked like.
@@ -161,13 +169,18 @@ pub fn run<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
+    for (name, seconds) in [("--seconds", settings.seconds), ("--idle-s", settings.idle_s)] {
+        if let Some(seconds) = seconds.filter(|seconds| !(0.0..=1e9).contains(seconds)) {
+            return Err(RunError::Settings(format!("expected {name} from 0 to 1e9 s, found {seconds}")));
+        }
+    }
     if settings.out.is_none() && settings.discard != Some(true) {
         return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
     }
-    if let Some(out) = settings.out.as_ref().filter(|_| settings.discard != Some(true)) {
-        shotline_store::layout::check_target(out, settings.force.unwrap_or(false))?;
+    if let Some(outs) = settings.out.as_ref().filter(|_| settings.discard != Some(true)) {
+        recording::check(settings, outs)?;
     }
-    let memory = Memory::new(settings)?;
+    let memory = Memory::new(pool_bytes(settings))?;
     let probe = match (settings.probe, settings.listen) {
         (Some(probe), None) => probe,
         (None, Some(listen)) => return listen::run(settings, memory, listen, stop, live, open),
@@ -189,19 +202,19 @@ pub fn run<P: PacketIo>(
         None => SocketAddr::new(control.local_ip()?, default_port(prepared.framing.sealed())),
     };
     let Opened { io, local, receive_buffer } = open(&prepared.wanted(settings, &memory, bind), &memory.regions)?;
-    let origin = |control| Origin { control: Some(control), receive_buffer, learned: None };
+    let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
     if prepared.framing.sealed() {
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
             let pair = io.create()?;
-            prepared.configure(&mut control, link, local, pair.number, pair.q_key)?;
+            prepared.configure(&mut control, link, local, (pair.number, pair.q_key))?;
             prepared.configs[link].key = pair.number;
         }
         sequence(settings, &mut control)?;
         receive(settings, prepared, origin(control), io, stop, live)
     } else {
         for link in 0..prepared.configs.len() {
-            prepared.configure(&mut control, link, local, 0, 0)?;
+            prepared.configure(&mut control, link, local, (0, 0))?;
             prepared.configs[link].key = prepared.configs[link].stream;
         }
         sequence(settings, &mut control)?;
@@ -221,6 +234,8 @@ fn sequence(settings: &Settings, control: &mut Control) -> Result<(), RunError> 
 struct Origin {
     /// The conversation with the probe, if it takes set-up.
     control: Option<Control>,
+    /// Where packets come to.
+    local: SocketAddr,
     receive_buffer: usize,
     learned: Option<String>,
 }
@@ -241,12 +256,22 @@ fn receive<P: PacketIo>(
     let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
     let clock = Arc::new(Clock::open(&settings.clock.clone().unwrap_or_default())?);
     let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
-    let recorder = match &settings.out {
-        Some(out) if settings.discard != Some(true) => Some(recording::recorder(settings, &prepared, &clock, out)?),
+    let outs = settings.out.as_ref().filter(|_| settings.discard != Some(true));
+    outs.map_or(Ok(()), |outs| capture::check(settings, outs))?;
+    let packets = match outs.map(Vec::as_slice) {
+        Some([out]) if capture::is_capture(out) => {
+            Some(capture::create(settings, &prepared, &clock, origin.local, out)?)
+        }
         _ => None,
     };
-    let rows_left = recorder.as_ref().map_or(u64::MAX, Recorder::remaining);
-    let queue = Queue::new(prepared.queue_events(settings));
+    let (queue_events, capture) = recording::capture(settings, &prepared)?;
+    let mut recorder = match outs {
+        Some(outs) if packets.is_none() => Some(recording::recorder(settings, &prepared, &clock, outs)?),
+        _ => None,
+    };
+    // Which of the shots become rows only the capture knows.
+    let rows_left = recorder.as_ref().filter(|_| capture.is_none()).map_or(u64::MAX, Set::remaining);
+    let queue = Queue::new(queue_events);
     let mut warnings: Vec<String> = recorder.as_ref().map(|recorder| recorder.warnings().to_vec()).unwrap_or_default();
     let mut receiver = Receiver::new(
         io,
@@ -268,7 +293,9 @@ fn receive<P: PacketIo>(
         });
         let first_shot = begun.inspect_err(|_| {
             // A run that never began leaves no file.
-            if let (Some(_), Some(out)) = (&recorder, &settings.out) {
+            if let Some(set) = recorder.take() {
+                set.abandon();
+            } else if let (Some(_), Some([out])) = (&packets, outs.map(Vec::as_slice)) {
                 let _ = std::fs::remove_file(out);
             }
         })?;
@@ -281,16 +308,20 @@ fn receive<P: PacketIo>(
     let books_slot = OnceLock::new();
     let (received, report) = std::thread::scope(|scope| {
         let watcher = origin.control.map(|control| scope.spawn(|| watch.follow(control)));
-        let waker = recorder.as_ref().map(Recorder::waker);
-        let sink = recorder.map(|recorder| {
-            let (queue, books) = (&queue, &books_slot);
-            scope.spawn(move || recording::record(recorder, queue, books, live))
+        let waker = recorder.as_ref().map(Set::waker);
+        let (queue_of, books) = (&queue, &books_slot);
+        let sink = recorder.map(|set| {
+            let recording = recording::Recording { set, capture, queue: queue_of, books, live };
+            scope.spawn(move || recording.run())
         });
+        let sink = sink.or(packets.map(|sink| scope.spawn(move || capture::record(sink, queue_of, books, live))));
         let wake = || {
             if let Some(waker) = &waker {
                 waker.wake();
             }
         };
+        // From here on a panic of this thread lets the others end.
+        let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         if let Some(cpu) = settings.cpu {
             pin(cpu, &mut warnings);
         }
@@ -312,7 +343,6 @@ fn receive<P: PacketIo>(
             events: 0,
             rest: Rest::new(origin.receive_buffer, prepared.geometry.cut().rest, Instant::now()),
         };
-        let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         let received = stage.run(stop, deadline, &watch);
         watch.stop();
         let ended = stage.finish(&watch);
@@ -333,18 +363,26 @@ fn receive<P: PacketIo>(
         let received = received.and_then(|seconds| ended.and(watched).map(|()| seconds));
         (received, report)
     });
-    let (seconds, report) = (received?, report?);
-    let (report, write_seconds) = report.unzip();
-    let write_seconds = write_seconds.unwrap_or(0.0);
-    warnings.extend(report.iter().flat_map(|report| report.warnings.iter().cloned()));
+    let (seconds, recorded) = (received?, report?);
+    let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);
+    let triggers = recorded.as_ref().and_then(|recorded| recorded.triggers);
+    let finished = recorded.map(|recorded| recorded.finished);
+    warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
     warnings.extend(watch.warnings());
-    warnings.dedup();
+    let mut told = HashSet::new();
+    warnings.retain(|warning| told.insert(warning.clone()));
+    let mut books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
+    for given in finished.iter().flat_map(|finished| &finished.given_up) {
+        books[given.link].take_back(given.complete, given.partial, given.cause);
+    }
     let outcome = Outcome {
         sent: watch.reports().to_vec(),
-        streams: (0..streams.len()).map(|index| *receiver.books(index)).collect(),
+        streams: books,
         unknown: *receiver.unknown(),
         seconds,
-        report,
+        removed: finished.as_ref().map(|finished| finished.removed).unwrap_or_default(),
+        report: finished.map(|finished| finished.report),
+        triggers,
         write_seconds,
         geometry: prepared.geometry,
         receive_buffer: origin.receive_buffer,

@@ -3,13 +3,13 @@
 use super::{RunError, Wanted};
 use crate::config::{Bytes, Settings};
 use crate::control::Control;
-use crate::receiver::{self, SPARE_BYTES};
+use crate::memory::Memory;
+use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
-use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
-use shotline_transport::SCRATCH_BYTES;
+use shotline_memory::{Pool, Regions, Sge};
 use shotline_wire::framing::{self, Framing};
-use shotline_wire::setup::{Configure, Mode, Source};
+use shotline_wire::setup::Mode;
 use shotline_wire::shot::{Geometry, Trailer};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,29 +20,6 @@ const PLAIN_UDP_PORT: u16 = 47911;
 const LEAST_QUEUE: usize = 4;
 /// Memory for shot buffers if nobody says.
 const DEFAULT_POOL: Bytes = Bytes(256 << 20);
-
-/// The memory of a run. It is there before the shape of a shot is known, because senders may have to be listened to
-/// for that.
-pub(super) struct Memory {
-    pub(super) regions: Regions,
-    pub(super) scratch: Sge,
-    spare: Sge,
-    pool: RegionId,
-}
-
-impl Memory {
-    pub(super) fn new(settings: &Settings) -> Result<Self, RunError> {
-        let mut registrar = Registrar::new();
-        let pool_bytes = settings.pool.unwrap_or(DEFAULT_POOL).0;
-        let pool = registrar.add(Region::host(usize::try_from(pool_bytes).unwrap_or(usize::MAX >> 1).max(1))?);
-        let mut element = |len: u32| {
-            let region = registrar.add(Region::host(len as usize)?);
-            Ok::<_, MemoryError>(Sge { region, offset: 0, len })
-        };
-        let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
-        Ok(Self { regions: registrar.finish(), scratch, spare, pool })
-    }
-}
 
 /// Where shots come from, in words for the file.
 pub(super) struct Instrument {
@@ -100,6 +77,7 @@ impl Prepared {
         instrument: Instrument,
     ) -> Result<Self, RunError> {
         let packets = u64::from(geometry.packets());
+        settings.codec().map_err(RunError::Settings)?;
         let config = |stream: u8| StreamConfig {
             stream: stream.into(),
             key: 0,
@@ -111,10 +89,10 @@ impl Prepared {
             timeout_ns: settings.timeout_ms.unwrap_or(100).max(1) * 1_000_000,
         };
         let configs: Vec<_> = (0..links).map(config).collect();
-        let pool = Pool::over(&memory.regions, memory.pool, geometry.slot_bytes())?;
+        let pool = memory.pool(geometry.slot_bytes())?;
         let least = (reserve(&configs, settings) + LEAST_QUEUE * configs.len()) as u64;
         // Regions are rounded up to whole huge pages: what counts is what was asked for.
-        let pool_bytes = settings.pool.unwrap_or(DEFAULT_POOL).0;
+        let pool_bytes = pool_bytes(settings);
         let slots = pool_bytes / u64::from(geometry.slot_bytes());
         if slots < least {
             return Err(RunError::Settings(format!(
@@ -131,6 +109,32 @@ impl Prepared {
     /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
     pub(super) fn queue_events(&self, settings: &Settings) -> usize {
         (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
+    }
+
+    /// Splits that room between the queue and events that are held for a trigger. A room that is known to be too
+    /// small is refused.
+    pub(super) fn split_for_trigger(&self, settings: &Settings, before_s: f64) -> Result<(usize, usize), RunError> {
+        let all = self.queue_events(settings);
+        let Mode::FixedRate { millihertz } = self.mode(settings)? else {
+            // Nobody knows how many come: the recorder's queue takes a quarter.
+            let queue = (all / 4).max(LEAST_QUEUE.min(all));
+            return Ok((queue, (all - queue).max(1)));
+        };
+        let needed = (before_s * millihertz as f64 / 1000.0).ceil() as usize + 1;
+        if needed + LEAST_QUEUE > all {
+            let slots = reserve(&self.configs, settings) + (needed + LEAST_QUEUE) * self.configs.len();
+            let bytes = slots as u64 * u64::from(self.geometry.slot_bytes());
+            return Err(RunError::Settings(format!(
+                "{before_s} s before a trigger are {needed} events of {} links, a pool of {} bytes holds {}: --pool {}MiB",
+                self.configs.len(),
+                pool_bytes(settings),
+                all.saturating_sub(LEAST_QUEUE),
+                bytes.div_ceil(1 << 20)
+            )));
+        }
+        // What is spare is shared: more queue does no harm, and a rate is not kept to the shot.
+        let spare = all - needed - LEAST_QUEUE;
+        Ok((LEAST_QUEUE + spare / 2, needed + spare / 2))
     }
 
     /// What is wanted of a transport at this address.
@@ -151,24 +155,11 @@ impl Prepared {
         control: &mut Control,
         link: usize,
         local: SocketAddr,
-        dest_qp: u32,
-        q_key: u32,
+        queue_pair: (u32, u32),
     ) -> Result<(), RunError> {
-        let stream = self.configs[link].stream;
-        let source: Source = control.configure(Configure {
-            link: link as u8,
-            framing: framing::id_of(self.framing.name()).unwrap_or(0),
-            geometry: self.geometry,
-            destination: local,
-            dest_qp,
-            q_key,
-            stream,
-        })?;
-        let config = &mut self.configs[link];
-        // A probe that does not know its own address (it sends from "any") is known by its first packet.
-        config.source = Some(source.address).filter(|address| !address.ip().is_unspecified() && address.port() != 0);
-        config.first_psn = Some(source.first_psn);
-        self.instrument.pattern_period = source.pattern_period;
+        let stream = &mut self.configs[link];
+        let period = control.configure_stream(link as u8, self.framing, stream, local, queue_pair)?;
+        self.instrument.pattern_period = period;
         Ok(())
     }
 
@@ -194,8 +185,31 @@ impl Prepared {
 /// links' shots of their events, on their way into the file.
 fn reserve(configs: &[StreamConfig], settings: &Settings) -> usize {
     let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
-    let writing = if settings.discard == Some(true) { 0 } else { in_flight(settings) as usize + configs.len() };
+    let writing = if settings.discard == Some(true) {
+        0
+    } else {
+        // Where files follow one another, one may still be writing when the next begins.
+        let recorders = settings.out.as_ref().map_or(1, Vec::len) * if rolls(settings) { 2 } else { 1 };
+        let compressing = if matches!(settings.codec(), Ok(Some(_))) { compressing(settings) } else { 0 };
+        recorders * (in_flight(settings) as usize + compressing) + configs.len()
+    };
     receiver::held(configs) + joining + writing
+}
+
+/// Shots that compression holds at most.
+fn compressing(settings: &Settings) -> usize {
+    shotline_store::codec::held(settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads))
+}
+
+/// Whether the run has files that follow one another.
+pub(super) fn rolls(settings: &Settings) -> bool {
+    let sizes = [settings.roll_size, settings.keep].iter().any(Option::is_some);
+    sizes || settings.roll_seconds.is_some() || settings.roll_shots.is_some()
+}
+
+/// Memory for shot buffers.
+pub(super) fn pool_bytes(settings: &Settings) -> u64 {
+    settings.pool.unwrap_or(DEFAULT_POOL).0
 }
 
 /// Receive buffer to ask for.

@@ -1,55 +1,105 @@
 //! The recorder and its thread.
 
 use super::RunError;
-use super::prepare::{Prepared, in_flight};
+use super::prepare::{Prepared, in_flight, pool_bytes, receive_buffer, rolls};
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{Bytes, Settings};
 use crate::latency::Latency;
 use crate::live::Live;
+use crate::pretrigger::{Due, PreTrigger, Window};
 use crate::sink::Queue;
 use crate::stream::{StreamConfig, Times};
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::recorder::WHOLE_RUN;
+use shotline_store::set::{Finished, Roll};
 use shotline_store::shot::{Event, StreamBooks};
-use shotline_store::{Recorder, RecorderConfig, Report};
-use std::path::Path;
+use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
+use shotline_wire::shot::DropCause;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Rows that a file is laid out for when nobody says how many: its tables grow with them.
 const MOST_ROWS: u64 = 200_000;
+/// The share of the free space that a file is laid out for when nobody says how many rows: a half.
+const FREE_SHARE: u64 = 2;
+/// And where another file is laid out beside it: a fifth.
+const FREE_SHARE_OF_PART: u64 = 5;
 
-/// Lays out the file.
+/// Refuses files that cannot become recordings, before anything else is done.
+pub(super) fn check(settings: &Settings, outs: &[PathBuf]) -> Result<(), RunError> {
+    Ok(files(settings, outs, 1)?.check()?)
+}
+
+/// The files that settings ask for, of so many rows (those of the run, or of a part if only time ends it).
+fn files(settings: &Settings, outs: &[PathBuf], rows: u64) -> Result<SetConfig, RunError> {
+    let mut outs = outs.to_vec();
+    // A folder stands for a file of the first one's name.
+    if let Some((first, others)) = outs.split_first_mut() {
+        let name = first.file_name().map(PathBuf::from).unwrap_or_default();
+        others.iter_mut().filter(|out| out.is_dir()).for_each(|out| out.push(&name));
+    }
+    let after = match settings.roll_seconds {
+        Some(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
+            return Err(RunError::Settings(format!("expected --roll-seconds above 0, found {seconds}")));
+        }
+        seconds => seconds.map(|seconds| Duration::from_secs_f64(seconds.min(1e9))),
+    };
+    if settings.roll_shots == Some(0) {
+        return Err(RunError::Settings("expected --roll-shots above 0, found 0".into()));
+    }
+    Ok(SetConfig {
+        outs,
+        recorder: RecorderConfig {
+            in_flight: in_flight(settings),
+            direct: settings.buffered != Some(true),
+            durable: settings.durable.unwrap_or(false),
+            overwrite: settings.force.unwrap_or(false),
+            recycle: settings.recycle.unwrap_or(false),
+            commit_every: Duration::from_millis(settings.commit_ms.unwrap_or(20).clamp(1, 60_000)),
+            compress_threads: settings.compress_threads,
+            ..RecorderConfig::new(rows)
+        },
+        roll: Roll { bytes: settings.roll_size.map(|size| size.0), after, rows: settings.roll_shots },
+        keep: settings.keep.map(|keep| keep.0),
+        // With a trigger nobody knows how many of the shots are recorded, but no more than all.
+        rows: settings.shots.filter(|shots| *shots > 0),
+    })
+}
+
+/// Rows to lay out a file for.
+fn rows_to_lay_out(settings: &Settings, prepared: &Prepared, outs: &[PathBuf]) -> u64 {
+    if let Some(rows) = settings.capacity.or(settings.shots.filter(|shots| *shots > 0)) {
+        return rows;
+    }
+    let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
+    let free = outs.iter().map(|out| {
+        let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
+        rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
+    });
+    let share = if rolls(settings) { FREE_SHARE_OF_PART } else { FREE_SHARE };
+    (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MOST_ROWS)
+}
+
+/// Lays out the file, or the first files.
 pub(super) fn recorder(
     settings: &Settings,
     prepared: &Prepared,
     clock: &Clock,
-    out: &Path,
-) -> Result<Recorder, RunError> {
-    let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
-    let rows = match settings.capacity.or(settings.shots.filter(|shots| *shots > 0)) {
-        Some(rows) => rows,
-        None => {
-            let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
-            let free = rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
-            (free / 2 / slot).clamp(1, MOST_ROWS)
-        }
-    };
-    let config = RecorderConfig {
-        in_flight: in_flight(settings),
-        direct: settings.buffered != Some(true),
-        durable: settings.durable.unwrap_or(false),
-        overwrite: settings.force.unwrap_or(false),
-        ..RecorderConfig::new(rows)
-    };
+    outs: &[PathBuf],
+) -> Result<Set, RunError> {
+    let rows = rows_to_lay_out(settings, prepared, outs);
+    let config = files(settings, outs, rows)?;
     let link = |config: &StreamConfig| LinkInfo {
         name: format!("{} link {}", prepared.instrument.name, config.stream),
         stream: config.stream,
         geometry: prepared.geometry,
     };
     let health = clock.refresh();
+    let chosen = chosen(settings, prepared, rows);
     let info = RunInfo {
+        software: software(),
         start_tai_ns: clock.now_tai_ns(),
         clock: ClockInfo {
             source: clock.source().to_string(),
@@ -57,62 +107,195 @@ pub(super) fn recorder(
             max_error_ns: health.max_error_ns,
             tai_minus_utc_s: health.tai_minus_utc_s,
         },
-        instrument: [prepared.instrument.name.as_str(), settings.notes.as_deref().unwrap_or("")]
-            .join(" ")
-            .trim()
-            .into(),
+        instrument: prepared.instrument.name.clone(),
+        notes: settings.notes.clone().unwrap_or_default(),
+        operator: chosen.operator.clone().unwrap_or_default(),
         framing: prepared.framing.name().into(),
-        config: toml::to_string(settings).unwrap_or_default(),
+        config: toml::to_string(&chosen).unwrap_or_default(),
+        codec: settings.codec().map_err(RunError::Settings)?,
         pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
         ..RunInfo::new(prepared.configs.iter().map(link).collect())
     };
-    Ok(Recorder::create(out, &config, &info, &prepared.regions)?)
+    Ok(Set::create(&config, &info, &prepared.regions)?)
 }
 
-/// The recorder's thread. Whatever goes wrong, it empties the queue to the end, so that nobody waits for it.
-pub(super) fn record(
-    recorder: Recorder,
-    queue: &Queue,
-    books: &OnceLock<shotline_store::shot::Books>,
-    live: &Live,
-) -> Result<(Report, f64), RunError> {
-    let result = record_all(recorder, queue, books, live);
-    if result.is_err() {
-        live.set_full();
-        while !queue.is_finished() {
-            if queue.pop().is_none() {
-                std::thread::sleep(Duration::from_millis(1));
+/// The program, its version, and the commit that it was built from.
+fn software() -> String {
+    let version = concat!("shotline ", env!("CARGO_PKG_VERSION"));
+    match env!("SHOTLINE_COMMIT") {
+        "" => version.to_owned(),
+        commit => format!("{version} ({commit})"),
+    }
+}
+
+/// The settings with everything that was left to this program.
+fn chosen(settings: &Settings, prepared: &Prepared, rows: u64) -> Settings {
+    let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+    let g = &prepared.geometry;
+    let defaults = Settings {
+        framing: Some(prepared.framing.name().into()),
+        links: Some(prepared.configs.len() as u8),
+        samples: Some(g.samples()),
+        discard: Some(false),
+        force: Some(false),
+        durable: Some(false),
+        buffered: Some(false),
+        in_flight: Some(in_flight(settings)),
+        capacity: Some(rows),
+        policy: Some(prepared.policy),
+        operator: user(),
+        post_trigger: settings.pre_trigger.map(|_| POST_TRIGGER_S),
+        trigger: settings.pre_trigger.map(|_| Default::default()),
+        clock: Some(Default::default()),
+        pool: Some(Bytes(pool_bytes(settings))),
+        receive_buffer: Some(Bytes(receive_buffer(settings) as u64)),
+        window: Some(prepared.configs[0].window),
+        timeout_ms: Some(prepared.configs[0].timeout_ns / 1_000_000),
+        busy_poll: Some(false),
+        ..Settings::default()
+    };
+    settings.clone().over(defaults)
+}
+
+/// Seconds that are recorded after the last trigger, if nobody says.
+const POST_TRIGGER_S: f64 = 1.0;
+
+/// Events that the queue has room for, and the pre-trigger capture if there is one.
+pub(super) fn capture(settings: &Settings, prepared: &Prepared) -> Result<(usize, Option<PreTrigger>), RunError> {
+    let Some(before_s) = settings.pre_trigger else { return Ok((prepared.queue_events(settings), None)) };
+    let after_s = settings.post_trigger.unwrap_or(POST_TRIGGER_S);
+    for (name, seconds) in [("--pre-trigger", before_s), ("--post-trigger", after_s)] {
+        if !(0.0..=1e6).contains(&seconds) {
+            return Err(RunError::Settings(format!("expected {name} from 0 to 1e6 s, found {seconds}")));
+        }
+    }
+    let (queue, events) = prepared.split_for_trigger(settings, before_s)?;
+    let ns = |seconds: f64| (seconds * 1e9) as u64;
+    let by = settings.trigger.unwrap_or_default();
+    Ok((queue, Some(PreTrigger::new(Window { before_ns: ns(before_s), after_ns: ns(after_s), events, by }))))
+}
+
+/// How the recording went.
+pub(super) struct Recorded {
+    pub(super) finished: Finished,
+    /// From the first event until everything was in the file.
+    pub(super) seconds: f64,
+    /// Triggers, if there was a capture.
+    pub(super) triggers: Option<u64>,
+}
+
+/// The recorder's thread.
+pub(super) struct Recording<'a> {
+    pub(super) set: Set,
+    pub(super) capture: Option<PreTrigger>,
+    pub(super) queue: &'a Queue,
+    pub(super) books: &'a OnceLock<shotline_store::shot::Books>,
+    pub(super) live: &'a Live,
+}
+
+impl Recording<'_> {
+    /// Records to the end. Whatever goes wrong, it empties the queue, so that nobody waits for it.
+    pub(super) fn run(self) -> Result<Recorded, RunError> {
+        let (queue, live) = (self.queue, self.live);
+        let result = self.record();
+        if result.is_err() {
+            live.set_full();
+            while !queue.is_finished() {
+                if queue.pop().is_none() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        Ok(result?)
+    }
+
+    fn record(mut self) -> Result<Recorded, StoreError> {
+        let mut begun: Option<Instant> = None;
+        let mut held: Option<Box<Event>> = None;
+        loop {
+            while held.is_none() {
+                let Some(event) = self.next() else { break };
+                begun.get_or_insert_with(Instant::now);
+                held = self.offer(event);
+            }
+            if held.is_none() && self.queue.is_finished() {
+                match &mut self.capture {
+                    Some(capture) => capture.finish(),
+                    None => break,
+                }
+                if self.capture.as_ref().is_none_or(PreTrigger::is_idle) {
+                    break;
+                }
+                continue;
+            }
+            let wait = if self.queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
+            self.set.poll(Some(wait))?;
+            held = held.and_then(|event| self.offer(event));
+            self.live.set_written(self.set.visible());
+        }
+        self.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
+        let mut warnings = Vec::new();
+        let triggers = self.capture.as_ref().map(|capture| note(capture, &mut self.set, &mut warnings));
+        let books = self.books.get().cloned().unwrap_or_default();
+        let mut finished = self.set.finish(books)?;
+        finished.report.warnings.append(&mut warnings);
+        Ok(Recorded { finished, seconds: begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64()), triggers })
+    }
+
+    /// The next event that is to be recorded.
+    fn next(&mut self) -> Option<Box<Event>> {
+        loop {
+            if let Some(capture) = &mut self.capture {
+                match capture.pop() {
+                    Some(Due::Record(event)) => return Some(event),
+                    Some(Due::Discard(event)) => {
+                        self.set.give_up(&event, DropCause::NotTriggered);
+                        continue;
+                    }
+                    None if self.live.take_trigger() => {
+                        capture.signal();
+                        continue;
+                    }
+                    None => {}
+                }
+            }
+            let event = self.queue.pop();
+            // After the pop: what was lost before this event is then among them.
+            self.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
+            match &mut self.capture {
+                Some(capture) => capture.push(event?),
+                None => return event,
             }
         }
     }
-    result
+
+    /// Gives an event to the files; it comes back if they are busy.
+    fn offer(&mut self, event: Box<Event>) -> Option<Box<Event>> {
+        if self.set.remaining() == 0 {
+            self.live.set_full();
+            self.set.give_up(&event, DropCause::SinkFull);
+            return None;
+        }
+        self.set.offer(*event).err().map(Box::new)
+    }
 }
 
-fn record_all(
-    mut recorder: Recorder,
-    queue: &Queue,
-    books: &OnceLock<shotline_store::shot::Books>,
-    live: &Live,
-) -> Result<(Report, f64), RunError> {
-    let mut begun: Option<Instant> = None;
-    let mut held: Option<Box<Event>> = None;
-    while !(queue.is_finished() && held.is_none()) {
-        while held.is_none() {
-            let event = queue.pop();
-            // After the pop: what was lost before this event is then among them.
-            queue.take_losses().into_iter().for_each(|loss| recorder.loss(loss));
-            let Some(event) = event else { break };
-            begun.get_or_insert_with(Instant::now);
-            held = recorder.offer(*event).err().map(Box::new);
-        }
-        let wait = if queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
-        recorder.poll(Some(wait))?;
-        held = held.and_then(|event| recorder.offer(*event).err().map(Box::new));
-        live.set_written(recorder.visible());
+/// Enters the triggers into the books, and says what could not be held. Returns how many triggers there were.
+fn note(capture: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
+    set.note("triggers".into(), capture.count());
+    for (index, trigger) in capture.triggers().iter().enumerate() {
+        set.note(format!("trigger_{index}_shot"), trigger.number);
+        set.note(format!("trigger_{index}_tai_ns"), trigger.tai_ns);
+        set.note(format!("trigger_{index}_signal"), u64::from(trigger.signal));
     }
-    queue.take_losses().into_iter().for_each(|loss| recorder.loss(loss));
-    let report = recorder.finish(books.get().unwrap_or(&shotline_store::shot::Books::default()))?;
-    Ok((report, begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64())))
+    if let Some(short_ns) = capture.short_ns() {
+        set.note("pre_trigger_least_ns".into(), short_ns);
+        warnings.push(format!(
+            "the pool had room for {:.3} s before a trigger, not for all that --pre-trigger asks for: give a larger --pool",
+            short_ns as f64 / 1e9
+        ));
+    }
+    capture.count()
 }
 
 /// The books as a recording keeps them.

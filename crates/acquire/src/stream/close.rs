@@ -107,7 +107,7 @@ impl Stream {
             number = self.anchor(number, record.shot);
         }
         let told = match record.filter(|record| record.shot == number) {
-            Some(record) => Told { good: whole, stamp_tai_ns: record.tai_ns, flags: flags_of(&record) },
+            Some(record) => Told { good: whole, stamp_tai_ns: record.tai_ns, flags: record.flags() },
             None => Told::default(),
         };
         (number, told)
@@ -153,9 +153,4 @@ struct Told {
     good: bool,
     stamp_tai_ns: u64,
     flags: u8,
-}
-
-/// The record's flags as they stand on the wire and in a recording.
-fn flags_of(record: &Record) -> u8 {
-    u8::from(record.clock_locked) | u8::from(record.triggered) << 1
 }

@@ -170,18 +170,18 @@ pub fn measure<P: PacketIo>(
         None => SocketAddr::new(control.local_ip()?, 0),
     };
     let mut prepared = Prepared::new(settings, &mut control)?;
-    let Opened { io, local, .. } = open(&prepared.wanted(bind, settings.framing.sealed()), &prepared.regions)?;
+    let Opened { io, local, .. } = open(&prepared.wanted(bind, settings.framing.sealed()), &prepared.memory.regions)?;
     if settings.framing.sealed() {
         let mut io = Ud::new(io);
-        for stream in 0..prepared.streams.len() {
+        for (link, stream) in (0..).zip(&mut prepared.streams) {
             let pair = io.create()?;
-            prepared.configure(settings, &mut control, stream, local, (pair.number, pair.q_key))?;
-            prepared.streams[stream].key = pair.number;
+            control.configure_stream(link, settings.framing, stream, local, (pair.number, pair.q_key))?;
+            stream.key = pair.number;
         }
         Bench::new(settings, control, prepared, io)?.run(stop)
     } else {
-        for stream in 0..prepared.streams.len() {
-            prepared.configure(settings, &mut control, stream, local, (0, 0))?;
+        for (link, stream) in (0..).zip(&mut prepared.streams) {
+            control.configure_stream(link, settings.framing, stream, local, (0, 0))?;
         }
         Bench::new(settings, control, prepared, io)?.run(stop)
     }
@@ -204,15 +204,21 @@ impl<P: PacketIo> Bench<P> {
     /// Asks the probe whether it acknowledges, while it is at rest and could not take a command for a trigger, and
     /// starts it.
     fn new(settings: &Settings, mut control: Control, prepared: Prepared, io: P) -> Result<Self, TriggerError> {
-        let Prepared { describe, geometry, streams, pool, regions, spare, .. } = prepared;
+        let Prepared { describe, geometry, streams, pool, memory } = prepared;
         match control.trigger(Trigger { command_only: true, ..Trigger::new(0) }) {
             Err(ControlError::Silent { probe, .. }) => return Err(TriggerError::NoAcknowledgement { probe }),
             answered => answered?,
         };
         let clock = Clock(Instant::now());
         let io = Noting::new(io, clock);
-        let config =
-            ReceiverConfig { framing: settings.framing, streams: streams.clone(), pool, regions, spare, clock: None };
+        let config = ReceiverConfig {
+            framing: settings.framing,
+            streams: streams.clone(),
+            pool,
+            regions: memory.regions,
+            spare: memory.spare,
+            clock: None,
+        };
         let mut receiver = Receiver::new(io, config);
         let first_shot = control.start(Start { mode: Mode::ExternalTrigger, shots: 0 })?;
         for (index, config) in streams.into_iter().enumerate() {

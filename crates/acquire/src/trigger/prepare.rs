@@ -2,13 +2,12 @@
 
 use super::{Settings, TriggerError};
 use crate::control::Control;
-use crate::receiver::{self, SPARE_BYTES};
+use crate::memory::Memory;
+use crate::receiver;
 use crate::run::Wanted;
 use crate::stream::StreamConfig;
-use shotline_memory::{MemoryError, Pool, Region, Regions, Registrar, Sge};
-use shotline_transport::SCRATCH_BYTES;
-use shotline_wire::framing;
-use shotline_wire::setup::{Configure, Describe};
+use shotline_memory::Pool;
+use shotline_wire::setup::Describe;
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,9 +23,7 @@ pub(super) struct Prepared {
     pub(super) geometry: Geometry,
     pub(super) streams: Vec<StreamConfig>,
     pub(super) pool: Arc<Pool>,
-    pub(super) regions: Regions,
-    scratch: Sge,
-    pub(super) spare: Sge,
+    pub(super) memory: Memory,
 }
 
 impl Prepared {
@@ -50,42 +47,21 @@ impl Prepared {
             timeout_ns: SHOT_TIMEOUT_NS,
         };
         let streams: Vec<_> = (0..links).map(stream).collect();
-        let mut registrar = Registrar::new();
         let slots = receiver::held(&streams) + 2 * streams.len();
-        let pool = Pool::new(&mut registrar, slots as u32, geometry.slot_bytes())?;
-        let mut element = |len: u32| {
-            let region = registrar.add(Region::host(len as usize)?);
-            Ok::<_, MemoryError>(Sge { region, offset: 0, len })
-        };
-        let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
-        Ok(Self { describe, geometry, streams, pool, regions: registrar.finish(), scratch, spare })
+        let memory = Memory::new(slots as u64 * u64::from(geometry.slot_bytes()))?;
+        let pool = memory.pool(geometry.slot_bytes())?;
+        Ok(Self { describe, geometry, streams, pool, memory })
     }
 
     pub(super) fn wanted(&self, bind: SocketAddr, sealed: bool) -> Wanted {
         let capacity = receiver::capacity(&self.streams);
-        Wanted { bind, sealed, remainders: true, capacity, scratch: self.scratch, receive_buffer: RECEIVE_BUFFER }
-    }
-
-    pub(super) fn configure(
-        &mut self,
-        settings: &Settings,
-        control: &mut Control,
-        index: usize,
-        destination: SocketAddr,
-        (dest_qp, q_key): (u32, u32),
-    ) -> Result<(), TriggerError> {
-        let config = &mut self.streams[index];
-        let source = control.configure(Configure {
-            link: index as u8,
-            framing: framing::id_of(settings.framing.name()).unwrap_or(0),
-            geometry: self.geometry,
-            destination,
-            dest_qp,
-            q_key,
-            stream: config.stream,
-        })?;
-        config.source = Some(source.address).filter(|address| !address.ip().is_unspecified() && address.port() != 0);
-        config.first_psn = Some(source.first_psn);
-        Ok(())
+        Wanted {
+            bind,
+            sealed,
+            remainders: true,
+            capacity,
+            scratch: self.memory.scratch,
+            receive_buffer: RECEIVE_BUFFER,
+        }
     }
 }

@@ -1,16 +1,15 @@
 //! What is in a pcap or pcapng capture: flows, opcodes, verdicts on ICRCs, and shots.
 
-mod file;
-mod flow;
+pub mod flow;
 mod shots;
 #[cfg(test)]
 mod tests;
 
 use crate::Result;
-use file::{Frame, LinkType, for_each_frame};
 pub use flow::Flow;
 use flow::{FlowKey, Protocol, Tally};
 use serde::Serialize;
+use shotline_store::pcapng::{Frame, LinkType, for_each_frame, network};
 use shotline_wire::framing::udp as plain;
 use shotline_wire::icrc::Network;
 use shotline_wire::{ParseError, ethernet, icrc, ipv4, ipv6, udp};
@@ -50,19 +49,6 @@ pub struct Capture {
     pub flows: Vec<Flow>,
 }
 
-/// Whether a file begins like a capture.
-pub fn is_capture(first: &[u8]) -> bool {
-    const MAGICS: [[u8; 4]; 6] = [
-        [0xD4, 0xC3, 0xB2, 0xA1],
-        [0xA1, 0xB2, 0xC3, 0xD4],
-        [0x4D, 0x3C, 0xB2, 0xA1],
-        [0xA1, 0xB2, 0x3C, 0x4D],
-        [0x34, 0xCD, 0xB2, 0xA1],
-        [0x0A, 0x0D, 0x0D, 0x0A],
-    ];
-    first.first_chunk().is_some_and(|magic| MAGICS.contains(magic))
-}
-
 /// Reads a capture.
 pub fn read(path: &Path) -> Result<Capture> {
     let mut analysis = Analysis::default();
@@ -75,13 +61,13 @@ pub fn read(path: &Path) -> Result<Capture> {
         )
         .into());
     }
-    let (first, last) = analysis.times.unwrap_or_default();
+    let (first, last): (u64, u64) = analysis.times.unwrap_or_default();
     Ok(Capture {
         path: path.to_owned(),
         damage,
         frames: analysis.frames,
         wire_bytes: analysis.wire_bytes,
-        seconds: last - first,
+        seconds: (last - first) as f64 / 1e9,
         cut_short: analysis.cut_short,
         other: analysis.other,
         malformed: analysis.malformed,
@@ -94,7 +80,7 @@ pub fn read(path: &Path) -> Result<Capture> {
 struct Analysis {
     frames: u64,
     wire_bytes: u64,
-    times: Option<(f64, f64)>,
+    times: Option<(u64, u64)>,
     cut_short: u64,
     foreign_links: BTreeMap<i32, u64>,
     other: BTreeMap<String, u64>,
@@ -107,15 +93,15 @@ impl Analysis {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.frames += 1;
         self.wire_bytes += u64::from(frame.wire_bytes);
-        if frame.time_s > 0.0 {
-            let (first, last) = self.times.unwrap_or((frame.time_s, frame.time_s));
-            self.times = Some((first.min(frame.time_s), last.max(frame.time_s)));
+        if frame.time_ns > 0 {
+            let (first, last) = self.times.unwrap_or((frame.time_ns, frame.time_ns));
+            self.times = Some((first.min(frame.time_ns), last.max(frame.time_ns)));
         }
         if frame.data.len() < frame.wire_bytes as usize {
             self.cut_short += 1;
             return;
         }
-        if let Err(error) = self.network(frame) {
+        if let Err(error) = self.packet(frame) {
             self.malformed(error.to_string());
         }
     }
@@ -130,27 +116,13 @@ impl Analysis {
         *self.other.entry(what.into()).or_default() += 1;
     }
 
-    fn network(&mut self, frame: &Frame<'_>) -> std::result::Result<(), ParseError> {
-        let ether_type = |at: usize| frame.data.get(at..).and_then(|rest| rest.first_chunk().copied());
-        let cooked = |len: usize| ParseError::Truncated { what: "cooked header", needed: len, found: frame.data.len() };
-        let (ether_type, packet) = match frame.link {
-            LinkType::Ethernet => {
-                let (header, packet) = ethernet::Header::parse(frame.data)?;
-                (header.ether_type, packet)
-            }
-            LinkType::RawIp if frame.data.first().is_some_and(|first| first >> 4 == 6) => (ethernet::IPV6, frame.data),
-            LinkType::RawIp => (ethernet::IPV4, frame.data),
-            LinkType::LinuxCooked => {
-                (u16::from_be_bytes(ether_type(14).ok_or(cooked(16))?), frame.data.get(16..).unwrap_or_default())
-            }
-            LinkType::LinuxCooked2 => {
-                (u16::from_be_bytes(ether_type(0).ok_or(cooked(20))?), frame.data.get(20..).unwrap_or_default())
-            }
-            LinkType::Other(number) => {
+    fn packet(&mut self, frame: &Frame<'_>) -> std::result::Result<(), ParseError> {
+        let Some((ether_type, packet)) = network(frame)? else {
+            if let LinkType::Other(number) = frame.link {
                 *self.foreign_links.entry(number).or_default() += 1;
                 self.other(format!("link type {number}"));
-                return Ok(());
             }
+            return Ok(());
         };
         match ether_type {
             ethernet::IPV4 => {

@@ -130,7 +130,7 @@ impl Ready<'_> {
             rate_hz: (*by == By::Rate).then_some(point.hz),
             seconds: Some(*seconds),
             discard: file.is_none().then_some(true),
-            out: file.map(|file| file.path.clone()),
+            out: file.map(|file| vec![file.path.clone()]),
             capacity: file.and_then(|file| file.rows),
             notes: Some("sweep".into()),
             pool: common.pool,

@@ -23,7 +23,7 @@ pub const fn packed_bytes(samples: usize) -> usize {
 pub fn pack(samples: &[i16], out: &mut [u8]) {
     check(samples.len(), out.len());
     #[cfg(target_arch = "x86_64")]
-    let done = sys::pack(samples, out);
+    let done = sys::available().next().map_or(0, |kernels| (kernels.pack)(samples, out));
     #[cfg(not(target_arch = "x86_64"))]
     let done = 0;
     pack_portable(&samples[done..], &mut out[done / 2 * 3..]);
@@ -36,7 +36,7 @@ pub fn pack(samples: &[i16], out: &mut [u8]) {
 pub fn unpack(bytes: &[u8], out: &mut [i16]) {
     check(out.len(), bytes.len());
     #[cfg(target_arch = "x86_64")]
-    let done = sys::unpack(bytes, out);
+    let done = sys::available().next().map_or(0, |kernels| (kernels.unpack)(bytes, out));
     #[cfg(not(target_arch = "x86_64"))]
     let done = 0;
     unpack_portable(&bytes[done / 2 * 3..], &mut out[done..]);
@@ -108,19 +108,44 @@ mod tests {
             pairs in prop::collection::vec(prop::array::uniform2(any::<i16>()), 0..200)
         ) {
             let samples = pairs.as_flattened();
+            let extended: Vec<i16> = samples.iter().map(|s| s << 4 >> 4).collect();
             let expected = reference(samples);
             let mut bytes = vec![0xee; expected.len()];
+            let mut back = vec![0x55; samples.len()];
             pack(samples, &mut bytes);
             prop_assert_eq!(&bytes, &expected);
-            pack_portable(samples, &mut bytes);
-            prop_assert_eq!(&bytes, &expected);
-
-            let extended: Vec<i16> = samples.iter().map(|s| s << 4 >> 4).collect();
-            let mut back = vec![0x55; samples.len()];
             unpack(&bytes, &mut back);
             prop_assert_eq!(&back, &extended);
+
+            bytes.fill(0xee);
+            back.fill(0x55);
+            pack_portable(samples, &mut bytes);
+            prop_assert_eq!(&bytes, &expected);
             unpack_portable(&bytes, &mut back);
             prop_assert_eq!(&back, &extended);
+        }
+
+        /// Not only the best one, which `pack` and `unpack` take.
+        #[cfg(target_arch = "x86_64")]
+        #[test]
+        fn every_kernel_of_this_processor_does_whole_blocks_as_the_portable_one_and_no_more(
+            pairs in prop::collection::vec(prop::array::uniform2(any::<i16>()), 0..200)
+        ) {
+            let samples = pairs.as_flattened();
+            let expected = reference(samples);
+            let extended: Vec<i16> = samples.iter().map(|s| s << 4 >> 4).collect();
+            for kernels in sys::available() {
+                let (mut bytes, mut back) = (vec![0xee; expected.len()], vec![0x55; samples.len()]);
+                let packed = (kernels.pack)(samples, &mut bytes);
+                let unpacked = (kernels.unpack)(&expected, &mut back);
+                for done in [packed, unpacked] {
+                    prop_assert!(done.is_multiple_of(16) && done <= samples.len() && samples.len() - done < 32);
+                }
+                prop_assert_eq!(&bytes[..packed / 2 * 3], &expected[..packed / 2 * 3]);
+                prop_assert!(bytes[packed / 2 * 3..].iter().all(|byte| *byte == 0xee));
+                prop_assert_eq!(&back[..unpacked], &extended[..unpacked]);
+                prop_assert!(back[unpacked..].iter().all(|sample| *sample == 0x55));
+            }
         }
     }
 }

@@ -1,25 +1,103 @@
-//! The same kernels in AVX2. Both return how many samples they did; the portable body does the rest.
+//! The same kernels in AVX-512 and AVX2; the portable body does what is left behind their last whole block.
 
 use std::arch::x86_64::*;
 
-/// Packs whole blocks of 16 samples, none without AVX2. `out` holds three bytes for every two samples.
-pub(super) fn pack(samples: &[i16], out: &mut [u8]) -> usize {
-    assert!(out.len() >= samples.len() / 2 * 3);
-    if !is_x86_feature_detected!("avx2") {
-        return 0;
+/// The 48 bytes that 32 samples take, of a register's 64.
+const BYTES_48: u64 = (1 << 48) - 1;
+
+/// Where each byte of 32 samples comes from in 48 packed ones: of `a[11:4]`, `a[3:0] b[11:8]`, `b[7:0]` the
+/// first two, lower byte first, are `a` and four bits more, the last two `b` with four bits before it.
+static SPREAD: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut pair = 0;
+    while pair < 16 {
+        let (to, from) = (4 * pair, 3 * pair as u8);
+        (order[to], order[to + 1], order[to + 2], order[to + 3]) = (from + 1, from, from + 2, from + 1);
+        pair += 1;
     }
-    // SAFETY: AVX2 was just detected.
-    unsafe { pack_avx2(samples, out) }
+    order
+};
+
+/// The way back: the lower three bytes of each 32-bit number, most significant first. The last 16 are not stored.
+static GATHER: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut pair = 0;
+    while pair < 16 {
+        let (to, from) = (3 * pair, 4 * pair as u8);
+        (order[to], order[to + 1], order[to + 2]) = (from + 2, from + 1, from);
+        pair += 1;
+    }
+    order
+};
+
+/// One processor's way to pack and unpack. Both do whole blocks and return how many samples that were; their
+/// callers have checked that the bytes are three for every two samples.
+pub(super) struct Kernels {
+    /// What it needs.
+    needs: fn() -> bool,
+    pub pack: fn(&[i16], &mut [u8]) -> usize,
+    pub unpack: fn(&[u8], &mut [i16]) -> usize,
 }
 
-/// Unpacks whole blocks of 16 samples, none without AVX2. `bytes` holds three bytes for every two samples.
-pub(super) fn unpack(bytes: &[u8], out: &mut [i16]) -> usize {
-    assert!(bytes.len() >= out.len() / 2 * 3);
-    if !is_x86_feature_detected!("avx2") {
-        return 0;
+/// The best first.
+static KERNELS: [Kernels; 2] = [
+    Kernels {
+        needs: || is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw"),
+        // SAFETY: `available` hands these out only where both features were detected.
+        pack: |samples, out| unsafe { pack_vbmi(samples, out) },
+        // SAFETY: as above.
+        unpack: |bytes, out| unsafe { unpack_vbmi(bytes, out) },
+    },
+    Kernels {
+        needs: || is_x86_feature_detected!("avx2"),
+        // SAFETY: `available` hands these out only where AVX2 was detected.
+        pack: |samples, out| unsafe { pack_avx2(samples, out) },
+        // SAFETY: as above.
+        unpack: |bytes, out| unsafe { unpack_avx2(bytes, out) },
+    },
+];
+
+/// What this processor can do, the best first.
+pub(super) fn available() -> impl Iterator<Item = &'static Kernels> {
+    KERNELS.iter().filter(|kernels| (kernels.needs)())
+}
+
+#[target_feature(enable = "avx512bw,avx512vbmi")]
+fn pack_vbmi(samples: &[i16], out: &mut [u8]) -> usize {
+    let low_12 = _mm512_set1_epi16(0xfff);
+    // Each pair becomes one 32-bit number a * 4096 + b.
+    let weights = _mm512_set1_epi32(1 << 16 | 4096);
+    // SAFETY: an unaligned load of the table's 64 bytes.
+    let order = unsafe { _mm512_loadu_si512(GATHER.as_ptr().cast()) };
+    let (blocks, _) = samples.as_chunks::<32>();
+    let (outs, _) = out.as_chunks_mut::<48>();
+    for (block, out) in blocks.iter().zip(outs) {
+        // SAFETY: an unaligned load of the 64 bytes of 32 samples.
+        let block = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
+        let pairs = _mm512_madd_epi16(_mm512_and_si512(block, low_12), weights);
+        let packed = _mm512_permutexvar_epi8(order, pairs);
+        // SAFETY: the mask stores `out`'s 48 bytes and no more.
+        unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), BYTES_48, packed) };
     }
-    // SAFETY: AVX2 was just detected.
-    unsafe { unpack_avx2(bytes, out) }
+    blocks.len() * 32
+}
+
+#[target_feature(enable = "avx512bw,avx512vbmi")]
+fn unpack_vbmi(bytes: &[u8], out: &mut [i16]) -> usize {
+    // SAFETY: an unaligned load of the table's 64 bytes.
+    let order = unsafe { _mm512_loadu_si512(SPREAD.as_ptr().cast()) };
+    // First samples stand in the upper 12 bits already, second ones go there by a shift of 4.
+    let shift = _mm512_set1_epi32(4 << 16);
+    let (blocks, _) = bytes.as_chunks::<48>();
+    let (outs, _) = out.as_chunks_mut::<32>();
+    for (block, out) in blocks.iter().zip(&mut *outs) {
+        // SAFETY: the mask loads `block`'s 48 bytes and no more.
+        let block = unsafe { _mm512_maskz_loadu_epi8(BYTES_48, block.as_ptr().cast()) };
+        let lanes = _mm512_sllv_epi16(_mm512_permutexvar_epi8(order, block), shift);
+        // SAFETY: an unaligned store of 64 bytes over 32 samples.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_srai_epi16::<4>(lanes)) };
+    }
+    outs.len() * 32
 }
 
 #[target_feature(enable = "avx2")]

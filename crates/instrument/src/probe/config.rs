@@ -37,6 +37,9 @@ pub struct Config {
     /// The trigger input's frequency in Hz, for when the receiver asks for external triggers; none: nothing is
     /// connected there, and each shot needs a trigger command.
     pub trigger_hz: Option<f64>,
+    /// Every shot whose number is a multiple of this one says that a trigger began it, whatever did; none: only
+    /// triggered ones do. The numbers begin behind 0.
+    pub mark_every: Option<u64>,
     /// Number of the first shot.
     pub first_shot: u64,
     /// Faults to inject.
@@ -61,6 +64,7 @@ impl Default for Config {
             distinct_shots: 16,
             free_running: Pace::default(),
             trigger_hz: None,
+            mark_every: None,
             first_shot: 0,
             faults: FaultRates::NONE,
             list_faults: false,
@@ -113,6 +117,7 @@ impl Config {
         match self.free_running {
             Pace::Rate(hz) => positive("the shot rate", hz)?,
             Pace::Bandwidth(gbit) => positive("the bandwidth", gbit)?,
+            Pace::Recorded(speed) => positive("the speed", speed)?,
             Pace::Device | Pace::Max => {}
         }
         for (what, found) in [("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {

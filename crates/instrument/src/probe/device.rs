@@ -1,20 +1,20 @@
 //! The probe itself: what it answers, and what it sends.
 
-use super::faults::{FaultCounts, Injected, Random};
-use super::link::{Link, LinkCounts, Target};
+use super::faults::Random;
+use super::link::{Link, Target};
 use super::pace::{Next, PaceCounts, Pacer, Timing};
-use super::prebuilt::Prebuilt;
-use super::samples::{SampleError, Source, SourceReport};
+use super::patterns::Patterns;
+use super::samples::SampleError;
+use super::shots::{Moment, ReadError, Shots, Upcoming};
+use super::stats::{LinkStats, Stats};
 use super::{Config, ConfigError};
 use arrayvec::ArrayVec;
-use serde::Serialize;
 use shotline_memory::{MemoryError, Regions, Registrar};
 use shotline_transport::{IoError, PacketIo};
-use shotline_wire::framing;
-use shotline_wire::record::Record;
+use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::{
-    self, Acknowledgement, Body, Configure, Describe, LEN, Message, Mode, Model, Refusal, Reply, Report, Request,
-    Sequence, Start, Trigger, Verdict,
+    self, Acknowledgement, Body, Configure, Describe, LEN, Message, Mode, Refusal, Reply, Report, Request, Sequence,
+    Start, Trigger, Verdict,
 };
 use shotline_wire::shot::Geometry;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,6 +24,8 @@ use std::net::SocketAddr;
 pub const MODEL: &str = "Shotline emulated probe";
 /// A trigger whose sequence number jumps further than this comes from another source, not after lost ones.
 const TRIGGER_WINDOW: u32 = 1 << 16;
+/// While the next shot is still being read, it is looked for this often. Longer than a server spins.
+const READ_AGAIN_NS: u64 = 200_000;
 /// Times that the last packets of a stopped run are offered to a path that is full.
 const STOP_TRIES: u32 = 10_000;
 
@@ -39,6 +41,17 @@ pub enum ProbeError {
     /// It has no room for its distinct shots.
     #[error("{0}; or prepare fewer distinct shots")]
     Memory(#[from] MemoryError),
+}
+
+/// Why a shot was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum FireError {
+    /// The link failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The shot could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// What a link needs of a transport.
@@ -86,46 +99,15 @@ pub struct Stamp {
 /// A datagram that answers another: a set-up message, or the acknowledgement of a trigger.
 pub type Answer = ArrayVec<u8, LEN>;
 
-/// Everything that a probe has done.
-#[derive(Clone, Debug, Serialize)]
-pub struct Stats {
-    /// The seed of its faults and random numbers.
-    pub seed: u64,
-    /// Its samples.
-    pub source: SourceReport,
-    /// Number of the next shot.
-    pub next_shot: u64,
-    /// Shots and triggers that did not happen.
-    pub pace: PaceCounts,
-    /// Requests refused.
-    pub refused: u64,
-    /// Each link.
-    pub links: Vec<LinkStats>,
-    /// Each fault, if they are kept.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<Injected>,
-}
-
-/// Everything that a link has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct LinkStats {
-    /// Sent.
-    #[serde(flatten)]
-    pub counts: LinkCounts,
-    /// Broken on purpose.
-    pub faults: FaultCounts,
-}
-
-/// An emulated probe, without sockets and without a clock.
+/// An emulated probe, without sockets and without a clock. It sends whatever its [`Shots`] give.
 ///
 /// Datagrams from the set-up port go into [`Self::receive`]; [`Self::next`] says what to do. `open` makes the
 /// transport of a link when the receiver has said where to send.
 #[derive(Debug)]
-pub struct Probe<Io, Open> {
+pub struct Probe<Io, Open, S = Patterns> {
     config: Config,
     seed: u64,
-    source: Source,
-    prebuilt: Prebuilt,
+    shots: S,
     regions: Regions,
     open: Open,
     ports: Vec<Port<Io>>,
@@ -174,10 +156,22 @@ where
 {
     /// Opens the samples and takes the memory for the distinct shots.
     pub fn new(config: Config, open: Open) -> Result<Self, ProbeError> {
-        config.check()?;
-        let source = Source::new(&config)?;
         let mut registrar = Registrar::new();
-        let prebuilt = Prebuilt::new(&source, config.links, &mut registrar)?;
+        let patterns = Patterns::new(&config, &mut registrar)?;
+        Self::with(patterns, registrar.finish(), config, open)
+    }
+}
+
+impl<Io, Open, S> Probe<Io, Open, S>
+where
+    Io: PacketIo,
+    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    S: Shots,
+{
+    /// A probe that sends these shots, whose payloads are in `regions`. What the configuration says of samples is not
+    /// looked at.
+    pub fn with(shots: S, regions: Regions, config: Config, open: Open) -> Result<Self, ProbeError> {
+        config.check()?;
         let seed = config.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let mut random = Random::new(seed);
         let ports = (0..config.links)
@@ -185,7 +179,7 @@ where
                 // 0 and 1 are not for users, and all ones is multicast.
                 let qp = 2 + random.below(0xff_fffd) as u32;
                 let link = Link::new(index, random.below(1 << 24) as u32, seed, &config);
-                let started = stats(&link);
+                let started = LinkStats::of(&link);
                 Port { link, qp, outlet: None, target: None, started }
             })
             .collect();
@@ -193,9 +187,8 @@ where
             next_shot: config.first_shot,
             config,
             seed,
-            source,
-            prebuilt,
-            regions: registrar.finish(),
+            shots,
+            regions,
             open,
             ports,
             owner: None,
@@ -242,49 +235,88 @@ where
 
     /// What to do at `now`.
     pub fn next(&mut self, now: u64) -> Step {
-        match &mut self.run {
-            Some(run) if run.running => match run.pacer.next(now) {
-                Next::Fire => Step::Fire,
-                Next::At(time) => Step::At(time),
-                Next::Trigger => Step::Trigger,
-            },
-            _ => Step::Idle,
+        let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Step::Idle };
+        match self.shots.upcoming() {
+            Upcoming::Shot { number, taken_ns } => {
+                // Numbers that were left out count as shots, so the end may lie among them.
+                let left_out = number.saturating_sub(self.next_shot);
+                if run.left.is_some_and(|left| left <= left_out) {
+                    let left = run.left.unwrap_or(0);
+                    return self.end_at(self.next_shot + left);
+                }
+                if let Some(taken_ns) = taken_ns {
+                    run.pacer.taken(taken_ns, now);
+                }
+                match run.pacer.next(now) {
+                    Next::Fire => Step::Fire,
+                    Next::At(time) => Step::At(time),
+                    Next::Trigger => Step::Trigger,
+                }
+            }
+            Upcoming::Later => Step::At(now + READ_AGAIN_NS),
+            Upcoming::End(end) => {
+                let most = run.left.map_or(end, |left| end.min(self.next_shot.saturating_add(left)));
+                self.end_at(most)
+            }
         }
+    }
+
+    /// Whether nothing runs because the last shot has been sent.
+    pub fn has_ended(&mut self) -> bool {
+        let rests = self.run.as_ref().is_some_and(|run| !run.running);
+        rests && matches!(self.shots.upcoming(), Upcoming::End(_))
     }
 
     /// Sends the shot that [`Self::next`] asked for on every link, unless the run was stopped since. Trigger
     /// commands that came while it was sampled must have been given to [`Self::receive`]: they are missed. While a path is full, `again` says whether
     /// to go on trying. An error ends the run.
-    pub fn fire(&mut self, stamp: Stamp, again: &mut dyn FnMut() -> bool) -> Result<(), IoError> {
+    pub fn fire(&mut self, stamp: Stamp, again: &mut dyn FnMut() -> bool) -> Result<(), FireError> {
         let Some(run) = self.run.as_mut().filter(|run| run.running) else { return Ok(()) };
-        let (shot, triggered) = (self.next_shot, run.triggered);
         let tai_ns = stamp.tai_ns.saturating_sub(run.pacer.sampled_before_ns());
-        self.next_shot = self.next_shot.wrapping_add(1);
+        let event = self.sequence.event(self.next_shot.wrapping_sub(run.first_shot));
+        // A mark stands for an event that the instrument itself has noticed.
+        let every = self.config.mark_every.map(|every| every.max(1));
+        let marked = every.is_some_and(|every| self.next_shot > 0 && self.next_shot.is_multiple_of(every));
+        let moment = Moment { stamp: Stamp { tai_ns, ..stamp }, triggered: run.triggered || marked, event };
+        let shot = self.shots.load(&moment).inspect_err(|_| run.running = false)?;
+        self.leave_out(shot);
+        self.next_shot = shot.wrapping_add(1);
+        let Some(run) = &mut self.run else { return Ok(()) };
         run.left = run.left.map(|left| left.saturating_sub(1));
         let last = run.left == Some(0);
-        let event = match self.sequence.event(shot.wrapping_sub(run.first_shot)) {
-            Some(event) => event.into(),
-            None => self.prebuilt.pattern(shot),
-        };
-        for (index, port) in (0..).zip(&mut self.ports) {
+        for port in &mut self.ports {
             let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) else { continue };
-            let record = Record {
-                clock_locked: stamp.locked,
-                triggered,
-                shot,
-                tai_ns,
-                stream: target.link.stream,
-                event,
-                ..Record::of(self.prebuilt.geometry(index))
-            };
-            self.prebuilt.write_record(index, &record);
-            let sent = port.link.send_shot(shot, target, &mut self.prebuilt, &mut outlet.io, again);
+            let sent = port.link.send_shot(shot, target, &mut self.shots, &mut outlet.io, again);
             if let Err(error) = sent {
                 run.running = false;
-                return Err(error);
+                return Err(error.into());
             }
         }
-        if last { self.finish(again) } else { Ok(()) }
+        if last { Ok(self.finish(again)?) } else { Ok(()) }
+    }
+
+    /// Numbers up to this one are not sent: their packets are left out as they were on the way that they took before.
+    fn leave_out(&mut self, shot: u64) {
+        let count = shot.saturating_sub(self.next_shot);
+        if count == 0 {
+            return;
+        }
+        for (link, port) in (0..).zip(&mut self.ports) {
+            if port.target.is_some() {
+                port.link.skip(count, self.shots.geometry_of(link).packets());
+            }
+        }
+        if let Some(run) = &mut self.run {
+            run.left = run.left.map(|left| left.saturating_sub(count));
+        }
+    }
+
+    /// The run is over, and so are the numbers below `end`.
+    fn end_at(&mut self, end: u64) -> Step {
+        self.leave_out(end);
+        self.next_shot = self.next_shot.max(end);
+        self.stop();
+        Step::Idle
     }
 
     /// The shot has been sent; it is `now`.
@@ -306,11 +338,11 @@ where
         faults.sort_by_key(|fault| (fault.shot, fault.link, fault.packet));
         Stats {
             seed: self.seed,
-            source: self.source.report(),
+            source: self.shots.report(),
             next_shot: self.next_shot,
             pace: self.pace.plus(&present),
             refused: self.refused,
-            links: self.ports.iter().map(|port| stats(&port.link)).collect(),
+            links: self.ports.iter().map(|port| LinkStats::of(&port.link)).collect(),
             faults,
         }
     }
@@ -335,6 +367,8 @@ where
                 Ok(Reply::Started { first_shot })
             }
             Request::Sequence(_) if self.running() => Err(Refusal::Running),
+            // What was sent is known: it is no longer anyone's to choose.
+            Request::Sequence(_) if !self.shots.is_live() => Err(Refusal::Kind),
             Request::Sequence(sequence) => {
                 self.sequence = sequence;
                 self.owner = Some(token);
@@ -350,9 +384,9 @@ where
     }
 
     fn describe(&self) -> Describe {
-        let geometry = self.source.geometry();
+        let geometry = self.shots.geometry();
         Describe {
-            model: Model::from(MODEL).unwrap_or_default(),
+            model: self.shots.model(),
             links: self.config.links,
             channels: geometry.channels(),
             bits: geometry.bits(),
@@ -360,7 +394,7 @@ where
             sample_rate_hz: geometry.sample_rate_hz(),
             max_samples: geometry.samples(),
             framings: (0..framing::ALL.len()).fold(0, |bits, id| bits | 1 << id),
-            pattern_period: self.source.pattern_period(),
+            pattern_period: self.shots.pattern_period(),
         }
     }
 
@@ -385,6 +419,7 @@ where
             self.ports.iter_mut().for_each(|port| port.target = None);
             self.sequence = Sequence::NONE;
             self.owner = Some(token);
+            self.next_shot = self.shots.begin(self.next_shot);
         }
         let port = &mut self.ports[usize::from(request.link)];
         if let Some(outlet) = opened {
@@ -394,19 +429,45 @@ where
             address: port.outlet.as_ref().map_or(to, |(_, outlet)| outlet.source),
             qp: port.qp,
             first_psn: port.link.psn(),
-            pattern_period: self.source.pattern_period(),
+            pattern_period: self.shots.pattern_period(),
         };
         port.target = Some(Target { to, framing, link: request.framing_link(&source) });
-        self.prebuilt.fill(request.link, request.stream, &request.geometry, &self.source);
+        self.shots.prepare(request.link, request.stream, &request.geometry);
         Ok(Reply::Configured(request, source))
+    }
+
+    /// Sends a link's shots to a receiver that does not ask, under the keys that it was told by other means. With
+    /// [`Self::begin`] this stands for set-up; the two do not mix.
+    pub fn aim(
+        &mut self,
+        link: u8,
+        to: SocketAddr,
+        framing: &'static dyn Framing,
+        keys: framing::Link,
+    ) -> Result<(), IoError> {
+        let wanted = Wanted { link, destination: to, sealed: framing.sealed() };
+        let outlet = (self.open)(&wanted, &self.regions)?;
+        let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
+        port.outlet = Some((wanted, outlet));
+        port.target = Some(Target { to, framing, link: framing::Link { src_qp: port.qp, ..keys } });
+        let geometry = *self.shots.geometry();
+        self.shots.prepare(link, keys.stream, &geometry);
+        Ok(())
+    }
+
+    /// Begins to send on all links that were aimed ([`Self::aim`]).
+    pub fn begin(&mut self, start: Start, now: u64) -> Result<u64, Refusal> {
+        self.next_shot = self.shots.begin(self.next_shot);
+        self.start(start, now)
     }
 
     /// The shape of a link's shots if it is asked for this one: the probe's own, with as many samples or fewer.
     fn shape(&self, asked: &Geometry) -> Result<Geometry, Refusal> {
-        let own = self.source.geometry();
+        let own = self.shots.geometry();
         let same = (asked.channels(), asked.bits(), asked.packing()) == (own.channels(), own.bits(), own.packing());
         let rate = [0, own.sample_rate_hz()].contains(&asked.sample_rate_hz());
-        if !same || !rate || asked.samples() > own.samples() {
+        let samples = asked.samples() == own.samples() || self.shots.is_live() && asked.samples() < own.samples();
+        if !same || !rate || !samples {
             return Err(Refusal::Geometry);
         }
         Geometry::new(own.channels(), asked.samples(), own.bits(), own.packing(), own.sample_rate_hz())
@@ -417,7 +478,7 @@ where
         if self.running() {
             return Err(Refusal::Running);
         }
-        let configured = |(index, port): (u8, &Port<Io>)| port.target.map(|_| *self.prebuilt.geometry(index));
+        let configured = |(index, port): (u8, &Port<Io>)| port.target.map(|_| *self.shots.geometry_of(index));
         let shapes: Vec<_> = (0..).zip(&self.ports).filter_map(configured).collect();
         if shapes.is_empty() {
             return Err(Refusal::NotConfigured);
@@ -429,7 +490,7 @@ where
             (Mode::ExternalTrigger, None) => Timing::Command,
         };
         for port in &mut self.ports {
-            port.started = stats(&port.link);
+            port.started = LinkStats::of(&port.link);
         }
         let run = Run {
             running: true,
@@ -465,7 +526,7 @@ where
         }
         for port in &mut self.ports {
             if let (Some(target), Some((_, outlet))) = (&port.target, &mut port.outlet) {
-                port.link.flush(target, &mut self.prebuilt, &mut outlet.io, again)?;
+                port.link.flush(target, &mut self.shots, &mut outlet.io, again)?;
             }
         }
         Ok(())
@@ -484,7 +545,7 @@ where
             shots_sent: counts.shots,
             packets_sent: counts.packets,
             triggers_missed: self.run.as_ref().map_or(0, |run| run.pacer.counts().missed),
-            lost: saturated(faults.lost),
+            lost: saturated(faults.lost + counts.absent),
             duplicated: saturated(faults.duplicated),
             reordered: saturated(faults.reordered),
             corrupted: saturated(faults.corrupted),
@@ -516,8 +577,4 @@ where
 
 fn answer(bytes: &[u8]) -> Answer {
     Answer::try_from(bytes).unwrap_or_default() // no message is longer
-}
-
-fn stats(link: &Link) -> LinkStats {
-    LinkStats { counts: link.counts(), faults: link.fault_counts() }
 }

@@ -2,12 +2,12 @@
 
 use super::Config;
 use super::faults::{Emit, Extent, FaultCounts, Injected, Injector, Planned};
-use super::prebuilt::{Payload, Prebuilt};
+use super::shots::{Payload, Shots};
 use arrayvec::ArrayVec;
 use serde::Serialize;
 use shotline_transport::{IoError, PacketIo, Seal, Send};
 use shotline_wire::framing::{self, Framing, MAX_HEADER, Packet};
-use shotline_wire::shot::{Geometry, PACKET_BYTES};
+use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 
 /// Packets given to the transport at a time: a multiple of 15, the full packets of one UDP segmentation batch.
@@ -26,6 +26,8 @@ pub struct LinkCounts {
     pub bytes: u64,
     /// Packets given up because the probe was told to stop while the path was full.
     pub unsent: u64,
+    /// Packets that were never there to be sent: what a recording lacks.
+    pub absent: u64,
     /// Times that the path was full.
     pub full: u64,
 }
@@ -38,6 +40,7 @@ impl LinkCounts {
             packets: self.packets - earlier.packets,
             bytes: self.bytes - earlier.bytes,
             unsent: self.unsent - earlier.unsent,
+            absent: self.absent - earlier.absent,
             full: self.full - earlier.full,
         }
     }
@@ -85,23 +88,35 @@ impl Link {
         self.injector.as_mut().map(Injector::take_list).unwrap_or_default()
     }
 
-    /// Sends a shot, whose record must have been written. While the path is full, `again` says whether to go
+    /// Leaves out shots of `packets` packets: their sequence numbers pass.
+    pub(super) fn skip(&mut self, shots: u64, packets: u32) {
+        let packets = shots.saturating_mul(packets.into());
+        self.psn = self.psn.wrapping_add(packets as u32) & 0xff_ffff;
+        self.counts.shots += shots;
+        self.counts.absent += packets;
+    }
+
+    /// Sends a shot, which must have been loaded. While the path is full, `again` says whether to go
     /// on trying.
     pub(super) fn send_shot(
         &mut self,
         shot: u64,
         target: &Target,
-        prebuilt: &mut Prebuilt,
+        shots: &mut impl Shots,
         io: &mut impl PacketIo,
         again: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
-        let geometry = *prebuilt.geometry(self.index);
+        let geometry = *shots.geometry_of(self.index);
         let header = header_len(target, &geometry);
         let uncovered = target.framing.sealed().then_some(ICRC_LEAVES_OUT);
         self.emits.clear();
         for packet in 0..geometry.packets() {
             let planned = Planned { shot, packet: packet as u16, psn: self.psn };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
+            if !shots.contains(self.index, packet as u16) {
+                self.counts.absent += 1;
+                continue;
+            }
             match &mut self.injector {
                 Some(injector) => {
                     let extent = Extent { header, payload: geometry.packet_bytes(packet), uncovered };
@@ -111,14 +126,14 @@ impl Link {
             }
         }
         self.counts.shots += 1;
-        self.send(target, prebuilt, io, again)
+        self.send(target, shots, io, again)
     }
 
     /// Sends what faults still hold back.
     pub(super) fn flush(
         &mut self,
         target: &Target,
-        prebuilt: &mut Prebuilt,
+        shots: &mut impl Shots,
         io: &mut impl PacketIo,
         again: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
@@ -126,13 +141,13 @@ impl Link {
         if let Some(injector) = &mut self.injector {
             injector.flush(&mut self.emits);
         }
-        self.send(target, prebuilt, io, again)
+        self.send(target, shots, io, again)
     }
 
     fn send(
         &mut self,
         target: &Target,
-        prebuilt: &mut Prebuilt,
+        shots: &mut impl Shots,
         io: &mut impl PacketIo,
         again: &mut dyn FnMut() -> bool,
     ) -> Result<(), IoError> {
@@ -141,7 +156,7 @@ impl Link {
         let mut result = Ok(true);
         for batch in self.emits.chunks(BATCH) {
             self.ready.clear();
-            self.ready.extend(batch.iter().map(|emit| Ready::new(emit, self.index, target, prebuilt)));
+            self.ready.extend(batch.iter().map(|emit| Ready::new(emit, self.index, target, shots)));
             let mut sends = ArrayVec::<_, BATCH>::new();
             sends.extend(self.ready.iter().map(|ready| ready.send(target.framing.sealed())));
             result = send_all(&sends, target.to, io, &mut self.counts, again);
@@ -185,13 +200,13 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(emit: &Emit, link: u8, target: &Target, prebuilt: &mut Prebuilt) -> Self {
+    fn new(emit: &Emit, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
         let Planned { shot, packet, psn } = emit.planned;
         let mut header = ArrayVec::new();
-        target.framing.emit(&target.link, &nth(prebuilt.geometry(link), psn, shot, packet.into()), &mut header);
-        let mut payload = prebuilt.payload(link, shot, packet);
+        target.framing.emit(&target.link, &nth(shots.geometry_of(link), psn, shot, packet.into()), &mut header);
+        let mut payload = shots.payload(link, shot, packet);
         if let Some(flips) = &emit.flips {
-            payload = prebuilt.flip(&mut header, payload, flips);
+            payload = shots.copies().flip(&mut header, payload, flips);
         }
         Self { header, payload }
     }
@@ -214,7 +229,7 @@ fn nth(geometry: &Geometry, psn: u32, shot: u64, index: u32) -> Packet {
         psn,
         shot,
         index,
-        offset: index * PACKET_BYTES,
+        offset: geometry.packet_offset(index),
         len: geometry.packet_bytes(index),
         shot_bytes: geometry.shot_bytes(),
         last: index + 1 == geometry.packets(),

@@ -24,15 +24,21 @@ mod device;
 pub mod faults;
 mod link;
 pub mod pace;
+mod patterns;
 mod prebuilt;
 mod rf;
 pub mod samples;
 mod serve;
+pub(crate) mod shots;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH};
-pub use device::{Answer, LinkStats, MODEL, Outlet, Probe, ProbeError, Stamp, Stats, Step, Wanted};
+pub use device::{Answer, FireError, MODEL, Outlet, Probe, ProbeError, Stamp, Step, Wanted};
 pub use link::LinkCounts;
+pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
+pub use shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
+pub use stats::{LinkStats, Stats};

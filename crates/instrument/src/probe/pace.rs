@@ -29,6 +29,9 @@ pub enum Pace {
     Rate(f64),
     /// A steady rate that makes so many Gbit/s, samples, padding and records of all links together.
     Bandwidth(f64),
+    /// The times at which the shots were taken, so many times as fast. Gaps stay gaps. Shots that have no such times
+    /// are sent as fast as the link takes them.
+    Recorded(f64),
 }
 
 /// What starts a shot.
@@ -47,7 +50,7 @@ impl Timing {
     /// link's shots.
     pub fn period_ns(&self, links: &[Geometry]) -> Option<f64> {
         match *self {
-            Self::Free(Pace::Max) | Self::Command => None,
+            Self::Free(Pace::Max | Pace::Recorded(_)) | Self::Command => None,
             Self::Free(Pace::Device) => Some(busy_ns(links)),
             Self::Free(Pace::Rate(hz)) | Self::External(hz) => Some(1e9 / hz),
             Self::Free(Pace::Bandwidth(gbit)) => {
@@ -103,6 +106,13 @@ pub struct Pacer {
 #[derive(Debug)]
 enum Rule {
     Max,
+    /// The upcoming shot was told to be due; the first one is at once.
+    Recorded {
+        speed: f64,
+        /// When the first shot was sent, and when it had been taken.
+        begun: Option<(u64, u64)>,
+        due: Option<u64>,
+    },
     /// Behind by more than one, ticks are left out.
     Steady(Ticks),
     /// Ticks during a shot are missed.
@@ -125,6 +135,7 @@ impl Pacer {
         let ticks = || Ticks::new(now, timing.period_ns(links).unwrap_or_else(|| busy_ns(links)));
         let rule = match timing {
             Timing::Free(Pace::Max) => Rule::Max,
+            Timing::Free(Pace::Recorded(speed)) => Rule::Recorded { speed, begun: None, due: None },
             Timing::Free(_) => Rule::Steady(ticks()),
             Timing::External(_) => Rule::External(ticks()),
             Timing::Command => Rule::Command(None),
@@ -137,11 +148,26 @@ impl Pacer {
         }
     }
 
+    /// The upcoming shot was taken at this time, by a clock of its own. For [`Pace::Recorded`]; nothing else looks.
+    pub fn taken(&mut self, taken_ns: u64, now: u64) {
+        if let (Rule::Recorded { speed, begun, due }, State::BusyUntil(_)) = (&mut self.rule, &self.state) {
+            let (sent, taken) = *begun.get_or_insert((now, taken_ns));
+            let after = taken_ns.saturating_sub(taken) as f64 / *speed;
+            *due = Some(sent.saturating_add(after.round() as u64));
+        }
+    }
+
     /// What to do at `now`.
     pub fn next(&mut self, now: u64) -> Next {
         let State::BusyUntil(busy_until) = self.state else { return Next::Fire };
         let started = match &mut self.rule {
             Rule::Max => now,
+            Rule::Recorded { due, .. } => {
+                if let Some(due) = due.filter(|due| now < *due) {
+                    return Next::At(due);
+                }
+                due.take().unwrap_or(now)
+            }
             Rule::Steady(ticks) => {
                 if now < ticks.due() {
                     return Next::At(ticks.due());

@@ -12,9 +12,8 @@
 //!
 //! The region is shared memory, so that a transport may send its pages without copying them.
 
-use super::config::MAX_REORDER_DEPTH;
-use super::faults::Flips;
 use super::samples::Source;
+use super::shots::{COPIES_BYTES, Copies, HELD_SHOTS, Payload};
 use shotline_memory::{MemoryError, Region, RegionId, Registrar, Sge};
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::record::Record;
@@ -23,19 +22,9 @@ use std::sync::Arc;
 
 /// Records of a link that stay untouched after they were written: more than shots can pass a packet that is
 /// held back, with as many again on their way through a transport.
-const RECORDS: u64 = 2 * MAX_REORDER_DEPTH as u64;
-/// Corrupted packets that stay untouched after they were made: several whole batches.
-const COPIES: u64 = 256;
-
+const RECORDS: u64 = 2 * HELD_SHOTS;
 /// One record, for every shot's last packet.
 static RECORD_SHIFT: Shift = Shift::new(RECORD_BYTES as u64);
-
-/// The payload of one packet: where it is, and its CRC remainder.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Payload {
-    pub(super) gather: [Sge; 2],
-    pub(super) remainder: u32,
-}
 
 /// All distinct shots of all links.
 #[derive(Debug)]
@@ -44,8 +33,7 @@ pub(super) struct Prebuilt {
     id: RegionId,
     period: u32,
     links: Vec<LinkShots>,
-    copies_at: u64,
-    copies_made: u64,
+    copies: Copies,
 }
 
 /// The shots of one link.
@@ -71,7 +59,7 @@ impl Prebuilt {
         let shots = u64::from(source.period()) * u64::from(geometry.slot_bytes());
         let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(page);
         let copies_at = links * (shots + records);
-        let bytes = copies_at + COPIES * page;
+        let bytes = copies_at + COPIES_BYTES;
         let region = Region::host(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let link = |link| LinkShots {
@@ -84,7 +72,8 @@ impl Prebuilt {
             record_remainders: vec![0; RECORDS as usize],
         };
         let links = (0..links).map(link).collect();
-        Ok(Self { region, id, period: source.period(), links, copies_at, copies_made: 0 })
+        let copies = Copies::new(Arc::clone(&region), id, copies_at);
+        Ok(Self { region, id, period: source.period(), links, copies })
     }
 
     /// Makes a link's shots. Nothing of it may be on its way.
@@ -110,6 +99,17 @@ impl Prebuilt {
             }
             shots.registers.push(register);
         }
+    }
+
+    /// Where packets with flipped bits are made.
+    pub(super) fn copies(&mut self) -> &mut Copies {
+        &mut self.copies
+    }
+
+    /// The stream of a link whose shots were made.
+    pub(super) fn stream(&self, link: u8) -> Option<u32> {
+        let shots = &self.links[usize::from(link)];
+        (!shots.registers.is_empty()).then_some(shots.stream)
     }
 
     /// The shape of a link's shots.
@@ -149,44 +149,6 @@ impl Prebuilt {
             0 => Payload { gather: [record, Sge::EMPTY], remainder },
             tail => Payload { gather: [self.sge(offset, tail), record], remainder },
         }
-    }
-
-    /// Flips bits of a packet, header first. The remainder comes out such that a transport that makes the
-    /// ICRC from it and the flipped header makes the one of the packet as it was: it takes the header's
-    /// change back, by linearity.
-    pub(super) fn flip(&mut self, header: &mut [u8], payload: Payload, flips: &Flips) -> Payload {
-        let header_bits = header.len() as u32 * 8;
-        let payload_bytes: u32 = payload.gather.iter().map(|sge| sge.len).sum();
-        let mut change = [0; shotline_wire::framing::MAX_HEADER];
-        let change = &mut change[..header.len()];
-        let mut copy = None;
-        for bit in flips.bits() {
-            if *bit < header_bits {
-                change[(bit / 8) as usize] |= 1 << (bit % 8);
-            } else {
-                let copy = copy.get_or_insert_with(|| self.copy(payload));
-                let at = (copy.offset + u64::from((bit - header_bits) / 8)) as usize;
-                let mut byte = [0];
-                self.region.read(at, &mut byte);
-                self.region.write(at, &[byte[0] ^ 1 << (bit % 8)]);
-            }
-        }
-        header.iter_mut().zip(&*change).for_each(|(byte, change)| *byte ^= change);
-        let remainder = payload.remainder ^ crc::shift(crc::remainder(change), payload_bytes.into());
-        Payload { gather: copy.map_or(payload.gather, |copy| [copy, Sge::EMPTY]), remainder }
-    }
-
-    /// The next place of the ring of copies, with the payload in it.
-    fn copy(&mut self, payload: Payload) -> Sge {
-        let offset = self.copies_at + self.copies_made % COPIES * u64::from(PACKET_BYTES);
-        self.copies_made += 1;
-        let mut bytes = 0;
-        for sge in payload.gather {
-            let to = (offset + u64::from(bytes)) as usize;
-            self.region.copy_from(to, &self.region, sge.offset as usize, sge.len as usize);
-            bytes += sge.len;
-        }
-        self.sge(offset, bytes)
     }
 
     fn sge(&self, offset: u64, len: u32) -> Sge {
@@ -282,7 +244,7 @@ mod tests {
             let flips = emits.pop().unwrap().flips.unwrap();
             let header: [u8; 24] = std::array::from_fn(|i| (i as u32 ^ psn) as u8);
             let mut flipped = header;
-            let corrupted = prebuilt.flip(&mut flipped, payload, &flips);
+            let corrupted = prebuilt.copies().flip(&mut flipped, payload, &flips);
             let after = bytes(&prebuilt, corrupted);
             let changed = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>();
             assert_eq!((changed(&header, &flipped) + changed(&before, &after)) as usize, flips.bits().len());

@@ -93,6 +93,18 @@ pub struct SourceReport {
     pub period: u32,
     /// The file they come from, and what was done to its numbers; none for test patterns.
     pub rf: Option<RfReport>,
+    /// The recording that they come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
+}
+
+/// What a replay has read, for reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReplayReport {
+    /// Rows in one turn.
+    pub rows: u64,
+    /// Times that a shot was due and had not been read yet.
+    pub read_waits: u64,
 }
 
 impl Source {
@@ -138,7 +150,7 @@ impl Source {
             Kind::Prbs => None,
             Kind::Rf(rf) => Some(rf.report().clone()),
         };
-        SourceReport { period: self.period, rf }
+        SourceReport { period: self.period, rf, replay: None }
     }
 
     /// The period of its test patterns as set-up tells it: 0 for recorded data.

@@ -1,7 +1,8 @@
 //! A probe on real sockets and clocks.
 
 use super::clock::{stamp, steady_ns};
-use super::{Config, Outlet, Probe, ProbeError, Stats, Step, Wanted};
+use super::shots::{ReadError, Shots};
+use super::{Config, FireError, Outlet, Patterns, Probe, ProbeError, Stats, Step, Wanted};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -18,6 +19,8 @@ const MESSAGES_NS: u64 = 1_000_000;
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
 /// Times that a full path is retried at once before the processor is given to others.
 const SPINS: u32 = 64;
+/// After the last shot a receiver may ask how it went for so long; who asks gets as long again.
+const LINGER_NS: u64 = 1_000_000_000;
 
 /// Why a probe stopped working.
 #[derive(Debug, thiserror::Error)]
@@ -41,14 +44,29 @@ pub enum ServeError {
     /// A shot could not be sent.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// A shot could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
-/// A probe that listens for a receiver.
+impl From<FireError> for ServeError {
+    fn from(error: FireError) -> Self {
+        match error {
+            FireError::Io(error) => Self::Io(error),
+            FireError::Read(error) => Self::Read(error),
+        }
+    }
+}
+
+/// A probe that listens for a receiver, or one that was told where to send.
 #[derive(Debug)]
-pub struct Server<Io, Open> {
-    control: UdpSocket,
-    probe: Probe<Io, Open>,
+pub struct Server<Io, Open, S = Patterns> {
+    control: Option<UdpSocket>,
+    probe: Probe<Io, Open, S>,
     busy_poll: bool,
+    once: bool,
+    /// When the last message came.
+    asked: u64,
 }
 
 impl<Io, Open> Server<Io, Open>
@@ -58,11 +76,32 @@ where
 {
     /// Makes the probe and opens its set-up port. `open` makes the transport of a link.
     pub fn bind(config: Config, listen: SocketAddr, open: Open) -> Result<Self, ServeError> {
-        let probe = Probe::new(config, open)?;
+        Self::of(Probe::new(config, open)?, listen)
+    }
+}
+
+impl<Io, Open, S> Server<Io, Open, S>
+where
+    Io: PacketIo,
+    Open: FnMut(&Wanted, &Regions) -> Result<Outlet<Io>, IoError>,
+    S: Shots,
+{
+    /// Opens the set-up port of this probe.
+    pub fn of(probe: Probe<Io, Open, S>, listen: SocketAddr) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { control, probe, busy_poll: false })
+        Ok(Self { control: Some(control), probe, busy_poll: false, once: false, asked: 0 })
+    }
+
+    /// A probe that has begun already ([`Probe::begin`]) and that nobody asks. It ends with its last shot.
+    pub fn unasked(probe: Probe<Io, Open, S>) -> Self {
+        Self { control: None, probe, busy_poll: false, once: true, asked: 0 }
+    }
+
+    /// Whether it ends when its last shot was sent, and the receiver has heard so.
+    pub fn once(self, once: bool) -> Self {
+        Self { once, ..self }
     }
 
     /// Whether it spins rather than sleeps while it waits for a trigger command: a processor for a few microseconds.
@@ -72,7 +111,10 @@ where
 
     /// Where it listens, with the port that the kernel chose if none was given.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.control.local_addr()
+        match &self.control {
+            Some(control) => control.local_addr(),
+            None => Err(ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Does what receivers ask until `stop` is set. A failure to send ends it too: an instrument that goes on
@@ -106,6 +148,7 @@ where
                     continue;
                 }
                 Step::At(time) => (time - now).saturating_sub(SPIN_NS).min(LONGEST_SLEEP_NS),
+                Step::Idle if self.is_done(now) => break,
                 Step::Idle | Step::Trigger => LONGEST_SLEEP_NS,
             };
             if wait > 0 {
@@ -120,19 +163,30 @@ where
         Ok(self.probe.stats())
     }
 
+    /// Whether the last shot was sent, and nobody has asked since for a while.
+    fn is_done(&mut self, now: u64) -> bool {
+        if !(self.once && self.probe.has_ended()) {
+            self.asked = now;
+            return false;
+        }
+        self.control.is_none() || now.saturating_sub(self.asked) > LINGER_NS
+    }
+
     /// Answers the messages that are there.
     fn messages(&mut self) -> Result<(), ServeError> {
+        let Some(control) = &self.control else { return Ok(()) };
         // One byte more than any message, so that a longer one is seen to be too long.
         let mut datagram = [0; shotline_wire::setup::LEN + 1];
         loop {
-            let (len, from) = match self.control.recv_from(&mut datagram) {
+            let (len, from) = match control.recv_from(&mut datagram) {
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if passes(&error) => continue,
                 Err(error) => return Err(ServeError::Control(error)),
             };
+            self.asked = steady_ns();
             if let Some(reply) = self.probe.receive(&datagram[..len], steady_ns()) {
-                match self.control.send_to(&reply, from) {
+                match control.send_to(&reply, from) {
                     Ok(_) => {}
                     // The receiver asks again.
                     Err(error) if error.kind() == ErrorKind::WouldBlock || passes(&error) => {}
@@ -145,7 +199,8 @@ where
     /// Sleeps until a message may be there.
     fn sleep(&self, ns: u64) -> Result<(), ServeError> {
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-        match rustix::event::poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&timeout)) {
+        let mut ports: Vec<_> = self.control.iter().map(|control| PollFd::new(control, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut ports, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(ServeError::Control(error.into())),
         }

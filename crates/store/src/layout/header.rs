@@ -13,6 +13,8 @@ const MESSAGE_DATASPACE: u16 = 0x0001;
 const MESSAGE_LAYOUT: u16 = 0x0008;
 const MESSAGE_CONTINUATION: u16 = 0x0010;
 const FLAG_SHARED: u8 = 0x02;
+/// Bytes that are read at once.
+const BLOCK: usize = 1 << 24;
 /// Far more blocks than libhdf5 makes; ends a cycle of continuations.
 const MAX_BLOCKS: usize = 64;
 
@@ -66,10 +68,15 @@ impl ReadAt for std::fs::File {
 
 /// Exactly `len` bytes from `offset`.
 pub fn bytes(file: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> Result<Vec<u8>, HeaderError> {
-    let mut out = vec![0; len];
-    let count = file.read_at(offset, &mut out);
-    if count < len {
-        return error(format!("expected {len} bytes of metadata at {offset}, found {count}"));
+    // A damaged file may claim any length: memory is taken as the bytes are found.
+    let mut out = Vec::new();
+    while out.len() < len {
+        let (done, block) = (out.len(), (len - out.len()).min(BLOCK));
+        out.resize(done + block, 0);
+        let count = file.read_at(offset.saturating_add(done as u64), &mut out[done..]);
+        if count < block {
+            return error(format!("expected {len} bytes of metadata at {offset}, found {}", done + count));
+        }
     }
     Ok(out)
 }
@@ -160,14 +167,17 @@ impl Place {
     }
 }
 
-struct Message {
-    kind: u16,
+/// A message of an object header.
+pub(super) struct Message {
+    pub kind: u16,
     flags: u8,
-    at: u64,
-    body: Vec<u8>,
+    /// Where its body is.
+    pub at: u64,
+    pub body: Vec<u8>,
 }
 
-fn messages(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Vec<Message>, HeaderError> {
+/// The messages of the object header at `address`.
+pub(super) fn messages(file: &(impl ReadAt + ?Sized), address: u64) -> Result<Vec<Message>, HeaderError> {
     let prefix = bytes(file, address, 16)?;
     if prefix[0] != 1 {
         return error(format!("expected an object header of version 1 at {address}, found {}", prefix[0]));

@@ -13,18 +13,29 @@
 //! A slot's place is a plain function of row and link. The tail comes last so that a run which ends early
 //! can shed the slots that it did not need: a tail for the rows that came is written behind their data, the
 //! datasets are pointed to it, and the file is cut behind it.
+//!
+//! A compressed run has room for as many bytes and one row of zeros in front, but its shots stand one behind the other
+//! as they were finished ([`StoredChunk`]).
 
+mod birth;
+mod chunks;
 mod header;
-mod skeleton;
+pub(crate) mod skeleton;
 mod tail;
+mod text;
 mod tree;
 
 use crate::StoreError;
-use crate::info::RunInfo;
+use crate::codec::Codec;
+use crate::info::{LinkInfo, RunInfo, read_number};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::header_address;
+pub use birth::check_target;
+pub(crate) use birth::sync_directory;
+use birth::{Birth, allocate, locked};
+pub use chunks::StoredChunk;
 use header::{HeaderError, Place, ReadAt, Superblock};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use shotline_wire::shot::Packing;
 use skeleton::TableShape;
@@ -32,10 +43,16 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tail::Counts;
-pub(crate) use tail::{Contents, finish, write_all};
+pub(crate) use tail::{Contents, cut, finish, write_all};
+pub(crate) use text::text;
+use tree::Shape;
 
 /// Direct I/O's unit here: the file's slots begin at multiples of it.
 pub const ALIGN: u64 = 4096;
+/// What a drive writes whole or not at all.
+const SECTOR: u64 = 512;
+/// Words of padding that are tried to keep fields within sectors.
+const MOST_PADDING: usize = 64;
 /// Rows in a chunk of a table, at most. A power of two.
 const CHUNK_ROWS: u64 = 1024;
 /// Loss entries that are visible during the run, at least and at most; the rest is written when it ends.
@@ -61,6 +78,15 @@ pub struct Data {
     pub marks: Marks,
     /// The links whose slots are its chunks.
     pub links: Range<usize>,
+    /// Where the first leaf of its index is.
+    pub leaves: u64,
+}
+
+impl Data {
+    /// The number of a link's chunk in a row among all of the dataset's.
+    fn index(&self, row: u64, link: usize) -> u64 {
+        row * self.links.len() as u64 + (link - self.links.start) as u64
+    }
 }
 
 /// A table: its rows stand one behind the other from `start`, because its chunks do.
@@ -93,7 +119,11 @@ impl Table {
 pub struct Layout {
     /// Rows that there is room for.
     pub rows: u64,
-    /// Where row 0's first slot is.
+    /// Rows that every index and table has room for: as many, but for a power cut at the end of a run.
+    pub common_rows: u64,
+    /// How chunks are compressed, if they are.
+    pub codec: Option<Codec>,
+    /// Where row 0's first slot is. Of a compressed run the first slot of zeros, while it is recorded.
     pub data_start: u64,
     /// Bytes from one row to the next.
     pub row_bytes: u64,
@@ -115,27 +145,42 @@ pub struct Layout {
     pub end_at: u64,
     /// The end of the file.
     pub end: u64,
+    /// Slots and tables may hold bytes of an older recording where no row is.
+    pub recycled: bool,
     channels: Vec<u64>,
 }
 
 impl Layout {
-    /// Where the slot of a link's shot is.
+    /// Where the slot of a link's shot is. Of a compressed run the index has to be asked ([`stored`]).
     pub fn slot(&self, row: u64, link: usize) -> u64 {
-        self.data_start + row * self.row_bytes + self.slots[link].0
+        // Wrapping, because a damaged file may claim anything: what is there is then not found.
+        self.data_start.wrapping_add(row.wrapping_mul(self.row_bytes)).wrapping_add(self.slots[link].0)
     }
-    /// Where the data of `rows` rows ends.
+    /// Where the data of `rows` rows ends, of a compressed run at the latest.
     pub fn data_end(&self, rows: u64) -> u64 {
-        self.data_start + rows * self.row_bytes
+        self.data_start + (rows + u64::from(self.codec.is_some())) * self.row_bytes
+    }
+    /// Where the tail begins.
+    fn tail_start(&self) -> u64 {
+        if self.codec.is_some() { self.data[0].leaves } else { self.data_end(self.rows) }
+    }
+    fn data_of(&self, link: usize) -> &Data {
+        self.data.iter().find(|data| data.links.contains(&link)).expect("every link has a dataset")
+    }
+    fn data_shape(&self) -> Shape {
+        Shape { rank: 3, k: self.chunk_k }
     }
 }
 
 /// How a recording is created.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions {
     /// Rows to make room for.
     pub rows: u64,
     /// Replace a file that is there.
     pub overwrite: bool,
+    /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
+    pub recycle: bool,
 }
 
 /// A recording's file, open for writing, and where everything in it is.
@@ -153,68 +198,46 @@ pub struct Opened {
 
 /// Makes a recording with room for `options.rows` rows and none visible. After this the file is valid, has
 /// its full size, and no space is to be found any more.
+///
+/// It gets its name when it is valid and on the disk: whoever looks, also after a power cut, finds nothing, the old
+/// file, or the new one.
 pub fn create(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<Opened, StoreError> {
+    let (opened, birth) = begin(path, run, options)?;
+    birth.end(path, options.overwrite)?;
+    Ok(opened)
+}
+
+/// The same up to the name, which [`Birth::end`] gives: until then nothing has happened to what is there.
+pub(crate) fn begin(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<(Opened, Birth), StoreError> {
     run.check()?;
     if options.rows == 0 {
         return Err(StoreError::Run("expected room for 1 row or more, found 0".into()));
     }
-    let file = create_locked(path, options.overwrite)?;
-    let created = lay_out(file, path, run, options.rows);
-    // A file of ours that could not be finished is of no use to anyone.
-    if created.is_err() {
-        let _ = std::fs::remove_file(path);
-    }
-    created
+    let birth = Birth::begin(path, options)?;
+    let (layout, warnings) = lay_out(&birth, path, run, options.rows)?;
+    let file = birth.file().try_clone().map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
+    Ok((Opened { file, path: path.to_owned(), layout, warnings }, birth))
 }
 
-/// Refuses a path that cannot become a recording: for whoever wants to know before there are shots.
-pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Create { path: path.to_owned(), source };
-    match path.symlink_metadata() {
-        Ok(there) if !there.is_file() => {
-            Err(failed(std::io::Error::other("something is there that is no regular file, and stays")))
-        }
-        Ok(_) if !overwrite => Err(StoreError::Exists { path: path.to_owned() }),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-        Err(error) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if folder.is_dir() { Ok(()) } else { Err(failed(error)) }
-        }
-    }
-}
-
-/// Refuses or removes what is there, and makes an empty file.
-fn create_locked(path: &Path, overwrite: bool) -> Result<File, StoreError> {
-    check_target(path, overwrite)?;
-    let failed = |source| StoreError::Create { path: path.to_owned(), source };
-    if overwrite && path.symlink_metadata().is_ok() {
-        let old = File::open(path).map_err(failed)?;
-        if rustix::fs::flock(&old, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(StoreError::InUse { path: path.to_owned() });
-        }
-        std::fs::remove_file(path).map_err(failed)?;
-    }
-    match File::options().read(true).write(true).create_new(true).open(path) {
-        Ok(file) => locked(file, path),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            Err(StoreError::Exists { path: path.to_owned() })
-        }
-        Err(error) => Err(failed(error)),
-    }
-}
-
-fn lay_out(file: File, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
+fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layout, Vec<String>), StoreError> {
+    let file = birth.file();
     let chunk_rows = rows.min(CHUNK_ROWS).next_power_of_two() as u32;
-    let formats: Vec<_> = run.links.iter().map(|link| RowFormat::new(link.geometry.packets())).collect();
+    let format = |link: &LinkInfo| RowFormat::new(link.geometry.packets(), &run.run_id);
+    let formats: Vec<_> = run.links.iter().map(format).collect();
     let mut shapes: Vec<TableShape> =
         formats.iter().map(|format| TableShape { row_bytes: format.bytes() as u32, chunk_rows }).collect();
     shapes.push(TableShape { row_bytes: LOSS_BYTES as u32, chunk_rows: 256 });
     shapes.push(TableShape { row_bytes: BOOK_BYTES as u32, chunk_rows: 64 });
     // Flat trees: three levels for 16 million chunks, with nodes of 12 kB.
     let chunk_k = rows.saturating_mul(run.links.len() as u64).div_ceil(2).clamp(32, 128) as u16;
-    let (image, headers) = skeleton::create(run, &shapes, chunk_k).map_err(StoreError::hdf5("lay out", path))?;
-    let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
+    let recycled = birth.recycled();
+    let made = |padding, data_start| {
+        let shape = skeleton::Shape { tables: &shapes, chunk_k, recycled, data_start, padding };
+        let (image, headers) = skeleton::create(run, &shape).map_err(StoreError::hdf5("lay out", path))?;
+        let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
+        Ok((image, data, tables))
+    };
+    let (image, data, tables) = untearable(made)?;
     let superblock = Superblock::read(&image[..]).map_err(|e| StoreError::format(path, e.to_string()))?;
     let mut layout = assemble(run, superblock, data, tables, formats);
     if rows.checked_mul(layout.row_bytes).is_none_or(|bytes| bytes > MAX_BYTES) {
@@ -223,22 +246,52 @@ fn lay_out(file: File, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, 
             layout.row_bytes
         )));
     }
-    layout.rows = rows;
-    layout.data_start = (image.len() as u64).next_multiple_of(ALIGN);
+    (layout.rows, layout.common_rows) = (rows, rows);
+    layout.recycled = recycled;
+    layout.data_start = data_start(&image);
     let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
     let counts = Counts { rows, losses, books: BOOK_ROWS };
     let tail_start = layout.data_end(rows);
     let end = tail::place(&mut layout, tail_start, counts);
 
     let mut warnings = Vec::new();
-    allocate(&file, path, rows, end, &mut warnings)?;
-    let roots =
-        tail::write(&file, &layout, tail_start, rows).map_err(StoreError::io("write the chunk indexes of", path))?;
-    let written = write_all(&file, 0, &image).and_then(|()| tail::point(&file, &layout, &roots));
+    allocate(file, path, rows, end, &mut warnings)?;
+    if layout.codec.is_some() {
+        // Not left to the file system: space that is used again may hold anything.
+        write_all(file, layout.data_start, &vec![0; layout.row_bytes as usize])
+            .map_err(StoreError::io("write zeros to", path))?;
+    }
+    let roots = tail::write(file, &layout, None, tail_start, rows)
+        .map_err(StoreError::io("write the chunk indexes of", path))?;
+    let written = write_all(file, 0, &image)
+        .and_then(|()| tail::point(file, &layout, &roots))
+        .and_then(|()| write_all(file, layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
-    rustix::fs::fsync(&file).map_err(StoreError::io("flush", path))?;
-    sync_directory(path)?;
-    Ok(Opened { file, path: path.to_owned(), layout, warnings })
+    Ok((layout, warnings))
+}
+
+/// A file's first bytes, and where the datasets of samples and the tables have their fields.
+type Image = (Vec<u8>, Vec<Place>, Vec<Place>);
+
+/// Makes an image in which every field that is patched lies within one sector, so that no power cut tears it. libhdf5
+/// puts the address of a chunk index at an odd offset; padding among the attributes moves it.
+fn untearable(made: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<Image, StoreError> {
+    let tears = |at: u64| at % SECTOR > SECTOR - 8;
+    let mut padding = 0;
+    loop {
+        let image = made(padding, 0)?;
+        let torn = image.1.iter().chain(&image.2).any(|place| tears(place.extent_at) || tears(place.tree_at));
+        if !torn || padding == MOST_PADDING {
+            // The same again, with the one number that only its own length tells.
+            return made(padding, data_start(&image.0));
+        }
+        padding += 1;
+    }
+}
+
+/// Where the first slot is behind these first bytes.
+fn data_start(image: &[u8]) -> u64 {
+    (image.len() as u64).next_multiple_of(ALIGN)
 }
 
 /// Opens a recording that exists, to shed what a broken-off run left or to look where things are.
@@ -250,7 +303,7 @@ pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
 
 /// Reads from a recording where everything in it is.
 pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
-    let (run, formats, headers) = {
+    let (run, recycled, data_start, formats, headers) = {
         let hdf5 = hdf5::File::open(path).map_err(StoreError::hdf5("open", path))?;
         let run = RunInfo::read(&hdf5, path)?;
         let address = |name: &str| {
@@ -267,8 +320,10 @@ pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError>
                     "expected rows as this version writes them in link{index}/shots, found {row}: read it with the version that wrote it"
                 )
             };
-            formats
-                .push(RowFormat::of(link.geometry.packets(), &row).ok_or_else(|| StoreError::format(path, found()))?);
+            formats.push(
+                RowFormat::of(link.geometry.packets(), &run.run_id, &row)
+                    .ok_or_else(|| StoreError::format(path, found()))?,
+            );
         }
         let links = 0..run.links.len();
         let data = if run.joined() {
@@ -278,14 +333,53 @@ pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError>
         };
         let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
         tables.extend([address("losses")?, address("books")?]);
-        (run, formats, (data, tables))
+        let recycled = read_number::<u8>(&hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
+        // Of older files the first chunk tells.
+        let data_start = read_number(&hdf5, "data_start").unwrap_or(0);
+        (run, recycled, data_start, formats, (data, tables))
     };
     let broken = |error: HeaderError| StoreError::format(path, error.to_string());
     let (data, tables) = read_marks(file, &headers.0, &headers.1, &run, &formats, path)?;
     let superblock = Superblock::read(file).map_err(broken)?;
     let mut layout = assemble(&run, superblock, data, tables, formats);
+    layout.recycled = recycled;
+    layout.data_start = data_start;
     tail::find(file, &mut layout).map_err(broken)?;
     Ok((run, layout))
+}
+
+/// Walks every chunk index of a recording that was located: each chunk must be where the layout has it, so that HDF5
+/// readers read the same bytes as raw ones.
+pub fn check(path: &Path, file: &File, layout: &Layout) -> Result<(), StoreError> {
+    tail::check(file, layout).map_err(|error| StoreError::format(path, error.to_string()))
+}
+
+/// Where the bytes of a shot are.
+pub fn stored(file: &File, layout: &Layout, row: u64, link: usize, path: &Path) -> Result<StoredChunk, StoreError> {
+    if layout.codec.is_some() {
+        return chunks::read(file, layout, row, link).map_err(|error| StoreError::format(path, error.to_string()));
+    }
+    Ok(StoredChunk { at: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false })
+}
+
+/// Enters where the shots of a compressed run's rows are, from row `first` on: those of all links, row by row. Readers
+/// look there once the rows are visible.
+pub(crate) fn enter_chunks(file: &File, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
+    chunks::write(file, layout, first, stored)
+}
+
+/// Enters that a shot of a compressed run is lost.
+pub(crate) fn clear_chunk(file: &File, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
+    chunks::clear(file, layout, row, link)
+}
+
+/// Where the data of the first rows of a compressed run ends: without any, behind the zeros of lost shots.
+pub(crate) fn end_of_chunks(file: &File, layout: &Layout, rows: u64, path: &Path) -> Result<u64, StoreError> {
+    let mut end = layout.data_end(0);
+    for (row, link) in (0..rows).flat_map(|row| (0..layout.slots.len()).map(move |link| (row, link))) {
+        end = end.max(stored(file, layout, row, link, path)?.end());
+    }
+    Ok(end)
 }
 
 /// The marker and capacity of a dataset or table, read afresh.
@@ -348,8 +442,11 @@ fn assemble(
     }
     let links = run.links.len();
     let data = data.iter().enumerate();
-    let data =
-        data.map(|(i, place)| Data { marks: marks(place), links: if run.joined() { 0..links } else { i..i + 1 } });
+    let data = data.map(|(i, place)| Data {
+        marks: marks(place),
+        links: if run.joined() { 0..links } else { i..i + 1 },
+        leaves: 0,
+    });
     let mut tables: Vec<Table> = (tables.iter())
         .map(|place| Table {
             marks: marks(place),
@@ -363,6 +460,8 @@ fn assemble(
     tables.truncate(links);
     Layout {
         rows: 0,
+        common_rows: 0,
+        codec: run.codec,
         data_start: 0,
         row_bytes,
         slots,
@@ -374,6 +473,7 @@ fn assemble(
         chunk_k: superblock.chunk_k,
         end_at: superblock.end_at,
         end: superblock.end,
+        recycled: false,
         channels: run.links.iter().map(|link| u64::from(link.geometry.channels())).collect(),
     }
 }
@@ -381,51 +481,6 @@ fn assemble(
 fn open_locked(path: &Path) -> Result<File, StoreError> {
     let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     locked(open.map_err(StoreError::io("open", path))?.into(), path)
-}
-
-/// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
-fn locked(file: File, path: &Path) -> Result<File, StoreError> {
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
-        // A file system without locks: then nobody else is kept out either.
-        _ => Ok(file),
-    }
-}
-
-fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<String>) -> Result<(), StoreError> {
-    let free = || rustix::fs::fstatvfs(file).map_or(0, |s| s.f_bavail * s.f_frsize);
-    let no_space = |free| StoreError::NoSpace { path: path.to_owned(), rows, needed: end, free };
-    let before = free();
-    if before < end {
-        return Err(no_space(before));
-    }
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, end) {
-        Ok(()) => Ok(()),
-        Err(Errno::NOSPC | Errno::DQUOT) => {
-            let _ = rustix::fs::ftruncate(file, 0);
-            Err(no_space(free()))
-        }
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            warnings.push(format!(
-                "the file system of {} cannot allocate space ahead: it may run full during the run, and writes are slower",
-                path.display()
-            ));
-            rustix::fs::ftruncate(file, end).map_err(StoreError::io("extend", path))
-        }
-        Err(source) => Err(StoreError::Io { what: "allocate", path: path.to_owned(), source }),
-    }
-}
-
-/// Makes the name as durable as the file.
-fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = File::open(parent).map_err(|e| os(e, "open the directory of", path))?;
-    rustix::fs::fsync(&directory).map_err(StoreError::io("flush the directory of", path))
-}
-
-fn os(error: std::io::Error, what: &'static str, path: &Path) -> StoreError {
-    let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    StoreError::Io { what, path: path.to_owned(), source }
 }
 
 impl Drop for Opened {
@@ -455,12 +510,25 @@ pub fn visible_rows(file: &File, layout: &Layout, path: &Path) -> Result<u64, St
     Ok(rows)
 }
 
+/// Fills `to` from an offset; returns how many bytes there were.
+pub(crate) fn read_at(file: &File, at: u64, to: &mut [u8]) -> usize {
+    ReadAt::read_at(file, at, to)
+}
+
+/// Some rows of a table, as bytes, visible or not.
+pub fn table_rows(file: &File, table: Table, rows: Range<u64>, path: &Path) -> Result<Vec<u8>, StoreError> {
+    if rows.end > table.capacity || rows.start > rows.end {
+        return Err(StoreError::format(
+            path,
+            format!("expected at most {} table rows, found {}", table.capacity, rows.end),
+        ));
+    }
+    let len = (rows.end - rows.start).saturating_mul(u64::from(table.row_bytes)) as usize;
+    header::bytes(file, table.at(rows.start), len).map_err(|error| StoreError::format(path, error.to_string()))
+}
+
 /// The visible rows of a table, as bytes.
 pub fn table_bytes(file: &File, table: Table, path: &Path) -> Result<Vec<u8>, StoreError> {
     let rows = visible(file, table.marks, path)?;
-    if rows > table.capacity {
-        return Err(StoreError::format(path, format!("expected at most {} table rows, found {rows}", table.capacity)));
-    }
-    header::bytes(file, table.start, rows as usize * table.row_bytes as usize)
-        .map_err(|error| StoreError::format(path, error.to_string()))
+    table_rows(file, table, 0..rows, path)
 }

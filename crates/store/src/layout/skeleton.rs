@@ -2,12 +2,15 @@
 //!
 //! It writes them in memory: on the disk it would hold a lock, in a descriptor that child processes inherit.
 
-use crate::info::{LinkInfo, RunInfo, number, text, texts};
+use crate::codec::{self, Codec};
+use crate::info::{LinkInfo, RunInfo, number, text, texts, timestamp};
 use crate::rows::{self, ROW_FIELDS, RowFormat};
-use crate::sys::hdf5::{create_view, header_address, image, sample_type};
-use hdf5::types::TypeDescriptor;
-use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
+use crate::sys::hdf5::{Mapping, create_filtered, create_virtual, header_address, image, sample_type};
+use hdf5::types::{TypeDescriptor, VarLenUnicode};
+use hdf5::{Dataset, Datatype, Error, Extent, File, Group, SimpleExtents};
 use shotline_wire::shot::Geometry;
+use std::ffi::CString;
+use std::str::FromStr;
 
 /// A table's name and shape.
 pub(super) struct TableShape {
@@ -23,8 +26,23 @@ pub(super) struct Headers {
     pub tables: Vec<u64>,
 }
 
-/// Makes the file's first bytes. `tables` has the shapes of the links' shots tables, then of `/losses` and `/books`.
-pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5::Result<(Vec<u8>, Headers)> {
+/// What a skeleton is made for, besides its run.
+pub(super) struct Shape<'a> {
+    /// The links' shots tables, then `/losses` and `/books`.
+    pub tables: &'a [TableShape],
+    /// Half the fan-out of chunk indexes.
+    pub chunk_k: u16,
+    /// The file's blocks held another recording.
+    pub recycled: bool,
+    /// Where the first slot will be, once that is known.
+    pub data_start: u64,
+    /// Words that do nothing but move what follows.
+    pub padding: usize,
+}
+
+/// Makes the file's first bytes.
+pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>, Headers)> {
+    let &Shape { tables, chunk_k, recycled, data_start, padding } = shape;
     let file = File::with_options()
         .with_fcpl(|p| p.istore_k(u32::from(chunk_k)))
         // Newer headers carry checksums: 'earliest' is what lets single fields be changed from outside.
@@ -32,22 +50,29 @@ pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5
         // No such file comes to be: the name only tells it from others in memory.
         .create_excl(format!("recording-{}", run.run_id))?;
     run.write(&file)?;
+    number(&file, "recycled", u8::from(recycled))?;
+    number(&file, "data_start", data_start)?;
+    if padding > 0 {
+        file.new_attr::<u64>().shape(padding).create("padding")?.write_raw(&vec![0_u64; padding])?;
+    }
+    let entry = nexus_entry(&file, run)?;
     let mut headers = Headers { data: Vec::new(), tables: Vec::new() };
     let links = run.links.len();
     let joined = run.joined();
     if joined {
-        let rf = real(&file, "rf", run.links[0].geometry, links)?;
+        let rf = real(&file, "rf", run.links[0].geometry, links, run.codec)?;
         describe(&rf, &run.links[0].geometry)?;
-        let order: Vec<String> =
-            run.links.iter().map(|l| format!("{} ({} channels)", l.name, l.geometry.channels())).collect();
-        text(&rf, "channel_order", &order.join(", "))?;
+        text(&rf, "channel_order", &channel_order(run))?;
         headers.data.push(header_address(&rf)?);
     }
     for (index, link) in run.links.iter().enumerate() {
         let group = file.create_group(&format!("link{index}"))?;
         link.write(&group)?;
+        nexus_data(&group)?;
+        // Soft, so that whoever walks through the file's objects meets each once.
+        entry.link_soft(&format!("/link{index}"), &format!("link{index}"))?;
         if !joined {
-            let rf = real(&group, "rf", link.geometry, 1)?;
+            let rf = real(&group, "rf", link.geometry, 1, run.codec)?;
             describe(&rf, &link.geometry)?;
             headers.data.push(header_address(&rf)?);
         } else if links == 1 {
@@ -55,7 +80,7 @@ pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5
         } else {
             describe(&view(&group, link, index, links)?, &link.geometry)?;
         }
-        let format = RowFormat::new(link.geometry.packets());
+        let format = RowFormat::new(link.geometry.packets(), &run.run_id);
         let shots = table(&group, "shots", &format.descriptor(), &tables[index])?;
         text(&shots, "description", "one row for each shot of this link, in the order of rf's first dimension")?;
         for (field, meaning) in ROW_FIELDS {
@@ -81,30 +106,70 @@ pub(super) fn create(run: &RunInfo, tables: &[TableShape], chunk_k: u16) -> hdf5
     Ok((image(&file)?, headers))
 }
 
+/// What a reader of NeXus looks for: the file's entry, and in it the data to show first.
+/// (NeXus definitions: NXroot, NXentry, NXdata; <https://manual.nexusformat.org>.)
+fn nexus_entry(file: &File, run: &RunInfo) -> hdf5::Result<Group> {
+    text(file, "NX_class", "NXroot")?;
+    text(file, "default", "entry")?;
+    let entry = file.create_group("entry")?;
+    text(&entry, "NX_class", "NXentry")?;
+    text(&entry, "default", "link0")?;
+    for (name, words) in
+        [("title", &run.instrument), ("program_name", &run.software), ("entry_identifier", &run.run_id)]
+    {
+        field(&entry, name, words)?;
+    }
+    field(&entry, "start_time", &timestamp(run.start_utc_ns))?;
+    Ok(entry)
+}
+
+/// A link's group as NeXus's data: `rf` is the signal, its axes have no datasets of their own.
+fn nexus_data(group: &Group) -> hdf5::Result<()> {
+    text(group, "NX_class", "NXdata")?;
+    text(group, "signal", "rf")?;
+    texts(group, "axes", &[".", ".", "."])
+}
+
+/// A dataset of words.
+fn field(at: &Group, name: &str, words: &str) -> hdf5::Result<()> {
+    let words = VarLenUnicode::from_str(&words.replace('\0', "\u{fffd}")).map_err(|e| Error::from(e.to_string()))?;
+    at.new_dataset::<VarLenUnicode>().create(name)?.write_scalar(&words)
+}
+
+/// Whose channels stand where in `/rf`, in words.
+pub(crate) fn channel_order(run: &RunInfo) -> String {
+    let links = run.links.iter().map(|link| format!("{} ({} channels)", link.name, link.geometry.channels()));
+    links.collect::<Vec<_>>().join(", ")
+}
+
 /// A dataset whose chunks are shot slots. The n-bit filter stores 12-bit integers as the wire packs them;
 /// for full 16-bit integers and bytes it changes nothing. Either way a filtered chunk may be longer than its samples
-/// need, so the padding and the end-of-shot record stay in the chunk and readers pass over them.
-fn real(at: &Group, name: &str, geometry: Geometry, links: usize) -> hdf5::Result<Dataset> {
+/// need, so the padding and the end-of-shot record stay in the chunk and readers pass over them. In a compressed run the
+/// filter mask of each chunk says which of the two filters made it: bitshuffle, or the wire.
+fn real(at: &Group, name: &str, geometry: Geometry, links: usize, codec: Option<Codec>) -> hdf5::Result<Dataset> {
     let (samples, channels) = (geometry.samples() as usize, usize::from(geometry.channels()));
-    at.new_dataset_builder()
-        .empty_as(sample_type(geometry.packing())?)
-        .shape(extents(samples, links * channels))
-        .chunk((1, samples, channels))
-        .nbit()
-        .create(name)
+    let (datatype, extents) = (sample_type(geometry.packing())?, extents(samples, links * channels));
+    if let Some(codec) = codec {
+        let (name, chunk) = (CString::new(name).map_err(|_| "a name without zeros")?, [1, samples, channels]);
+        let bitshuffle = (codec::FILTER, codec.filter(geometry.packing()));
+        return create_filtered(at, &name, &datatype, &extents, chunk, &bitshuffle);
+    }
+    at.new_dataset_builder().empty_as(datatype).shape(extents).chunk((1, samples, channels)).nbit().create(name)
 }
 
 /// One link's channels of `/rf`: a virtual dataset with a single source, so its extent is that of `/rf`.
 fn view(group: &Group, link: &LinkInfo, index: usize, links: usize) -> hdf5::Result<Dataset> {
     let (samples, channels) = (link.geometry.samples() as usize, usize::from(link.geometry.channels()));
-    create_view(
-        group,
-        c"rf",
-        &sample_type(link.geometry.packing())?,
-        &extents(samples, channels),
-        (c"/rf", &extents(samples, links * channels)),
-        &[0, 0, (index * channels) as u64],
-    )
+    let source = Mapping {
+        file: c".",
+        dataset: c"/rf",
+        extents: &extents(samples, links * channels),
+        from: &[0, 0, (index * channels) as u64],
+        at: 0,
+        every: 1,
+        rows: None,
+    };
+    create_virtual(group, c"rf", &sample_type(link.geometry.packing())?, &extents(samples, channels), &[source])
 }
 
 fn table(at: &Group, name: &str, row: &TypeDescriptor, shape: &TableShape) -> hdf5::Result<Dataset> {
@@ -117,7 +182,7 @@ fn table(at: &Group, name: &str, row: &TypeDescriptor, shape: &TableShape) -> hd
         .create(name)
 }
 
-fn extents(samples: usize, channels: usize) -> SimpleExtents {
+pub(crate) fn extents(samples: usize, channels: usize) -> SimpleExtents {
     SimpleExtents::from_vec(vec![
         Extent::new(0, None),
         Extent::new(samples, Some(samples)),
@@ -125,7 +190,7 @@ fn extents(samples: usize, channels: usize) -> SimpleExtents {
     ])
 }
 
-fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
+pub(crate) fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
     texts(rf, "DIMENSION_LABELS", &["shot", "sample", "channel"])?;
     text(rf, "units", "counts")?;
     number(rf, "bits", geometry.bits())?;
@@ -134,4 +199,28 @@ fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
         number(rf, "sample_period_s", 1.0 / f64::from(geometry.sample_rate_hz()))?;
     }
     text(rf, "time_axis", "sample / sample_rate_hz, in seconds from stamp_tai_ns of the shot")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CreateOptions, create};
+    use super::*;
+    use shotline_wire::shot::Packing;
+
+    #[test]
+    fn no_field_that_is_patched_lies_over_two_sectors_whatever_the_attributes_say() {
+        let geometry = Geometry::new(2, 10, 12, Packing::Packed12, 0).unwrap();
+        let links = (0..3).map(|stream| LinkInfo { name: "a".into(), stream, geometry }).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = RunInfo::new(links);
+        for words in 0..130 {
+            run.config = "x".repeat(8 * words);
+            let options = CreateOptions { rows: 1, overwrite: true, ..CreateOptions::default() };
+            let layout = create(&folder.path().join("a.h5"), &run, options).unwrap().layout.clone();
+            let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
+            for marks in tables.chain(layout.data.iter().map(|data| data.marks)) {
+                assert!(marks.extent_at % 512 <= 504 && marks.tree_at % 512 <= 504, "{words} words: {marks:?}");
+            }
+        }
+    }
 }

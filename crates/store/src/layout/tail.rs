@@ -1,8 +1,9 @@
 //! The tail: chunk indexes and tables, behind the data.
 
+use super::chunks::{self, StoredChunk};
 use super::header::{HeaderError, ReadAt, bytes, u64_at};
 use super::tree::{self, Chunk, Shape};
-use super::{ALIGN, Layout, Table};
+use super::{ALIGN, Data, Layout, Table};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -41,9 +42,10 @@ fn capacity(layout: &Layout, index: usize, counts: Counts) -> u64 {
 
 /// Gives every table its place in a tail at `start` and returns the tail's end. The indexes come first.
 pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
-    let mut at = start;
-    for data in &layout.data {
-        at += shape(layout, DATA).tree_bytes(counts.rows * data.links.len() as u64);
+    let (mut at, shape_of_data) = (start, layout.data_shape());
+    for data in &mut layout.data {
+        data.leaves = at;
+        at += shape_of_data.tree_bytes(counts.rows * data.links.len() as u64);
     }
     for index in 0..layout.shots.len() + 2 {
         let capacity = capacity(layout, index, counts);
@@ -60,22 +62,32 @@ pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
 }
 
 /// Writes the indexes of a tail that was placed at `start`; returns their roots, in the order of [`place`].
-/// The tables' rows are not touched.
-pub(super) fn write(file: &File, layout: &Layout, start: u64, rows: u64) -> Result<Vec<u64>, Errno> {
+/// The tables' rows are not touched. Where the shots of a compressed run are, the tail `from` says that is in the file;
+/// without one they are zeros.
+pub(super) fn write(
+    file: &File,
+    layout: &Layout,
+    from: Option<&Layout>,
+    start: u64,
+    rows: u64,
+) -> Result<Vec<u64>, Errno> {
     let mut roots = Vec::new();
     let mut out = Sequential { file, start, pending: Vec::with_capacity(2 * BLOCK) };
-    for data in &layout.data {
-        let (shape, links) = (shape(layout, DATA), data.links.clone());
-        let chunks = (0..rows).flat_map(|row| {
-            links.clone().map(move |link| Chunk {
-                first: vec![row, 0, (link - data.links.start) as u64 * layout.channels[link]],
-                address: layout.slot(row, link),
-                bytes: layout.slots[link].1,
-                filter_mask: 0,
-            })
-        });
-        let at = out.at();
-        roots.push(tree::write(shape, at, rows * links.len() as u64, chunks, |node| out.push(node))?);
+    for (index, data) in layout.data.iter().enumerate() {
+        let (shape, at, count) = (layout.data_shape(), out.at(), rows * data.links.len() as u64);
+        if let (Some(from), Some(_)) = (from, layout.codec) {
+            let mut entries = chunks::Entries::new(file, from, &from.data[index], rows);
+            roots.push(tree::write(shape, at, count, &mut entries, |node| out.push(node))?);
+            entries.failed.map_or(Ok(()), Err)?;
+            continue;
+        }
+        let stored = |row, link: usize| match layout.codec {
+            Some(_) => layout.zeros(link),
+            None => StoredChunk { at: layout.slot(row, link), bytes: layout.slots[link].1, compressed: false },
+        };
+        let entries = (0..rows)
+            .flat_map(|row| data.links.clone().map(move |link| layout.entry(data, row, link, stored(row, link))));
+        roots.push(tree::write(shape, at, count, entries, |node| out.push(node))?);
     }
     for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
         let chunks = table.capacity / u64::from(table.chunk_rows);
@@ -93,13 +105,13 @@ pub(super) fn write(file: &File, layout: &Layout, start: u64, rows: u64) -> Resu
     Ok(roots)
 }
 
-/// Points the datasets to the roots of their indexes, and the superblock to the end of the file.
+/// Points the datasets to the roots of their indexes.
 pub(super) fn point(file: &File, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
     let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
     for (marks, root) in layout.data.iter().map(|data| data.marks).chain(tables).zip(roots) {
         write_all(file, marks.tree_at, &root.to_le_bytes())?;
     }
-    write_all(file, layout.end_at, &layout.end.to_le_bytes())
+    Ok(())
 }
 
 /// What a recording holds when it ends.
@@ -111,6 +123,8 @@ pub(crate) struct Contents<'a> {
     pub losses: &'a [u8],
     /// The rows of `/books`.
     pub books: &'a [u8],
+    /// Where the data ends: behind the last slot, or the last chunk of a compressed run.
+    pub data_end: u64,
 }
 
 /// Ends a recording: enters losses and books, and sheds the slots that no row needs. A reader may look at
@@ -125,7 +139,7 @@ pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -
         books: contents.books.len() as u64 / u64::from(layout.books.row_bytes),
     };
     let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.books.capacity;
-    if counts.rows == layout.rows && fits(layout) {
+    if contents.data_end == layout.tail_start() && fits(layout) {
         return enter(file, layout, contents, counts).map(|()| None);
     }
     match shed(file, layout, contents, counts) {
@@ -136,17 +150,29 @@ pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -
 }
 
 fn shed(file: &File, layout: &mut Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
-    let old_start = layout.data_end(layout.rows);
-    let new_start = layout.data_end(counts.rows);
+    let old_start = layout.tail_start();
+    let new_start = contents.data_end;
     if place(&mut layout.clone(), new_start, counts) > old_start {
         // The new tail would lie over the old one: make way for it first.
         move_tail(file, layout, layout.end, contents, counts)?;
     }
     move_tail(file, layout, new_start, contents, counts)?;
+    mark(file, layout, counts)?;
+    rustix::fs::fdatasync(file)?;
+    cut(file, layout)
+}
+
+/// Cuts a file behind its end, where nothing points to.
+pub(crate) fn cut(file: &File, layout: &Layout) -> Result<(), Errno> {
+    if rustix::fs::fstat(file)?.st_size as u64 <= layout.end {
+        return Ok(());
+    }
     rustix::fs::ftruncate(file, layout.end)?;
     rustix::fs::fsync(file)
 }
 
+/// Makes a tail at `start` and points the datasets to it. The order holds on the disk, so that a power cut at any
+/// moment leaves pointers to whole tails only, and the end of the file behind everything that is pointed to.
 fn move_tail(
     file: &File,
     layout: &mut Layout,
@@ -160,13 +186,23 @@ fn move_tail(
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, moved.end)
             .or_else(|_| rustix::fs::ftruncate(file, moved.end))?;
     }
-    let roots = write(file, &moved, start, counts.rows)?;
+    let roots = write(file, &moved, Some(layout), start, counts.rows)?;
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
         copy(file, from.start, to.start, counts.rows * u64::from(from.row_bytes))?;
     }
-    enter(file, &moved, contents, counts)?;
+    write_all(file, moved.losses.start, contents.losses)?;
+    write_all(file, moved.books.start, contents.books)?;
+    rustix::fs::fdatasync(file)?;
+    if moved.end > layout.end {
+        write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
+        rustix::fs::fdatasync(file)?;
+    }
     point(file, &moved, &roots)?;
     rustix::fs::fdatasync(file)?;
+    if moved.end < layout.end {
+        write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
+        rustix::fs::fdatasync(file)?;
+    }
     moved.rows = counts.rows;
     *layout = moved;
     Ok(())
@@ -177,6 +213,11 @@ fn enter(file: &File, layout: &Layout, contents: Contents<'_>, counts: Counts) -
     write_all(file, layout.losses.start, contents.losses)?;
     write_all(file, layout.books.start, contents.books)?;
     rustix::fs::fdatasync(file)?;
+    mark(file, layout, counts)
+}
+
+/// Writes the markers of every table.
+fn mark(file: &File, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     for table in &layout.shots {
         write_all(file, table.marks.extent_at, &counts.rows.to_le_bytes())?;
     }
@@ -184,64 +225,137 @@ fn enter(file: &File, layout: &Layout, contents: Contents<'_>, counts: Counts) -
     write_all(file, layout.books.marks.extent_at, &counts.books.to_le_bytes())
 }
 
-/// Finds rows and places by walking the indexes; refuses a file whose slots are not in a row.
+/// Finds rows and places by the ends of the indexes: the first and the last chunk of each must be where a layout
+/// puts them. That takes a few reads however many rows there are; [`check`] looks at every chunk.
 pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result<(), HeaderError> {
+    let mut common = u64::MAX;
     for index in 0..layout.data.len() {
         let data = layout.data[index].clone();
-        let (mut count, mut links) = (0, data.links.clone().cycle());
-        walk(file, layout, data.marks.tree_at, DATA, &mut |layout, chunk| {
-            let Some(link) = links.next() else { return Ok(()) };
-            let row = count / data.links.len() as u64;
-            if count == 0 {
-                layout.data_start = chunk.address.saturating_sub(layout.slots[link].0);
-            }
-            let column = (link - data.links.start) as u64 * layout.channels[link];
-            let expected = (layout.slot(row, link), layout.slots[link].1, [row, 0, column]);
-            if (chunk.address, chunk.bytes) != (expected.0, expected.1)
-                || chunk.first != expected.2
-                || chunk.filter_mask != 0
-            {
-                return Err(HeaderError::at(
-                    chunk.address,
-                    &format!("the slot of row {row} in {} bytes at {}", expected.1, expected.0),
-                    &format!("{} bytes for {:?}: another program has rewritten this file", chunk.bytes, chunk.first),
-                ));
-            }
-            count += 1;
-            Ok(())
-        })?;
-        layout.rows = count / data.links.len() as u64;
+        let Some([(leaves, first), (last_leaf, last)]) = ends(file, layout, data.marks.tree_at, DATA)? else {
+            continue;
+        };
+        layout.data[index].leaves = leaves;
+        layout.rows = last.first[0].saturating_add(1);
+        common = common.min(layout.rows);
+        let end = data.links.end - 1;
+        if layout.codec.is_some() {
+            expect_leaf(layout, index, last_leaf)?;
+            expect_first(layout, &data, 0, data.links.start, &first)?;
+            expect_first(layout, &data, layout.rows - 1, end, &last)?;
+            continue;
+        }
+        layout.data_start = first.address.saturating_sub(layout.slots[data.links.start].0);
+        expect_slot(layout, &data, 0, data.links.start, &first)?;
+        expect_slot(layout, &data, layout.rows - 1, end, &last)?;
     }
     for index in 0..layout.shots.len() + 2 {
         let table = *tables(layout).nth(index).expect("an index below the number of tables");
-        let (mut start, mut chunks) = (0, 0);
-        walk(file, layout, table.marks.tree_at, TABLE, &mut |_, chunk| {
-            if chunks == 0 {
-                start = chunk.address;
-            }
-            let expected = (start + chunks * table.chunk_bytes(), chunks * u64::from(table.chunk_rows));
-            if (chunk.address, chunk.first[0]) != expected {
-                return Err(HeaderError::at(expected.0, "a table's next chunk", &format!("it at {}", chunk.address)));
-            }
-            chunks += 1;
-            Ok(())
-        })?;
+        let Some([(_, first), (_, last)]) = ends(file, layout, table.marks.tree_at, TABLE)? else { continue };
+        let chunks = last.first[0] / u64::from(table.chunk_rows) + 1;
+        expect_chunk(&table, first.address, 0, &first)?;
+        expect_chunk(&table, first.address, chunks - 1, &last)?;
         let found = tables(layout).nth(index).expect("an index below the number of tables");
-        (found.start, found.capacity) = (start, chunks * u64::from(table.chunk_rows));
+        (found.start, found.capacity) = (first.address, chunks.saturating_mul(u64::from(table.chunk_rows)));
+    }
+    // A power cut while a tail was moved leaves some datasets with the old one, and others with the new one.
+    layout.common_rows = layout.shots.iter().map(|table| table.capacity).fold(common.min(layout.rows), u64::min);
+    Ok(())
+}
+
+/// Walks every index of a layout that was found, and refuses one whose chunks are not where it says.
+pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), HeaderError> {
+    for data in &layout.data {
+        let (mut count, links) = (0, data.links.len() as u64);
+        let visible = u64_at(&bytes(file, data.marks.extent_at, 8)?, 0);
+        walk(file, layout, data.marks.tree_at, DATA, &mut |chunk| {
+            let (row, link) = (count / links, data.links.start + (count % links) as usize);
+            count += 1;
+            match layout.codec {
+                // A power cut may have left anything of the entries of rows that nobody sees.
+                Some(_) if row < visible => layout.parse(data, row, link, &chunk).map(drop),
+                Some(_) => expect_first(layout, data, row, link, &chunk),
+                None => expect_slot(layout, data, row, link, &chunk),
+            }
+        })?;
+        if count != layout.rows * links {
+            let found = format!("{count} chunks");
+            return Err(HeaderError::at(data.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
+        }
+    }
+    for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
+        let mut index = 0;
+        walk(file, layout, table.marks.tree_at, TABLE, &mut |chunk| {
+            index += 1;
+            expect_chunk(table, table.start, index - 1, &chunk)
+        })?;
     }
     Ok(())
 }
 
-fn walk(
+/// The leaves of a compressed run's index must stand one behind the other, because entries are looked up there.
+fn expect_leaf(layout: &Layout, data: usize, last: u64) -> Result<(), HeaderError> {
+    let (data, shape) = (&layout.data[data], layout.data_shape());
+    let count = layout.rows.saturating_mul(data.links.len() as u64);
+    let (at, _) = shape.entry_at(data.leaves, count.saturating_sub(1));
+    if (last..last.saturating_add(shape.node_bytes())).contains(&at) {
+        return Ok(());
+    }
+    Err(HeaderError::at(
+        last,
+        &format!("the leaf of chunk {count}, which holds {at}"),
+        "another: another program has rewritten this file",
+    ))
+}
+
+/// The elements that an entry is for are the same whatever is written to it.
+fn expect_first(layout: &Layout, data: &Data, row: u64, link: usize, chunk: &Chunk) -> Result<(), HeaderError> {
+    let expected = layout.entry(data, row, link, layout.zeros(link)).first;
+    if chunk.first == expected {
+        return Ok(());
+    }
+    let (expected, found) = (format!("a chunk for {expected:?}"), format!("one for {:?}", chunk.first));
+    Err(HeaderError::at(chunk.address, &expected, &found))
+}
+
+fn expect_slot(layout: &Layout, data: &Data, row: u64, link: usize, chunk: &Chunk) -> Result<(), HeaderError> {
+    let column = (link - data.links.start) as u64 * layout.channels[link];
+    let (address, bytes) = (layout.slot(row, link), layout.slots[link].1);
+    if (chunk.address, chunk.bytes, chunk.filter_mask) == (address, bytes, 0) && chunk.first == [row, 0, column] {
+        return Ok(());
+    }
+    Err(HeaderError::at(
+        chunk.address,
+        &format!("the slot of row {row} in {bytes} bytes at {address}"),
+        &format!("{} bytes for {:?}: another program has rewritten this file", chunk.bytes, chunk.first),
+    ))
+}
+
+fn expect_chunk(table: &Table, start: u64, index: u64, chunk: &Chunk) -> Result<(), HeaderError> {
+    let expected = start.saturating_add(index.saturating_mul(table.chunk_bytes()));
+    if (chunk.address, chunk.first[0]) == (expected, index * u64::from(table.chunk_rows)) {
+        return Ok(());
+    }
+    Err(HeaderError::at(expected, "a table's next chunk", &format!("it at {}", chunk.address)))
+}
+
+fn ends(
     file: &(impl ReadAt + ?Sized),
-    layout: &mut Layout,
+    layout: &Layout,
     tree_at: u64,
     rank: usize,
-    visit: &mut impl FnMut(&mut Layout, Chunk) -> Result<(), HeaderError>,
+) -> Result<Option<[(u64, Chunk); 2]>, HeaderError> {
+    tree::ends(file, shape(layout, rank), u64_at(&bytes(file, tree_at, 8)?, 0))
+}
+
+fn walk(
+    file: &(impl ReadAt + ?Sized),
+    layout: &Layout,
+    tree_at: u64,
+    rank: usize,
+    visit: &mut impl FnMut(Chunk) -> Result<(), HeaderError>,
 ) -> Result<(), HeaderError> {
     let root = u64_at(&bytes(file, tree_at, 8)?, 0);
-    let shape = shape(layout, rank);
-    tree::walk(file, shape, root, &mut |chunk| visit(layout, chunk))
+    tree::walk(file, shape(layout, rank), root, visit)
 }
 
 fn copy(file: &File, from: u64, to: u64, len: u64) -> Result<(), Errno> {

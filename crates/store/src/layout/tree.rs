@@ -47,6 +47,17 @@ impl Shape {
     pub fn node_bytes(self) -> u64 {
         HEAD as u64 + self.fan_out() * (self.key_bytes() as u64 + 8) + self.key_bytes() as u64
     }
+    /// Where entry `index` of a tree is whose leaves stand one behind the other from `leaves` on, and how many more
+    /// entries stand behind it in its leaf.
+    pub fn entry_at(self, leaves: u64, index: u64) -> (u64, u64) {
+        let (leaf, entry) = (index / self.fan_out(), index % self.fan_out());
+        let at = leaves.saturating_add(leaf.saturating_mul(self.node_bytes()));
+        (at.saturating_add(HEAD as u64 + entry * self.entry_bytes() as u64), self.fan_out() - entry)
+    }
+    /// Bytes of an entry: a key, and an address.
+    pub fn entry_bytes(self) -> usize {
+        self.key_bytes() + 8
+    }
     /// Bytes of a tree of `chunks`.
     pub fn tree_bytes(self, chunks: u64) -> u64 {
         let (mut nodes, mut level) = (0, chunks);
@@ -107,8 +118,7 @@ fn write_level<E>(
         let mut last = None;
         for slot in 0..used {
             let entry = entries.next().expect("as many chunks as were announced");
-            push_key(&mut node, &entry);
-            node.extend(entry.address.to_le_bytes());
+            push_entry(&mut node, &entry);
             if slot == 0 {
                 parents.push(Chunk { address: here, ..entry.clone() });
             }
@@ -134,6 +144,22 @@ fn write_level<E>(
 /// Added to the last chunk's first row for the key behind it: a multiple of every chunk's rows.
 const END: u64 = 1 << 32;
 
+/// Appends the entry of a chunk.
+pub fn push_entry(out: &mut Vec<u8>, chunk: &Chunk) {
+    push_key(out, chunk);
+    out.extend(chunk.address.to_le_bytes());
+}
+
+/// Reads an entry, of which there are `shape.entry_bytes()`.
+pub fn parse_entry(shape: Shape, bytes: &[u8]) -> Chunk {
+    Chunk {
+        first: (0..shape.rank).map(|d| u64_at(bytes, 8 + 8 * d)).collect(),
+        address: u64_at(bytes, shape.key_bytes()),
+        bytes: u32_at(bytes, 0),
+        filter_mask: u32_at(bytes, 4),
+    }
+}
+
 fn push_key(node: &mut Vec<u8>, chunk: &Chunk) {
     node.extend(chunk.bytes.to_le_bytes());
     node.extend(chunk.filter_mask.to_le_bytes());
@@ -156,6 +182,28 @@ pub fn walk(
     walk_node(file, shape, root, None, visit)
 }
 
+/// The first chunk of the tree at `root` and the last, each with the address of its leaf; none of an empty tree.
+/// Reads two nodes of each level.
+pub fn ends(file: &(impl ReadAt + ?Sized), shape: Shape, root: u64) -> Result<Option<[(u64, Chunk); 2]>, HeaderError> {
+    if root == UNDEFINED {
+        return Ok(None);
+    }
+    let end = |entry: fn(&[Chunk]) -> Option<&Chunk>| {
+        let (mut address, mut level) = (root, None);
+        loop {
+            let (found, entries) = read_node(file, shape, address, level)?;
+            let Some(entry) = entry(&entries) else {
+                return Err(HeaderError::at(address, "a node with an entry", "none"));
+            };
+            if found == 0 {
+                return Ok((address, entry.clone()));
+            }
+            (address, level) = (entry.address, Some(found - 1));
+        }
+    };
+    Ok(Some([end(|entries| entries.first())?, end(|entries| entries.last())?]))
+}
+
 fn walk_node(
     file: &(impl ReadAt + ?Sized),
     shape: Shape,
@@ -163,6 +211,25 @@ fn walk_node(
     level: Option<u8>,
     visit: &mut impl FnMut(Chunk) -> Result<(), HeaderError>,
 ) -> Result<(), HeaderError> {
+    let (found, entries) = read_node(file, shape, address, level)?;
+    for entry in entries {
+        if found > 0 {
+            walk_node(file, shape, entry.address, Some(found - 1), visit)?;
+        } else {
+            visit(entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// One node: its level, which must be `level` if one is given, and its entries; those of inner nodes have the
+/// address of a child.
+fn read_node(
+    file: &(impl ReadAt + ?Sized),
+    shape: Shape,
+    address: u64,
+    level: Option<u8>,
+) -> Result<(u8, Vec<Chunk>), HeaderError> {
     let node = bytes(file, address, shape.node_bytes() as usize)?;
     let (kind, found, used) = (node[4], node[5], u64::from(u16_at(&node, 6)));
     if &node[..4] != b"TREE" || kind != TYPE_CHUNKS || used > shape.fan_out() {
@@ -171,22 +238,8 @@ fn walk_node(
     if level.map_or(found > MAX_LEVEL, |level| found != level) {
         return Err(HeaderError::at(address, "a node one level below its parent", &format!("level {found}")));
     }
-    let key_bytes = shape.key_bytes();
-    for entry in 0..used as usize {
-        let at = HEAD + entry * (key_bytes + 8);
-        let child = u64_at(&node, at + key_bytes);
-        if found > 0 {
-            walk_node(file, shape, child, Some(found - 1), visit)?;
-        } else {
-            visit(Chunk {
-                first: (0..shape.rank).map(|d| u64_at(&node, at + 8 + 8 * d)).collect(),
-                address: child,
-                bytes: u32_at(&node, at),
-                filter_mask: u32_at(&node, at + 4),
-            })?;
-        }
-    }
-    Ok(())
+    let entry = |index: usize| parse_entry(shape, &node[HEAD + index * shape.entry_bytes()..]);
+    Ok((found, (0..used as usize).map(entry).collect()))
 }
 
 #[cfg(test)]
@@ -215,6 +268,19 @@ mod tests {
             })
             .unwrap();
             assert_eq!(seen, chunks(count).collect::<Vec<_>>());
+            let ends = ends(&file[..], shape, root).unwrap();
+            assert_eq!(
+                ends.clone().map(|ends| ends.map(|(_, chunk)| chunk)),
+                seen.first().cloned().zip(seen.last().cloned()).map(<[_; 2]>::from)
+            );
+            for (index, chunk) in seen.iter().enumerate() {
+                let (at, _) = shape.entry_at(512, index as u64);
+                assert_eq!(parse_entry(shape, &file[at as usize..]), *chunk);
+            }
+            if let Some([(leaves, _), (last, _)]) = ends {
+                let (at, _) = shape.entry_at(leaves, count - 1);
+                assert!(leaves == 512 && (last..last + shape.node_bytes()).contains(&at), "{count} chunks");
+            }
         }
     }
 

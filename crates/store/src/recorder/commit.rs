@@ -1,13 +1,14 @@
 //! Makes rows visible, in batches: table rows first, then the tables' markers, then the data's.
 //!
 //! A reader that sees row `n` in a dataset of samples therefore finds row `n` in the tables. With `durable`
-//! the order holds on the disk too: data and table rows, sync, markers, sync.
+//! the order holds on the disk too: data and table rows, sync, the tables' markers, sync, the data's markers. These are
+//! durable by the first sync of the next batch, or by one of their own if no more comes.
 
 use super::RecorderConfig;
-use crate::layout::{self, Layout, Opened};
+use crate::layout::{self, Layout, Opened, StoredChunk};
 use crate::rows::{LOSS_BYTES, push_book, push_loss};
 use crate::shot::{Loss, MAX_LINKS};
-use crate::sys::ring::Ring;
+use crate::sys::drive::Drive;
 use rustix::io::Errno;
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use std::time::{Duration, Instant};
 enum Sync {
     /// Nothing under way.
     Idle,
-    /// Data and table rows up to this row are being made durable.
+    /// Data and table rows up to this row are being made durable, and with them the data's markers so far.
     Rows(u64),
-    /// The markers are.
-    Markers,
+    /// The tables' markers up to this row are.
+    Tables(u64),
 }
 
 /// See the module.
@@ -32,15 +33,21 @@ pub(super) struct Committer {
     batch: u64,
     /// Rows of each link's table from `written` on, as bytes.
     staged: Vec<Vec<u8>>,
+    /// Where the shots of these rows are, in a run with a codec.
+    chunks: Vec<StoredChunk>,
     /// Rows whose data is in the file.
     entered: u64,
     /// Of these, rows whose table rows are in the file.
     written: u64,
     /// Of these, rows that readers see.
     visible: u64,
+    /// Of these, rows that a power cut leaves visible too; kept up only with `durable`.
+    safe: u64,
     losses: Vec<Loss>,
     /// The first loss that is not in the file as it stands here.
     losses_changed: usize,
+    /// Losses that have been written to their places.
+    losses_written: u64,
     last: Instant,
     sync: Sync,
 }
@@ -54,11 +61,14 @@ impl Committer {
             every: config.commit_every,
             batch: config.commit_rows.max(1),
             staged,
+            chunks: Vec::new(),
             entered: 0,
             written: 0,
             visible: 0,
+            safe: 0,
             losses: Vec::new(),
             losses_changed: 0,
+            losses_written: 0,
             last: Instant::now(),
             sync: Sync::Idle,
         }
@@ -70,13 +80,19 @@ impl Committer {
     pub(super) fn file(&self) -> &File {
         &self.opened.file
     }
+    /// Rows that readers see, with `durable` only those that a power cut leaves.
     pub(super) fn visible(&self) -> u64 {
-        self.visible
+        if self.durable { self.safe } else { self.visible }
     }
 
     /// Where the next row of a link's table is to be appended; follow with [`Self::entered`].
     pub(super) fn stage(&mut self, link: usize) -> &mut Vec<u8> {
         &mut self.staged[link]
+    }
+    /// Where the next row's shots are in a run with a codec; those of links that have none are zeros.
+    pub(super) fn stage_chunks(&mut self, stored: impl Iterator<Item = Option<StoredChunk>>) {
+        let layout = &self.opened.layout;
+        self.chunks.extend(stored.enumerate().map(|(link, stored)| stored.unwrap_or_else(|| layout.zeros(link))));
     }
     /// A row has been appended to every link's table.
     pub(super) fn entered(&mut self) {
@@ -99,7 +115,8 @@ impl Committer {
     }
 
     fn dirty(&self) -> bool {
-        self.entered > self.written || self.losses_changed < self.losses.len()
+        let unsafe_rows = self.durable && self.safe < self.visible;
+        self.entered > self.written || self.losses_changed < self.losses.len() || unsafe_rows
     }
 
     /// How long until something must be made visible; none if there is nothing.
@@ -108,7 +125,7 @@ impl Committer {
     }
 
     /// Makes visible what is due.
-    pub(super) fn step(&mut self, ring: &mut Ring) -> Result<(), Errno> {
+    pub(super) fn step(&mut self, drive: &mut dyn Drive) -> Result<(), Errno> {
         match self.sync {
             Sync::Idle if self.dirty() => {
                 if self.entered - self.written < self.batch && self.last.elapsed() < self.every {
@@ -117,15 +134,16 @@ impl Committer {
                 self.last = Instant::now();
                 self.write_rows()?;
                 if !self.durable {
-                    return self.show(self.written);
+                    self.show_tables(self.written)?;
+                    return self.show_data(self.written);
                 }
                 self.sync = Sync::Rows(self.written);
-                ring.sync();
-                ring.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                drive.sync();
+                drive.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
-            // The first sync is over: `synced` has written the markers.
-            Sync::Markers if ring.sync() => {
-                ring.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            // The first sync is over: `synced` has written the tables' markers.
+            Sync::Tables(_) if drive.sync() => {
+                drive.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
             _ => Ok(()),
         }
@@ -135,9 +153,14 @@ impl Committer {
     pub(super) fn synced(&mut self, result: Result<(), Errno>) -> Result<(), Errno> {
         let was = std::mem::replace(&mut self.sync, Sync::Idle);
         result?;
-        if let Sync::Rows(rows) = was {
-            self.show(rows)?;
-            self.sync = Sync::Markers;
+        match was {
+            Sync::Rows(rows) => {
+                self.safe = self.visible;
+                self.show_tables(rows)?;
+                self.sync = Sync::Tables(rows);
+            }
+            Sync::Tables(rows) => self.show_data(rows)?,
+            Sync::Idle => {}
         }
         Ok(())
     }
@@ -148,6 +171,8 @@ impl Committer {
             layout::write_all(file, table.at(self.written), rows)?;
             rows.clear();
         }
+        layout::enter_chunks(file, layout, self.written, &self.chunks)?;
+        self.chunks.clear();
         self.written = self.entered;
         // More losses than there is room for are written when the run ends.
         let room = self.losses.len().min(layout.losses.capacity as usize);
@@ -155,38 +180,53 @@ impl Committer {
             let mut bytes = Vec::with_capacity((room - self.losses_changed) * LOSS_BYTES);
             self.losses[self.losses_changed..room].iter().for_each(|loss| push_loss(loss, &mut bytes));
             layout::write_all(file, layout.losses.at(self.losses_changed as u64), &bytes)?;
+            self.losses_written = room as u64;
         }
         self.losses_changed = self.losses.len();
         Ok(())
     }
 
-    /// Moves the markers. Those of the samples come last.
-    fn show(&mut self, rows: u64) -> Result<(), Errno> {
+    /// Moves the markers of `/losses` and of the tables.
+    fn show_tables(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
-        let losses = (self.losses_changed as u64).min(layout.losses.capacity);
-        layout::write_all(file, layout.losses.marks.extent_at, &losses.to_le_bytes())?;
-        if rows > self.visible {
-            let marks = layout.shots.iter().map(|table| table.marks).chain(layout.data.iter().map(|data| data.marks));
-            for marks in marks {
-                layout::write_all(file, marks.extent_at, &rows.to_le_bytes())?;
-            }
-            self.visible = rows;
+        layout::write_all(file, layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
+        for table in layout.shots.iter().filter(|_| rows > self.visible) {
+            layout::write_all(file, table.marks.extent_at, &rows.to_le_bytes())?;
         }
         Ok(())
     }
 
-    /// Makes everything visible, enters the books, and cuts the file. Returns its size, and why it could not be
-    /// cut if so.
-    pub(super) fn finish(&mut self, books: &[(u32, String, u64)]) -> Result<(u64, Option<Errno>), Errno> {
-        self.write_rows()?;
-        if self.durable {
-            rustix::fs::fdatasync(&self.opened.file)?;
+    /// Moves the markers of the samples, which come last.
+    fn show_data(&mut self, rows: u64) -> Result<(), Errno> {
+        let (file, layout) = (&self.opened.file, &self.opened.layout);
+        for data in layout.data.iter().filter(|_| rows > self.visible) {
+            layout::write_all(file, data.marks.extent_at, &rows.to_le_bytes())?;
         }
-        self.show(self.written)?;
+        self.visible = rows;
+        Ok(())
+    }
+
+    fn sync_if_durable(&self) -> Result<(), Errno> {
+        if self.durable { rustix::fs::fdatasync(&self.opened.file) } else { Ok(()) }
+    }
+
+    /// Makes everything visible, enters the books, and cuts the file behind the data, which ends with the last row if
+    /// nothing else is said. Returns its size, and why it could not be cut if so.
+    pub(super) fn finish(
+        &mut self,
+        books: &[(u32, String, u64)],
+        data_end: Option<u64>,
+    ) -> Result<(u64, Option<Errno>), Errno> {
+        self.write_rows()?;
+        self.sync_if_durable()?;
+        self.show_tables(self.written)?;
+        self.sync_if_durable()?;
+        self.show_data(self.written)?;
         let (mut losses, mut entries) = (Vec::new(), Vec::new());
         self.losses.iter().for_each(|loss| push_loss(loss, &mut losses));
         books.iter().for_each(|(stream, name, value)| push_book(*stream, name, *value, &mut entries));
-        let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries };
+        let data_end = data_end.unwrap_or_else(|| self.opened.layout.data_end(self.written));
+        let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries, data_end };
         let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
         rustix::fs::fsync(&self.opened.file)?;
         Ok((self.opened.layout.end, uncut))

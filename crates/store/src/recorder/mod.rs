@@ -2,24 +2,30 @@
 //!
 //! Call order: [`Recorder::create`]; then [`Recorder::offer`], [`Recorder::loss`] and [`Recorder::poll`] in any
 //! order from one thread; then [`Recorder::finish`]. A recorder that is dropped without it leaves a valid file
-//! with all committed rows and its full laid-out size, as a killed one does; [`recover`] sheds the rest.
+//! with all committed rows and its full laid-out size, as a killed one does; [`recover`](crate::recover::recover) sheds the rest.
 
 mod commit;
+mod compression;
 
 use crate::StoreError;
 use crate::info::{self, RunInfo};
-use crate::layout::{self, CreateOptions, Opened};
+use crate::layout::{self, CreateOptions, Opened, StoredChunk};
 use crate::rows::RowFormat;
-use crate::shot::{Books, Event, Loss, MAX_LINKS, ShotMeta};
-use crate::sys::ring::{self, Done, Ring};
+use crate::shot::{Books, Event, Loss, MAX_LINKS, Shot, ShotMeta};
+use crate::sys::drive::{Done, Drive, Wake};
+use crate::sys::mapped::Mapped;
+use crate::sys::ring::Ring;
 use arrayvec::ArrayVec;
 use commit::Committer;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use compression::Compression;
+pub use compression::{Chunks, default_threads};
+use rustix::fd::{AsRawFd, RawFd};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
-use shotline_memory::Regions;
-use shotline_wire::shot::{DropCause, Drops};
+use shotline_memory::{Buffer, Regions};
+use shotline_wire::crc;
+use shotline_wire::shot::{DropCause, Drops, Geometry, Trailer};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +33,10 @@ use std::time::{Duration, Instant};
 
 /// Consecutive failed writes after which there is no point in going on.
 const HOPELESS: u32 = 64;
+/// Bytes of a shot that are looked at at once.
+const SCRATCH: u32 = 1 << 15;
+/// `TMPFS_MAGIC` of statfs(2).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 /// The stream number in `/books` of counts that belong to the whole run.
 pub const WHOLE_RUN: u32 = u32::MAX;
 
@@ -43,10 +53,15 @@ pub struct RecorderConfig {
     pub durable: bool,
     /// Replace a file that is there.
     pub overwrite: bool,
+    /// With `overwrite`: give up the old file at once and write into its blocks, which is faster than into new ones.
+    pub recycle: bool,
     /// Rows become visible at least this often.
     pub commit_every: Duration,
     /// And at the latest after so many.
     pub commit_rows: u64,
+    /// Threads that compress the shots of a run with a codec; if nobody says, [`default_threads`]. With none every shot
+    /// is stored as it came.
+    pub compress_threads: Option<usize>,
 }
 
 impl RecorderConfig {
@@ -58,8 +73,10 @@ impl RecorderConfig {
             direct: true,
             durable: false,
             overwrite: false,
+            recycle: false,
             commit_every: Duration::from_millis(20),
             commit_rows: 1024,
+            compress_threads: None,
         }
     }
 }
@@ -81,8 +98,11 @@ pub struct Report {
     pub sink_error: u64,
     /// Of these, shots whose slot could not be zeroed either: their samples may be of any part of the shot.
     pub not_zeroed: u64,
-    /// Bytes of slots written.
+    /// Bytes of slots and chunks written.
     pub bytes: u64,
+    /// How shots are stored, in a compressed run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Chunks>,
     /// From the first event to the last write.
     pub seconds: f64,
     /// Losses entered with [`Recorder::loss`], in shots by cause.
@@ -93,23 +113,35 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
+/// A shot that the ring did not take.
+struct Unwritten;
+
 /// One event on its way into the file.
 #[derive(Debug)]
 struct Pending {
     number: u64,
     writing: u32,
-    shots: ArrayVec<Option<(ShotMeta, bool)>, MAX_LINKS>,
+    shots: ArrayVec<Option<Handed>, MAX_LINKS>,
+}
+
+/// One shot on its way into the file.
+#[derive(Debug)]
+struct Handed {
+    meta: ShotMeta,
+    /// See [`Row::slot_crc32`](crate::rows::Row::slot_crc32).
+    crc32: u32,
+    /// Where it is written. None if it is being compressed, or could not be written.
+    stored: Option<StoredChunk>,
 }
 
 /// Ends a recorder's [`Recorder::poll`] from another thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
+pub struct Waker(Arc<Wake>);
 
 impl Waker {
     /// Ends the current wait, or the next one.
     pub fn wake(&self) {
-        // The descriptor is ours and open; a full counter is a wake-up too.
-        let _ = ring::wake(self.0.as_fd());
+        self.0.wake();
     }
 }
 
@@ -123,9 +155,13 @@ impl AsRawFd for Waker {
 #[derive(Debug)]
 pub struct Recorder {
     // Before `committer`, so that a dropped recorder waits for its writes before the file is closed.
-    ring: Ring,
+    drive: Box<dyn Drive>,
     committer: Committer,
+    /// In a run with a codec.
+    compression: Option<Compression>,
     formats: Vec<RowFormat>,
+    geometries: Vec<Geometry>,
+    scratch: Box<[u8]>,
     pending: VecDeque<Pending>,
     next_row: u64,
     first_offer: Option<Instant>,
@@ -134,6 +170,7 @@ pub struct Recorder {
     failures: u32,
     last_failure: Option<Errno>,
     losses: Drops,
+    held: bool,
     report: Report,
 }
 
@@ -141,40 +178,37 @@ impl Recorder {
     /// Lays out the file and sets up the ring. Everything that can be refused is refused here. The buffers of
     /// the events to come must be from `regions`.
     pub fn create(path: &Path, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
-        let opened = layout::create(path, run, CreateOptions { rows: config.rows, overwrite: config.overwrite })?;
-        Self::over(opened, config, run, regions).inspect_err(|_| {
-            let _ = std::fs::remove_file(path);
-        })
+        let RecorderConfig { rows, overwrite, recycle, .. } = *config;
+        let (opened, birth) = layout::begin(path, run, CreateOptions { rows, overwrite, recycle })?;
+        let recorder = Self::over(opened, config, run, regions)?;
+        // Last: what can fail has not, and only now does the old file go.
+        birth.end(path, overwrite)?;
+        Ok(recorder)
     }
 
     fn over(mut opened: Opened, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let path = opened.path.clone();
         let mut warnings = std::mem::take(&mut opened.warnings);
-        let open = |flags| rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty());
-        let file = match if config.direct { open(OFlags::DIRECT) } else { open(OFlags::empty()) } {
-            Err(Errno::INVAL) => {
-                warnings.push(format!(
-                    "the file system of {} has no direct I/O: writing through the page cache, at a fraction of the speed",
-                    path.display()
-                ));
-                open(OFlags::empty())
-            }
-            other => other,
-        }
-        .map_err(StoreError::io("open", &path))?;
         let depth = config.in_flight.clamp(run.links.len() as u32, 4096);
-        let (ring, refused) = Ring::new(depth, regions, &file.into()).map_err(|source| StoreError::Ring { source })?;
-        if let Some(error) = refused {
-            let bytes: usize = regions.iter().map(|(_, region)| region.len()).sum();
-            warnings.push(format!(
-                "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages anew; raise the locked-memory limit (ulimit -l) above that"
-            ));
-        }
+        let geometries: Vec<_> = run.links.iter().map(|link| link.geometry).collect();
+        let room = run.codec.map(|_| compression::room(config, &geometries, regions)).transpose()?;
+        let regions = room.as_ref().map_or(regions, |(_, regions)| regions);
+        let drive: Box<dyn Drive> = match mapped(&opened, warnings.is_empty(), regions) {
+            Some(mapped) => Box::new(mapped),
+            None => Box::new(ring(&opened, config.direct, depth, regions, &mut warnings)?),
+        };
         let formats = opened.layout.formats.clone();
+        let compression = run
+            .codec
+            .zip(room)
+            .map(|(codec, (out, _))| Compression::start(codec, config, out, &geometries, &opened.layout, &*drive));
         Ok(Self {
-            ring,
+            drive,
             committer: Committer::new(opened, config),
+            compression: compression.transpose()?,
             formats,
+            geometries,
+            scratch: vec![0; SCRATCH as usize].into(),
             pending: VecDeque::new(),
             next_row: 0,
             first_offer: None,
@@ -183,6 +217,7 @@ impl Recorder {
             failures: 0,
             last_failure: None,
             losses: Drops::default(),
+            held: false,
             report: Report { path, warnings, ..Report::default() },
         })
     }
@@ -207,19 +242,25 @@ impl Recorder {
     pub fn visible(&self) -> u64 {
         self.committer.visible()
     }
+    /// While a recorder is held, it writes shots but makes no row visible.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
     /// Ends [`Self::poll`]'s wait from another thread.
     pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(self.ring.wake_fd()))
+        Waker(Arc::clone(self.drive.wake()))
     }
 
     /// Begins to write an event as the next row; gives it back if too many writes are under way, or if every
-    /// row that was laid out is taken ([`Self::remaining`]). Its buffers are held until they are written.
+    /// row that was laid out is taken ([`Self::remaining`]). Its buffers are held until they are written, in a run with
+    /// a codec until they are compressed.
     ///
     /// Links without a shot are rows of state lost, and read as zeros.
     #[expect(clippy::result_large_err, reason = "the event itself is what comes back, and it comes back often")]
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
         let shots = event.shots.iter().take(self.formats.len()).flatten().count();
-        if self.remaining() == 0 || shots > self.ring.room() {
+        self.write_made();
+        if self.remaining() == 0 || shots > self.drive.room() {
             return Err(event);
         }
         self.first_offer.get_or_insert_with(Instant::now);
@@ -227,19 +268,22 @@ impl Recorder {
         self.next_row += 1;
         let mut pending = Pending { number: event.number, writing: 0, shots: ArrayVec::new() };
         for (link, shot) in event.shots.into_iter().take(self.formats.len()).enumerate() {
+            let layout = self.committer.layout();
+            let (at, len) = (layout.slot(row, link), layout.slots[link].1);
             let Some(shot) = shot else {
+                if layout.recycled && self.compression.is_none() {
+                    self.report.not_zeroed += u64::from(self.zero(at, u64::from(len)).is_err());
+                }
                 pending.shots.push(None);
                 continue;
             };
-            let layout = self.committer.layout();
-            let (at, len) = (layout.slot(row, link), layout.slots[link].1);
-            let fits = shot.buffer.len() >= len;
-            let queued = fits && self.ring.write(shot.buffer, len, at, row * MAX_LINKS as u64 + link as u64).is_ok();
-            pending.writing += u32::from(queued);
-            if !queued {
+            let crc32 = if shot.buffer.len() >= len { self.crc32(link, &shot) } else { 0 };
+            let stored = self.store(row, link, shot.buffer);
+            pending.writing += u32::from(stored.is_ok());
+            if stored.is_err() {
                 self.failed(row, link, Errno::INVAL);
             }
-            pending.shots.push(Some((shot.meta, queued)));
+            pending.shots.push(Some(Handed { meta: shot.meta, crc32, stored: stored.unwrap_or(None) }));
         }
         while pending.shots.len() < self.formats.len() {
             pending.shots.push(None);
@@ -247,9 +291,50 @@ impl Recorder {
         self.pending.push_back(pending);
         // What the kernel does not take now stays queued and goes with the next submission; if the ring is gone,
         // that of `poll` says so.
-        let _ = self.ring.submit();
+        let _ = self.drive.submit();
         self.enter_ready();
         Ok(())
+    }
+
+    /// Begins to store one shot: hands it to compression, or to the ring, and then says where it will be.
+    fn store(&mut self, row: u64, link: usize, mut buffer: Buffer) -> Result<Option<StoredChunk>, Unwritten> {
+        let tag = row * MAX_LINKS as u64 + link as u64;
+        let layout = self.committer.layout();
+        let len = layout.slots[link].1;
+        if buffer.len() < len {
+            return Err(Unwritten);
+        }
+        let stored = match &mut self.compression {
+            None => StoredChunk { at: layout.slot(row, link), bytes: len, compressed: false },
+            Some(compression) => match compression.submit(tag, link, buffer) {
+                Ok(()) => return Ok(None),
+                Err(back) => {
+                    buffer = back;
+                    compression.place(None, len)
+                }
+            },
+        };
+        self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)?;
+        Ok(Some(stored))
+    }
+
+    /// Begins to write what compression has made, as far as the ring has room.
+    fn write_made(&mut self) {
+        let Some(compression) = &mut self.compression else { return };
+        let front = self.next_row - self.pending.len() as u64;
+        while self.drive.room() > 0
+            && let Some(made) = compression.next()
+        {
+            let (row, link) = (made.tag / MAX_LINKS as u64, (made.tag % MAX_LINKS as u64) as usize);
+            let stored = compression.place(made.compressed, self.committer.layout().slots[link].1);
+            let pending =
+                self.pending.get_mut((row - front) as usize).and_then(|row| row.shots.get_mut(link)?.as_mut());
+            pending.expect("a shot that is compressed is pending").stored = Some(stored);
+            let queued = self.drive.write(made.buffer, (stored.end() - stored.at) as u32, stored.at, made.tag);
+            queued.expect("the ring said that it has room");
+        }
+        // As in `offer`.
+        let _ = self.drive.submit();
     }
 
     /// Enters a run of shots that are in no row, or in a row as lost.
@@ -261,11 +346,14 @@ impl Recorder {
     /// Reaps completions, waiting at most `wait` for one (none: not at all), and makes rows visible that are
     /// due. Returns the rows whose data got into the file.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<usize, StoreError> {
-        let due = self.committer.due_in();
+        let due = if self.held { None } else { self.committer.due_in() };
         let wait = wait.map(|wait| due.map_or(wait, |due| wait.min(due)));
         let before = self.pending.len();
         self.reap(wait)?;
-        self.committer.step(&mut self.ring).map_err(StoreError::io("write rows to", &self.report.path))?;
+        self.write_made();
+        if !self.held {
+            self.committer.step(&mut *self.drive).map_err(StoreError::io("write rows to", &self.report.path))?;
+        }
         if self.failures >= HOPELESS {
             let source = self.last_failure.unwrap_or(Errno::IO);
             return Err(StoreError::EveryWriteFails { count: self.failures, path: self.report.path.clone(), source });
@@ -275,7 +363,7 @@ impl Recorder {
 
     fn reap(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
         let mut done = std::mem::take(&mut self.done);
-        let polled = self.ring.poll(wait, |entry| done.push(entry));
+        let polled = self.drive.poll(wait, &mut |entry| done.push(entry));
         let mut synced = Ok(());
         for entry in done.drain(..) {
             match entry {
@@ -301,25 +389,41 @@ impl Recorder {
     fn written(&mut self, tag: u64, result: Result<(), Errno>) {
         let (row, link) = (tag / MAX_LINKS as u64, (tag % MAX_LINKS as u64) as usize);
         let front = self.next_row - self.pending.len() as u64;
-        let layout = self.committer.layout();
-        let (at, len) = (layout.slot(row, link), layout.slots[link].1);
-        if let Some(pending) = self.pending.get_mut((row - front) as usize) {
-            pending.writing -= 1;
-            if let (Err(_), Some(Some((_, stored)))) = (result, pending.shots.get_mut(link)) {
-                *stored = false;
-            }
-        }
+        let Some(pending) = self.pending.get_mut((row - front) as usize) else { return };
+        pending.writing -= 1;
+        let Some(shot) = pending.shots.get_mut(link).and_then(Option::as_mut) else { return };
+        let Some(stored) = shot.stored else { return };
         match result {
             Ok(()) => {
                 self.failures = 0;
-                self.report.bytes += u64::from(len);
+                self.report.bytes += stored.end() - stored.at;
                 self.last_write = Some(Instant::now());
+                if let Some(compression) = &mut self.compression {
+                    compression.stored(stored, self.committer.layout().slots[link].1);
+                }
             }
             Err(errno) => {
+                shot.stored = None;
                 self.failed(row, link, errno);
-                self.report.not_zeroed += u64::from(self.zero(at, u64::from(len)).is_err());
+                self.report.not_zeroed += u64::from(self.zero(stored.at, stored.end() - stored.at).is_err());
             }
         }
+    }
+
+    /// CRC-32 of a shot that its own record does not prove; 0 of one that it does.
+    fn crc32(&mut self, link: usize, shot: &Shot) -> u32 {
+        let geometry = self.geometries[link];
+        if shot.meta.is_complete() && geometry.trailer() == Trailer::Record {
+            return 0;
+        }
+        let (mut state, mut at) = (u32::MAX, 0);
+        while at < geometry.shot_bytes() {
+            let block = &mut self.scratch[..(geometry.shot_bytes() - at).min(SCRATCH) as usize];
+            shot.buffer.read(at, block);
+            state = crc::register(state, block);
+            at += block.len() as u32;
+        }
+        !state
     }
 
     /// Part of a failed write may be in the file: take it out again.
@@ -336,11 +440,8 @@ impl Recorder {
         self.failures += 1;
         self.last_failure = Some(errno);
         if self.report.sink_error == 0 {
-            let layout = self.committer.layout();
             self.report.warnings.push(format!(
-                "cannot write row {row} of link {link} ({} bytes at {}): {errno}; such shots are lost with the cause sink_error",
-                layout.slots[link].1,
-                layout.slot(row, link),
+                "cannot write row {row} of link {link}: {errno}; such shots are lost with the cause sink_error"
             ));
         }
         self.report.sink_error += 1;
@@ -351,12 +452,12 @@ impl Recorder {
         for (link, (shot, format)) in row.shots.iter().zip(&self.formats).enumerate() {
             let out = self.committer.stage(link);
             match shot {
-                Some((meta, true)) => {
-                    format.push(meta, out);
+                Some(Handed { meta, crc32, stored: Some(_) }) => {
+                    format.push(meta, *crc32, out);
                     let count = if meta.is_complete() { &mut self.report.complete } else { &mut self.report.partial };
                     *count += 1;
                 }
-                Some((meta, false)) => {
+                Some(Handed { meta, stored: None, .. }) => {
                     format.push_lost(row.number, Some(meta), Some(DropCause::SinkError), out);
                     self.report.lost += 1;
                 }
@@ -366,6 +467,9 @@ impl Recorder {
                 }
             }
         }
+        if self.compression.is_some() {
+            self.committer.stage_chunks(row.shots.iter().map(|shot| shot.as_ref().and_then(|shot| shot.stored)));
+        }
         self.committer.entered();
     }
 
@@ -374,10 +478,12 @@ impl Recorder {
     pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
         while !self.pending.is_empty() {
             self.reap(Some(Duration::from_secs(1)))?;
+            self.write_made();
         }
         let end = self.last_write.unwrap_or_else(Instant::now);
         self.report.seconds = self.first_offer.map_or(0.0, |first| (end - first).as_secs_f64());
         self.report.rows = self.next_row;
+        self.report.chunks = self.compression.as_ref().map(|compression| compression.chunks);
         self.report.losses = self.losses.iter().map(|(cause, count)| (cause.name().to_owned(), count)).collect();
         let mut entries: Vec<(u32, String, u64)> = Vec::new();
         for stream in &books.streams {
@@ -393,9 +499,12 @@ impl Recorder {
             ("bytes_written", report.bytes),
             ("finished_tai_ns", info::now_tai_ns()),
         ];
-        entries.extend(own.into_iter().map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
+        let chunks = report.chunks.iter().flat_map(Chunks::entries);
+        let own = own.into_iter().chain(chunks);
+        entries.extend(own.map(|(name, value)| (WHOLE_RUN, name.to_owned(), value)));
         let path = self.report.path.clone();
-        let (bytes, uncut) = self.committer.finish(&entries).map_err(StoreError::io("finish", &path))?;
+        let data_end = self.compression.as_ref().map(Compression::end);
+        let (bytes, uncut) = self.committer.finish(&entries, data_end).map_err(StoreError::io("finish", &path))?;
         self.report.file_bytes = bytes;
         if let Some(errno) = uncut {
             self.report.warnings.push(format!(
@@ -408,32 +517,41 @@ impl Recorder {
     }
 }
 
-/// What [`recover`] found and did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Recovered {
-    /// Rows that were visible, all of which are kept.
-    pub rows: u64,
-    /// Rows that had been laid out for more and are given back.
-    pub shed: u64,
-    /// Bytes of the file now.
-    pub file_bytes: u64,
+/// A file in memory is mapped, if all of it is there: the kernel's write path would take longer than the copy.
+fn mapped(opened: &Opened, allocated: bool, regions: &Regions) -> Option<Mapped> {
+    let in_memory = rustix::fs::fstatfs(&opened.file).is_ok_and(|stat| stat.f_type == TMPFS);
+    (in_memory && allocated).then(|| Mapped::new(&opened.file, opened.layout.end, regions).ok())?
 }
 
-/// Cuts a recording that broke off (a kill, a crash) to the rows that were visible. It is valid and readable
-/// before and after; only its size changes. Refused while a program still records it.
-pub fn recover(path: &Path) -> Result<Recovered, StoreError> {
-    let (_, mut opened) = layout::open(path)?;
-    if rustix::fs::flock(&opened.file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(StoreError::InUse { path: path.to_owned() });
+/// Any other file gets an io_uring of its own.
+fn ring(
+    opened: &Opened,
+    direct: bool,
+    depth: u32,
+    regions: &Regions,
+    warnings: &mut Vec<String>,
+) -> Result<Ring, StoreError> {
+    let path = &opened.path;
+    // Not by its name, which may be another file's by now.
+    let same = format!("/proc/self/fd/{}", opened.file.as_raw_fd());
+    let open = |flags| rustix::fs::open(&same, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty());
+    let file = match if direct { open(OFlags::DIRECT) } else { open(OFlags::empty()) } {
+        Err(Errno::INVAL) => {
+            warnings.push(format!(
+                "the file system of {} has no direct I/O: writing through the page cache, at a fraction of the speed",
+                path.display()
+            ));
+            open(OFlags::empty())
+        }
+        other => other,
     }
-    let rows = opened.visible_rows()?;
-    let laid_out = opened.layout.rows;
-    if rows < laid_out {
-        let losses = opened.table_bytes(opened.layout.losses)?;
-        let books = opened.table_bytes(opened.layout.books)?;
-        let contents = layout::Contents { rows, losses: &losses, books: &books };
-        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
-        uncut.map_or(Ok(()), Err).map_err(StoreError::io("cut", path))?;
+    .map_err(StoreError::io("open", path))?;
+    let (ring, refused) = Ring::new(depth, regions, &file.into()).map_err(|source| StoreError::Ring { source })?;
+    if let Some(error) = refused {
+        let bytes: usize = regions.iter().map(|(_, region)| region.len()).sum();
+        warnings.push(format!(
+            "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages anew; raise the locked-memory limit (ulimit -l) above that"
+        ));
     }
-    Ok(Recovered { rows, shed: laid_out - rows, file_bytes: opened.layout.end })
+    Ok(ring)
 }

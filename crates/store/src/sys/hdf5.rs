@@ -1,12 +1,14 @@
 //! libhdf5 calls that its bindings do not offer.
 
 use hdf5::plist::DatasetCreate;
-use hdf5::{Dataset, Dataspace, Datatype, File, Group, SimpleExtents, sync::sync};
-use hdf5_sys::h5d::H5Dcreate2;
+use hdf5::types::TypeDescriptor;
+use hdf5::{Dataset, Dataspace, Datatype, File, Group, Location, SimpleExtents, sync::sync};
+use hdf5_sys::h5d::{H5Dcreate2, H5Dread, H5Dwrite};
 use hdf5_sys::h5f::H5Fget_file_image;
-use hdf5_sys::h5o::H5O_info1_t;
-use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_virtual};
-use hdf5_sys::h5s::{H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
+use hdf5_sys::h5o::{H5O_INFO_BASIC, H5O_info1_t, H5Oget_info2};
+use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_chunk, H5Pset_filter, H5Pset_virtual};
+use hdf5_sys::h5s::{H5S_ALL, H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
+use hdf5_sys::h5z::{H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, H5Z_filter_t, H5Zfilter_avail};
 use shotline_wire::shot::Packing;
 use std::ffi::CStr;
 
@@ -22,13 +24,14 @@ pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(datatype) }
 }
 
-/// The file address of a dataset's object header.
-pub fn header_address(dataset: &Dataset) -> hdf5::Result<u64> {
+/// The file address of an object's header. The library is asked for nothing else: to tell the size of the
+/// metadata it would read every node of the chunk index.
+pub fn header_address(object: &Location) -> hdf5::Result<u64> {
     let mut info = H5O_info1_t::default();
-    // SAFETY: the id is that of a live dataset, `info` is a live exclusive struct of the type that this
+    // SAFETY: the id is that of a live object, `info` is a live exclusive struct of the type that this
     // version of the call fills, and the library's lock is held.
     #[allow(deprecated)]
-    let status = sync(|| unsafe { hdf5_sys::h5o::H5Oget_info1(dataset.id(), &raw mut info) });
+    let status = sync(|| unsafe { H5Oget_info2(object.id(), &raw mut info, H5O_INFO_BASIC) });
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(info.addr) }
 }
 
@@ -45,49 +48,158 @@ pub fn image(file: &File) -> hdf5::Result<Vec<u8>> {
     })
 }
 
-/// Makes a virtual dataset that shows a part of `source`: the same rows, however many there come to be, and
-/// of each row the samples from `start` on, as many as the view has. (The bindings' own selections stop at
-/// the rows that there are.)
-pub fn create_view(
+/// Makes a dataset of chunks that pass a registered filter, then n-bit. The filter need not be there (the bindings'
+/// builder wants that): it is named, never called. Its parameters are as they stand in the file. Where the filter is
+/// there, it enters the first three of them by itself, and HDF5 calls it for that.
+pub fn create_filtered(
     at: &Group,
     name: &CStr,
     datatype: &Datatype,
-    view: &SimpleExtents,
-    (source, source_extents): (&CStr, &SimpleExtents),
-    start: &[u64],
+    extents: &SimpleExtents,
+    chunk: [usize; 3],
+    (filter, parameters): &(H5Z_filter_t, Vec<u32>),
 ) -> hdf5::Result<Dataset> {
-    let (space, source_space) = (Dataspace::try_new(view.clone())?, Dataspace::try_new(source_extents.clone())?);
-    let plist = DatasetCreate::try_new()?;
-    // One block of a row's samples, repeated along the first dimension without end.
-    let block: Vec<u64> =
-        view.iter().enumerate().map(|(d, extent)| if d == 0 { 1 } else { extent.dim as u64 }).collect();
-    let mut count = vec![1; block.len()];
-    count[0] = H5S_UNLIMITED;
-    let (origin, stride) = (vec![0; block.len()], vec![1; block.len()]);
-    assert!(start.len() == block.len() && source_extents.ndim() == block.len(), "a view has the rank of its source");
+    let (space, plist) = (Dataspace::try_new(extents.clone())?, DatasetCreate::try_new()?);
+    let chunk = chunk.map(|extent| extent as u64);
     sync(|| {
-        for (space, start) in [(&space, origin.as_slice()), (&source_space, start)] {
-            // SAFETY: the id is that of a live dataspace of as many dimensions as each of the four arrays has
-            // elements (asserted above), and the library's lock is held.
-            let status = unsafe {
-                let (start, stride) = (start.as_ptr(), stride.as_ptr());
-                H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start, stride, count.as_ptr(), block.as_ptr())
-            };
-            if status < 0 {
-                return Err(hdf5::Error::query()?);
-            }
-        }
-        // SAFETY: ids of live objects, strings that end in zero, the library's lock held.
-        let status =
-            unsafe { H5Pset_virtual(plist.id(), space.id(), c".".as_ptr(), source.as_ptr(), source_space.id()) };
-        if status < 0 {
+        // SAFETY: only asks; the library's lock is held, here and below.
+        let own = if unsafe { H5Zfilter_avail(*filter) } > 0 { &parameters[3..] } else { &parameters[..] };
+        // SAFETY: the id is that of a live property list, and each array has as many elements as the call is told.
+        let status = unsafe {
+            [
+                H5Pset_chunk(plist.id(), chunk.len() as _, chunk.as_ptr()),
+                H5Pset_filter(plist.id(), *filter, H5Z_FLAG_OPTIONAL, own.len(), own.as_ptr()),
+                H5Pset_filter(plist.id(), H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, 0, std::ptr::null()),
+            ]
+        };
+        if status.into_iter().any(|status| status < 0) {
             return Err(hdf5::Error::query()?);
         }
-        // SAFETY: as above; the new id goes to an owner at once, and only if it is one.
-        unsafe {
-            let id =
-                H5Dcreate2(at.id(), name.as_ptr(), datatype.id(), space.id(), H5P_DEFAULT, plist.id(), H5P_DEFAULT);
-            if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
-        }
+        create(at, name, datatype, &space, &plist)
     })
+}
+
+/// `H5Dcreate2`. The library's lock is held.
+fn create(
+    at: &Group,
+    name: &CStr,
+    datatype: &Datatype,
+    space: &Dataspace,
+    plist: &DatasetCreate,
+) -> hdf5::Result<Dataset> {
+    // SAFETY: ids of live objects, a string that ends in zero, the library's lock held by the caller; the new id goes to
+    // an owner at once, and only if it is one.
+    unsafe {
+        let id = H5Dcreate2(at.id(), name.as_ptr(), datatype.id(), space.id(), H5P_DEFAULT, plist.id(), H5P_DEFAULT);
+        if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
+    }
+}
+
+/// Rows of another dataset as rows of a virtual one.
+#[derive(Clone, Debug)]
+pub struct Mapping<'a> {
+    /// The source's file: `.` is the file of the virtual dataset itself.
+    pub file: &'a CStr,
+    /// The source.
+    pub dataset: &'a CStr,
+    /// The source's extents.
+    pub extents: &'a SimpleExtents,
+    /// The first element that is shown: a row, and a place in each further dimension.
+    pub from: &'a [u64],
+    /// The row of the virtual dataset that shows it.
+    pub at: u64,
+    /// Rows of the virtual dataset from one row of the source to the next.
+    pub every: u64,
+    /// Rows that are shown; none: all that there are and come to be.
+    pub rows: Option<u64>,
+}
+
+/// Makes a virtual dataset of rows of others. Of each row it shows as much as it has room for itself. (The bindings'
+/// own selections stop at the rows that there are.)
+pub fn create_virtual(
+    at: &Group,
+    name: &CStr,
+    datatype: &Datatype,
+    extents: &SimpleExtents,
+    mappings: &[Mapping<'_>],
+) -> hdf5::Result<Dataset> {
+    let plist = DatasetCreate::try_new()?;
+    let space = Dataspace::try_new(extents.clone())?;
+    let mut block: Vec<u64> = extents.iter().map(|extent| extent.dim as u64).collect();
+    block[0] = 1;
+    for mapping in mappings {
+        let source_space = Dataspace::try_new(mapping.extents.clone())?;
+        let mut start = vec![0; block.len()];
+        start[0] = mapping.at;
+        let mut stride = vec![1; block.len()];
+        select(&source_space, mapping.from, &stride, mapping.rows, &block)?;
+        stride[0] = mapping.every;
+        select(&space, &start, &stride, mapping.rows, &block)?;
+        sync(|| {
+            let (file, dataset) = (mapping.file.as_ptr(), mapping.dataset.as_ptr());
+            // SAFETY: ids of live objects, strings that end in zero, the library's lock held.
+            let status = unsafe { H5Pset_virtual(plist.id(), space.id(), file, dataset, source_space.id()) };
+            if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }
+        })?;
+    }
+    let space = Dataspace::try_new(extents.clone())?;
+    sync(|| create(at, name, datatype, &space, &plist))
+}
+
+/// Selects one block of each of so many rows; without a number, of all rows without end.
+fn select(space: &Dataspace, start: &[u64], stride: &[u64], rows: Option<u64>, block: &[u64]) -> hdf5::Result<()> {
+    let rank = space.ndim();
+    let mut count = vec![1; rank];
+    count[0] = rows.unwrap_or(H5S_UNLIMITED);
+    assert!([start.len(), stride.len(), block.len()] == [rank; 3], "a view has the rank of its source");
+    // SAFETY: the id is that of a live dataspace of as many dimensions as each of the four arrays has elements
+    // (asserted above), and the library's lock is held.
+    let status = sync(|| unsafe {
+        let (start, stride) = (start.as_ptr(), stride.as_ptr());
+        H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start, stride, count.as_ptr(), block.as_ptr())
+    });
+    if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }
+}
+
+/// Writes all elements of a dataset, given as bytes of its own type.
+pub fn write_bytes(dataset: &Dataset, bytes: &[u8]) -> hdf5::Result<()> {
+    let datatype = dataset.dtype()?;
+    if bytes.len() != dataset.size() * datatype.size() {
+        return Err(format!("expected {} elements, found {} bytes", dataset.size(), bytes.len()).into());
+    }
+    // SAFETY: the buffer holds every element of the dataset in the dataset's own type (checked above; types of fixed
+    // size only are made here), ids are those of live objects, and the library's lock is held.
+    let status =
+        sync(|| unsafe { H5Dwrite(dataset.id(), datatype.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.as_ptr().cast()) });
+    if status < 0 { Err(hdf5::Error::query()?) } else { Ok(()) }
+}
+
+/// All elements of a dataset of a type without references to elsewhere, as bytes of that type.
+pub fn read_bytes(dataset: &Dataset) -> hdf5::Result<Vec<u8>> {
+    let datatype = dataset.dtype()?;
+    if !has_fixed_size(&datatype.to_descriptor()?) {
+        return Err("expected elements of fixed size, found strings of variable length".into());
+    }
+    let mut bytes = vec![0_u8; dataset.size() * datatype.size()];
+    // SAFETY: as in `write_bytes`; the library fills exactly the elements, which own no memory.
+    let status = sync(|| unsafe {
+        H5Dread(dataset.id(), datatype.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.as_mut_ptr().cast())
+    });
+    if status < 0 { Err(hdf5::Error::query()?) } else { Ok(bytes) }
+}
+
+/// Whether elements of this type own nothing elsewhere.
+fn has_fixed_size(descriptor: &TypeDescriptor) -> bool {
+    match descriptor {
+        TypeDescriptor::Integer(_)
+        | TypeDescriptor::Unsigned(_)
+        | TypeDescriptor::Float(_)
+        | TypeDescriptor::Boolean
+        | TypeDescriptor::Enum(_)
+        | TypeDescriptor::FixedAscii(_)
+        | TypeDescriptor::FixedUnicode(_) => true,
+        TypeDescriptor::Compound(compound) => compound.fields.iter().all(|field| has_fixed_size(&field.ty)),
+        TypeDescriptor::FixedArray(element, _) => has_fixed_size(element),
+        _ => false,
+    }
 }

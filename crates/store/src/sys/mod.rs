@@ -1,5 +1,8 @@
 //! The crate's `unsafe` code: system and libhdf5 calls that their bindings lack, and the ring.
 
 pub mod cache;
+pub mod drive;
 pub mod hdf5;
+pub mod mapped;
 pub mod ring;
+pub mod stream_copy;

@@ -3,10 +3,10 @@
 //! The kernel reads a buffer from its write's submission to its completion. That is upheld here: the ring
 //! owns every buffer of a write until the completion is reaped, and does not go before its last write has.
 
+use super::drive::{Done, Drive, Wake};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use shotline_memory::{Buffer, Regions};
 use std::fs::File;
@@ -22,22 +22,6 @@ const USER_WAKE: u64 = u64::MAX;
 const USER_SYNC: u64 = u64::MAX - 1;
 /// `POLLIN` of poll(2).
 const POLL_IN: u32 = 1;
-
-/// What has happened.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Done {
-    /// All bytes of a write are in the file, or it failed.
-    Write {
-        /// Its tag.
-        tag: u64,
-        /// How it went.
-        result: Result<(), Errno>,
-    },
-    /// The data written before a sync is durable, or that failed.
-    Sync(Result<(), Errno>),
-    /// Someone wrote the wake descriptor.
-    Woken,
-}
 
 #[derive(Debug)]
 struct Write {
@@ -55,7 +39,7 @@ pub struct Ring {
     regions: Regions,
     /// The index of each region's first registered buffer, if they could be registered.
     fixed: Option<Vec<u16>>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Wake>,
     wake_armed: bool,
     syncing: bool,
     writes: Vec<Option<Write>>,
@@ -79,7 +63,7 @@ impl Ring {
             Ok(fixed) => (Some(fixed), None),
             Err(error) => (None, Some(error)),
         };
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Arc::new(Wake::new()?);
         let ring = Self {
             uring,
             regions: regions.clone(),
@@ -94,83 +78,15 @@ impl Ring {
         Ok((ring, refused))
     }
 
-    /// The descriptor whose writing ends a wait.
-    pub fn wake_fd(&self) -> &Arc<OwnedFd> {
-        &self.wake
-    }
     /// Writes that have not completed.
     pub fn writing(&self) -> usize {
         self.writes.len() - self.free.len()
     }
-    /// Writes that can be queued now.
-    pub fn room(&self) -> usize {
-        self.free.len()
-    }
-
-    /// Queues the first `len` bytes of a buffer for `at` in the file; gives the buffer back if there is no
-    /// room. Call [`Self::submit`] after the last of a batch.
-    pub fn write(&mut self, buffer: Buffer, len: u32, at: u64, tag: u64) -> Result<(), Buffer> {
-        let Some(slot) = self.free.pop() else { return Err(buffer) };
-        self.writes[slot as usize] = Some(Write { buffer, at, done: 0, len, tag, tries: 0 });
-        self.queue(slot);
-        Ok(())
-    }
-
-    /// Queues a sync of what has been written; false if one is under way.
-    pub fn sync(&mut self) -> bool {
-        if self.syncing {
-            return false;
-        }
-        let entry = opcode::Fsync::new(Fixed(0)).flags(FsyncFlags::DATASYNC).build().user_data(USER_SYNC);
-        self.push(entry);
-        self.syncing = true;
-        true
-    }
-
-    /// Hands queued work to the kernel.
-    pub fn submit(&mut self) -> io::Result<()> {
-        match self.uring.submit() {
-            Ok(_) => Ok(()),
-            Err(error) if is_transient(&error) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Waits at most `wait` for something to happen (none: not at all), then tells all that has.
-    pub fn poll(&mut self, wait: Option<Duration>, mut tell: impl FnMut(Done)) -> io::Result<()> {
-        if wait.is_some() && !self.wake_armed {
-            self.push(opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), POLL_IN).build().user_data(USER_WAKE));
-            self.wake_armed = true;
-        }
-        let waiting = wait.filter(|_| self.uring.completion().is_empty());
-        let result = match waiting {
-            Some(wait) => {
-                let time = Timespec::from(wait);
-                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
-            }
-            None => self.uring.submit(),
-        };
-        match result {
-            Err(error) if !is_transient(&error) => return Err(error),
-            _ => {}
-        }
-        while let Some(entry) = { self.uring.completion().next() } {
-            if let Some(done) = self.complete(entry.user_data(), entry.result()) {
-                tell(done);
-            }
-        }
-        for slot in std::mem::take(&mut self.again) {
-            self.queue(slot);
-        }
-        self.submit()
-    }
-
     fn complete(&mut self, user_data: u64, result: i32) -> Option<Done> {
         match user_data {
             USER_WAKE => {
                 self.wake_armed = false;
-                let mut word = [0; 8];
-                let _ = rustix::io::read(&*self.wake, &mut word);
+                self.wake.clear();
                 Some(Done::Woken)
             }
             USER_SYNC => {
@@ -240,10 +156,72 @@ impl Ring {
     }
 }
 
+impl Drive for Ring {
+    fn wake(&self) -> &Arc<Wake> {
+        &self.wake
+    }
+    fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    fn write(&mut self, buffer: Buffer, len: u32, at: u64, tag: u64) -> Result<(), Buffer> {
+        let Some(slot) = self.free.pop() else { return Err(buffer) };
+        self.writes[slot as usize] = Some(Write { buffer, at, done: 0, len, tag, tries: 0 });
+        self.queue(slot);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> bool {
+        if self.syncing {
+            return false;
+        }
+        let entry = opcode::Fsync::new(Fixed(0)).flags(FsyncFlags::DATASYNC).build().user_data(USER_SYNC);
+        self.push(entry);
+        self.syncing = true;
+        true
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        match self.uring.submit() {
+            Ok(_) => Ok(()),
+            Err(error) if is_transient(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn poll(&mut self, wait: Option<Duration>, tell: &mut dyn FnMut(Done)) -> io::Result<()> {
+        if wait.is_some() && !self.wake_armed {
+            self.push(opcode::PollAdd::new(Fd(self.wake.as_raw_fd()), POLL_IN).build().user_data(USER_WAKE));
+            self.wake_armed = true;
+        }
+        let waiting = wait.filter(|_| self.uring.completion().is_empty());
+        let result = match waiting {
+            Some(wait) => {
+                let time = Timespec::from(wait);
+                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+            None => self.uring.submit(),
+        };
+        match result {
+            Err(error) if !is_transient(&error) => return Err(error),
+            _ => {}
+        }
+        while let Some(entry) = { self.uring.completion().next() } {
+            if let Some(done) = self.complete(entry.user_data(), entry.result()) {
+                tell(done);
+            }
+        }
+        for slot in std::mem::take(&mut self.again) {
+            self.queue(slot);
+        }
+        self.submit()
+    }
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         while self.writing() > 0 {
-            if self.poll(Some(Duration::from_secs(1)), |_| ()).is_err() {
+            if self.poll(Some(Duration::from_secs(1)), &mut |_| ()).is_err() {
                 // The kernel may still read these buffers: rather lose them than let them be filled anew.
                 std::mem::forget(std::mem::take(&mut self.writes));
                 return;
@@ -278,13 +256,4 @@ fn is_transient(error: &io::Error) -> bool {
         error.raw_os_error().map(Errno::from_raw_os_error),
         Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN)
     )
-}
-
-/// Ends a ring's wait by its descriptor.
-pub fn wake(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    match rustix::io::write(fd, &1_u64.to_ne_bytes()) {
-        // A full counter has woken already.
-        Ok(_) | Err(Errno::AGAIN) => Ok(()),
-        Err(errno) => Err(errno),
-    }
 }

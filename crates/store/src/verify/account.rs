@@ -2,14 +2,23 @@
 
 use super::{LinkVerdict, Mismatches};
 use crate::StoreError;
-use crate::inspect::Recording;
+use crate::read::{Ended, Recording};
 use crate::rows::State;
+use crate::set::keeper::REMOVED_SHOTS;
+use crate::shot::Loss;
+use std::path::Path;
 
 /// Numbers from the first up to the second, which is not among them.
 type Run = (u64, u64);
 
-pub(super) fn check(recording: &Recording, links: &[LinkVerdict], mismatches: &Mismatches) -> Result<(), StoreError> {
-    for (index, link) in recording.run.links.iter().enumerate() {
+pub(super) fn check(
+    recording: &Recording,
+    ended: Option<&Ended>,
+    all_losses: &[Loss],
+    links: &[LinkVerdict],
+    mismatches: &Mismatches,
+) -> Result<(), StoreError> {
+    for (index, link) in recording.run().links.iter().enumerate() {
         let (mut held, mut lost) = (Vec::new(), Vec::new());
         let mut first_link = recording.rows_of(0);
         for (row, entry) in recording.rows_of(index).enumerate() {
@@ -20,21 +29,52 @@ pub(super) fn check(recording: &Recording, links: &[LinkVerdict], mismatches: &M
             }
             extend(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
         }
-        let losses = recording.losses.iter().filter(|loss| loss.stream == link.stream);
+        let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
         let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
-        if recording.books.is_none() {
+        if ended.is_none() {
             // The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.
             let end = held.last().max(lost.last()).map_or(0, |run| run.1);
             losses.iter_mut().for_each(|run| run.1 = run.1.min(end));
         }
-        numbers(link.stream, held, lost, losses, mismatches);
+        let removed = recording.removed();
+        if removed.rows > 0 {
+            // What a bounded run has removed was accounted for while it was there.
+            let end = removed.last.saturating_add(1);
+            losses.iter_mut().for_each(|run| run.0 = run.0.max(end));
+            losses.push((removed.first.min(end), end));
+        }
+        let whole = !recording.is_stripe();
+        numbers(link.stream, held, lost, losses, whole, mismatches);
     }
-    for loss in &recording.losses {
-        if !recording.run.links.iter().any(|link| link.stream == loss.stream) {
+    for loss in all_losses {
+        if !recording.run().links.iter().any(|link| link.stream == loss.stream) {
             mismatches.add(|| format!("/losses names stream {}, which no link has", loss.stream));
         }
     }
-    books(recording, links, mismatches);
+    if let Some(ended) = ended {
+        books(recording.rows(), ended, links, mismatches);
+    }
+    recording.part_paths().iter().try_for_each(|path| part(path, mismatches))
+}
+
+/// A file of a run counts its own rows.
+fn part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
+    let recording = Recording::open(path)?;
+    let Some(ended) = recording.ended()? else { return Ok(()) };
+    let mut counts = [0; State::ALL.len()];
+    for link in 0..recording.run().links.len() {
+        for row in recording.rows_of(link) {
+            counts[row?.state as usize] += 1;
+        }
+    }
+    let mut expected = vec![("rows".to_owned(), recording.rows())];
+    expected.extend(State::ALL.map(|state| (format!("rows_{}", state.name()), counts[state as usize])));
+    for (name, count) in expected {
+        let found = ended.totals.get(&name).copied();
+        if found != Some(count) {
+            mismatches.add(|| format!("the books of {} say {name} = {found:?}, its tables {count}", path.display()));
+        }
+    }
     Ok(())
 }
 
@@ -47,7 +87,8 @@ fn extend(runs: &mut Vec<Run>, number: u64) {
 
 /// Each number from the first to the last must be in a row or in a loss, and not in two. A lost row may have
 /// a loss beside it, which says why.
-fn numbers(stream: u32, held: Vec<Run>, lost: Vec<Run>, losses: Vec<Run>, mismatches: &Mismatches) {
+/// Only in a `whole` recording: of a file among several others have the numbers between.
+fn numbers(stream: u32, held: Vec<Run>, lost: Vec<Run>, losses: Vec<Run>, whole: bool, mismatches: &Mismatches) {
     let rows = union([held.clone(), lost], |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
@@ -56,7 +97,7 @@ fn numbers(stream: u32, held: Vec<Run>, lost: Vec<Run>, losses: Vec<Run>, mismat
         mismatches.add(|| format!("stream {stream}: shot {at} is in a row with data, and in /losses"));
     });
     let all = union([rows, losses], |_| ());
-    for pair in all.windows(2) {
+    for pair in all.windows(2).filter(|_| whole) {
         let ((_, end), (next, _)) = (pair[0], pair[1]);
         mismatches.add(|| format!("stream {stream}: shots {end} to {} are neither in a row nor in /losses", next - 1));
     }
@@ -81,15 +122,15 @@ fn union<const N: usize>(runs: [Vec<Run>; N], mut overlap: impl FnMut(u64)) -> V
     out
 }
 
-fn books(recording: &Recording, links: &[LinkVerdict], mismatches: &Mismatches) {
-    let Some(books) = &recording.books else { return };
-    for stream in &books.streams {
+fn books(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &Mismatches) {
+    for stream in &ended.books.streams {
         if !stream.balance() {
             mismatches.add(|| format!("the books of stream {} do not balance: {:?}", stream.stream, stream.entries()));
         }
         let Some(link) = links.iter().find(|link| link.stream == stream.stream) else { continue };
+        let removed = stream.more.iter().filter(|(name, _)| name == REMOVED_SHOTS).map(|(_, count)| count).sum::<u64>();
         let (handed, held) =
-            (stream.shots_complete + stream.shots_partial, link.complete + link.partial + link.sink_error);
+            (stream.shots_complete + stream.shots_partial, link.complete + link.partial + link.sink_error + removed);
         if handed != held {
             mismatches.add(|| {
                 format!(
@@ -101,13 +142,13 @@ fn books(recording: &Recording, links: &[LinkVerdict], mismatches: &Mismatches) 
     }
     let sum = |count: fn(&LinkVerdict) -> u64| links.iter().map(count).sum::<u64>();
     let expected = [
-        ("rows", recording.rows),
+        ("rows", rows),
         ("rows_complete", sum(|link| link.complete)),
         ("rows_partial", sum(|link| link.partial)),
         ("rows_lost", sum(|link| link.lost)),
     ];
     for (name, count) in expected {
-        let found = recording.totals.get(name).copied();
+        let found = ended.totals.get(name).copied();
         if found != Some(count) {
             mismatches.add(|| format!("the books say {name} = {found:?}, the tables {count}"));
         }
@@ -120,7 +161,7 @@ mod tests {
 
     fn described(held: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
         let mismatches = Mismatches::default();
-        numbers(7, held.to_vec(), lost.to_vec(), losses.to_vec(), &mismatches);
+        numbers(7, held.to_vec(), lost.to_vec(), losses.to_vec(), true, &mismatches);
         mismatches.described.into_inner().unwrap()
     }
 

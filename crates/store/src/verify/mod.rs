@@ -9,13 +9,11 @@
 //! row's chunk is where raw reading looks for it, so HDF5 readers read the same bytes.
 
 mod account;
-mod reader;
 mod slot;
 
 use crate::StoreError;
-use crate::inspect::Recording;
+use crate::read::Recording;
 use crate::rows::State;
-use reader::Reader;
 use serde::Serialize;
 use shotline_wire::shot::DropCause;
 use slot::{Checker, Patterns};
@@ -123,40 +121,53 @@ impl Mismatches {
 
 /// Verifies a recording. An error means that it could not be read; contradictions are in the verdict.
 pub fn verify(path: &Path, options: &VerifyOptions) -> Result<Verdict, StoreError> {
+    verify_telling(path, options, &|_, _| ())
+}
+
+/// Verifies a recording, and tells now and then how many of its rows are done: (done, all), from any thread.
+pub fn verify_telling(
+    path: &Path,
+    options: &VerifyOptions,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Verdict, StoreError> {
     let started = Instant::now();
     let recording = Recording::open(path)?;
-    let period = recording.run.pattern_period.filter(|_| options.pattern);
+    recording.check_index()?;
+    let (run, ended) = (recording.run(), recording.ended()?);
+    let losses = recording.losses()?;
+    let period = run.pattern_period.filter(|_| options.pattern);
     let mismatches = Mismatches::default();
-    let patterns = period.map(|period| Patterns::new(&recording.run, period));
+    let patterns = period.map(|period| Patterns::new(run, period));
     let threads = match options.threads {
         0 => 4 * std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
     let mut links: Vec<LinkVerdict> =
-        recording.run.links.iter().map(|link| LinkVerdict { stream: link.stream, ..LinkVerdict::default() }).collect();
-    let next = AtomicU64::new(0);
+        run.links.iter().map(|link| LinkVerdict { stream: link.stream, ..LinkVerdict::default() }).collect();
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let tell = |rows: u64| progress(done.fetch_add(rows, Ordering::Relaxed) + rows, recording.rows());
     let found: Vec<Result<Vec<LinkVerdict>, StoreError>> = std::thread::scope(|scope| {
-        let worker = || check_rows(&recording, patterns.as_ref(), &next, &mismatches);
+        let worker = || check_rows(&recording, patterns.as_ref(), &next, &mismatches, &tell);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     for found in found {
         links.iter_mut().zip(found?).for_each(|(link, found)| link.merge(&found));
     }
-    account::check(&recording, &links, &mismatches)?;
+    account::check(&recording, ended.as_ref(), &losses, &links, &mismatches)?;
     let count = mismatches.count.into_inner();
-    let slots: u64 = recording.layout.slots.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+    let slots: u64 = run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
     Ok(Verdict {
         path: path.to_owned(),
         verified: count == 0,
-        finished: recording.books.is_some(),
-        rows: recording.rows,
+        finished: ended.is_some(),
+        rows: recording.rows(),
         links,
-        lost_shots: recording.losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add),
+        lost_shots: losses.iter().map(|loss| loss.count).fold(0, u64::saturating_add),
         pattern: period.is_some(),
         mismatches: count,
         described: mismatches.described.into_inner().unwrap_or_default(),
-        bytes: slots * recording.rows,
+        bytes: slots * recording.rows(),
         seconds: started.elapsed().as_secs_f64(),
     })
 }
@@ -167,29 +178,21 @@ fn check_rows(
     patterns: Option<&Patterns>,
     next: &AtomicU64,
     mismatches: &Mismatches,
+    tell: &impl Fn(u64),
 ) -> Result<Vec<LinkVerdict>, StoreError> {
-    let links = &recording.run.links;
+    let links = &recording.run().links;
     let mut found = vec![LinkVerdict::default(); links.len()];
     let mut checkers: Vec<Checker<'_>> =
-        (0..links.len()).map(|link| Checker::new(link, &recording.run, patterns)).collect();
-    let largest = recording.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-    let mut reader = Reader::new(&recording.file, &recording.path, largest as usize);
+        (0..links.len()).map(|link| Checker::new(link, recording.run(), patterns)).collect();
+    let mut slots = recording.slots();
     loop {
         let first = next.fetch_add(BATCH, Ordering::Relaxed);
-        if first >= recording.rows {
+        if first >= recording.rows() {
             return Ok(found);
         }
-        let end = recording.rows.min(first + BATCH);
-        for row in first..end {
-            for (link, checker) in checkers.iter_mut().enumerate() {
-                let format = recording.layout.formats[link];
-                let at = row as usize * format.bytes();
-                let Some(entry) = format.parse(&recording.tables[link][at..at + format.bytes()]) else {
-                    mismatches.add(|| format!("row {row} of link {link}: its state is none that is known"));
-                    continue;
-                };
-                let (at, len) = (recording.layout.slot(row, link), recording.layout.slots[link].1);
-                let bytes = reader.read(at, len as usize).map_err(StoreError::io("read a shot of", &recording.path))?;
+        let rows = first..recording.rows().min(first + BATCH);
+        for (link, checker) in checkers.iter_mut().enumerate() {
+            for (row, entry) in rows.clone().zip(recording.read_rows(link, rows.clone())?) {
                 let found = &mut found[link];
                 match entry.state {
                     State::Complete => found.complete += 1,
@@ -199,10 +202,15 @@ fn check_rows(
                 if entry.state == State::Lost && entry.drops[DropCause::SinkError as usize] > 0 {
                     found.sink_error += 1;
                 }
-                checker.check(&entry, bytes, found, |text| {
-                    mismatches.add(|| format!("row {row} of link {link}, shot {}: {text}", entry.number));
-                });
+                let wrong =
+                    |text| mismatches.add(|| format!("row {row} of link {link}, shot {}: {text}", entry.number));
+                match slots.read(row, link) {
+                    Ok(bytes) => checker.check(&entry, bytes, found, wrong),
+                    Err(StoreError::Chunk { source, .. }) => wrong(format!("its chunk cannot be unpacked: {source}")),
+                    Err(error) => return Err(error),
+                }
             }
         }
+        tell(rows.end - rows.start);
     }
 }

@@ -52,6 +52,9 @@ impl<'a> Checker<'a> {
 
     pub(super) fn check(&mut self, row: &Row, slot: &[u8], found: &mut LinkVerdict, mut wrong: impl FnMut(String)) {
         let g = self.geometry;
+        if !row.sound {
+            wrong("its table row is not as it was written: row_crc32 does not hold".into());
+        }
         let placed = (0..g.packets()).filter(|index| row.contains(*index)).count() as u32;
         if (row.packets, row.placed) != (g.packets(), placed) {
             wrong(format!(
@@ -71,6 +74,12 @@ impl<'a> Checker<'a> {
             return;
         }
         let whole = placed == g.packets();
+        if row.slot_crc32 != 0 {
+            let found = crc::crc32(&slot[..g.shot_bytes() as usize]);
+            if found != row.slot_crc32 {
+                wrong(format!("expected a CRC-32 of {:08x} over the shot, found {found:08x}", row.slot_crc32));
+            }
+        }
         if (row.state == State::Complete) != (whole && row.record_good) {
             wrong(format!(
                 "its state is {}, with {placed} packets and record_good {}",

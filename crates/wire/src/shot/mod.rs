@@ -53,11 +53,15 @@ pub enum DropCause {
     SinkFull = 13,
     /// Not a shot's: stream control or descriptions that share the shots' way and their numbers (SPEAD).
     NotData = 14,
+    /// It had been handed to the sink, but was not on the drive when the power went or the program was killed.
+    PowerCut = 15,
+    /// Nobody asked for it: it was held for a trigger that did not come.
+    NotTriggered = 16,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::WireGap,
         Self::BadIcrc,
         Self::Malformed,
@@ -73,6 +77,8 @@ impl DropCause {
         Self::BadRecord,
         Self::SinkFull,
         Self::NotData,
+        Self::PowerCut,
+        Self::NotTriggered,
     ];
 
     /// The name used in files, metrics and messages.
@@ -93,6 +99,8 @@ impl DropCause {
             Self::BadRecord => "bad_record",
             Self::SinkFull => "sink_full",
             Self::NotData => "not_data",
+            Self::PowerCut => "power_cut",
+            Self::NotTriggered => "not_triggered",
         }
     }
 }

@@ -1,39 +1,40 @@
-//! Reads slots: from the page cache those that are in it, past it those that are not.
+//! Reads a recording's bytes: from the page cache those that are in it, past it those that are not.
 //!
 //! A recording was written past the page cache, so most of it is only on the disk, and to read it through the
 //! cache would cost several times what the disk does.
 
 use crate::sys::cache::cached_bytes;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::path::Path;
 
 const ALIGN: usize = 4096;
 
-/// One thread's reader.
+/// One thread's reader of a file.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
-    cached: &'a File,
+pub(crate) struct RawReader {
     direct: Option<File>,
     buffer: Vec<u8>,
     start: usize,
 }
 
-impl<'a> Reader<'a> {
-    /// For slots of at most `largest` bytes.
-    pub(super) fn new(cached: &'a File, path: &Path, largest: usize) -> Self {
-        let direct = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
+impl RawReader {
+    /// For at most `largest` bytes of this file at once.
+    pub(crate) fn new(file: &File, largest: usize) -> Self {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+        // Not by its name, which may be another file's by now.
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let direct = rustix::fs::open(same, flags, Mode::empty());
         let buffer = vec![0; largest + ALIGN];
         let start = buffer.as_ptr().align_offset(ALIGN).min(ALIGN);
-        Self { cached, direct: direct.ok().map(File::from), buffer, start }
+        Self { direct: direct.ok().map(File::from), buffer, start }
     }
 
-    /// The `len` bytes from `at`.
-    pub(super) fn read(&mut self, at: u64, len: usize) -> Result<&[u8], Errno> {
+    /// The `len` bytes from `at`; `cached` is the same file, open without direct I/O.
+    pub(crate) fn read(&mut self, cached: &File, at: u64, len: usize) -> Result<&[u8], Errno> {
         let to = &mut self.buffer[self.start..self.start + len];
-        let in_memory = || cached_bytes(self.cached.as_fd(), at, len as u64).is_some_and(|bytes| bytes >= len as u64);
+        let in_memory = || cached_bytes(cached.as_fd(), at, len as u64).is_some_and(|bytes| bytes >= len as u64);
         if let Some(direct) = &self.direct
             && !in_memory()
             && rustix::io::pread(direct, &mut *to, at) == Ok(len)
@@ -43,7 +44,7 @@ impl<'a> Reader<'a> {
         // It is in memory, or this file system has no direct reads.
         let mut done = 0;
         while done < len {
-            match rustix::io::pread(self.cached, &mut to[done..], at + done as u64) {
+            match rustix::io::pread(cached, &mut to[done..], at + done as u64) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}

@@ -1,0 +1,23 @@
+//! Tells the commit that this program is built from, if it is built from a checkout.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let commit = git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]).unwrap_or_default();
+    println!("cargo:rustc-env=SHOTLINE_COMMIT={commit}");
+    // It changes with every commit and every checkout.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| std::path::Path::new(log).exists()) {
+        println!("cargo:rerun-if-changed={log}");
+    }
+}
+
+/// The first line that git answers; none where there is no git, or no checkout of ours.
+fn git(arguments: &[&str]) -> Option<String> {
+    let manifest = std::env::var("CARGO_MANIFEST_DIR").ok()?;
+    let top =
+        Command::new("git").args(["ls-files", "--error-unmatch", "build.rs"]).current_dir(&manifest).output().ok()?;
+    let answer = Command::new("git").args(arguments).current_dir(&manifest).output().ok()?;
+    let line = String::from_utf8(answer.stdout).ok()?.lines().next()?.trim().to_owned();
+    (top.status.success() && answer.status.success() && !line.is_empty()).then_some(line)
+}

@@ -1,0 +1,107 @@
+//! `shotline import`: a recording of what others have.
+
+use crate::Result;
+use crate::output::print_table;
+use crate::progress::Progress;
+use crate::signals::stop_flag;
+use serde::Serialize;
+use shotline_store::import::{ImportOptions, Imported, import};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// Arguments of `shotline import`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline import capture.sigmf-meta run.h5
+  shotline import radio run.h5 --channel ch0              a folder of Digital RF
+  shotline import picmus.uff run.h5
+  shotline import run.zarr again.h5                       (or s3://bucket/prefix) what `export` made, losses and all
+  shotline import rf.npy run.h5 --rate-hz 40000000        (shot, sample, channel)
+
+Every shot gets a number, a stamp and an end-of-shot record, so the recording can be verified, replayed and exported
+like any other. Numbers that are no 16-bit integers are scaled to them, and the scale is written down. Gaps are
+losses, and what is left of a shot before one is a partial shot (docs/formats.md).")]
+pub struct Args {
+    /// A file (.sigmf-meta, .uff, zea's .hdf5, .npy), a folder (Digital RF, Zarr), or s3://bucket/prefix
+    from: PathBuf,
+    /// The recording
+    to: PathBuf,
+    /// Samples of a shot, of sources without shots [default: what divides them, up to 16384]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    samples: Option<u32>,
+    /// Sample rate, of sources that do not tell it
+    #[arg(long, value_name = "HZ")]
+    rate_hz: Option<u32>,
+    /// The channel of a Digital RF folder that has several
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// Factor from the source's numbers to samples [default: 1 if they are integers that fit, else what makes them fit]
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// Gaps of a source without shots are pauses, not losses
+    #[arg(long)]
+    pauses: bool,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    from: &'a Path,
+    #[serde(flatten)]
+    imported: &'a Imported,
+}
+
+/// Imports.
+pub fn run(args: &Args) -> Result {
+    if let Some(scale) = args.scale.filter(|scale| !(scale.is_finite() && *scale != 0.0)) {
+        return Err(format!("--scale: expected a number other than 0, found {scale}").into());
+    }
+    let options = ImportOptions {
+        samples: args.samples,
+        rate_hz: args.rate_hz,
+        channel: args.channel.clone(),
+        scale: args.scale,
+        pauses: args.pauses,
+        overwrite: args.force,
+    };
+    let stop = stop_flag()?;
+    let bar = Progress::new("shots");
+    let progress = |done, total| {
+        bar.tell(done, total);
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let imported = import(&args.from, &args.to, &options, &progress);
+    drop(bar);
+    let imported = imported?;
+    if args.json {
+        println!("{}", serde_json::to_string(&Report { from: &args.from, imported: &imported })?);
+    } else {
+        print_table(&rows(&imported));
+    }
+    Ok(())
+}
+
+fn rows(imported: &Imported) -> Vec<(String, String)> {
+    let mut rows =
+        vec![("imported to".to_owned(), imported.to.display().to_string()), ("format".into(), imported.format.into())];
+    let shapes = imported.channels.iter().zip(&imported.samples);
+    rows.extend(
+        shapes.map(|(channels, samples)| ("shots of".into(), format!("{channels} channels x {samples} samples"))),
+    );
+    rows.extend([
+        ("scale".into(), imported.scale.to_string()),
+        ("shots complete".into(), imported.complete.to_string()),
+        ("shots partial".into(), imported.partial.to_string()),
+        ("shots lost".into(), imported.lost.to_string()),
+        ("bytes".into(), imported.file_bytes.to_string()),
+    ]);
+    rows.extend(imported.notes.iter().map(|note| ("note".into(), note.clone())));
+    rows
+}

@@ -1,0 +1,246 @@
+//! What a plot of a recording shows, in numbers: gathered row by row, so that memory does not grow with the run.
+
+use crate::Result;
+use realfft::RealFftPlanner;
+use shotline_compute::pack12;
+use shotline_store::read::Recording;
+use shotline_store::rows::State;
+use shotline_wire::shot::{DropCause, Geometry, Packing};
+use std::collections::BTreeMap;
+use std::f64::consts::TAU;
+
+/// Points along an axis of time or shot numbers, at most.
+const BINS: usize = 120;
+/// Points of a spectrum that are drawn, at most.
+const POINTS: usize = 800;
+
+/// Equal pieces of an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bins {
+    /// Where the axis begins.
+    pub first: u64,
+    /// How long it is, at least 1.
+    pub length: u64,
+    /// How many pieces.
+    pub count: usize,
+}
+
+impl Bins {
+    /// Pieces of `first..=last`, at most as many as there are units.
+    fn over(first: u64, last: u64, most: usize) -> Self {
+        let length = last.saturating_sub(first).saturating_add(1);
+        Self { first, length, count: usize::try_from(length).unwrap_or(most).min(most) }
+    }
+    /// Which piece something is in; what lies outside belongs to the ends.
+    fn of(self, at: u64) -> usize {
+        let offset = u128::from(at.saturating_sub(self.first).min(self.length - 1));
+        (offset * self.count as u128 / u128::from(self.length)) as usize
+    }
+    /// The middle of a piece, from the axis' beginning.
+    pub fn middle(self, bin: usize) -> f64 {
+        (bin as f64 + 0.5) * self.length as f64 / self.count as f64
+    }
+}
+
+/// Shots and bits over time.
+#[derive(Debug)]
+pub struct Rate {
+    /// Nanoseconds of the senders' clocks.
+    pub bins: Bins,
+    /// Shots a second, all links together.
+    pub shots_per_s: Vec<f64>,
+    /// Gbit/s of samples that arrived.
+    pub gbps: Vec<f64>,
+}
+
+/// Packets that are not there, over the shot numbers.
+#[derive(Debug)]
+pub struct Lost {
+    /// Shot numbers.
+    pub bins: Bins,
+    /// Packets of each cause; a shot that is in no row counts with all of its packets.
+    pub packets: BTreeMap<DropCause, Vec<u64>>,
+}
+
+/// Rate and losses; none where there is nothing to tell.
+pub fn gather(recording: &Recording) -> Result<(Option<Rate>, Option<Lost>)> {
+    let links = &recording.run().links;
+    let losses = recording.losses()?;
+    let (mut earliest, mut latest, mut stamped) = (u64::MAX, 0, 0_u64);
+    let mut numbers: Option<(u64, u64)> = None;
+    let mut known = |first: u64, last: u64| {
+        numbers = Some(numbers.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+    };
+    for row in (0..links.len()).flat_map(|link| recording.rows_of(link)) {
+        let row = row?;
+        known(row.number, row.number);
+        if row.stamp_tai_ns > 0 {
+            (earliest, latest, stamped) = (earliest.min(row.stamp_tai_ns), latest.max(row.stamp_tai_ns), stamped + 1);
+        }
+    }
+    for loss in losses.iter().filter(|loss| loss.count > 0) {
+        known(loss.first, loss.first.saturating_add(loss.count - 1));
+    }
+    let Some((first, last)) = numbers else { return Ok((None, None)) };
+    // So few pieces that a steady run looks steady: several shots in each.
+    let pieces = (stamped as usize / (4 * links.len())).clamp(1, BINS);
+    let time = (earliest < latest).then(|| Bins::over(earliest, latest, pieces));
+    let mut lost = Lost { bins: Bins::over(first, last, BINS), packets: BTreeMap::new() };
+    let (mut shots, mut bits) = (vec![0_u64; pieces], vec![0_u64; pieces]);
+    let bins = lost.bins;
+    let mut add = |cause, number, packets| {
+        lost.packets.entry(cause).or_insert_with(|| vec![0; bins.count])[bins.of(number)] += packets;
+    };
+    for row in (0..links.len()).flat_map(|link| recording.rows_of(link)) {
+        let row = row?;
+        if let Some(time) = time.filter(|_| row.stamp_tai_ns > 0) {
+            shots[time.of(row.stamp_tai_ns)] += 1;
+            bits[time.of(row.stamp_tai_ns)] += 8 * u64::from(row.valid_bytes);
+        }
+        for (cause, count) in DropCause::ALL.into_iter().zip(row.drops).filter(|(_, count)| *count > 0) {
+            add(cause, row.number, u64::from(count));
+        }
+    }
+    for loss in &losses {
+        let packets = links.iter().find(|link| link.stream == loss.stream).map_or(1, |link| link.geometry.packets());
+        let mut at = loss.first;
+        let end = loss.first.saturating_add(loss.count);
+        while at < end {
+            // As many as are in the same piece, so that a loss of billions takes no longer.
+            let bin = bins.of(at) as u128 + 1;
+            let next = (bin * u128::from(bins.length)).div_ceil(bins.count as u128) as u64;
+            let next = bins.first.saturating_add(next).clamp(at + 1, end);
+            add(loss.cause, at, (next - at).saturating_mul(u64::from(packets)));
+            at = next;
+        }
+    }
+    let rate = time.map(|bins| {
+        let seconds = bins.length as f64 / bins.count as f64 / 1e9;
+        let per_s = |counts: Vec<u64>| counts.into_iter().map(|count| count as f64 / seconds).collect::<Vec<_>>();
+        Rate { bins, shots_per_s: per_s(shots), gbps: per_s(bits).into_iter().map(|rate| rate / 1e9).collect() }
+    });
+    Ok((rate, Some(lost)))
+}
+
+/// The samples of one shot of one link, without each channel's mean.
+#[derive(Debug)]
+pub struct Picture {
+    /// Its number.
+    pub number: u64,
+    /// Its stream.
+    pub stream: u32,
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Sample by sample, all channels of each.
+    pub values: Vec<f32>,
+}
+
+/// The first complete shot; none if there is none.
+pub fn picture(recording: &Recording) -> Result<Option<Picture>> {
+    for (link, info) in recording.run().links.iter().enumerate() {
+        for (at, row) in recording.rows_of(link).enumerate() {
+            let row = row?;
+            if row.state != State::Complete {
+                continue;
+            }
+            let mut slots = recording.slots();
+            let mut values = samples(slots.read(at as u64, link)?, &info.geometry);
+            let channels = usize::from(info.geometry.channels());
+            for channel in 0..channels {
+                let column = || (channel..).step_by(channels);
+                let sum: f64 = column().map_while(|at| values.get(at)).map(|value| f64::from(*value)).sum();
+                let mean = (sum / f64::from(info.geometry.samples())) as f32;
+                column()
+                    .take_while(|at| *at < info.geometry.samples() as usize * channels)
+                    .for_each(|at| values[at] -= mean);
+            }
+            let (number, stream) = (row.number, info.stream);
+            return Ok(Some(Picture { number, stream, geometry: info.geometry, values }));
+        }
+    }
+    Ok(None)
+}
+
+fn samples(slot: &[u8], geometry: &Geometry) -> Vec<f32> {
+    let bytes = &slot[..geometry.sample_bytes() as usize];
+    match geometry.packing() {
+        Packing::Uint8 => bytes.iter().map(|value| f32::from(*value)).collect(),
+        Packing::Int16Le => bytes.as_chunks().0.iter().map(|pair| f32::from(i16::from_le_bytes(*pair))).collect(),
+        Packing::Packed12 => {
+            let mut values = vec![0; bytes.len() / 3 * 2];
+            pack12::unpack(bytes, &mut values);
+            values.into_iter().map(f32::from).collect()
+        }
+    }
+}
+
+/// The power spectrum of a shot, mean over its channels, in dB below its peak: (frequency, dB). The frequency is in
+/// MHz, or in cycles per sample where the sample rate is unknown. Hann window; of neighbours the highest is kept.
+pub fn spectrum(picture: &Picture) -> Result<Vec<(f64, f64)>> {
+    let (samples, channels) = (picture.geometry.samples() as usize, usize::from(picture.geometry.channels()));
+    let fft = RealFftPlanner::<f32>::new().plan_fft_forward(samples);
+    let (mut input, mut output) = (fft.make_input_vec(), fft.make_output_vec());
+    let window: Vec<f32> = (0..samples).map(|n| (0.5 - 0.5 * (TAU * n as f64 / samples as f64).cos()) as f32).collect();
+    let mut power = vec![0_f64; output.len()];
+    for channel in 0..channels {
+        let column = picture.values.iter().skip(channel).step_by(channels);
+        for ((to, value), weight) in input.iter_mut().zip(column).zip(&window) {
+            *to = value * weight;
+        }
+        fft.process(&mut input, &mut output)?;
+        for (sum, value) in power.iter_mut().zip(&output) {
+            *sum += f64::from(value.norm_sqr());
+        }
+    }
+    let peak = power.iter().copied().fold(0.0, f64::max);
+    if peak <= 0.0 {
+        return Ok(Vec::new());
+    }
+    let rate = picture.geometry.sample_rate_hz();
+    let unit = if rate > 0 { f64::from(rate) / 1e6 } else { 1.0 };
+    let step = power.len().div_ceil(POINTS);
+    let points = power.chunks(step).enumerate().map(|(index, powers)| {
+        let highest = powers.iter().copied().fold(0.0, f64::max).max(peak * 1e-15);
+        ((index * step) as f64 / samples as f64 * unit, 10.0 * (highest / peak).log10())
+    });
+    Ok(points.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_of_an_axis_is_in_one_piece_and_the_pieces_go_up() {
+        for (first, last, most) in [(0, 0, 120), (5, 9, 120), (0, 1_000_003, 120), (u64::MAX - 9, u64::MAX, 4)] {
+            let bins = Bins::over(first, last, most);
+            assert_eq!((bins.of(first), bins.of(last)), (0, bins.count - 1));
+            let mut before = 0;
+            for at in (first..last).step_by(997).chain([last]) {
+                assert!((before..bins.count).contains(&bins.of(at)));
+                before = bins.of(at);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tone_is_a_line_at_its_frequency() {
+        let geometry = Geometry::new(3, 400, 16, Packing::Int16Le, 40_000_000).unwrap();
+        // 4 MHz on every channel, with another amplitude on each.
+        let wave = |n: usize| (TAU * 0.1 * (n / 3) as f64).sin() as f32 * (1 + n % 3) as f32;
+        let picture = Picture { number: 0, stream: 0, geometry, values: (0..1200).map(wave).collect() };
+        let points = spectrum(&picture).unwrap();
+        let (at, level) = *points.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+        assert!((at - 4.0).abs() < 0.051 && level == 0.0, "{at} MHz, {level} dB");
+        let away = points.iter().filter(|(frequency, _)| (frequency - 4.0).abs() > 0.5);
+        assert!(away.map(|(_, level)| *level).fold(-200.0, f64::max) < -60.0);
+        assert!((points.last().unwrap().0 - 20.0).abs() < 0.2, "up to half of the sample rate");
+    }
+
+    #[test]
+    fn silence_has_no_spectrum() {
+        let geometry = Geometry::new(2, 100, 16, Packing::Int16Le, 0).unwrap();
+        let picture = Picture { number: 0, stream: 0, geometry, values: vec![0.0; 200] };
+        assert_eq!(spectrum(&picture).unwrap(), []);
+    }
+}

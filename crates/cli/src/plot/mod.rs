@@ -1,0 +1,249 @@
+//! `shotline inspect --plot`: a recording as one picture, drawn without any other program.
+//!
+//! Four panels: rate over time, packets dropped over the shot numbers by cause, the first complete shot, its spectrum.
+//! Letters come from DejaVu Sans (`DejaVuSans.ttf`, cut down to ASCII; its licence stands beside it), so that no font
+//! of the system is needed.
+
+mod data;
+
+use crate::Result;
+use data::{Bins, Lost, Picture, Rate};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+use shotline_store::read::Recording;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+const WIDTH: u32 = 1280;
+const HEIGHT: u32 = 880;
+const FONT: &[u8] = include_bytes!("DejaVuSans.ttf");
+/// The brightest and the darkest grey of a shot's picture are so far apart.
+const RANGE_DB: f32 = 60.0;
+/// The spectrum's floor.
+const FLOOR_DB: f64 = -100.0;
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(31, 119, 180),
+    RGBColor(214, 39, 40),
+    RGBColor(255, 127, 14),
+    RGBColor(44, 160, 44),
+    RGBColor(148, 103, 189),
+    RGBColor(90, 90, 90),
+];
+
+type Panel<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
+
+/// Draws a recording, as far as it is visible, into a PNG file.
+pub fn draw(recording: &Path, to: &Path) -> Result {
+    let recording = Recording::open(recording)?;
+    let (rate, lost) = data::gather(&recording)?;
+    let picture = data::picture(&recording)?;
+    // It is refused only if it is no font.
+    register_font("sans-serif", FontStyle::Normal, FONT).map_err(|_| "the built-in font cannot be read")?;
+    let mut pixels = vec![0; (WIDTH * HEIGHT * 3) as usize];
+    {
+        let root = BitMapBackend::with_buffer(&mut pixels, (WIDTH, HEIGHT)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let panels = root.split_evenly((2, 2));
+        match &rate {
+            Some(rate) => draw_rate(&panels[0], rate)?,
+            None => say(&panels[0], "Rate", "too few shots with a time stamp")?,
+        }
+        match &lost {
+            Some(lost) if !lost.packets.is_empty() => draw_lost(&panels[1], lost)?,
+            Some(_) => say(&panels[1], "Packets dropped", "none")?,
+            None => say(&panels[1], "Packets dropped", "no shots yet")?,
+        }
+        match &picture {
+            Some(picture) => {
+                draw_picture(&panels[2], picture)?;
+                draw_spectrum(&panels[3], picture)?;
+            }
+            None => {
+                say(&panels[2], "First complete shot", "no complete shot")?;
+                say(&panels[3], "Spectrum", "no complete shot")?;
+            }
+        }
+        root.present()?;
+    }
+    let file = File::create(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
+    let mut encoder = png::Encoder::new(BufWriter::new(file), WIDTH, HEIGHT);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let written = encoder.write_header().and_then(|mut writer| {
+        writer.write_image_data(&pixels)?;
+        writer.finish()
+    });
+    Ok(written.map_err(|error| format!("cannot write {}: {error}", to.display()))?)
+}
+
+fn title(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&BLACK)
+}
+
+/// A panel with nothing but words.
+fn say(panel: &Panel, name: &str, words: &str) -> Result {
+    panel.titled(name, title(20))?.draw_text(words, &title(16), (40, 60))?;
+    Ok(())
+}
+
+/// The end of an axis that holds these values.
+fn top(values: impl IntoIterator<Item = f64>) -> f64 {
+    1.1 * values.into_iter().fold(0.0, f64::max).max(1e-9)
+}
+
+fn draw_rate(panel: &Panel, rate: &Rate) -> Result {
+    let seconds = rate.bins.length as f64 / 1e9;
+    let (shots, bits) = (top(rate.shots_per_s.iter().copied()), top(rate.gbps.iter().copied()));
+    let mut chart = ChartBuilder::on(panel)
+        .caption("Rate", title(20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .right_y_label_area_size(70)
+        .build_cartesian_2d(0.0..seconds, 0.0..shots)?
+        .set_secondary_coord(0.0..seconds, 0.0..bits);
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("time in s")
+        .y_desc("shots/s")
+        .label_style(title(13))
+        .axis_desc_style(title(14))
+        .draw()?;
+    chart.configure_secondary_axes().y_desc("Gbit/s").label_style(title(13)).axis_desc_style(title(14)).draw()?;
+    let line = |values: &[f64]| over(rate.bins, values.iter().copied(), 1e-9);
+    chart
+        .draw_series(LineSeries::new(line(&rate.shots_per_s), COLOURS[0].stroke_width(2)))?
+        .label("shots/s")
+        .legend(|at| key(at, COLOURS[0]));
+    chart
+        .draw_secondary_series(LineSeries::new(line(&rate.gbps), COLOURS[2].stroke_width(1)))?
+        .label("Gbit/s")
+        .legend(|at| key(at, COLOURS[2]));
+    legend(&mut chart)
+}
+
+fn draw_lost(panel: &Panel, lost: &Lost) -> Result {
+    let highest = top(lost.packets.values().flatten().map(|count| *count as f64));
+    let first = lost.bins.first as f64;
+    let mut chart = ChartBuilder::on(panel)
+        .caption("Packets dropped", title(20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(first..first + lost.bins.length as f64, 0.0..highest)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("shot number")
+        .y_desc("packets")
+        .label_style(title(13))
+        .axis_desc_style(title(14))
+        .x_label_formatter(&|number| format!("{number:.0}"))
+        .draw()?;
+    for ((cause, counts), colour) in lost.packets.iter().zip(COLOURS.into_iter().cycle()) {
+        let points = over(lost.bins, counts.iter().map(|count| *count as f64), 1.0);
+        let points = points.into_iter().map(|(at, count)| (first + at, count));
+        let total: u64 = counts.iter().sum();
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(format!("{cause}: {total}"))
+            .legend(move |at| key(at, colour));
+    }
+    legend(&mut chart)
+}
+
+/// Each piece's value over its middle.
+fn over(bins: Bins, values: impl Iterator<Item = f64>, unit: f64) -> Vec<(f64, f64)> {
+    values.enumerate().map(|(bin, value)| (bins.middle(bin) * unit, value)).collect()
+}
+
+fn key((x, y): (i32, i32), colour: RGBColor) -> PathElement<(i32, i32)> {
+    PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2))
+}
+
+fn legend<'a, 'b: 'a, C>(chart: &mut ChartContext<'a, BitMapBackend<'b>, C>) -> Result
+where
+    C: CoordTranslate,
+{
+    let labels = &mut chart.configure_series_labels();
+    labels
+        .position(SeriesLabelPosition::UpperRight)
+        .label_font(title(13))
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    Ok(())
+}
+
+/// Every pixel is the strongest sample under it, in dB below the shot's strongest.
+fn draw_picture(panel: &Panel, picture: &Picture) -> Result {
+    let (samples, channels) = (picture.geometry.samples() as usize, usize::from(picture.geometry.channels()));
+    let rate = picture.geometry.sample_rate_hz();
+    let (unit, name) = if rate > 0 { (1e6 / f64::from(rate), "time in us") } else { (1.0, "sample") };
+    let caption = format!("Shot {} of stream {}, raw RF, {RANGE_DB:.0} dB", picture.number, picture.stream);
+    let depth = samples as f64 * unit;
+    let mut chart = ChartBuilder::on(panel)
+        .caption(caption, title(20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..channels as f64, depth..0.0)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .disable_mesh()
+        .x_desc("channel")
+        .y_desc(name)
+        .label_style(title(13))
+        .axis_desc_style(title(14))
+        .draw()?;
+    let area = chart.plotting_area();
+    let (width, height) = area.dim_in_pixel();
+    let (columns, rows) = ((width as usize).min(channels), (height as usize).min(samples));
+    let mut strongest = vec![0_f32; columns * rows];
+    for (sample, values) in picture.values.chunks(channels).enumerate() {
+        for (channel, value) in values.iter().enumerate() {
+            let at = sample * rows / samples * columns + channel * columns / channels;
+            strongest[at] = strongest[at].max(value.abs());
+        }
+    }
+    let peak = strongest.iter().copied().fold(0.0, f32::max).max(f32::MIN_POSITIVE);
+    let cells = strongest.iter().enumerate().map(|(at, value)| {
+        let level = 1.0 + 20.0 * (value / peak).max(1e-6).log10() / RANGE_DB;
+        let grey = (level.clamp(0.0, 1.0) * 255.0) as u8;
+        let (row, column) = ((at / columns) as f64, (at % columns) as f64);
+        let (high, wide) = (depth / rows as f64, channels as f64 / columns as f64);
+        let corners = [(column * wide, row * high), ((column + 1.0) * wide, (row + 1.0) * high)];
+        Rectangle::new(corners, RGBColor(grey, grey, grey).filled())
+    });
+    chart.draw_series(cells)?;
+    Ok(())
+}
+
+fn draw_spectrum(panel: &Panel, picture: &Picture) -> Result {
+    let points = data::spectrum(picture)?;
+    let Some(&(end, _)) = points.last().filter(|_| points.len() > 1) else {
+        return say(panel, "Spectrum", "all samples are equal");
+    };
+    let floor = points.iter().map(|(_, level)| *level).fold(-20.0, f64::min).max(FLOOR_DB) - 5.0;
+    let name = if picture.geometry.sample_rate_hz() > 0 { "frequency in MHz" } else { "cycles per sample" };
+    let mut chart = ChartBuilder::on(panel)
+        .caption("Its spectrum, mean over the channels", title(20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..end, floor..5.0)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc(name)
+        .y_desc("dB")
+        .label_style(title(13))
+        .axis_desc_style(title(14))
+        .draw()?;
+    chart.draw_series(LineSeries::new(points.into_iter().map(|(at, level)| (at, level.max(floor))), COLOURS[0]))?;
+    Ok(())
+}

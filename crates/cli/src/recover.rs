@@ -1,0 +1,101 @@
+//! `shotline recover`: recordings that broke off.
+
+use crate::Result;
+use crate::output::print_table;
+use crate::progress::Progress;
+use shotline_store::recover::Recovered;
+use shotline_store::set::{RecoveredRun, recover};
+use std::path::PathBuf;
+
+/// Runs of shots that are printed of one file; `--json` has all.
+const SHOWN: usize = 20;
+
+/// Arguments of `shotline recover`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline recover run.h5
+  shotline recover run.h5 --dry-run          tell, and change nothing
+  shotline recover *.h5 --json | jq .not_whole
+
+A recording opens whatever happened to its recorder. This tells which of its shots are whole (the CRC of the
+end-of-shot record holds over every byte), which are not, and why. Shots that were written but not visible yet are
+made visible; what is not whole becomes lost, by the cause power_cut; and the space that was laid out for more is
+given back. Afterwards `shotline verify` finds nothing to object to.")]
+pub struct Args {
+    /// The recordings; of a run of many files its master
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object for each file
+    #[arg(long)]
+    json: bool,
+}
+
+/// Recovers each recording; an error ends it.
+pub fn run(args: &Args) -> Result {
+    for path in &args.files {
+        let run = {
+            let bar = Progress::new("rows");
+            recover(path, args.dry_run, &|done, all| bar.tell(done, all))?
+        };
+        for file in &run.files {
+            if args.json {
+                println!("{}", serde_json::to_string(file)?);
+            } else {
+                print_table(&rows(file));
+            }
+        }
+        if (run.files.len() > 1 || !run.skipped.is_empty()) && !args.json {
+            print_table(&rows_of_run(&run));
+        }
+        if !run.skipped.is_empty() {
+            return Err(format!("{} files of {} were skipped", run.skipped.len(), path.display()).into());
+        }
+    }
+    Ok(())
+}
+
+fn rows_of_run(run: &RecoveredRun) -> Vec<(String, String)> {
+    let mut rows = vec![("rows of the run".to_owned(), run.rows.to_string())];
+    if run.behind_gaps > 0 {
+        rows.push(("rows behind a gap on another drive, not of the run".into(), run.behind_gaps.to_string()));
+    }
+    rows.extend(
+        run.removed
+            .iter()
+            .map(|file| ("removed: never begun, or given up by the bound".into(), file.display().to_string())),
+    );
+    let skipped = run.skipped.iter().map(|file| file.display().to_string());
+    rows.extend(skipped.map(|file| ("SKIPPED: missing, unreadable, or of another run".into(), file)));
+    rows
+}
+
+fn rows(recovered: &Recovered) -> Vec<(String, String)> {
+    let mut rows = vec![
+        ("recording".to_owned(), recovered.path.display().to_string()),
+        ("rows that were visible".into(), recovered.rows_before.to_string()),
+        ("adopted: whole, but not visible".into(), recovered.adopted.to_string()),
+        ("rows made again from their shots".into(), recovered.rebuilt.to_string()),
+        ("rows".into(), recovered.rows.to_string()),
+        ("shots whole".into(), recovered.whole.to_string()),
+        ("shots partial".into(), recovered.partial.to_string()),
+        ("shots lost".into(), recovered.lost.to_string()),
+    ];
+    for run in recovered.not_whole.iter().take(SHOWN) {
+        let last = run.first + run.count - 1;
+        let numbers = if run.count == 1 { format!("{last}") } else { format!("{} to {last}", run.first) };
+        rows.push((format!("  stream {}: {}", run.stream, run.cause), numbers));
+    }
+    if recovered.not_whole.len() > SHOWN {
+        rows.push(("  and further runs (--json has all)".into(), (recovered.not_whole.len() - SHOWN).to_string()));
+    }
+    rows.push(("rows given back".into(), recovered.shed.to_string()));
+    rows.push(("bytes of the file".into(), recovered.file_bytes.to_string()));
+    if recovered.dry_run {
+        rows.push(("changed".into(), "nothing (--dry-run)".into()));
+    }
+    rows
+}

@@ -1,0 +1,220 @@
+//! The datagrams of a capture, sent again.
+
+use super::Args;
+use crate::Result;
+use crate::capture::flow::{PLAIN_SEGMENT, roce_segment};
+use crate::emulate::open;
+use crate::output::CpuTime;
+use serde::Serialize;
+use shotline_instrument::probe::Wanted;
+use shotline_instrument::probe::pace::Pace;
+use shotline_instrument::replay::flow::{Chunk, Flow, FlowCounts};
+use shotline_store::pcapng::{Datagram, datagram, for_each_frame};
+use shotline_wire::framing::udp as plain;
+use shotline_wire::udp::ROCE_PORT;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Bytes of datagrams that are handed over at a time, and how many such chunks are read ahead.
+const CHUNK: usize = 1 << 20;
+const AHEAD: usize = 16;
+/// Flows that are told apart.
+const MOST_FLOWS: usize = 4096;
+/// Flows that an error names.
+const NAMED: usize = 5;
+/// Sleeping is left to the kernel until so long before a datagram; the rest is spent spinning.
+const SPIN: Duration = Duration::from_micros(120);
+/// How soon a signal is seen.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+
+/// What was sent of a capture.
+#[derive(Serialize)]
+struct Ended {
+    flow: SocketAddr,
+    to: SocketAddr,
+    #[serde(flatten)]
+    counts: FlowCounts,
+    /// Frames that could not be sent, by cause.
+    skipped: BTreeMap<&'static str, u64>,
+    /// Datagrams of other flows.
+    other_flows: u64,
+    seconds: f64,
+    /// Why the capture could not be read to its end.
+    damage: Option<String>,
+    #[serde(flatten)]
+    cpu: CpuTime,
+}
+
+/// Whether a file begins like a capture.
+pub fn is_capture(path: &Path) -> Result<bool> {
+    let mut first = Vec::new();
+    if path.is_file() {
+        File::open(path)
+            .and_then(|file| file.take(4).read_to_end(&mut first))
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    }
+    Ok(shotline_store::pcapng::is_capture(&first))
+}
+
+/// Sends the flow that the arguments name, or the largest.
+pub fn run(args: &Args, stop: &AtomicBool) -> Result {
+    let [to] = args.to[..] else {
+        return Err("a capture does not answer set-up: say with --to ADDRESS:PORT where its datagrams are to go".into());
+    };
+    let of_shots = [
+        (args.from.is_some(), "--from"),
+        (args.shots.is_some(), "--shots"),
+        (args.framing.is_some(), "--framing"),
+        (args.queue_pair.is_some(), "--queue-pair"),
+        (args.q_key.is_some(), "--q-key"),
+        (args.turns != 1, "--loop"),
+    ];
+    if let Some((_, flag)) = of_shots.iter().find(|(given, _)| *given) {
+        return Err(format!("{flag} is for recordings: the datagrams of a capture go as they are").into());
+    }
+    let pace = match args.pace() {
+        Pace::Rate(hz) | Pace::Bandwidth(hz) | Pace::Recorded(hz) if !(hz.is_finite() && hz > 0.0) => {
+            return Err(format!("the pace must be a positive number, found {hz}").into());
+        }
+        pace => pace,
+    };
+    let flow = choose(&args.file, args.flow)?;
+    let sealed = flow.port() == ROCE_PORT;
+    let wanted = Wanted { link: 0, destination: to, sealed };
+    let mut sender = Flow::new(to, sealed, pace, |regions| Ok(open(args.source, &wanted, regions)?.io))?;
+    let (chunks, read) = sync_channel(AHEAD);
+    let path = args.file.clone();
+    let reader = std::thread::spawn(move || Reading::of(&path, flow, chunks));
+    let begun = Instant::now();
+    send(&mut sender, &read, stop)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    drop(read); // a reader that is still at it notices
+    let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
+    let Reading { skipped, other_flows, damage } = reading?;
+    let ended = Ended { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
+    if args.json {
+        println!("{}", serde_json::to_string(&ended)?);
+    } else {
+        let FlowCounts { datagrams, bytes, .. } = ended.counts;
+        eprintln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
+        for (cause, count) in &ended.skipped {
+            eprintln!("  left out, {cause}: {count} frames");
+        }
+        if let Some(damage) = &ended.damage {
+            eprintln!("warning: {damage}; what stands before that was sent");
+        }
+    }
+    Ok(())
+}
+
+fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<Chunk>, stop: &AtomicBool) -> Result {
+    let begun = Instant::now();
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut wait = |until: u64| {
+        loop {
+            let now = begun.elapsed();
+            let left = Duration::from_nanos(until).saturating_sub(now);
+            if stopped() {
+                return None;
+            }
+            if left.is_zero() {
+                return Some(now.as_nanos() as u64);
+            }
+            match left.saturating_sub(SPIN) {
+                Duration::ZERO => std::hint::spin_loop(),
+                sleep => std::thread::sleep(sleep.min(LONGEST_SLEEP)),
+            }
+        }
+    };
+    for chunk in chunks {
+        let mut again = || {
+            std::thread::yield_now();
+            !stopped()
+        };
+        if !sender.send(&chunk, &mut wait, &mut again)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The flow asked for if it is in the capture; else the one with most bytes.
+fn choose(path: &Path, asked: Option<SocketAddr>) -> Result<SocketAddr> {
+    let mut flows = BTreeMap::<SocketAddr, u64>::new();
+    let damage = for_each_frame(path, |frame| {
+        if let Ok(Datagram { destination, payload, .. }) = datagram(&frame)
+            && (flows.len() < MOST_FLOWS || flows.contains_key(&destination))
+        {
+            *flows.entry(destination).or_default() += payload.len() as u64;
+        }
+    })?;
+    let mut largest: Vec<_> = flows.iter().map(|(flow, bytes)| (*bytes, *flow)).collect();
+    largest.sort_unstable_by(|a, b| b.cmp(a));
+    match (asked, largest.first()) {
+        (_, None) => {
+            let damage = damage.map_or(String::new(), |damage| format!(" ({damage})"));
+            Err(format!("{} has no whole UDP datagram{damage}: there is nothing to send", path.display()).into())
+        }
+        (Some(asked), _) if !flows.contains_key(&asked) => {
+            let named: Vec<_> = largest.iter().take(NAMED).map(|(_, flow)| flow.to_string()).collect();
+            Err(format!("{} has no datagrams to {asked}; it has some to {}", path.display(), named.join(", ")).into())
+        }
+        (Some(asked), _) => Ok(asked),
+        (None, Some((_, flow))) => Ok(*flow),
+    }
+}
+
+/// What was met while a capture was read.
+struct Reading {
+    skipped: BTreeMap<&'static str, u64>,
+    other_flows: u64,
+    damage: Option<String>,
+}
+
+impl Reading {
+    /// Reads the datagrams of a flow into chunks, until the end, or until nobody wants more.
+    fn of(
+        path: &Path,
+        flow: SocketAddr,
+        chunks: SyncSender<Chunk>,
+    ) -> std::result::Result<Self, shotline_store::pcapng::CaptureError> {
+        let mut reading = Self { skipped: BTreeMap::new(), other_flows: 0, damage: None };
+        let (mut chunk, mut wanted) = (Chunk::default(), true);
+        let damage = for_each_frame(path, |frame| match datagram(&frame) {
+            _ if !wanted => {}
+            Ok(datagram) if datagram.destination == flow => {
+                for packet in split(&datagram) {
+                    let at = chunk.bytes.len();
+                    chunk.bytes.extend_from_slice(packet);
+                    chunk.datagrams.push((frame.time_ns, at..chunk.bytes.len()));
+                }
+                if chunk.bytes.len() >= CHUNK {
+                    wanted = chunks.send(std::mem::take(&mut chunk)).is_ok();
+                }
+            }
+            Ok(_) => reading.other_flows += 1,
+            Err(why) => *reading.skipped.entry(why.name()).or_default() += 1,
+        })?;
+        let _ = chunks.send(chunk);
+        Ok(Self { damage, ..reading })
+    }
+}
+
+/// The packets of a datagram: a capture on loopback, or on a sender with offload, has them in batches that were not yet
+/// split. An empty datagram is one packet.
+fn split<'a>(datagram: &Datagram<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let payload = datagram.payload;
+    let segment = if datagram.destination.port() == ROCE_PORT {
+        roce_segment(payload)
+    } else {
+        payload.starts_with(&plain::MAGIC).then_some(PLAIN_SEGMENT)
+    };
+    let empty = payload.is_empty().then_some(payload);
+    empty.into_iter().chain(payload.chunks(segment.unwrap_or(payload.len()).max(1)))
+}

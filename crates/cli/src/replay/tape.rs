@@ -1,0 +1,178 @@
+//! A recording as a replay reads it.
+
+use crate::Result;
+use shotline_instrument::probe::ReadError;
+use shotline_instrument::replay::{Kept, Tape, TapeLink};
+use shotline_store::read::{Recording, Slots};
+use shotline_store::rows::{Row, State};
+use std::ops::Range;
+
+/// Table rows read at once.
+const BLOCK: u64 = 256;
+/// Rows that are looked at to find how far two clocks are apart.
+const LOOKED_AT: u64 = 4096;
+
+/// Which shots of a recording, by number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// The first.
+    pub from: Option<u64>,
+    /// How many numbers.
+    pub shots: Option<u64>,
+}
+
+/// A recording that is read from its first row to its last. It stays open until the program ends.
+pub struct Reel {
+    recording: &'static Recording,
+    slots: Slots<'static>,
+    links: Vec<TapeLink>,
+    rows: Range<u64>,
+    numbers: Range<u64>,
+    /// The block of table rows that was read last, of each link.
+    blocks: Vec<Vec<Row>>,
+    first: u64,
+    /// The sender's clock less the receiver's, by the last shot that has both times.
+    ahead_ns: i128,
+}
+
+impl Clone for Reel {
+    fn clone(&self) -> Self {
+        Self {
+            slots: self.recording.slots(),
+            links: self.links.clone(),
+            rows: self.rows.clone(),
+            numbers: self.numbers.clone(),
+            blocks: self.blocks.clone(),
+            ..*self
+        }
+    }
+}
+
+impl Reel {
+    /// The rows of `part` of a recording.
+    pub fn new(recording: &'static Recording, part: Part) -> Result<Self> {
+        let link = |link: &shotline_store::info::LinkInfo| TapeLink { stream: link.stream, geometry: link.geometry };
+        let whole = numbers(recording)?;
+        let from = part.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
+        let end = part.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
+        let rows = first_row(recording, from)?..first_row(recording, end)?;
+        let rows = if part.from.is_none() && part.shots.is_none() { 0..recording.rows() } else { rows };
+        let ahead_ns = ahead(recording, &rows)?;
+        Ok(Self {
+            recording,
+            slots: recording.slots(),
+            links: recording.run().links.iter().map(link).collect(),
+            rows,
+            numbers: from..end,
+            blocks: vec![Vec::new(); recording.run().links.len()],
+            first: 0,
+            ahead_ns,
+        })
+    }
+
+    /// Whether any row says when its shot was taken or came.
+    pub fn is_timed(&self) -> Result<bool> {
+        let Some(row) = self.rows.clone().next() else { return Ok(false) };
+        let row = self.recording.row(row, 0)?;
+        Ok(row.stamp_tai_ns > 0 || row.arrived_tai_ns > 0)
+    }
+
+    fn table_row(&mut self, row: u64, link: usize) -> std::result::Result<&Row, ReadError> {
+        if !(self.first..self.first + self.blocks[0].len() as u64).contains(&row) {
+            for (link, block) in self.blocks.iter_mut().enumerate() {
+                let rows = row..self.rows.end.min(row + BLOCK);
+                *block = self.recording.read_rows(link, rows).map_err(failed)?;
+            }
+            self.first = row;
+        }
+        Ok(&self.blocks[link][(row - self.first) as usize])
+    }
+}
+
+fn failed(error: shotline_store::StoreError) -> ReadError {
+    ReadError(error.into())
+}
+
+/// The sender's clock less the receiver's, by the first shot that has both times.
+fn ahead(recording: &Recording, rows: &Range<u64>) -> Result<i128> {
+    let looked_at = recording.read_rows(0, rows.start..rows.end.min(rows.start + LOOKED_AT))?;
+    let both = looked_at.iter().find(|row| row.stamp_tai_ns > 0 && row.arrived_tai_ns > 0);
+    Ok(both.map_or(0, |row| i128::from(row.stamp_tai_ns) - i128::from(row.arrived_tai_ns)))
+}
+
+/// Every shot number that a recording tells of, those in no row included.
+fn numbers(recording: &Recording) -> Result<Range<u64>> {
+    let rows = recording.rows();
+    let (mut first, mut end) = (u64::MAX, 0);
+    if rows > 0 {
+        (first, end) = (recording.row(0, 0)?.number, recording.row(rows - 1, 0)?.number + 1);
+    }
+    for loss in recording.losses()? {
+        first = first.min(loss.first);
+        end = end.max(loss.first.saturating_add(loss.count));
+    }
+    Ok(if first < end { first..end } else { 0..0 })
+}
+
+/// The first row of a shot with this number or a later one.
+fn first_row(recording: &Recording, number: u64) -> Result<u64> {
+    let (mut low, mut high) = (0, recording.rows());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if recording.row(middle, 0)?.number < number {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+impl Tape for Reel {
+    fn links(&self) -> &[TapeLink] {
+        &self.links
+    }
+    fn rows(&self) -> Range<u64> {
+        self.rows.clone()
+    }
+    fn numbers(&self) -> Range<u64> {
+        self.numbers.clone()
+    }
+    fn pattern_period(&self) -> u32 {
+        self.recording.run().pattern_period.and_then(|period| u32::try_from(period).ok()).unwrap_or(0)
+    }
+
+    fn row(&mut self, row: u64) -> std::result::Result<(u64, u64), ReadError> {
+        let (mut stamp, mut arrived) = (0, 0);
+        for link in 0..self.links.len() {
+            let row = self.table_row(row, link)?;
+            (stamp, arrived) = (if stamp == 0 { row.stamp_tai_ns } else { stamp }, arrived.max(row.arrived_tai_ns));
+        }
+        if stamp > 0 && arrived > 0 {
+            self.ahead_ns = i128::from(stamp) - i128::from(arrived);
+        }
+        // Of a shot without a stamp its arrival tells, by the sender's clock as it was seen last.
+        let taken_ns = match (stamp, arrived) {
+            (0, 0) => 0,
+            (0, arrived) => u64::try_from(i128::from(arrived) + self.ahead_ns).unwrap_or(0),
+            (stamp, _) => stamp,
+        };
+        Ok((self.table_row(row, 0)?.number, taken_ns))
+    }
+
+    fn shot(
+        &mut self,
+        row: u64,
+        link: usize,
+        take: &mut dyn FnMut(&Kept<'_>, &[u8]),
+    ) -> std::result::Result<(), ReadError> {
+        self.table_row(row, link)?;
+        let kept = &self.blocks[link][(row - self.first) as usize];
+        if kept.state != State::Lost {
+            let bytes = self.slots.read(row, link).map_err(failed)?;
+            let Row { presence, record_good, stamp_tai_ns, flags, .. } = kept;
+            take(&Kept { presence, proven: *record_good, stamp_tai_ns: *stamp_tai_ns, flags: *flags }, bytes);
+        }
+        Ok(())
+    }
+}

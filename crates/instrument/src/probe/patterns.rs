@@ -1,0 +1,91 @@
+//! Shots that are made before the first one is sent: test patterns, or recorded radio-frequency data.
+
+use super::config::Config;
+use super::prebuilt::Prebuilt;
+use super::samples::{Source, SourceReport};
+use super::shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
+use super::{MODEL, ProbeError};
+use shotline_memory::Registrar;
+use shotline_wire::record::Record;
+use shotline_wire::setup::Model;
+use shotline_wire::shot::Geometry;
+
+/// The distinct shots of a configuration, over and over.
+#[derive(Debug)]
+pub struct Patterns {
+    source: Source,
+    prebuilt: Prebuilt,
+    links: u8,
+    next: u64,
+}
+
+impl Patterns {
+    /// Opens the samples and takes the memory for the distinct shots.
+    pub(super) fn new(config: &Config, registrar: &mut Registrar) -> Result<Self, ProbeError> {
+        config.check()?;
+        let source = Source::new(config)?;
+        let prebuilt = Prebuilt::new(&source, config.links, registrar)?;
+        Ok(Self { source, prebuilt, links: config.links, next: config.first_shot })
+    }
+}
+
+impl Shots for Patterns {
+    fn model(&self) -> Model {
+        Model::from(MODEL).unwrap_or_default()
+    }
+    fn report(&self) -> SourceReport {
+        self.source.report()
+    }
+    fn pattern_period(&self) -> u32 {
+        self.source.pattern_period()
+    }
+    fn geometry(&self) -> &Geometry {
+        self.source.geometry()
+    }
+    fn is_live(&self) -> bool {
+        true
+    }
+    fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry) {
+        self.prebuilt.fill(link, stream, geometry, &self.source);
+    }
+    fn begin(&mut self, next: u64) -> u64 {
+        next
+    }
+
+    fn upcoming(&mut self) -> Upcoming {
+        Upcoming::Shot { number: self.next, taken_ns: None }
+    }
+
+    fn load(&mut self, moment: &Moment) -> Result<u64, ReadError> {
+        let shot = self.next;
+        self.next = shot.wrapping_add(1);
+        let event = moment.event.map_or_else(|| self.prebuilt.pattern(shot), u32::from);
+        for link in 0..self.links {
+            let Some(stream) = self.prebuilt.stream(link) else { continue };
+            let record = Record {
+                clock_locked: moment.stamp.locked,
+                triggered: moment.triggered,
+                shot,
+                tai_ns: moment.stamp.tai_ns,
+                stream,
+                event,
+                ..Record::of(self.prebuilt.geometry(link))
+            };
+            self.prebuilt.write_record(link, &record);
+        }
+        Ok(shot)
+    }
+
+    fn geometry_of(&self, link: u8) -> &Geometry {
+        self.prebuilt.geometry(link)
+    }
+    fn contains(&self, _link: u8, _packet: u16) -> bool {
+        true
+    }
+    fn payload(&self, link: u8, shot: u64, packet: u16) -> Payload {
+        self.prebuilt.payload(link, shot, packet)
+    }
+    fn copies(&mut self) -> &mut Copies {
+        self.prebuilt.copies()
+    }
+}

@@ -1,0 +1,420 @@
+//! A replay from memory, by the protocol as a receiver sees it.
+
+use super::*;
+use crate::probe::pace::Pace;
+use crate::probe::{Config, Outlet, Probe, ReadError, Stamp, Step, Wanted};
+use shotline_memory::{Regions, Registrar};
+use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Steer};
+use shotline_wire::framing::{self, Framing, Position};
+use shotline_wire::record::{self, Record};
+use shotline_wire::setup::{Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Start};
+use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::{crc, icrc};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+const PACKETS: u32 = 3;
+
+fn geometry() -> Geometry {
+    Geometry::new(10, 450, 16, Packing::Int16Le, 1_000_000).unwrap()
+}
+
+/// What a row of the tape has of one link: the packets that are there; none, and the shot is lost.
+type Row = (u64, Vec<Option<[bool; PACKETS as usize]>>);
+
+/// A recording in memory. Shot `n` of stream `s` is filled with bytes that only they have.
+#[derive(Clone)]
+struct Memory {
+    links: Vec<TapeLink>,
+    rows: Vec<Row>,
+    numbers: Range<u64>,
+    /// This row cannot be read.
+    broken: Option<u64>,
+}
+
+fn bytes(stream: u32, number: u64) -> Vec<u8> {
+    let geometry = geometry();
+    let mut bytes: Vec<u8> = (0..geometry.trailer_offset()).map(|at| (at as u64 * 3 + number * 5) as u8).collect();
+    bytes[0] = stream as u8;
+    let record = Record { shot: number, stream, tai_ns: taken_ns(number), triggered: true, ..Record::of(&geometry) };
+    bytes.extend(record.finish(crc::register(u32::MAX, &bytes)));
+    bytes
+}
+
+fn taken_ns(number: u64) -> u64 {
+    1_000_000_000 + number * 1000 + if number >= 15 { 50_000 } else { 0 }
+}
+
+impl Tape for Memory {
+    fn links(&self) -> &[TapeLink] {
+        &self.links
+    }
+    fn rows(&self) -> Range<u64> {
+        0..self.rows.len() as u64
+    }
+    fn numbers(&self) -> Range<u64> {
+        self.numbers.clone()
+    }
+    fn pattern_period(&self) -> u32 {
+        7
+    }
+    fn row(&mut self, row: u64) -> Result<(u64, u64), ReadError> {
+        let number = self.rows[row as usize].0;
+        if self.broken == Some(row) {
+            return Err(ReadError("the disk is gone".into()));
+        }
+        Ok((number, taken_ns(number)))
+    }
+    fn shot(&mut self, row: u64, link: usize, take: &mut dyn FnMut(&Kept<'_>, &[u8])) -> Result<(), ReadError> {
+        let (number, shots) = &self.rows[row as usize];
+        if let Some(packets) = shots[link] {
+            let presence = (0..PACKETS).fold(0, |bits, packet| bits | u8::from(packets[packet as usize]) << packet);
+            let mut slot = bytes(self.links[link].stream, *number);
+            slot.resize(geometry().slot_bytes() as usize, 0);
+            let proven = packets == [true; PACKETS as usize];
+            take(&Kept { presence: &[presence], proven, stamp_tai_ns: taken_ns(*number), flags: 2 }, &slot);
+        }
+        Ok(())
+    }
+}
+
+const WHOLE: Option<[bool; 3]> = Some([true; 3]);
+
+/// Numbers 10 to 19. 12 is in no row, 14 has no shot of link 1, 16 lacks packet 1 of link 0, 19 its last.
+fn tape() -> Memory {
+    let row = |number| {
+        let first = match number {
+            16 => Some([true, false, true]),
+            19 => Some([true, true, false]),
+            _ => WHOLE,
+        };
+        (number, vec![first, if number == 14 { None } else { WHOLE }])
+    };
+    let links = [0, 1].map(|stream| TapeLink { stream, geometry: geometry() }).to_vec();
+    let rows = (10..20).filter(|number| *number != 12).map(row).collect();
+    Memory { links, rows, numbers: 10..21, broken: None }
+}
+
+/// A packet as it left, behind UDP.
+struct Sent {
+    link: u8,
+    at: u64,
+    bytes: Vec<u8>,
+    header_len: usize,
+}
+
+struct Wire {
+    link: u8,
+    regions: Regions,
+    now: Rc<RefCell<u64>>,
+    sent: Rc<RefCell<Vec<Sent>>>,
+}
+
+impl PacketIo for Wire {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: false, credits: true }
+    }
+    fn post(&mut self, _: &[Recv]) -> usize {
+        0
+    }
+    fn withdraw(&mut self, _: &[u32]) {}
+    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
+        Ok(0)
+    }
+    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn send(&mut self, _: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        for packet in packets {
+            let mut bytes = packet.header.to_vec();
+            for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
+                let at = bytes.len();
+                bytes.resize(at + sge.len as usize, 0);
+                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
+            }
+            if let Seal::Remainder(remainder) = packet.seal {
+                // What the transport is told about the payload is true.
+                assert_eq!(remainder, crc::remainder(&bytes[packet.header.len()..]));
+                let (src, dst) = ([127, 0, 0, 2], [127, 0, 0, 1]);
+                let flow = icrc::Flow { network: icrc::Network::V4 { src, dst, id: 0 }, src_port: 1, dst_port: 4791 };
+                let header = icrc::after_header(flow.prefix(bytes.len() as u16 + 4), packet.header);
+                let len = (bytes.len() - packet.header.len()) as u64;
+                bytes.extend(icrc::seal(header, len, remainder).to_le_bytes());
+            }
+            let header_len = packet.header.len();
+            self.sent.borrow_mut().push(Sent { link: self.link, at: *self.now.borrow(), bytes, header_len });
+        }
+        Ok(packets.len())
+    }
+}
+
+type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<Wire>, IoError>>;
+
+struct Bench {
+    probe: Probe<Wire, Open, Recorded<Memory>>,
+    sent: Rc<RefCell<Vec<Sent>>>,
+    now: Rc<RefCell<u64>>,
+    sequence: u32,
+}
+
+fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench {
+    let (sent, now) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
+    let (tape_of, clock) = (Rc::clone(&sent), Rc::clone(&now));
+    let open: Open = Box::new(move |wanted, regions| {
+        let (now, sent) = (Rc::clone(&clock), Rc::clone(&tape_of));
+        let io = Wire { link: wanted.link, regions: regions.clone(), now, sent };
+        Ok(Outlet { io, source: SocketAddr::from(([127, 0, 0, 2], 49152)) })
+    });
+    let mut registrar = Registrar::new();
+    let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();
+    let shots = Recorded::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
+    let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
+    let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
+    Bench { probe, sent, now, sequence: 0 }
+}
+
+fn configure(link: u8, framing: &str, stream: u32) -> Configure {
+    Configure {
+        link,
+        framing: framing::id_of(framing).unwrap(),
+        geometry: geometry(),
+        destination: SocketAddr::from(([127, 0, 0, 1], 4791)),
+        dest_qp: 0x100,
+        q_key: 0x1111_1111,
+        stream,
+    }
+}
+
+impl Bench {
+    fn ask(&mut self, token: u32, request: Request) -> Reply {
+        self.sequence += 1;
+        let message = Message::request(self.sequence, token, false, request);
+        let reply = self.probe.receive(&message.emit(), *self.now.borrow()).unwrap();
+        match Message::parse(&reply).unwrap().body {
+            Body::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Configures both links and starts; the first sequence numbers.
+    fn start(&mut self, token: u32, framing: &str, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
+        let first_psn = [0, 1].map(|link| {
+            match self.ask(token, Request::Configure(configure(link, framing, streams[usize::from(link)]))) {
+                Reply::Configured(_, source) => source.first_psn,
+                other => panic!("{other:?}"),
+            }
+        });
+        match self.ask(token, Request::Start(start)) {
+            Reply::Started { first_shot } => (first_psn, first_shot),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets the replay work until it rests. Time stands still while the tape is read.
+    fn work(&mut self) {
+        loop {
+            let now = *self.now.borrow();
+            match self.probe.next(now) {
+                Step::Idle | Step::Trigger => return,
+                Step::At(time) if time == now + 200_000 => std::thread::yield_now(),
+                Step::At(time) => *self.now.borrow_mut() = time,
+                Step::Fire => {
+                    self.probe.fire(Stamp { tai_ns: 9_000_000 + now, locked: true }, &mut || true).unwrap();
+                    self.probe.sent(now);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, link: u8) -> Report {
+        match self.ask(1, Request::Status { link }) {
+            Reply::Status(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Packets by link and shot: index and payload.
+    fn shots(&mut self, framing: &dyn Framing, (psn, first): ([u32; 2], u64)) -> BTreeMap<(u8, u64), Packets> {
+        let mut shots = BTreeMap::<_, Packets>::new();
+        for sent in self.sent.borrow_mut().drain(..) {
+            let trailer = if framing.sealed() { 4 } else { 0 };
+            let (header, payload) = sent.bytes[..sent.bytes.len() - trailer].split_at(sent.header_len);
+            let (number, offset) = match framing.place(header, payload.len() as u32, &geometry()).unwrap().position {
+                Position::Shot { number, offset, .. } => (number, offset),
+                Position::Sequence { number, .. } => {
+                    let count = number.wrapping_sub(psn[usize::from(sent.link)]) & 0xff_ffff;
+                    (first + u64::from(count / PACKETS), geometry().packet_offset(count % PACKETS))
+                }
+                Position::Paged { .. } => unreachable!("no probe has pages"),
+            };
+            let index = geometry().packet_at(offset).unwrap();
+            assert!(shots.entry((sent.link, number)).or_default().insert(index, payload.to_vec()).is_none());
+        }
+        shots
+    }
+}
+
+type Packets = BTreeMap<u32, Vec<u8>>;
+
+const ALL: Start = Start { mode: Mode::FreeRunning, shots: 0 };
+
+#[test]
+fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
+    for framing in framing::ALL {
+        let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+        let begun = bench.start(1, framing.name(), [0, 1], ALL);
+        assert_eq!(begun.1, 10);
+        bench.work();
+        let shots = bench.shots(framing, begun);
+        for (link, number) in [0, 1].into_iter().flat_map(|link| (10..21).map(move |number| (link, number))) {
+            let row = tape().rows.into_iter().find(|(other, _)| *other == number);
+            let there = row.and_then(|(_, shots)| shots[usize::from(link)]).unwrap_or_default();
+            let expected: Packets = (0..PACKETS)
+                .filter(|packet| there[*packet as usize])
+                .map(|packet| {
+                    let at = geometry().packet_offset(packet) as usize;
+                    (packet, bytes(link.into(), number)[at..at + geometry().packet_bytes(packet) as usize].to_vec())
+                })
+                .collect();
+            assert_eq!(
+                shots.get(&(link, number)).cloned().unwrap_or_default(),
+                expected,
+                "{} {number}",
+                framing.name()
+            );
+        }
+        // 12 and 20 are in no row, and count all the same: to a receiver they are shots that never came.
+        let [first, second] = [0, 1].map(|link| bench.report(link));
+        assert_eq!((first.shots_sent, first.next_shot, first.running), (11, 21, false));
+        assert_eq!((first.lost, first.packets_sent), (3 + 3 + 2, 11 * 3 - 8));
+        assert_eq!((second.lost, second.packets_sent), (3 + 3 + 3, 11 * 3 - 9));
+        assert!(bench.probe.has_ended());
+    }
+}
+
+#[test]
+fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
+    let mut bench = bench(tape(), Pace::Recorded(2.0), Stamps::Original, Some(2));
+    *bench.now.borrow_mut() = 77;
+    let begun = bench.start(1, "udp", [0, 1], ALL);
+    bench.work();
+    let mut times = BTreeMap::new();
+    for sent in bench.sent.borrow().iter().filter(|sent| sent.link == 1) {
+        let number = u64::from_be_bytes(sent.bytes[12..20].try_into().unwrap());
+        times.insert(number, sent.at);
+    }
+    // From the last of a turn to the first of the next it is as long as on average: 59 us / 8.
+    let lap = 59_000 + 59_000 / 8;
+    for (number, at) in times {
+        let (turn, number) = ((number - 10) / 11, 10 + (number - 10) % 11);
+        assert_eq!(at, 77 + (taken_ns(number) - taken_ns(10) + turn * lap).div_ceil(2), "{turn} {number}");
+    }
+    let shots = bench.shots(&framing::Udp, begun);
+    for ((link, number), packets) in shots.iter().filter(|(_, packets)| packets.len() == 3) {
+        let whole: Vec<u8> = packets.values().flatten().copied().collect();
+        assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{link} {number}");
+        assert_eq!(Record::parse(whole.last_chunk().unwrap()).unwrap().shot, *number);
+    }
+    assert_eq!((shots.keys().next().unwrap().1, shots.keys().last().unwrap().1), (10, 30));
+}
+
+#[test]
+fn other_streams_and_other_times_are_in_records_that_are_still_right() {
+    let mut bench = bench(tape(), Pace::Max, Stamps::Now, Some(1));
+    let begun = bench.start(1, "ud", [40, 41], ALL);
+    bench.work();
+    let shots = bench.shots(&framing::Ud, begun);
+    for ((link, number), packets) in shots.into_iter().filter(|(_, packets)| packets.len() == 3) {
+        let whole: Vec<u8> = packets.into_values().flatten().collect();
+        assert!(record::is_whole(crc::register(u32::MAX, &whole)));
+        let record = Record::parse(whole.last_chunk().unwrap()).unwrap();
+        assert_eq!((record.stream, record.shot), (40 + u32::from(link), number));
+        assert_eq!((record.tai_ns, record.clock_locked, record.triggered), (9_000_000, true, true));
+    }
+}
+
+#[test]
+fn each_receiver_begins_at_the_first_shot_and_one_goes_on_where_it_stopped() {
+    let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+    // Four numbers, one of which is in no row.
+    let begun = bench.start(1, "ud", [0, 1], Start { shots: 4, ..ALL });
+    bench.work();
+    assert_eq!(bench.shots(&framing::Ud, begun).keys().map(|(_, number)| *number).max(), Some(13));
+    assert!(!bench.probe.has_ended());
+    assert!(matches!(bench.ask(1, Request::Start(ALL)), Reply::Started { first_shot: 14 }));
+    bench.work();
+    let numbers: Vec<_> = bench.shots(&framing::Ud, begun).keys().map(|(_, number)| *number).collect();
+    assert_eq!((numbers.iter().min(), numbers.iter().max()), (Some(&14), Some(&19)));
+    let begun = bench.start(2, "counted", [0, 1], Start { shots: 3, ..ALL });
+    bench.work();
+    assert_eq!(begun.1, 10);
+    let shots = bench.shots(&framing::Counted, begun);
+    assert_eq!(shots.keys().map(|(_, number)| *number).max(), Some(11), "the third number is in no row");
+    assert_eq!(bench.report(0).next_shot, 13);
+}
+
+#[test]
+fn what_was_recorded_is_not_a_receivers_to_choose() {
+    let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
+    let fewer = Geometry::new(10, 449, 16, Packing::Int16Le, 0).unwrap();
+    let refusal = |reply| match reply {
+        Reply::Refused { refusal, .. } => refusal,
+        other => panic!("{other:?}"),
+    };
+    let request = Request::Configure(Configure { geometry: fewer, ..configure(0, "ud", 0) });
+    assert_eq!(refusal(bench.ask(1, request)), Refusal::Geometry);
+    bench.start(1, "ud", [0, 1], Start { shots: 1, ..ALL });
+    bench.work();
+    assert_eq!(refusal(bench.ask(1, Request::Sequence(Sequence::new(&[1]).unwrap()))), Refusal::Kind);
+    let Reply::Describe(describe) = bench.ask(3, Request::Query) else { panic!() };
+    assert_eq!((describe.model.as_str(), describe.max_samples), ("replay of run.h5", 450));
+    assert_eq!((describe.pattern_period, describe.sample_rate_hz), (7, 1_000_000));
+}
+
+#[test]
+fn test_patterns_are_promised_only_where_the_receiver_will_find_them() {
+    let period = |turns, streams: [u32; 2]| {
+        let mut tape = tape();
+        tape.links.iter_mut().zip(streams).for_each(|(link, stream)| link.stream = stream);
+        let mut bench = bench(tape, Pace::Max, Stamps::Original, turns);
+        match bench.ask(1, Request::Query) {
+            Reply::Describe(describe) => describe.pattern_period,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((period(Some(1), [0, 1]), period(Some(2), [0, 1]), period(Some(1), [1, 2])), (7, 0, 0));
+}
+
+#[test]
+fn a_tape_that_breaks_off_is_an_error_of_the_shot_that_it_meets() {
+    let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, Stamps::Original, Some(1));
+    bench.start(1, "ud", [0, 1], ALL);
+    let error = loop {
+        if bench.probe.next(0) == Step::Fire
+            && let Err(error) = bench.probe.fire(Stamp::default(), &mut || true)
+        {
+            break error;
+        }
+        bench.probe.sent(0);
+        std::thread::yield_now();
+    };
+    assert_eq!(error.to_string(), "the disk is gone");
+    assert_eq!(bench.report(0).next_shot, 14);
+    assert_eq!(bench.probe.next(0), Step::Idle);
+}
+
+#[test]
+fn nothing_to_send_and_links_of_different_shapes_are_refused() {
+    let made = |tape: Memory, stamps| {
+        let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();
+        Recorded::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
+    };
+    assert!(made(Memory { rows: Vec::new(), ..tape() }, Stamps::Original).contains("no shot to send"));
+    let mut other = tape();
+    other.links[1].geometry = Geometry::new(10, 401, 16, Packing::Int16Le, 0).unwrap();
+    assert!(made(other, Stamps::Original).contains("link 1"));
+}

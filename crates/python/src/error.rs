@@ -1,0 +1,49 @@
+//! Errors as Python's exceptions, with their own words.
+
+use numpy::BorrowError;
+use pyo3::PyErr;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use shotline_store::StoreError;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The recording could not be read.
+    Store(StoreError),
+    /// An argument does not fit; the words say what was expected.
+    Value(String),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<numpy::AsSliceError> for Failure {
+    fn from(_: numpy::AsSliceError) -> Self {
+        Self::Value("expected an array whose elements lie one behind the other, found one with gaps".into())
+    }
+}
+
+impl From<BorrowError> for Failure {
+    fn from(error: BorrowError) -> Self {
+        Self::Value(error.to_string())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            // Python makes FileNotFoundError, PermissionError and their like of the number.
+            Failure::Store(StoreError::Io { what, path, source }) => {
+                let reason = std::io::Error::from(source).to_string();
+                let reason = reason.split(" (os error").next().unwrap_or_default();
+                PyOSError::new_err((source.raw_os_error(), format!("cannot {what}: {reason}"), path.into_os_string()))
+            }
+            Failure::Store(error @ StoreError::InUse { .. }) => PyOSError::new_err(error.to_string()),
+            Failure::Store(error) => PyValueError::new_err(error.to_string()),
+            Failure::Value(words) => PyValueError::new_err(words),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The native part of the Python package `shotline`: what its Python part cannot do fast.
+//!
+//! A recording is opened, its tables become columns, and slots are read and unpacked by several threads straight into
+//! numpy's memory, without the interpreter's lock. Names, slices and everything else that a user sees are made in
+//! `python/shotline/`; `python/shotline/_native.pyi` says what crosses the border.
+
+mod error;
+mod recording;
+mod samples;
+
+use pyo3::prelude::*;
+
+/// The native part of the package.
+#[pymodule(name = "_native")]
+mod native {
+    use crate::error::Failure;
+    #[pymodule_export]
+    use crate::recording::Recording;
+    use numpy::{PyReadonlyArray1, PyReadwriteArray1};
+    use pyo3::prelude::*;
+    use shotline_compute::pack12 as kernels;
+    use shotline_wire::shot::DropCause;
+
+    /// The names of the drop causes, by number.
+    #[pyfunction]
+    fn causes() -> Vec<&'static str> {
+        DropCause::ALL.map(DropCause::name).to_vec()
+    }
+
+    /// Unpacks 12-bit samples, on this thread.
+    #[pyfunction]
+    fn unpack12(
+        py: Python<'_>,
+        bytes: PyReadonlyArray1<'_, u8>,
+        mut out: PyReadwriteArray1<'_, i16>,
+    ) -> Result<(), Failure> {
+        let (bytes, out) = (bytes.as_slice()?, out.as_slice_mut()?);
+        fits(out.len(), bytes.len())?;
+        py.detach(|| kernels::unpack(bytes, out));
+        Ok(())
+    }
+
+    /// Packs the low 12 bits of samples, on this thread.
+    #[pyfunction]
+    fn pack12(
+        py: Python<'_>,
+        samples: PyReadonlyArray1<'_, i16>,
+        mut out: PyReadwriteArray1<'_, u8>,
+    ) -> Result<(), Failure> {
+        let (samples, out) = (samples.as_slice()?, out.as_slice_mut()?);
+        fits(samples.len(), out.len())?;
+        py.detach(|| kernels::pack(samples, out));
+        Ok(())
+    }
+
+    fn fits(samples: usize, bytes: usize) -> Result<(), Failure> {
+        if samples % 2 == 1 || samples / 2 * 3 != bytes {
+            return Err(Failure::Value(format!(
+                "expected an even number of samples and 3 bytes for every 2, found {samples} samples and {bytes} bytes"
+            )));
+        }
+        Ok(())
+    }
+}

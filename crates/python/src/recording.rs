@@ -1,0 +1,240 @@
+//! A recording that is open for reading, as Python holds it.
+
+use crate::error::Failure;
+use crate::samples::{Element, Selection, Stride, read};
+use numpy::{Element as NumpyElement, IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use shotline_store::read as store;
+use shotline_store::rows::Row;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+/// Counts by name.
+type Counts = BTreeMap<String, u64>;
+/// The books: counts of each stream, and of the whole run.
+type Books = (BTreeMap<u32, Counts>, Counts);
+/// An axis as Python's `slice.indices` and `len` say it: start, step, count.
+type Axis = (usize, isize, usize);
+
+/// See the module. Several threads may call it at once: reading shares it, and gives up the interpreter's lock.
+#[pyclass(frozen, module = "shotline._native")]
+pub struct Recording(RwLock<Option<store::Recording>>);
+
+impl Recording {
+    /// Runs a reading without the interpreter's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&store::Recording) -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        py.detach(|| read(self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().ok_or_else(closed)?))
+    }
+}
+
+fn closed() -> Failure {
+    Failure::Value("this recording is closed: open it again".into())
+}
+
+#[pymethods]
+impl Recording {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf) -> Result<Self, Failure> {
+        let recording = py.detach(|| store::Recording::open(&path))?;
+        Ok(Self(RwLock::new(Some(recording))))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.write().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    fn refresh(&self, py: Python<'_>) -> Result<u64, Failure> {
+        py.detach(|| {
+            let mut recording = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            Ok(recording.as_mut().ok_or_else(closed)?.refresh()?)
+        })
+    }
+
+    fn rows(&self, py: Python<'_>) -> Result<u64, Failure> {
+        self.with(py, |recording| Ok(recording.rows()))
+    }
+
+    fn laid_out(&self, py: Python<'_>) -> Result<u64, Failure> {
+        self.with(py, |recording| Ok(recording.laid_out()))
+    }
+
+    /// What is known of the run and its links, as JSON.
+    fn about(&self, py: Python<'_>) -> Result<String, Failure> {
+        self.with(py, |recording| {
+            let run = recording.run();
+            let links = run.links.iter().map(|link| {
+                let g = link.geometry;
+                serde_json::json!({
+                    "name": link.name,
+                    "stream": link.stream,
+                    "channels": g.channels(),
+                    "samples": g.samples(),
+                    "bits": g.bits(),
+                    "packing": g.packing().name(),
+                    "sample_rate_hz": g.sample_rate_hz(),
+                    "packets": g.packets(),
+                    "trailer": g.trailer().name(),
+                    "sample_bytes": g.sample_bytes(),
+                    "trailer_offset": g.trailer_offset(),
+                    "shot_bytes": g.shot_bytes(),
+                    "slot_bytes": g.slot_bytes(),
+                })
+            });
+            let links: Vec<_> = links.collect();
+            let about = serde_json::json!({ "run": run, "links": links, "joined": run.joined() });
+            Ok(about.to_string())
+        })
+    }
+
+    /// Some rows of a link's table, a column for each field.
+    fn table<'py>(&self, py: Python<'py>, link: usize, start: u64, stop: u64) -> Result<Bound<'py, PyDict>, Failure> {
+        let rows = self.with(py, |recording| {
+            check_links(recording, &[link])?;
+            if start > stop {
+                return Err(Failure::Value(format!("expected rows that go up, found {start} to {stop}")));
+            }
+            Ok(if start == stop { Vec::new() } else { recording.read_rows(link, start..stop)? })
+        })?;
+        let table = PyDict::new(py);
+        let column = |name, values: Bound<'py, PyAny>| table.set_item(name, values).map_err(unexpected);
+        column("number", of(py, &rows, |row| row.number))?;
+        column("stamp_tai_ns", of(py, &rows, |row| row.stamp_tai_ns))?;
+        column("arrived_tai_ns", of(py, &rows, |row| row.arrived_tai_ns))?;
+        column("completed_tai_ns", of(py, &rows, |row| row.completed_tai_ns))?;
+        column("valid_bytes", of(py, &rows, |row| row.valid_bytes))?;
+        column("packets", of(py, &rows, |row| row.packets))?;
+        column("placed", of(py, &rows, |row| row.placed))?;
+        column("state", of(py, &rows, |row| row.state as u8))?;
+        column("flags", of(py, &rows, |row| row.flags))?;
+        column("record_good", of(py, &rows, |row| row.record_good))?;
+        // Tables of tables: Python gives them their second dimension.
+        let presence: Vec<u8> = rows.iter().flat_map(|row| row.presence.iter().copied()).collect();
+        column("presence", presence.into_pyarray(py).into_any())?;
+        let drops: Vec<u32> = rows.iter().flat_map(|row| row.drops).collect();
+        column("drops", drops.into_pyarray(py).into_any())?;
+        Ok(table)
+    }
+
+    /// Runs of shots in no row: stream, number of the cause, first, count.
+    fn losses(&self, py: Python<'_>) -> Result<Vec<(u32, u8, u64, u64)>, Failure> {
+        self.with(py, |recording| {
+            let losses = recording.losses()?;
+            Ok(losses.iter().map(|loss| (loss.stream, loss.cause as u8, loss.first, loss.count)).collect())
+        })
+    }
+
+    /// What was written when the run ended: counts of each stream, and of the whole run.
+    fn ended(&self, py: Python<'_>) -> Result<Option<Books>, Failure> {
+        self.with(py, |recording| {
+            let streams = |ended: &store::Ended| {
+                let streams = ended.books.streams.iter();
+                streams.map(|books| (books.stream, books.entries().into_iter().collect())).collect()
+            };
+            Ok(recording.ended()?.map(|ended| (streams(&ended), ended.totals)))
+        })
+    }
+
+    /// Where a shot's bytes are: file, offset, length.
+    fn stored(&self, py: Python<'_>, row: u64, link: usize) -> Result<(PathBuf, u64, u32), Failure> {
+        self.with(py, |recording| {
+            check_links(recording, &[link])?;
+            let stored = recording.stored(row, link)?;
+            Ok((stored.path.to_owned(), stored.at, stored.bytes))
+        })
+    }
+
+    /// A copy of a shot's bytes as they were on the wire.
+    fn slot<'py>(&self, py: Python<'py>, row: u64, link: usize) -> Result<Bound<'py, PyBytes>, Failure> {
+        let bytes = self.with(py, |recording| {
+            check_links(recording, &[link])?;
+            Ok(recording.slots().read(row, link)?.to_vec())
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Reads 16-bit samples of rows into an array of as many elements.
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn read_int16(
+        &self,
+        py: Python<'_>,
+        rows: PyReadonlyArray1<'_, u64>,
+        links: Vec<usize>,
+        samples: Axis,
+        channels: Axis,
+        mut out: PyReadwriteArray1<'_, i16>,
+        threads: usize,
+    ) -> Result<(), Failure> {
+        self.read(py, rows.as_slice()?, links, samples, channels, out.as_slice_mut()?, threads)
+    }
+
+    /// Reads unsigned bytes of rows into an array of as many elements.
+    #[allow(clippy::too_many_arguments)] // Python's signature
+    fn read_uint8(
+        &self,
+        py: Python<'_>,
+        rows: PyReadonlyArray1<'_, u64>,
+        links: Vec<usize>,
+        samples: Axis,
+        channels: Axis,
+        mut out: PyReadwriteArray1<'_, u8>,
+        threads: usize,
+    ) -> Result<(), Failure> {
+        self.read(py, rows.as_slice()?, links, samples, channels, out.as_slice_mut()?, threads)
+    }
+}
+
+impl Recording {
+    #[allow(clippy::too_many_arguments)] // as above
+    fn read<T: Element + NumpyElement>(
+        &self,
+        py: Python<'_>,
+        rows: &[u64],
+        links: Vec<usize>,
+        samples: Axis,
+        channels: Axis,
+        out: &mut [T],
+        threads: usize,
+    ) -> Result<(), Failure> {
+        self.with(py, |recording| {
+            check_links(recording, &links)?;
+            let geometries = || links.iter().map(|link| recording.run().links[*link].geometry);
+            let every_channel = geometries().map(|g| usize::from(g.channels())).sum();
+            let every_sample = geometries().map(|g| g.samples() as usize).min().unwrap_or(0);
+            let wrong = |what| Failure::Value(format!("expected {what} within the shots, found others"));
+            let samples = Stride::within(samples, every_sample).ok_or_else(|| wrong("samples"))?;
+            let channels = Stride::within(channels, every_channel).ok_or_else(|| wrong("channels"))?;
+            if !geometries().all(|g| T::suits(g.packing())) {
+                return Err(wrong("an element type that holds the samples"));
+            }
+            let place = samples.count.checked_mul(channels.count).and_then(|place| place.checked_mul(rows.len()));
+            if place != Some(out.len()) {
+                return Err(wrong("as many elements as there are"));
+            }
+            Ok(read(recording, rows, &Selection { links, samples, channels, threads }, out)?)
+        })
+    }
+}
+
+fn check_links(recording: &store::Recording, links: &[usize]) -> Result<(), Failure> {
+    let there = recording.run().links.len();
+    match links.iter().find(|link| **link >= there) {
+        Some(link) => Err(Failure::Value(format!("expected a link below {there}, found {link}"))),
+        None => Ok(()),
+    }
+}
+
+fn of<'py, T: NumpyElement>(py: Python<'py>, rows: &[Row], field: impl Fn(&Row) -> T) -> Bound<'py, PyAny> {
+    let column: Bound<'py, PyArray1<T>> = rows.iter().map(field).collect::<Vec<_>>().into_pyarray(py);
+    column.into_any()
+}
+
+/// A dictionary of ours takes every string; if not, its reason is told.
+fn unexpected(error: PyErr) -> Failure {
+    Failure::Value(error.to_string())
+}

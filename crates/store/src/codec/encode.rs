@@ -1,0 +1,162 @@
+//! Makes chunks.
+
+use super::{Blocks, Codec, EIGHT, HEAD, element_bytes};
+use lzzzz::lz4;
+use shotline_compute::{bitshuffle, pack12};
+use shotline_memory::Buffer;
+use shotline_wire::shot::{Geometry, Packing};
+use zstd_safe::zstd_sys::ZSTD_EndDirective::{ZSTD_e_end, ZSTD_e_flush};
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
+
+/// The file's unit: a chunk that saves less saves nothing.
+const ALIGN: usize = 4096;
+
+/// Compresses shots of one shape, on one thread.
+pub struct Encoder {
+    geometry: Geometry,
+    blocks: Blocks,
+    packed: Vec<u8>,
+    samples: Vec<i16>,
+    planes: Vec<u8>,
+    compressed: Vec<u8>,
+    /// None for LZ4.
+    zstd: Option<CCtx<'static>>,
+}
+
+impl Encoder {
+    /// An encoder for shots of this shape.
+    pub fn new(codec: Codec, geometry: Geometry) -> Self {
+        let blocks = Blocks::new(&geometry, codec.block_samples());
+        let bytes = codec.block_samples() * element_bytes(geometry.packing());
+        let zstd = match codec {
+            Codec::Lz4 => None,
+            Codec::Zstd(level) => {
+                let mut context = CCtx::create();
+                // Levels beyond zstd's own are brought within them.
+                context.set_parameter(CParameter::CompressionLevel(level)).expect("zstd takes any level");
+                Some(context)
+            }
+        };
+        // What no compression makes smaller, a little larger: a flush for every plane costs a few bytes each.
+        let bound = lz4::max_compressed_size(bytes).max(zstd_safe::compress_bound(bytes) + 16 * 16);
+        Self {
+            geometry,
+            blocks,
+            packed: vec![0; bytes],
+            samples: vec![0; codec.block_samples()],
+            planes: vec![0; bytes],
+            compressed: vec![0; bound],
+            zstd,
+        }
+    }
+
+    /// Compresses the shot in a slot into a buffer that is as long, with zeros up to the next multiple of 4096, and
+    /// returns the chunk's bytes. None if that saves not even 4096 bytes, or would lose something.
+    pub fn encode(&mut self, slot: &Buffer, out: &Buffer) -> Option<u32> {
+        let g = self.geometry;
+        if !Self::zeros(slot, g.sample_bytes(), g.trailer_offset())
+            || !Self::zeros(slot, g.shot_bytes(), g.slot_bytes())
+        {
+            return None;
+        }
+        // The size must stay below this after each step, what closes the shot included.
+        let trailer = (g.shot_bytes() - g.trailer_offset()) as usize;
+        let most = (g.slot_bytes().min(out.len()) as usize).checked_sub(ALIGN + trailer + 2 * EIGHT)?;
+        let element = element_bytes(g.packing());
+        let mut at = HEAD;
+        out.write(0, &((self.blocks.samples * element) as u64).to_be_bytes());
+        out.write(8, &((self.blocks.block * element) as u32).to_be_bytes());
+        for (first, count) in self.blocks.each() {
+            let block = self.block(slot, first, count)?;
+            if at + 4 + block.len() > most {
+                return None;
+            }
+            out.write(at as u32, &(block.len() as u32).to_be_bytes());
+            out.write(at as u32 + 4, block);
+            at += 4 + block.len();
+        }
+        // No stale byte reaches the file: what is left over, what closes the shot, and zeros.
+        let rest = self.blocks.left_over();
+        self.load(slot, self.blocks.samples - rest, rest);
+        let mut tail: Vec<u8> = match g.packing() {
+            Packing::Uint8 => self.packed[..rest].to_vec(),
+            _ => self.samples[..rest].iter().flat_map(|sample| sample.to_le_bytes()).collect(),
+        };
+        let behind = tail.len();
+        tail.resize(behind + trailer, 0);
+        slot.read(g.trailer_offset(), &mut tail[behind..]);
+        out.write(at as u32, &tail);
+        at += tail.len();
+        out.zero(at as u32, (at.next_multiple_of(ALIGN) - at) as u32);
+        Some(at as u32)
+    }
+
+    /// Samples into `self.samples`, or bytes into `self.packed`.
+    fn load(&mut self, slot: &Buffer, first: usize, count: usize) {
+        let bits = self.geometry.packing().bits_per_sample() as usize;
+        let packed = &mut self.packed[..count * bits / 8];
+        slot.read((first * bits / 8) as u32, packed);
+        let samples = &mut self.samples[..count];
+        match self.geometry.packing() {
+            Packing::Packed12 => pack12::unpack(packed, samples),
+            Packing::Int16Le => {
+                let pairs = packed.as_chunks::<2>().0;
+                samples.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = i16::from_le_bytes(*pair));
+            }
+            Packing::Uint8 => {}
+        }
+    }
+
+    /// The planes of a block, compressed.
+    fn block(&mut self, slot: &Buffer, first: usize, count: usize) -> Option<&[u8]> {
+        self.load(slot, first, count);
+        let packing = self.geometry.packing();
+        let bits = packing.bits_per_sample() as usize;
+        let planes = &mut self.planes[..count * element_bytes(packing)];
+        match packing {
+            Packing::Uint8 => bitshuffle::shuffle(&self.packed[..count], bits, planes),
+            _ => bitshuffle::shuffle(&self.samples[..count], bits, planes),
+        }
+        let len = match &mut self.zstd {
+            None => lz4::compress(planes, &mut self.compressed, lz4::ACC_LEVEL_DEFAULT).ok()?,
+            Some(context) => by_planes(context, planes, count / EIGHT, &mut self.compressed)?,
+        };
+        Some(&self.compressed[..len])
+    }
+
+    fn zeros(slot: &Buffer, from: u32, to: u32) -> bool {
+        let mut bytes = [0; ALIGN];
+        (from..to).step_by(ALIGN).all(|at| {
+            let bytes = &mut bytes[..(to - at).min(ALIGN as u32) as usize];
+            slot.read(at, bytes);
+            bytes.iter().fold(0, |all, byte| all | byte) == 0
+        })
+    }
+}
+
+/// One frame, in which each plane has a block of its own: planes are as different as texts in several languages, and
+/// zstd keeps one table for each block. A plane of noise is then stored as it is, one of zeros as a single byte.
+fn by_planes(context: &mut CCtx<'_>, planes: &[u8], row: usize, to: &mut [u8]) -> Option<usize> {
+    let mut out = OutBuffer::around(to);
+    let mut compress = || {
+        context.set_pledged_src_size(Some(planes.len() as u64)).ok()?;
+        let last = planes.len() / row - 1;
+        for (index, plane) in planes.chunks_exact(row).enumerate() {
+            let then = if index == last { ZSTD_e_end } else { ZSTD_e_flush };
+            // Nothing is left to write, because there is room for what no compression makes smaller.
+            (context.compress_stream2(&mut out, &mut InBuffer::around(plane), then) == Ok(0)).then_some(())?;
+        }
+        Some(())
+    };
+    let done = compress();
+    if done.is_none() {
+        let _ = context.reset(ResetDirective::SessionOnly);
+    }
+    done.map(|()| out.pos())
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Encoder({:?}, {:?})", self.geometry, self.blocks)
+    }
+}

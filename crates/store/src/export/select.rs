@@ -1,0 +1,65 @@
+//! Which shots of which links.
+
+use super::ExportError;
+use crate::read::Recording;
+use std::ops::Range;
+
+/// Which shots of which links; by default all.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The first shot number.
+    pub from: Option<u64>,
+    /// Rows, at most.
+    pub shots: Option<u64>,
+    /// Links by their place in the recording; empty: all.
+    pub links: Vec<usize>,
+}
+
+impl Selection {
+    /// The rows that this is, never none.
+    pub(super) fn rows(&self, recording: &Recording) -> Result<Range<u64>, ExportError> {
+        let rows = recording.rows();
+        let start = match self.from {
+            Some(number) => first_row(recording, number)?,
+            None => 0,
+        };
+        let end = self.shots.map_or(rows, |shots| start.saturating_add(shots).min(rows));
+        if start < end {
+            return Ok(start..end);
+        }
+        Err(ExportError::Nothing(match (rows, self.from) {
+            (0, _) => format!("{} has no shot yet", recording.path().display()),
+            (_, Some(number)) if start == rows => {
+                let last = recording.row(rows - 1, 0)?.number;
+                format!("expected a shot from number {number} on, the last one is {last}")
+            }
+            _ => "expected 1 shot or more (--shots), found 0".into(),
+        }))
+    }
+
+    /// The links that this is, never none.
+    pub(super) fn links(&self, recording: &Recording) -> Result<Vec<usize>, ExportError> {
+        let there = recording.run().links.len();
+        if let Some(link) = self.links.iter().find(|link| **link >= there) {
+            return Err(ExportError::Nothing(format!("there is no link {link}: links are 0 to {}", there - 1)));
+        }
+        let mut links = self.links.clone();
+        links.sort_unstable();
+        links.dedup();
+        Ok(if links.is_empty() { (0..there).collect() } else { links })
+    }
+}
+
+/// The first row whose number is `number` or higher: numbers ascend from row to row.
+fn first_row(recording: &Recording, number: u64) -> Result<u64, ExportError> {
+    let (mut low, mut high) = (0, recording.rows());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if recording.row(middle, 0)?.number < number {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}

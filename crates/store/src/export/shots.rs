@@ -1,0 +1,323 @@
+//! The shots that are exported, one after the other: their rows, their samples, and which of these are missing.
+
+use super::{ExportError, Progress, Selection};
+use crate::info::{LinkInfo, RunInfo};
+use crate::read::Recording;
+use crate::rows::{Row, State};
+use shotline_compute::pack12;
+use shotline_wire::shot::{Geometry, Packing};
+use std::ops::Range;
+
+/// Table rows that are read at once.
+const BLOCK_ROWS: u64 = 1024;
+
+/// What was met on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub complete: u64,
+    pub partial: u64,
+    pub lost: u64,
+    pub missing_samples: u64,
+}
+
+/// One shot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shot<'a> {
+    /// Its table row.
+    pub row: &'a Row,
+    /// Its samples, all channels of an instant, then those of the next. Missing ones are zero.
+    pub samples: &'a [i16],
+    /// Which of them are missing.
+    pub missing: &'a [Range<usize>],
+}
+
+/// A recording's shots, as far as they are exported.
+pub(super) struct Shots<'a> {
+    recording: &'a Recording,
+    rows: Range<u64>,
+    links: Vec<usize>,
+    progress: Progress<'a>,
+    done: u64,
+    tally: Tally,
+}
+
+/// What the numbers and stamps of all rows span.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    /// The first shot number.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// The first known stamp and the number of its shot.
+    stamped: Option<(u64, u64)>,
+    /// The last known one.
+    stamped_last: Option<(u64, u64)>,
+    /// Rows that hold something.
+    pub held: u64,
+}
+
+impl Span {
+    /// Shot numbers from the first to the last.
+    pub fn count(&self) -> u64 {
+        (self.last - self.first).saturating_add(1)
+    }
+
+    /// Shots in a second, if stamps tell.
+    pub fn rate_hz(&self) -> Option<f64> {
+        let ((first, since), (last, until)) = (self.stamped?, self.stamped_last?);
+        (until > since && last > first).then(|| (last - first) as f64 * 1e9 / (until - since) as f64)
+    }
+}
+
+impl<'a> Shots<'a> {
+    pub fn new(recording: &'a Recording, what: &Selection, progress: Progress<'a>) -> Result<Self, ExportError> {
+        let (rows, links) = (what.rows(recording)?, what.links(recording)?);
+        Ok(Self { recording, rows, links, progress, done: 0, tally: Tally::default() })
+    }
+
+    /// What is known of the run.
+    pub fn run(&self) -> &'a RunInfo {
+        self.recording.run()
+    }
+    /// The recording.
+    pub fn recording(&self) -> &'a Recording {
+        self.recording
+    }
+    /// The rows.
+    pub fn rows(&self) -> Range<u64> {
+        self.rows.clone()
+    }
+    /// The links, by their place in the recording.
+    pub fn links(&self) -> &[usize] {
+        &self.links
+    }
+    /// A link.
+    pub fn link(&self, link: usize) -> &'a LinkInfo {
+        &self.recording.run().links[link]
+    }
+    /// What was met so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// The shape that all links' shots share.
+    pub fn geometry(&self, format: &'static str) -> Result<Geometry, ExportError> {
+        let first = self.link(self.links[0]).geometry;
+        if self.links.iter().any(|link| self.link(*link).geometry != first) {
+            let why = "its links' shots differ in shape: export them one by one (--links 0, then --links 1, ...)";
+            return Err(ExportError::Unfit { format, why: why.into() });
+        }
+        Ok(first)
+    }
+
+    /// The sample rate of a link in Hz.
+    pub fn rate(&self, link: usize, format: &'static str) -> Result<u32, ExportError> {
+        match self.link(link).geometry.sample_rate_hz() {
+            0 => {
+                Err(ExportError::Unfit { format, why: "its sample rate is not known, and the format needs it".into() })
+            }
+            rate => Ok(rate),
+        }
+    }
+
+    /// Nanoseconds by which TAI was ahead of UTC: whole seconds.
+    pub fn tai_minus_utc_ns(&self) -> i64 {
+        const SECOND: i64 = 1_000_000_000;
+        let run = self.run();
+        if !run.clock.source.is_empty() {
+            return run.clock.tai_minus_utc_s * SECOND;
+        }
+        let ahead = run.start_tai_ns.wrapping_sub(run.start_utc_ns) as i64;
+        (ahead + SECOND / 2).div_euclid(SECOND) * SECOND
+    }
+
+    /// Goes through the tables alone.
+    pub fn each_row(
+        &self,
+        link: usize,
+        mut each: impl FnMut(u64, &Row) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        for first in self.rows.clone().step_by(BLOCK_ROWS as usize) {
+            let block = first..self.rows.end.min(first + BLOCK_ROWS);
+            for (row, index) in self.recording.read_rows(link, block.clone())?.iter().zip(block) {
+                each(index, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What all rows of a link span.
+    pub fn span(&self, link: usize) -> Result<Span, ExportError> {
+        let mut span = Span { first: u64::MAX, ..Span::default() };
+        self.each_row(link, |_, row| {
+            (span.first, span.last) = (span.first.min(row.number), span.last.max(row.number));
+            span.held += u64::from(row.state != State::Lost);
+            if row.stamp_tai_ns > 0 {
+                span.stamped_last = Some((row.number, row.stamp_tai_ns));
+                span.stamped = span.stamped.or(span.stamped_last);
+            }
+            Ok(())
+        })?;
+        Ok(span)
+    }
+
+    /// Hands on every shot of a link, in the order of their rows. Lost ones are all missing.
+    pub fn each(
+        &mut self,
+        link: usize,
+        mut each: impl FnMut(Shot<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let geometry = self.link(link).geometry;
+        let mut slots = self.recording.slots();
+        let mut samples = vec![0; usize::from(geometry.channels()) * geometry.samples() as usize];
+        let total = (self.rows.end - self.rows.start) * self.links.len() as u64;
+        let mut next = None;
+        for first in self.rows.clone().step_by(BLOCK_ROWS as usize) {
+            let block = first..self.rows.end.min(first + BLOCK_ROWS);
+            for (row, index) in self.recording.read_rows(link, block.clone())?.iter().zip(block) {
+                let missing = missing(row, &geometry);
+                if row.state == State::Lost {
+                    samples.fill(0);
+                } else {
+                    decode(slots.read(index, link)?, &geometry, &mut samples);
+                }
+                self.count(row, &missing, next);
+                next = Some(row.number + 1);
+                each(Shot { row, samples: &samples, missing: &missing })?;
+                self.done += 1;
+                if (self.progress)(self.done, total).is_break() {
+                    return Err(ExportError::Stopped);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a row into the tally; `next` is the number behind the row before.
+    pub fn count(&mut self, row: &Row, missing: &[Range<usize>], next: Option<u64>) {
+        // Numbers that were passed over are in no row.
+        self.tally.lost += next.map_or(0, |next| row.number.saturating_sub(next));
+        match row.state {
+            State::Lost => self.tally.lost += 1,
+            State::Complete => self.tally.complete += 1,
+            State::Partial => {
+                self.tally.partial += 1;
+                self.tally.missing_samples += missing.iter().map(|range| range.len() as u64).sum::<u64>();
+            }
+        }
+    }
+}
+
+/// A shot's bytes as numbers.
+fn decode(slot: &[u8], geometry: &Geometry, samples: &mut [i16]) {
+    let bytes = &slot[..geometry.sample_bytes() as usize];
+    match geometry.packing() {
+        Packing::Packed12 => pack12::unpack(bytes, samples),
+        Packing::Int16Le => {
+            for (sample, bytes) in samples.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *sample = i16::from_le_bytes(*bytes);
+            }
+        }
+        Packing::Uint8 => samples.iter_mut().zip(bytes).for_each(|(sample, byte)| *sample = i16::from(*byte)),
+    }
+}
+
+/// The samples of a shot that are not all there, ascending and apart.
+pub(super) fn missing(row: &Row, geometry: &Geometry) -> Vec<Range<usize>> {
+    let all = usize::from(geometry.channels()) * geometry.samples() as usize;
+    if row.state == State::Lost {
+        return std::iter::once(0..all).collect();
+    }
+    let bits = geometry.packing().bits_per_sample() as usize;
+    let sample_bytes = geometry.sample_bytes();
+    let mut out: Vec<Range<usize>> = Vec::new();
+    let mut mark = |bytes: Range<u32>| {
+        // A sample of which one bit is missing is missing.
+        let range = bytes.start as usize * 8 / bits..(bytes.end as usize * 8).div_ceil(bits).min(all);
+        match out.last_mut() {
+            _ if range.is_empty() => {}
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    };
+    let bytes_of = |index| {
+        let start = geometry.packet_offset(index).min(sample_bytes);
+        start..(start + geometry.packet_bytes(index)).min(sample_bytes)
+    };
+    let present = || (0..geometry.packets()).filter(|index| row.contains(*index)).map(bytes_of);
+    let held: u32 = present().map(|bytes| bytes.end - bytes.start).sum();
+    // A source that ended within a packet: the rest of it is padding that nobody sent.
+    let padding = held.saturating_sub(row.valid_bytes);
+    let last = present().map(|bytes| bytes.end).max().unwrap_or(0);
+    for index in 0..geometry.packets() {
+        let bytes = bytes_of(index);
+        if !row.contains(index) {
+            mark(bytes);
+        } else if bytes.end == last && padding > 0 {
+            mark(bytes.end.saturating_sub(padding).max(bytes.start)..bytes.end);
+        }
+    }
+    out
+}
+
+/// Instants of which some channel is missing, ascending and apart.
+pub(super) fn missing_instants(missing: &[Range<usize>], channels: usize) -> Vec<Range<usize>> {
+    let mut out: Vec<Range<usize>> = Vec::new();
+    for range in missing {
+        let range = range.start / channels..range.end.div_ceil(channels);
+        match out.last_mut() {
+            Some(last) if range.start <= last.end => last.end = range.end,
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_wire::shot::DropCause;
+
+    fn row(packets: u32, present: &[u32], state: State) -> Row {
+        let valid_bytes = present.iter().map(|index| (15_000 - index * 4096).min(4096)).sum();
+        let mut presence = vec![0; packets.div_ceil(8) as usize];
+        present.iter().for_each(|index| presence[(index / 8) as usize] |= 1 << (index % 8));
+        Row {
+            number: 0,
+            stamp_tai_ns: 0,
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
+            valid_bytes,
+            packets,
+            placed: present.len() as u32,
+            drops: [0; DropCause::ALL.len()],
+            state,
+            flags: 0,
+            record_good: false,
+            presence,
+            slot_crc32: 0,
+            sound: true,
+        }
+    }
+
+    #[test]
+    fn a_sample_of_which_one_bit_is_in_a_missing_packet_is_missing() {
+        // 4096 bytes are 2730 and two thirds samples of 12 bits.
+        let g = Geometry::new(10, 1000, 12, Packing::Packed12, 0).unwrap();
+        assert_eq!(g.packets(), 4);
+        let lacks = |row: &Row, expected: Option<Range<usize>>| {
+            assert_eq!(missing(row, &g), Vec::from_iter(expected));
+        };
+        lacks(&row(4, &[0, 2, 3], State::Partial), Some(2730..5462));
+        lacks(&row(4, &[0, 3], State::Partial), Some(2730..8192));
+        lacks(&row(4, &[0, 1, 2], State::Partial), Some(8192..10_000));
+        lacks(&row(4, &[0, 1, 2, 3], State::Complete), None);
+        lacks(&row(4, &[], State::Lost), Some(0..10_000));
+        let mut padded = row(4, &[0, 1], State::Partial);
+        padded.valid_bytes = 8100;
+        // Its source ended 92 bytes before the second packet did.
+        lacks(&padded, Some(5400..10_000));
+        let instants = missing_instants(&[2730..5462, 5465..5466], 10);
+        assert_eq!(instants, Vec::from_iter(Some(273..547)));
+    }
+}

@@ -1,0 +1,248 @@
+//! SigMF 1.2: a pair of files for each link, `NAME.sigmf-data` with the samples and `NAME.sigmf-meta` about them.
+//!
+//! A capture begins wherever the line of samples is broken: `core:global_index` says where on it that is, so what is
+//! lost in between is not in the data. Missing packets of a shot are zeros in it, and an annotation says so.
+//! (<https://sigmf.org>, specification 1.2.)
+
+use super::draft::Draft;
+use super::shots::{Shots, missing, missing_instants};
+use super::timeline::{Place, Timeline};
+use super::{ExportError, Radio};
+use crate::info::timestamp;
+use crate::rows::{Row, State};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha512};
+use shotline_wire::shot::{DropCause, Geometry, Packing};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "sigmf";
+
+pub(super) fn write(
+    shots: &mut Shots<'_>,
+    radio: &Radio,
+    to: &Path,
+    replace: bool,
+    notes: &mut Vec<String>,
+) -> Result<u64, ExportError> {
+    let links = shots.links().to_vec();
+    let mut bytes = 0;
+    for link in &links {
+        let name = if links.len() == 1 { base(to) } else { suffixed(&base(to), &format!("-link{link}")) };
+        let data = Draft::new(&suffixed(&name, ".sigmf-data"), replace)?;
+        let meta = Draft::new(&suffixed(&name, ".sigmf-meta"), replace)?;
+        write_link(shots, *link, radio, data.path(), meta.path(), notes)?;
+        bytes += data.bytes() + meta.bytes();
+        // The metadata last: data alone is no recording to anyone.
+        data.finish()?;
+        meta.finish()?;
+    }
+    Ok(bytes)
+}
+
+/// The name without the endings of SigMF.
+fn base(to: &Path) -> PathBuf {
+    match to.extension().and_then(|extension| extension.to_str()) {
+        Some("sigmf-meta" | "sigmf-data" | "sigmf") => to.with_extension(""),
+        _ => to.to_owned(),
+    }
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn write_link(
+    shots: &mut Shots<'_>,
+    link: usize,
+    radio: &Radio,
+    data: &Path,
+    meta: &Path,
+    notes: &mut Vec<String>,
+) -> Result<(), ExportError> {
+    let g = shots.link(link).geometry;
+    let rate = shots.rate(link, FORMAT)?;
+    let channels = usize::from(g.channels());
+    if radio.iq && channels % 2 == 1 {
+        let why = format!("pairs of I and Q need an even number of channels, found {channels}: export without --iq");
+        return Err(ExportError::Unfit { format: FORMAT, why });
+    }
+    let mut out = BufWriter::new(File::create_new(data).map_err(ExportError::io("create", data))?);
+    let mut hash = Sha512::new();
+    let mut bytes = Vec::new();
+    shots.each(link, |shot| {
+        if shot.row.state == State::Lost {
+            return Ok(());
+        }
+        bytes.clear();
+        match g.packing() {
+            Packing::Uint8 => bytes.extend(shot.samples.iter().map(|sample| *sample as u8)),
+            _ => bytes.extend(shot.samples.iter().flat_map(|sample| sample.to_le_bytes())),
+        }
+        hash.update(&bytes);
+        out.write_all(&bytes).map_err(ExportError::io("write", data))
+    })?;
+    out.into_inner().map_err(|error| ExportError::io("write", data)(error.into_error()))?;
+    let sha512: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = || Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
+    let about = About { shots, link, radio, g, line: &line };
+    let overlaps = about.write(&sha512, meta)?;
+    if overlaps > 0 {
+        notes.push(format!("the stamps of {overlaps} shots lie before the end of the shot before: put behind it"));
+    }
+    Ok(())
+}
+
+/// The metadata of a link.
+struct About<'a, 'b, L> {
+    shots: &'a Shots<'b>,
+    link: usize,
+    radio: &'a Radio,
+    g: Geometry,
+    line: &'a L,
+}
+
+impl<L: Fn() -> Timeline> About<'_, '_, L> {
+    /// Writes it as it goes through the tables, once for the captures and once for the annotations. Returns how many
+    /// shots overlap.
+    fn write(&self, sha512: &str, path: &Path) -> Result<u64, ExportError> {
+        let failed = || ExportError::io("write", path);
+        let file = File::create_new(path).map_err(ExportError::io("create", path))?;
+        let mut out = BufWriter::new(file);
+        write!(out, "{{\n  \"global\": {},\n  \"captures\": [", self.global(sha512)).map_err(failed())?;
+        let (mut first, mut overlaps) = (true, 0);
+        self.each_held(|at, row, place, lost| {
+            overlaps += u64::from(place.overlaps);
+            if !place.continues || first {
+                item(&mut out, first, &self.capture(at, row, place, lost)).map_err(failed())?;
+                first = false;
+            }
+            Ok(())
+        })?;
+        write!(out, "\n  ],\n  \"annotations\": [").map_err(failed())?;
+        let mut first = true;
+        self.each_held(|at, row, _, lost| {
+            for annotation in self.annotations(at, row, lost) {
+                item(&mut out, first, &annotation).map_err(failed())?;
+                first = false;
+            }
+            Ok(())
+        })?;
+        out.write_all(b"\n  ]\n}\n").map_err(failed())?;
+        out.into_inner().map_err(|error| failed()(error.into_error()))?;
+        Ok(overlaps)
+    }
+
+    /// Every row that is in the data: where in it, and how many shots before it are not.
+    fn each_held(
+        &self,
+        mut each: impl FnMut(u64, &Row, Place, u64) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let (mut line, mut at, mut next) = ((self.line)(), 0, None);
+        let start_ns = self.shots.run().start_tai_ns;
+        self.shots.each_row(self.link, |_, row| {
+            let place = line.place(row, start_ns);
+            if row.state == State::Lost {
+                next = next.or(Some(row.number));
+                return Ok(());
+            }
+            let lost = next.map_or(0, |next| row.number.saturating_sub(next));
+            next = Some(row.number + 1);
+            each(at, row, Place { continues: place.continues && lost == 0, ..place }, lost)?;
+            at += u64::from(self.g.samples());
+            Ok(())
+        })
+    }
+
+    fn global(&self, sha512: &str) -> Value {
+        let (run, link, g) = (self.shots.run(), self.shots.link(self.link), self.g);
+        let kind = if self.radio.iq { 'c' } else { 'r' };
+        let datatype = if g.packing() == Packing::Uint8 { "u8" } else { "i16_le" };
+        let channels = if self.radio.iq { g.channels() / 2 } else { g.channels() };
+        let mut global = json!({
+            "core:version": "1.2.0",
+            "core:datatype": format!("{kind}{datatype}"),
+            "core:sample_rate": g.sample_rate_hz(),
+            "core:num_channels": channels,
+            "core:sha512": sha512,
+            "core:recorder": run.software,
+            "core:description": format!("link {} of a recording: {} shots' samples one behind the other", self.link, link.name),
+            "core:extensions": [{"name": "shotline", "version": "1.0.0", "optional": true}],
+            "shotline:run_id": run.run_id,
+            "shotline:stream": link.stream,
+            "shotline:link": link.name,
+            "shotline:samples_per_shot": g.samples(),
+            "shotline:bits": g.bits(),
+            "shotline:tai_minus_utc_s": self.shots.tai_minus_utc_ns() / 1_000_000_000,
+        });
+        if let (Some(global), false) = (global.as_object_mut(), run.instrument.is_empty()) {
+            global.insert("core:hw".into(), run.instrument.clone().into());
+        }
+        global
+    }
+
+    fn capture(&self, at: u64, row: &Row, place: Place, lost: u64) -> Value {
+        let mut capture = Map::new();
+        capture.insert("core:sample_start".into(), at.into());
+        capture.insert("core:global_index".into(), place.start.into());
+        // What its own stamp says, to the nanosecond; without one to the sample.
+        let stamp =
+            (row.stamp_tai_ns > 0).then(|| row.stamp_tai_ns.saturating_add_signed(-self.shots.tai_minus_utc_ns()));
+        let utc_ns = stamp.unwrap_or_else(|| (self.line)().utc_ns(place.start));
+        capture.insert("core:datetime".into(), timestamp(utc_ns).into());
+        if let Some(hz) = self.radio.centre_hz {
+            capture.insert("core:frequency".into(), hz.into());
+        }
+        capture.insert("shotline:number".into(), row.number.into());
+        if lost > 0 {
+            capture.insert("shotline:lost_before".into(), lost.into());
+        }
+        capture.into()
+    }
+
+    /// What is to be said of a shot: that shots before it are lost, what it is, what of it is missing.
+    fn annotations(&self, at: u64, row: &Row, lost: u64) -> Vec<Value> {
+        let mut out = Vec::new();
+        if lost > 0 {
+            out.push(json!({
+                "core:sample_start": at,
+                "core:sample_count": 0,
+                "core:label": "lost",
+                "core:comment": format!("{lost} shots before number {} are lost: they are not in the data", row.number),
+                "shotline:lost": lost,
+            }));
+        }
+        out.push(json!({
+            "core:sample_start": at,
+            "core:sample_count": self.g.samples(),
+            "core:label": format!("shot {}", row.number),
+            "shotline:number": row.number,
+            "shotline:stamp_tai_ns": row.stamp_tai_ns,
+            "shotline:state": row.state.name(),
+        }));
+        let causes = causes(row);
+        for range in missing_instants(&missing(row, &self.g), usize::from(self.g.channels())) {
+            out.push(json!({
+                "core:sample_start": at + range.start as u64,
+                "core:sample_count": range.len(),
+                "core:label": "missing",
+                "core:comment": format!("packets are missing ({causes}): some or all of these samples are zeros that nobody sent"),
+            }));
+        }
+        out
+    }
+}
+
+fn item(out: &mut impl Write, first: bool, value: &Value) -> std::io::Result<()> {
+    write!(out, "{}\n    {value}", if first { "" } else { "," })
+}
+
+/// Why packets of a shot are missing: `wire_gap 2, bad_icrc 1`.
+fn causes(row: &Row) -> String {
+    let named = DropCause::ALL.into_iter().zip(row.drops).filter(|(_, count)| *count > 0);
+    let named: Vec<String> = named.map(|(cause, count)| format!("{cause} {count}")).collect();
+    if named.is_empty() { "cause unknown".into() } else { named.join(", ") }
+}

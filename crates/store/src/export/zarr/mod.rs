@@ -1,0 +1,464 @@
+//! Zarr version 3: a group, in it a group for each link with its samples in shards and its table in columns.
+//!
+//! The root's `zarr.json` is written last: without it there is nothing to open. A shot that is lost has no chunk where
+//! a chunk is one shot; `state` and `missing` say what reads as 0 without having been sent.
+//! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
+
+pub mod objects;
+pub(crate) mod shard;
+
+use super::ExportError;
+use super::draft::Draft;
+use super::shots::Shots;
+use crate::rows::State;
+use crate::shot::Loss;
+use objects::{ObjectError, Objects, is_remote};
+use serde_json::{Value, json};
+use shard::{Codec, Shard};
+use shotline_wire::shot::{DropCause, Geometry, Packing};
+use std::ops::Range;
+use std::path::Path;
+
+const FORMAT: &str = "zarr";
+/// The root attribute `format`, by which an import knows its own.
+pub(crate) const KIND: &str = "shotline zarr";
+/// Bytes of a shard, about.
+const SHARD_BYTES: u64 = 32 << 20;
+/// Bytes of a chunk, at least about, where nothing is asked for.
+const CHUNK_BYTES: u64 = 512 << 10;
+/// Bytes of a shard, at most: it is put together in memory.
+const MOST_BYTES: u64 = 1 << 30;
+/// Rows of a column in a chunk, at most.
+const COLUMN_ROWS: u64 = 1 << 16;
+/// Rows in a chunk of columns whose length is not known before.
+const RUN_ROWS: usize = 1 << 12;
+
+/// How samples are cut and packed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZarrOptions {
+    /// Shots, samples and channels of a chunk [whole shots, some hundred kilobytes].
+    pub chunk: Option<[u64; 3]>,
+    /// Shots of a shard, which is one file or object [about 32 MiB].
+    pub shard_shots: Option<u64>,
+    /// Zstandard level; none: not compressed.
+    pub zstd: Option<i32>,
+}
+
+/// Chunks and shards of one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grid {
+    /// Shots, samples, channels.
+    chunk: [usize; 3],
+    /// Chunks of a shard in each direction.
+    shard: [usize; 3],
+    /// Bytes of a sample.
+    width: usize,
+}
+
+impl Grid {
+    fn of(g: &Geometry, options: &ZarrOptions) -> Result<Self, ExportError> {
+        let width = if g.packing() == Packing::Uint8 { 1 } else { 2 };
+        let [samples, channels] = [u64::from(g.samples()), u64::from(g.channels())];
+        let shot = samples * channels * width;
+        let [shots, s, c] = options.chunk.unwrap_or([CHUNK_BYTES.div_ceil(shot), samples, channels]);
+        let unfit = |why: String| ExportError::Unfit { format: FORMAT, why };
+        if shots == 0 || !(1..=samples).contains(&s) || !(1..=channels).contains(&c) {
+            let why = format!(
+                "expected chunks of 1 shot or more, 1 to {samples} samples, 1 to {channels} channels; found {shots}, {s}, {c}"
+            );
+            return Err(unfit(why));
+        }
+        let asked = options.shard_shots.unwrap_or(SHARD_BYTES / shot).max(1);
+        let shard = [asked.div_ceil(shots), samples.div_ceil(s), channels.div_ceil(c)];
+        let bytes = u128::from(shard[0]) * u128::from(shots) * u128::from(shot);
+        if bytes > u128::from(MOST_BYTES) {
+            let why =
+                format!("a shard has {bytes} bytes, at most {MOST_BYTES} are put together in memory: fewer shots");
+            return Err(unfit(why));
+        }
+        let chunk = [shots, s, c].map(|n| n as usize);
+        Ok(Self { chunk, shard: shard.map(|n| n as usize), width: width as usize })
+    }
+
+    fn chunks(&self) -> usize {
+        self.shard.iter().product()
+    }
+    fn chunk_bytes(&self) -> usize {
+        self.chunk.iter().product::<usize>() * self.width
+    }
+    fn shard_shape(&self) -> [usize; 3] {
+        [0, 1, 2].map(|d| self.chunk[d] * self.shard[d])
+    }
+}
+
+pub(super) fn write(
+    shots: &mut Shots<'_>,
+    options: &ZarrOptions,
+    to: &Path,
+    replace: bool,
+    notes: &mut Vec<String>,
+) -> Result<u64, ExportError> {
+    let bytes = if is_remote(to) {
+        let objects = Objects::open(to)?;
+        if objects.get("zarr.json")?.is_some() {
+            if !replace {
+                return Err(ExportError::Exists { path: to.to_owned() });
+            }
+            objects.clear()?;
+        }
+        let mut out = Out { objects, bytes: 0 };
+        // What broke off is no array to anyone, but room that someone pays for.
+        if let Err(error) = all(shots, options, &mut out) {
+            let _ = out.objects.clear();
+            return Err(error);
+        }
+        out.bytes
+    } else {
+        let draft = Draft::new(to, replace)?.folder()?;
+        let mut out = Out { objects: Objects::open(draft.path())?, bytes: 0 };
+        all(shots, options, &mut out)?;
+        draft.finish()?;
+        out.bytes
+    };
+    let tally = shots.tally();
+    if tally.lost + tally.partial > 0 {
+        notes.push("what is missing reads as 0 in rf: state and missing say which, losses why".into());
+    }
+    Ok(bytes)
+}
+
+struct Out {
+    objects: Objects,
+    bytes: u64,
+}
+
+impl Out {
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
+        self.bytes += bytes.len() as u64;
+        self.objects.put(key, bytes)
+    }
+    fn node(&mut self, at: &str, node: &Value) -> Result<(), ObjectError> {
+        let key = if at.is_empty() { "zarr.json".to_owned() } else { format!("{at}/zarr.json") };
+        self.put(&key, format!("{node:#}\n").as_bytes())
+    }
+}
+
+fn all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut Out) -> Result<(), ExportError> {
+    let links = shots.links().to_vec();
+    for link in &links {
+        write_link(shots, *link, options, out)?;
+    }
+    losses(&shots.recording().losses()?, out)?;
+    let attributes = json!({
+        "format": KIND,
+        "format_version": 1,
+        "run": shots.run(),
+        "exported_links": links,
+        "tai_minus_utc_ns": shots.tai_minus_utc_ns(),
+    });
+    out.node("", &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;
+    Ok(())
+}
+
+fn write_link(shots: &mut Shots<'_>, link: usize, options: &ZarrOptions, out: &mut Out) -> Result<(), ExportError> {
+    let g = shots.link(link).geometry;
+    let grid = Grid::of(&g, options)?;
+    let codec = options.zstd.map_or(Codec::Plain, Codec::Zstd);
+    let at = format!("link{link}");
+    let rows = shots.rows();
+    let mut samples = Samples {
+        at: format!("{at}/rf"),
+        grid,
+        codec,
+        g,
+        group: Vec::new(),
+        held: 0,
+        any: false,
+        shards: 0,
+        shard: Shard::default(),
+    };
+    let chunk = (rows.end - rows.start).min(COLUMN_ROWS) as usize;
+    let mut columns = Columns::new(&at, chunk, g.packets().div_ceil(8) as usize);
+    let mut row = 0_u64;
+    shots.each(link, |shot| {
+        samples.push(shot.samples, shot.row.state != State::Lost, out)?;
+        let values = [
+            shot.row.number,
+            shot.row.stamp_tai_ns,
+            shot.row.state as u64,
+            shot.row.flags.into(),
+            shot.row.valid_bytes.into(),
+            shot.row.placed.into(),
+            shot.row.arrived_tai_ns,
+            shot.row.completed_tai_ns,
+        ];
+        let missing = if shot.row.state == State::Lost { &[] } else { shot.missing };
+        columns.push(values, &shot.row.presence, row, missing, out)?;
+        row += 1;
+        Ok(())
+    })?;
+    samples.finish((rows.end - rows.start) as usize, out)?;
+    columns.finish(out)?;
+    let attributes = json!({
+        "link": shots.link(link),
+        "packet_bytes": g.cut().rest,
+        "first_packet_bytes": g.cut().first,
+        "trailer": g.trailer().name(),
+    });
+    out.node(&at, &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;
+    Ok(())
+}
+
+/// One link's samples on their way into shards.
+struct Samples {
+    at: String,
+    grid: Grid,
+    codec: Codec,
+    g: Geometry,
+    /// The bytes of the shots of one chunk.
+    group: Vec<u8>,
+    held: usize,
+    any: bool,
+    shards: u64,
+    shard: Shard,
+}
+
+impl Samples {
+    fn push(&mut self, samples: &[i16], there: bool, out: &mut Out) -> Result<(), ExportError> {
+        match self.grid.width {
+            1 => self.group.extend(samples.iter().map(|sample| *sample as u8)),
+            _ => self.group.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
+        }
+        self.held += 1;
+        self.any |= there;
+        if self.held == self.grid.chunk[0] { self.cut(out) } else { Ok(()) }
+    }
+
+    /// Cuts the shots that are held into chunks.
+    fn cut(&mut self, out: &mut Out) -> Result<(), ExportError> {
+        let ([shots, samples, channels], width) = (self.grid.chunk, self.grid.width);
+        let row = usize::from(self.g.channels()) * width;
+        let whole = (samples, channels) == (self.g.samples() as usize, usize::from(self.g.channels()));
+        // Shots that are not there are the fill value.
+        self.group.resize(shots * self.g.samples() as usize * row, 0);
+        let failed =
+            |source| ExportError::Objects(ObjectError::File { what: "compress", path: self.at.clone().into(), source });
+        if !self.any {
+            for _ in 0..self.grid.shard[1] * self.grid.shard[2] {
+                self.shard.push(None, self.codec).map_err(failed)?;
+            }
+        } else if whole {
+            self.shard.push(Some(&self.group), self.codec).map_err(failed)?;
+        } else {
+            let mut chunk = Vec::with_capacity(self.grid.chunk_bytes());
+            for s in 0..self.grid.shard[1] {
+                for c in 0..self.grid.shard[2] {
+                    chunk.clear();
+                    self.gather(s, c, &mut chunk);
+                    self.shard.push(Some(&chunk), self.codec).map_err(failed)?;
+                }
+            }
+        }
+        self.group.clear();
+        (self.held, self.any) = (0, false);
+        if self.shard.chunks() == self.grid.chunks() { self.close(out) } else { Ok(()) }
+    }
+
+    /// One chunk out of whole shots; what lies beyond their edges is the fill value.
+    fn gather(&self, s: usize, c: usize, chunk: &mut Vec<u8>) {
+        let ([shots, samples, channels], width) = (self.grid.chunk, self.grid.width);
+        let (all_samples, all_channels) = (self.g.samples() as usize, usize::from(self.g.channels()));
+        let columns = c * channels..((c + 1) * channels).min(all_channels);
+        for shot in 0..shots {
+            for sample in s * samples..(s + 1) * samples {
+                let end = chunk.len() + channels * width;
+                if sample < all_samples {
+                    let start = (shot * all_samples + sample) * all_channels;
+                    chunk.extend(&self.group[(start + columns.start) * width..(start + columns.end) * width]);
+                }
+                chunk.resize(end, 0);
+            }
+        }
+    }
+
+    fn close(&mut self, out: &mut Out) -> Result<(), ExportError> {
+        if let Some(bytes) = self.shard.take(self.grid.chunks()) {
+            out.put(&format!("{}/c/{}/0/0", self.at, self.shards), &bytes)?;
+        }
+        self.shards += 1;
+        Ok(())
+    }
+
+    fn finish(mut self, rows: usize, out: &mut Out) -> Result<(), ExportError> {
+        if self.held > 0 {
+            self.cut(out)?;
+        }
+        if self.shard.chunks() > 0 {
+            self.close(out)?;
+        }
+        let g = self.g;
+        let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]);
+        let mut attributes = json!({"units": "counts", "bits": g.bits(), "sample_rate_hz": g.sample_rate_hz()});
+        if g.sample_rate_hz() > 0 {
+            attributes["sample_period_s"] = json!(1.0 / f64::from(g.sample_rate_hz()));
+        }
+        let node = json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [rows, g.samples(), g.channels()],
+            "data_type": if self.grid.width == 1 { "uint8" } else { "int16" },
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": self.grid.shard_shape()}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0,
+            "codecs": [{"name": "sharding_indexed", "configuration": {
+                "chunk_shape": self.grid.chunk,
+                "codecs": self.codec.metadata(),
+                "index_codecs": index,
+                "index_location": "end",
+            }}],
+            "attributes": attributes,
+            "dimension_names": ["shot", "sample", "channel"],
+        });
+        out.node(&self.at, &node)?;
+        Ok(())
+    }
+}
+
+/// The table's columns that are numbers: name, type, bytes, meaning.
+const COLUMNS: [(&str, &str, usize, &str); 8] = [
+    ("number", "uint64", 8, "shot number"),
+    ("stamp_tai_ns", "uint64", 8, "TAI nanoseconds since 1970 of the first sample; 0: unknown"),
+    ("state", "uint8", 1, "0 lost: all of rf is fill value; 1 partial: see missing; 2 complete and proven"),
+    ("flags", "uint8", 1, "bit 0 clock locked, bit 1 triggered"),
+    ("valid_bytes", "uint32", 4, "bytes of samples that arrived"),
+    ("placed", "uint32", 4, "packets that are in their places"),
+    ("arrived_tai_ns", "uint64", 8, "when the kernel received the first packet; 0: unknown"),
+    ("completed_tai_ns", "uint64", 8, "when the shot was complete or given up; 0: unknown"),
+];
+
+/// A link's table.
+struct Columns {
+    numbers: Vec<Column>,
+    presence: Column,
+    missing: Column,
+}
+
+impl Columns {
+    fn new(at: &str, chunk: usize, presence_bytes: usize) -> Self {
+        let numbers = COLUMNS.map(|(name, kind, bytes, about)| Column::new(at, name, kind, (chunk, 0, bytes), about));
+        let about = "bit i % 8 of byte i / 8: packet i is in its place";
+        let presence = Column::new(at, "presence", "uint8", (chunk, presence_bytes, 1), about);
+        let about = "runs of samples of partial shots that were not received and are 0 in rf: row, first sample counted \
+                     through all channels and then through time, count";
+        let missing = Column::new(at, "missing", "uint64", (RUN_ROWS, 3, 8), about);
+        Self { numbers: numbers.into(), presence, missing }
+    }
+
+    fn push(
+        &mut self,
+        values: [u64; COLUMNS.len()],
+        presence: &[u8],
+        row: u64,
+        missing: &[Range<usize>],
+        out: &mut Out,
+    ) -> Result<(), ObjectError> {
+        for ((column, value), (_, _, bytes, _)) in self.numbers.iter_mut().zip(values).zip(COLUMNS) {
+            column.push(&value.to_le_bytes()[..bytes], out)?;
+        }
+        self.presence.push(presence, out)?;
+        for range in missing {
+            let entry = [row, range.start as u64, range.len() as u64];
+            self.missing.push(entry.map(u64::to_le_bytes).as_flattened(), out)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self, out: &mut Out) -> Result<(), ObjectError> {
+        self.numbers.into_iter().chain([self.presence, self.missing]).try_for_each(|column| column.finish(out))
+    }
+}
+
+/// An array whose rows are appended.
+struct Column {
+    at: String,
+    kind: &'static str,
+    chunk: usize,
+    width: usize,
+    about: &'static str,
+    rows: usize,
+    chunks: usize,
+    bytes: Vec<u8>,
+    item: usize,
+}
+
+impl Column {
+    /// Chunks of `chunk` rows of `width` numbers of `item` bytes; a `width` of 0: rows are single numbers.
+    fn new(
+        at: &str,
+        name: &str,
+        kind: &'static str,
+        (chunk, width, item): (usize, usize, usize),
+        about: &'static str,
+    ) -> Self {
+        let at = format!("{at}/{name}");
+        Self { at, kind, chunk, width, about, rows: 0, chunks: 0, bytes: Vec::new(), item }
+    }
+
+    fn push(&mut self, row: &[u8], out: &mut Out) -> Result<(), ObjectError> {
+        self.bytes.extend(row);
+        self.rows += 1;
+        if self.rows.is_multiple_of(self.chunk) { self.close(out) } else { Ok(()) }
+    }
+
+    fn close(&mut self, out: &mut Out) -> Result<(), ObjectError> {
+        // A chunk is whole even where the array has ended.
+        self.bytes.resize(self.chunk * self.width.max(1) * self.item, 0);
+        let tail = if self.width > 0 { "/0" } else { "" };
+        out.put(&format!("{}/c/{}{tail}", self.at, self.chunks), &self.bytes)?;
+        self.bytes.clear();
+        self.chunks += 1;
+        Ok(())
+    }
+
+    fn finish(mut self, out: &mut Out) -> Result<(), ObjectError> {
+        if !self.bytes.is_empty() {
+            self.close(out)?;
+        }
+        let (mut shape, mut chunk, mut names) = (vec![self.rows], vec![self.chunk], vec![json!("shot")]);
+        if self.width > 0 {
+            shape.push(self.width);
+            chunk.push(self.width);
+            names.push(Value::Null);
+        }
+        if self.at.ends_with("/missing") || self.at.starts_with("losses") {
+            names[0] = json!("run");
+        }
+        let node = json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": shape,
+            "data_type": self.kind,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0,
+            "codecs": Codec::Plain.metadata(),
+            "attributes": {"description": self.about},
+            "dimension_names": names,
+        });
+        out.node(&self.at, &node)
+    }
+}
+
+/// The recording's losses: runs of shots that are in no row, and why.
+fn losses(losses: &[Loss], out: &mut Out) -> Result<(), ExportError> {
+    let about = "runs of shots that are in no row, or in a row as lost: stream, number of the cause, first, count";
+    let mut column = Column::new("losses", "runs", "uint64", (RUN_ROWS, 4, 8), about);
+    for loss in losses {
+        let entry = [loss.stream.into(), loss.cause as u64, loss.first, loss.count];
+        column.push(entry.map(u64::to_le_bytes).as_flattened(), out)?;
+    }
+    column.finish(out)?;
+    let causes = DropCause::ALL.map(DropCause::name);
+    out.node("losses", &json!({"zarr_format": 3, "node_type": "group", "attributes": {"causes": causes}}))?;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Where Zarr's objects go: files of a folder, or an object store that speaks S3 (feature `s3`).
+
+#[cfg(feature = "s3")]
+mod s3;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an object could not be written, read or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// The kernel refused it.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The store refused it, or cannot be reached.
+    #[error(
+        "cannot {what} {object}: {why}; look at AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )]
+    Store {
+        /// What was tried.
+        what: &'static str,
+        /// The object.
+        object: String,
+        /// What the store says.
+        why: String,
+    },
+    /// An address that is none, or a setting that is missing.
+    #[error("{0}")]
+    Address(String),
+}
+
+/// Objects by their keys, which are paths with `/` between their parts.
+#[derive(Debug)]
+pub enum Objects {
+    /// Files below a folder.
+    Folder(PathBuf),
+    /// Objects below a prefix of a bucket.
+    #[cfg(feature = "s3")]
+    S3(Box<s3::S3>),
+}
+
+/// Whether this names an object store rather than a folder.
+pub fn is_remote(to: &Path) -> bool {
+    to.to_str().is_some_and(|to| to.starts_with("s3:"))
+}
+
+impl Objects {
+    /// Opens what is named: a folder, or `s3://bucket/prefix`, with endpoint and credentials from the environment.
+    pub fn open(at: &Path) -> Result<Self, ObjectError> {
+        if !is_remote(at) {
+            return Ok(Self::Folder(at.to_owned()));
+        }
+        #[cfg(feature = "s3")]
+        return Ok(Self::S3(Box::new(s3::S3::open(&at.to_string_lossy())?)));
+        #[cfg(not(feature = "s3"))]
+        Err(ObjectError::Address(format!(
+            "{}: this program was built without object stores: build it with --features s3, or name a folder",
+            at.display()
+        )))
+    }
+
+    /// Writes an object.
+    pub fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
+        match self {
+            Self::Folder(folder) => {
+                let path = folder.join(key);
+                let parent = path.parent().unwrap_or(folder);
+                fs::create_dir_all(parent).map_err(failed("create", parent))?;
+                fs::write(&path, bytes).map_err(failed("write", &path))
+            }
+            #[cfg(feature = "s3")]
+            Self::S3(store) => store.put(key, bytes),
+        }
+    }
+
+    /// Reads an object; none if it is not there.
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, ObjectError> {
+        match self {
+            Self::Folder(folder) => {
+                let path = folder.join(key);
+                match fs::read(&path) {
+                    Ok(bytes) => Ok(Some(bytes)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                    Err(error) => Err(failed("read", &path)(error)),
+                }
+            }
+            #[cfg(feature = "s3")]
+            Self::S3(store) => store.get(key),
+        }
+    }
+
+    /// Removes every object of a store. Of a folder nothing: it takes its name only when it is whole.
+    pub fn clear(&self) -> Result<(), ObjectError> {
+        match self {
+            Self::Folder(_) => Ok(()),
+            #[cfg(feature = "s3")]
+            Self::S3(store) => store.clear(),
+        }
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ObjectError {
+    let path = path.to_owned();
+    move |source| ObjectError::File { what, path, source }
+}

@@ -1,0 +1,244 @@
+//! zea's HDF5 format, as version 0.1.8 of its library reads it: one track with `raw_data` and its scan.
+//!
+//! `raw_data` is int16, which has no word for what is missing: it reads as 0 there, and `custom/` has the masks:
+//! `shot_state` of each shot, and `missing` with the runs of missing samples in partial ones.
+//! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
+
+use super::ExportError;
+use super::array::{Array, Frames};
+use super::draft::Draft;
+use super::shots::Shots;
+use crate::info::{text, timestamp};
+use crate::rows::State;
+use hdf5::plist::dataset_create::{AllocTime, FillTime};
+use hdf5::types::{H5Type, VarLenUnicode};
+use hdf5::{Dataset, Extents, File, Group};
+use ndarray::{ArrayView1, ArrayView2};
+use std::path::Path;
+use std::str::FromStr;
+
+const FORMAT: &str = "zea";
+/// The library whose reader this was written for.
+const VERSION: &str = "0.1.8";
+/// Places for shots, as many times as there are shots: a lost one takes its place too.
+const MOST_EMPTY: u64 = 1000;
+/// Rows of the table of missing samples in a chunk.
+const CHUNK_ROWS: usize = 4096;
+
+pub(super) fn write(
+    shots: &mut Shots<'_>,
+    array: &Array,
+    to: &Path,
+    replace: bool,
+    notes: &mut Vec<String>,
+) -> Result<u64, ExportError> {
+    let frames = Frames::of(shots, array, FORMAT)?;
+    if frames.span.count() > MOST_EMPTY * frames.span.held + MOST_EMPTY {
+        let (first, last) = (frames.span.first, frames.span.last);
+        let why = format!("nearly all shots from {first} to {last} are lost: export a part (--from, --shots)");
+        return Err(ExportError::Unfit { format: FORMAT, why });
+    }
+    let draft = Draft::new(to, replace)?;
+    let failed = || ExportError::hdf5(draft.path());
+    let file = File::create_excl(draft.path()).map_err(failed())?;
+    let mut parts = skeleton(&file, shots, array, &frames).map_err(failed())?;
+    let channels = usize::from(frames.geometry.channels());
+    for (place, link) in shots.links().to_vec().into_iter().enumerate() {
+        let first = place * channels;
+        shots.each(link, |shot| {
+            let (frame, wave) = frames.place(shot.row.number);
+            let at = (frame, wave, place);
+            parts.state(at, shot.row.state, shot.row.stamp_tai_ns).map_err(failed())?;
+            if shot.row.state == State::Lost {
+                return Ok(());
+            }
+            let runs = shot.missing.iter().map(|range| [frame, wave, first, range.start, range.len()]);
+            parts.missing(runs.map(|run| run.map(|value| value as u64))).map_err(failed())?;
+            let samples = ArrayView2::from_shape((shot.samples.len() / channels, channels), shot.samples)
+                .map_err(|error| failed()(error.to_string().into()))?;
+            parts.raw.write_slice(samples, (frame, wave, .., first..first + channels, 0)).map_err(failed())
+        })?;
+    }
+    parts.finish().map_err(failed())?;
+    drop(parts);
+    file.close().map_err(failed())?;
+    let tally = shots.tally();
+    if tally.lost + tally.partial + frames.spare() > 0 {
+        notes.push("what is missing is 0 in raw_data: custom/shot_state and custom/missing say which".into());
+    }
+    let bytes = draft.bytes();
+    draft.finish()?;
+    Ok(bytes)
+}
+
+/// The datasets that are filled shot by shot.
+struct Parts {
+    raw: Dataset,
+    state: Dataset,
+    stamp: Dataset,
+    missing: Dataset,
+    held: usize,
+    pending: Vec<[u64; 5]>,
+}
+
+impl Parts {
+    fn state(&self, at: (usize, usize, usize), state: State, stamp: u64) -> hdf5::Result<()> {
+        self.state.write_slice(ArrayView1::from(&[state as u8]), (at.0, at.1, at.2..at.2 + 1))?;
+        self.stamp.write_slice(ArrayView1::from(&[stamp]), (at.0, at.1, at.2..at.2 + 1))
+    }
+
+    fn missing(&mut self, runs: impl Iterator<Item = [u64; 5]>) -> hdf5::Result<()> {
+        self.pending.extend(runs);
+        if self.pending.len() >= CHUNK_ROWS { self.finish() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> hdf5::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let rows = self.held..self.held + self.pending.len();
+        self.missing.resize((rows.end, 5))?;
+        let flat = self.pending.as_flattened();
+        let view = ArrayView2::from_shape((rows.len(), 5), flat).map_err(|e| hdf5::Error::from(e.to_string()))?;
+        self.missing.write_slice(view, (rows.clone(), ..))?;
+        self.held = rows.end;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+fn skeleton(file: &File, shots: &Shots<'_>, array: &Array, frames: &Frames) -> hdf5::Result<Parts> {
+    let run = shots.run();
+    text(file, "zea_version", VERSION)?;
+    text(file, "us_machine", &run.instrument)?;
+    text(file, "description", &format!("recording {} by {}", run.run_id, run.software))?;
+    text(file, "acquisition_time", &timestamp(run.start_utc_ns).replace('Z', "+00:00"))?;
+    file.create_group("metadata")?;
+    file.create_group("metrics")?;
+    probe(&file.create_group("probe")?, array, frames.elements)?;
+    let track = file.create_group("tracks")?.create_group("track_0")?;
+    scan(&track.create_group("scan")?, array, frames)?;
+    let transmit_only = track.new_dataset::<bool>().create("transmit_only")?;
+    transmit_only.write_scalar(&false)?;
+    describe(&transmit_only, "–", "Whether this track records only the transmit sequence.")?;
+
+    let g = frames.geometry;
+    let (samples, channels) = (g.samples() as usize, usize::from(g.channels()));
+    let raw = track
+        .create_group("data")?
+        .new_dataset::<i16>()
+        .chunk((1, 1, samples, channels, 1))
+        // zea's reader takes chunks from the file itself, so each must have its place there, also that of a lost
+        // shot. A new file reads as zeros where nothing was written.
+        .alloc_time(Some(AllocTime::Early))
+        .fill_time(FillTime::Never)
+        .shape((frames.frames, frames.waves, samples, frames.elements, 1))
+        .create("raw_data")?;
+    describe(&raw, "–", "Raw channel data.")?;
+
+    let custom = file.create_group("custom")?;
+    text(&custom, "description", "This group contains custom elements not in the zea format, added by the user.")?;
+    let links = frames.elements / channels;
+    let shape = (frames.frames, frames.waves, links);
+    let state = custom.new_dataset::<u8>().chunk(chunk(shape)).shape(shape).create("shot_state")?;
+    describe(&state, "–", "Of each shot on each link: 0 lost or never sent, 1 partial, 2 complete and proven.")?;
+    let stamp = custom.new_dataset::<u64>().chunk(chunk(shape)).shape(shape).create("stamp_tai_ns")?;
+    describe(&stamp, "ns", "TAI nanoseconds since 1970 of the first sample of each shot on each link; 0: unknown.")?;
+    let missing = custom.new_dataset::<u64>().chunk((CHUNK_ROWS, 5)).shape((0.., 5)).create("missing")?;
+    describe(
+        &missing,
+        "–",
+        "Runs of samples that were not received and are 0: frame, transmission, first element of the link, first \
+         sample counted through the link's elements and then through time, count.",
+    )?;
+    Ok(Parts { raw, state, stamp, missing, held: 0, pending: Vec::new() })
+}
+
+/// Whole frames, some thousand shots.
+fn chunk(shape: (usize, usize, usize)) -> (usize, usize, usize) {
+    ((4096 / (shape.1 * shape.2)).clamp(1, shape.0), shape.1, shape.2)
+}
+
+fn probe(at: &Group, array: &Array, elements: usize) -> hdf5::Result<()> {
+    words(at, "name", "generic", "Probe model name/identifier.")?;
+    words(at, "type", "linear", "Probe geometry type (linear, phased, curved, ...).")?;
+    single(at, "probe_center_frequency", array.centre_hz, "Hz", "Probe nominal centre frequency.")?;
+    let xyz: Vec<f32> = array.x_m(elements).into_iter().flat_map(|x| [x as f32, 0.0, 0.0]).collect();
+    let about = "Element positions (x, y, z) per element, shape (n_el, 3).";
+    several(at, "probe_geometry", (elements, 3), &xyz, "m", about)?;
+    single(at, "element_width", array.width_m, "m", "Width of a single transducer element.")?;
+    single(at, "element_height", array.height_m, "m", "Height of a single transducer element.")
+}
+
+fn scan(at: &Group, array: &Array, frames: &Frames) -> hdf5::Result<()> {
+    let (waves, elements) = (frames.waves, frames.elements);
+    single(at, "sampling_frequency", frames.rate.into(), "Hz", "Sampling frequency.")?;
+    single(at, "center_frequency", array.centre_hz, "Hz", "Center frequency of the transmit pulse.")?;
+    single(at, "demodulation_frequency", array.centre_hz, "Hz", "Demodulation frequency.")?;
+    single(at, "sound_speed", array.sound_speed_m_s, "m/s", "Speed of sound.")?;
+    let every = |value: f32| vec![value; waves];
+    let starts = every(array.initial_time_s as f32);
+    several(at, "initial_times", waves, &starts, "s", "A/D converter start times per transmit.")?;
+    let about = "Transmit focus distances; infinite: plane wave.";
+    several(at, "focus_distances", waves, &every(f32::INFINITY), "m", about)?;
+    let angles: Vec<f32> = array.angles_rad.iter().map(|angle| *angle as f32).collect();
+    several(at, "polar_angles", waves, &angles, "rad", "Polar angles of transmit beams.")?;
+    several(at, "azimuth_angles", waves, &every(0.0), "rad", "Azimuthal angles of transmit beams.")?;
+    let origins = vec![0.0; waves * 3];
+    several(at, "transmit_origins", (waves, 3), &origins, "m", "Transmit beam origins (x, y, z).")?;
+    let ones = vec![1.0; waves * elements];
+    several(at, "tx_apodizations", (waves, elements), &ones, "–", "Transmit apodization per element.")?;
+    let mut delays = Vec::with_capacity(waves * elements);
+    for angle in &array.angles_rad {
+        let path = |x: f64| x * angle.sin() / array.sound_speed_m_s;
+        let x = array.x_m(elements);
+        let first = x.iter().map(|x| path(*x)).fold(f64::INFINITY, f64::min);
+        delays.extend(x.iter().map(|x| (path(*x) - first) as f32));
+    }
+    several(at, "t0_delays", (waves, elements), &delays, "s", "Transmit delays per element.")?;
+    // Only as the stamps' mean: a file of every interval would say no more than custom/stamp_tai_ns does.
+    match frames.span.rate_hz() {
+        Some(hz) => {
+            let shape = (frames.frames, waves);
+            let about = "Time between transmit events: the mean of all; custom/stamp_tai_ns has each.";
+            let dataset = at
+                .new_dataset::<f32>()
+                .chunk((frames.frames.clamp(1, 4096), waves))
+                .fill_value((1.0 / hz) as f32)
+                .shape(shape)
+                .create("time_to_next_transmit")?;
+            describe(&dataset, "s", about)
+        }
+        None => Ok(()),
+    }
+}
+
+fn single(at: &Group, name: &str, value: f64, unit: &str, about: &str) -> hdf5::Result<()> {
+    let dataset = at.new_dataset::<f32>().create(name)?;
+    dataset.write_scalar(&(value as f32))?;
+    describe(&dataset, unit, about)
+}
+
+fn several<T: H5Type, S: Into<Extents>>(
+    at: &Group,
+    name: &str,
+    shape: S,
+    values: &[T],
+    unit: &str,
+    about: &str,
+) -> hdf5::Result<()> {
+    let dataset = at.new_dataset::<T>().shape(shape).create(name)?;
+    dataset.write_raw(values)?;
+    describe(&dataset, unit, about)
+}
+
+fn words(at: &Group, name: &str, words: &str, about: &str) -> hdf5::Result<()> {
+    let dataset = at.new_dataset::<VarLenUnicode>().create(name)?;
+    dataset.write_scalar(&VarLenUnicode::from_str(words).map_err(|error| hdf5::Error::from(error.to_string()))?)?;
+    describe(&dataset, "–", about)
+}
+
+fn describe(dataset: &Dataset, unit: &str, about: &str) -> hdf5::Result<()> {
+    text(dataset, "unit", unit)?;
+    text(dataset, "description", about)
+}

@@ -1,0 +1,210 @@
+//! Digital RF: the channel of a folder, its blocks as the files' indexes tell them.
+
+use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
+use super::frames::{Shape, described, whole_rate};
+use super::{ImportError, ImportOptions, Numbers};
+use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
+use hdf5::{Dataset, File, H5Type};
+use ndarray::Array2;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "digital-rf";
+const PROPERTIES: &str = "drf_properties.h5";
+
+/// A complex sample as HDF5 converts it for us.
+#[derive(Clone, Copy, Debug, H5Type)]
+#[repr(C)]
+struct Complex {
+    r: f64,
+    i: f64,
+}
+
+/// A run of samples in one file.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    file: usize,
+    row: u64,
+    start: u64,
+    samples: u64,
+}
+
+pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, ImportError> {
+    let channel = channel(path, options)?;
+    let properties = channel.join(PROPERTIES);
+    let failed = || ImportError::hdf5(&properties);
+    let file = File::open(&properties).map_err(failed())?;
+    let number = |name: &str| file.attr(name).and_then(|attribute| attribute.read_raw::<f64>());
+    let one = |name: &str| number(name).map(|values| values.first().copied().unwrap_or(0.0));
+    // Versions before 2.3 have one number.
+    let (numerator, denominator) = match one("sample_rate_numerator") {
+        Ok(numerator) => (numerator, one("sample_rate_denominator").map_err(failed())?),
+        Err(_) => (one("samples_per_second").map_err(failed())?, 1.0),
+    };
+    if !(numerator >= 1.0 && denominator >= 1.0) {
+        let found = format!("expected a sample rate, found {numerator}/{denominator}");
+        return Err(ImportError::format(&properties, found));
+    }
+    let complex = one("is_complex").map_err(failed())? != 0.0;
+    let subchannels = one("num_subchannels").map_err(failed())? as u64;
+    let channels = subchannels * if complex { 2 } else { 1 };
+    let (files, pieces) = index(&channel)?;
+    let numbers = numbers(&files[0])?;
+    let blocks = joined(&pieces);
+    let own = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
+    let samples = samples_of(&channel, &blocks, channels, options.samples.or(own))?;
+    let mut notes = Vec::new();
+    let rate_hz = whole_rate(numerator / denominator, &mut notes);
+    let shots = shots_of(&blocks, samples);
+    let mut described = described(path, FORMAT, Shape { channels, samples, shots, rate_hz, numbers })?;
+    let rate = format!("channel = {:?}\nsample_rate = \"{numerator}/{denominator}\"\n", name_of(&channel));
+    described.run.config.push_str(&rate);
+    described.notes = notes;
+    let starts: Vec<u64> = blocks.iter().map(|block| block.start).collect();
+    let utc_ns = move |sample: u64| {
+        let whole = u128::from(sample) * denominator as u128 * 1_000_000_000;
+        ((whole + numerator as u128 / 2) / numerator as u128) as u64
+    };
+    let said = one("shotline_tai_minus_utc_s").ok().map(|seconds| seconds as i64);
+    let ahead = begin(&mut described.run, said, starts.first().map(|start| utc_ns(*start)));
+    let stamp = {
+        let starts = starts.clone();
+        move |block: usize, offset: u64| utc_ns(starts[block] + offset) + ahead
+    };
+    let mut open: Option<(usize, Dataset)> = None;
+    let read = move |block: usize, offset: u64, count: usize| {
+        let mut values = Vec::with_capacity(count * channels as usize);
+        let (mut at, end) = (starts[block] + offset, starts[block] + offset + count as u64);
+        let mut next = pieces.partition_point(|piece| piece.start + piece.samples <= at);
+        while at < end {
+            let piece = pieces[next];
+            let path = &files[piece.file];
+            let data = match open.take() {
+                Some((file, data)) if file == piece.file => data,
+                _ => File::open(path).and_then(|file| file.dataset("rf_data")).map_err(ImportError::hdf5(path))?,
+            };
+            let row = (piece.row + at - piece.start) as usize;
+            let rows = (end.min(piece.start + piece.samples) - at) as usize;
+            read_rows(&data, row, rows, complex, &mut values).map_err(ImportError::hdf5(path))?;
+            open = Some((piece.file, data));
+            at += rows as u64;
+            next += 1;
+        }
+        Ok(values)
+    };
+    Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
+}
+
+/// The folder of the channel: this one, its only one, or the one that is named.
+fn channel(path: &Path, options: &ImportOptions) -> Result<PathBuf, ImportError> {
+    if path.join(PROPERTIES).is_file() {
+        return Ok(path.to_owned());
+    }
+    let mut there = folders(path)?;
+    there.retain(|folder| folder.join(PROPERTIES).is_file());
+    let names = || there.iter().map(|folder| name_of(folder)).collect::<Vec<_>>().join(", ");
+    match (&options.channel, &there[..]) {
+        (_, []) => {
+            Err(ImportError::format(path, format!("expected a folder of Digital RF ({PROPERTIES}), found none")))
+        }
+        (Some(name), _) => there.iter().find(|folder| name_of(folder) == *name).cloned().ok_or_else(|| {
+            ImportError::format(path, format!("expected one of the channels {}, found {name}", names()))
+        }),
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => Err(ImportError::format(path, format!("it has the channels {}: choose one (--channel)", names()))),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn folders(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    let mut out = entries(path)?;
+    out.retain(|entry| entry.is_dir());
+    Ok(out)
+}
+
+fn entries(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    let listed = fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut listed: Vec<PathBuf> = listed.map_err(ImportError::io(path))?;
+    listed.sort();
+    Ok(listed)
+}
+
+/// All files of a channel and what is in them, in the order of time.
+fn index(channel: &Path) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
+    let (mut files, mut pieces) = (Vec::new(), Vec::new());
+    for folder in folders(channel)? {
+        files.extend(entries(&folder)?.into_iter().filter(|path| {
+            let name = name_of(path);
+            name.starts_with("rf@") && name.ends_with(".h5")
+        }));
+    }
+    if files.is_empty() {
+        return Err(ImportError::format(channel, "expected files rf@*.h5 in folders below it, found none"));
+    }
+    for (file, path) in files.iter().enumerate() {
+        let failed = || ImportError::hdf5(path);
+        let opened = File::open(path).map_err(failed())?;
+        let rows = opened.dataset("rf_data").map_err(failed())?.shape().first().copied().unwrap_or(0) as u64;
+        let listed: Array2<u64> = opened.dataset("rf_data_index").and_then(|index| index.read_2d()).map_err(failed())?;
+        let listed: Vec<(u64, u64)> = listed.rows().into_iter().map(|row| (row[0], row[1])).collect();
+        for (at, (start, row)) in listed.iter().enumerate() {
+            let end = listed.get(at + 1).map_or(rows, |next| next.1);
+            let samples = end.saturating_sub(*row);
+            if end > rows || *start > MOST_INDEX {
+                let found =
+                    format!("expected blocks within its {rows} samples, found one from {row} to {end} at {start}");
+                return Err(ImportError::format(path, found));
+            }
+            if samples > 0 {
+                pieces.push(Piece { file, row: *row, start: *start, samples });
+            }
+        }
+    }
+    pieces.sort_by_key(|piece| piece.start);
+    if pieces.windows(2).any(|pair| pair[0].start + pair[0].samples > pair[1].start) {
+        return Err(ImportError::format(channel, "expected every sample once, found blocks that overlap"));
+    }
+    Ok((files, pieces))
+}
+
+/// Pieces that continue each other are one block.
+fn joined(pieces: &[Piece]) -> Vec<Block> {
+    let mut out: Vec<Block> = Vec::new();
+    for piece in pieces {
+        match out.last_mut() {
+            Some(last) if last.start + last.samples == piece.start => last.samples += piece.samples,
+            _ => out.push(Block { start: piece.start, samples: piece.samples, number: None }),
+        }
+    }
+    out
+}
+
+fn numbers(path: &Path) -> Result<Numbers, ImportError> {
+    let kind = File::open(path).and_then(|file| file.dataset("rf_data")?.dtype()?.to_descriptor());
+    let kind = kind.map_err(ImportError::hdf5(path))?;
+    let number = match &kind {
+        TypeDescriptor::Compound(compound) => compound.fields.first().map(|field| &field.ty),
+        other => Some(other),
+    };
+    match number {
+        Some(TypeDescriptor::Unsigned(IntSize::U1)) => Ok(Numbers::Bytes),
+        Some(TypeDescriptor::Integer(IntSize::U1 | IntSize::U2)) => Ok(Numbers::Int16),
+        Some(TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_)) => Ok(Numbers::Any),
+        Some(TypeDescriptor::Float(FloatSize::U4 | FloatSize::U8)) => Ok(Numbers::Any),
+        _ => Err(ImportError::format(path, format!("expected numbers in rf_data, found {kind}"))),
+    }
+}
+
+fn read_rows(data: &Dataset, row: usize, rows: usize, complex: bool, values: &mut Vec<f64>) -> hdf5::Result<()> {
+    let range = row..row + rows;
+    match (complex, data.ndim()) {
+        (true, 1) => values.extend(data.read_slice_1d::<Complex, _>(range)?.iter().flat_map(|z| [z.r, z.i])),
+        (true, _) => values.extend(data.read_slice_2d::<Complex, _>((range, ..))?.iter().flat_map(|z| [z.r, z.i])),
+        (false, 1) => values.extend(data.read_slice_1d::<f64, _>(range)?),
+        (false, _) => values.extend(data.read_slice_2d::<f64, _>((range, ..))?),
+    }
+    Ok(())
+}

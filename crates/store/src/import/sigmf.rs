@@ -1,0 +1,184 @@
+//! SigMF: samples with metadata beside them. Captures that do not continue each other are blocks.
+//!
+//! Of recordings that were exported from here the shots are known: how long, which numbers, what is missing.
+
+use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
+use super::frames::{Shape, described, whole_rate};
+use super::npy::value;
+use super::{ImportError, ImportOptions, Numbers};
+use serde_json::Value;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+const FORMAT: &str = "sigmf";
+
+/// How a number is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    complex: bool,
+    letter: char,
+    width: usize,
+    big: bool,
+}
+
+impl Kind {
+    /// Reads a `core:datatype`, such as `ci16_le`.
+    fn of(datatype: &str) -> Option<Self> {
+        let (number, order) = datatype.split_once('_').unwrap_or((datatype, "le"));
+        let mut letters = number.chars();
+        let (form, letter, bits) = (letters.next()?, letters.next()?, letters.as_str().parse::<usize>().ok()?);
+        let known = matches!((letter, bits), ('f', 32 | 64) | ('i' | 'u', 8 | 16 | 32));
+        let fits = known && matches!(form, 'c' | 'r') && matches!(order, "le" | "be");
+        fits.then_some(Self { complex: form == 'c', letter, width: bits / 8, big: order == "be" })
+    }
+
+    fn numbers(self) -> Numbers {
+        match (self.letter, self.width) {
+            ('u', 1) => Numbers::Bytes,
+            ('i', 1 | 2) => Numbers::Int16,
+            _ => Numbers::Any,
+        }
+    }
+}
+
+pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, ImportError> {
+    let text = std::fs::read(path).map_err(ImportError::io(path))?;
+    let wrong = |found: String| ImportError::format(path, found);
+    let meta: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("expected JSON: {error}")))?;
+    let global = &meta["global"];
+    let datatype = global["core:datatype"].as_str().unwrap_or_default();
+    let kind = Kind::of(datatype).ok_or_else(|| wrong(format!("expected a core:datatype, found {datatype:?}")))?;
+    let channels =
+        global["core:num_channels"].as_u64().unwrap_or(1).clamp(1, 1 << 20) * if kind.complex { 2 } else { 1 };
+    let instant = channels as usize * kind.width;
+    let data_path = match global["core:dataset"].as_str() {
+        Some(name) if !name.contains('/') => path.with_file_name(name),
+        _ => path.with_extension("sigmf-data"),
+    };
+    let data = File::open(&data_path).map_err(ImportError::io(&data_path))?;
+    let bytes = data.metadata().map_err(ImportError::io(&data_path))?.len();
+    let bytes = bytes.saturating_sub(global["core:trailing_bytes"].as_u64().unwrap_or(0));
+    let total = bytes / instant as u64;
+    let captures = captures(&meta, total, path)?;
+    let blocks: Vec<Block> = captures.iter().map(|capture| capture.block).collect();
+
+    let own = global["shotline:samples_per_shot"].as_u64().and_then(|samples| u32::try_from(samples).ok());
+    let samples = samples_of(path, &blocks, channels, options.samples.or(own))?;
+    let mut notes = Vec::new();
+    let rate = global["core:sample_rate"].as_f64().unwrap_or(0.0);
+    let rate_hz = options.rate_hz.unwrap_or_else(|| whole_rate(rate, &mut notes));
+    let shots = shots_of(&blocks, samples);
+    let shape = Shape { channels, samples, shots, rate_hz, numbers: kind.numbers() };
+    let mut described = described(path, FORMAT, shape)?;
+    described.notes.extend(notes);
+    if let Some(hardware) = global["core:hw"].as_str() {
+        described.run.instrument = hardware.into();
+    }
+    described.run.config.push_str(&format!("datatype = {datatype:?}\nsample_rate_hz = {rate:?}\n"));
+    if let Some(hz) = meta["captures"][0]["core:frequency"].as_f64() {
+        described.run.config.push_str(&format!("centre_hz = {hz:?}\n"));
+    }
+    let said = global["shotline:tai_minus_utc_s"].as_i64();
+    let ahead = begin(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns));
+    let missing = missing(&meta);
+    let starts: Vec<u64> = captures.iter().map(|capture| capture.at).collect();
+    let times: Vec<Option<u64>> = captures.iter().map(|capture| capture.utc_ns).collect();
+    let stamp = move |block: usize, offset: u64| match times[block] {
+        Some(utc) if rate > 0.0 => utc + ahead + (offset as f64 * 1e9 / rate).round() as u64,
+        Some(utc) if offset == 0 => utc + ahead,
+        _ => 0,
+    };
+    let read = move |block: usize, offset: u64, count: usize| {
+        let first = starts[block] + offset;
+        let mut bytes = vec![0; count * instant];
+        data.read_exact_at(&mut bytes, first * instant as u64).map_err(ImportError::io(&data_path))?;
+        let mut values: Vec<f64> = bytes
+            .chunks_exact_mut(kind.width)
+            .map(|number| {
+                if kind.big {
+                    number.reverse();
+                }
+                value(kind.letter, number)
+            })
+            .collect();
+        let width = values.len() / count.max(1);
+        for range in missing.iter().filter(|range| range.start < first + count as u64 && range.end > first) {
+            let lost = range.start.saturating_sub(first) as usize..((range.end - first) as usize).min(count);
+            values[lost.start * width..lost.end * width].fill(f64::NAN);
+        }
+        Ok(values)
+    };
+    Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
+}
+
+/// A run of captures without a gap.
+struct Capture {
+    /// Its first sample in the data.
+    at: u64,
+    utc_ns: Option<u64>,
+    block: Block,
+}
+
+fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, ImportError> {
+    let listed = meta["captures"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut out: Vec<Capture> = Vec::new();
+    let whole = serde_json::json!({"core:sample_start": 0});
+    let listed = if listed.is_empty() { std::slice::from_ref(&whole) } else { listed };
+    for (index, capture) in listed.iter().enumerate() {
+        if capture["core:header_bytes"].as_u64().unwrap_or(0) > 0 {
+            return Err(ImportError::format(path, "expected samples alone, found captures with header_bytes"));
+        }
+        let at = capture["core:sample_start"].as_u64().unwrap_or(0);
+        let end = listed.get(index + 1).and_then(|next| next["core:sample_start"].as_u64()).unwrap_or(total).min(total);
+        if at >= end {
+            continue;
+        }
+        let start = capture["core:global_index"].as_u64().unwrap_or(at);
+        if start > MOST_INDEX {
+            return Err(ImportError::format(path, format!("expected a global_index up to 2^62, found {start}")));
+        }
+        let number = capture["shotline:number"].as_u64();
+        if let Some(last) = out.last_mut()
+            && last.block.start + last.block.samples == start
+            && number.is_none()
+        {
+            last.block.samples += end - at;
+            continue;
+        }
+        let time = capture["core:datetime"].as_str().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
+        let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let utc_ns = since.map(|since| since.as_nanos() as u64);
+        out.push(Capture { at, utc_ns, block: Block { start, samples: end - at, number } });
+    }
+    Ok(out)
+}
+
+/// What an export of ours says is missing: ranges of samples in the data.
+fn missing(meta: &Value) -> Vec<Range<u64>> {
+    if meta["global"]["shotline:run_id"].is_null() {
+        return Vec::new();
+    }
+    let annotations = meta["annotations"].as_array().map_or(&[][..], Vec::as_slice);
+    let missing = annotations.iter().filter(|annotation| annotation["core:label"] == "missing");
+    let range = |annotation: &Value| {
+        let start = annotation["core:sample_start"].as_u64()?;
+        Some(start..start.saturating_add(annotation["core:sample_count"].as_u64()?))
+    };
+    missing.filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datatypes_are_read() {
+        let of = |datatype| Kind::of(datatype);
+        assert_eq!(of("ci16_be"), Some(Kind { complex: true, letter: 'i', width: 2, big: true }));
+        assert_eq!(of("ru8"), Some(Kind { complex: false, letter: 'u', width: 1, big: false }));
+        assert_eq!((of("ci12"), of("xf32"), of(""), of("cf32_me")), (None, None, None, None));
+    }
+}

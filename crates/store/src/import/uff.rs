@@ -1,0 +1,100 @@
+//! UFF's `channel_data`: one shot for each transmission of each frame.
+//!
+//! In the file its dimensions are (frame, wave, channel, time): what MATLAB wrote in the opposite order, and without
+//! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
+
+use super::frames::{Frames, Shape, described, whole_rate};
+use super::{ImportError, Numbers, Piece};
+use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, File, Group, Location};
+use ndarray::Array2;
+use std::path::Path;
+
+const FORMAT: &str = "uff";
+
+/// The channel data of a file: the file itself, or a member.
+pub(super) fn find(file: &File) -> Option<Group> {
+    if is_channel_data(file) {
+        return file.group("/").ok();
+    }
+    file.groups().ok()?.into_iter().find(|group| is_channel_data(group))
+}
+
+fn is_channel_data(at: &Location) -> bool {
+    let class = at.attr("class").ok();
+    let words = class.and_then(|class| {
+        let unicode = class.read_scalar::<VarLenUnicode>().map(|words| words.to_string());
+        unicode.or_else(|_| class.read_scalar::<VarLenAscii>().map(|words| words.to_string())).ok()
+    });
+    words.as_deref() == Some("uff.channel_data")
+}
+
+pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
+    let failed = || ImportError::hdf5(path);
+    let parts = match data.dataset("data") {
+        Ok(real) => vec![real],
+        Err(_) => {
+            let complex = data.group("data").map_err(failed())?;
+            vec![complex.dataset("real").map_err(failed())?, complex.dataset("imag").map_err(failed())?]
+        }
+    };
+    let mut shape = parts[0].shape();
+    if !(2..=4).contains(&shape.len()) || parts.iter().any(|part| part.shape() != shape) {
+        let found = format!("expected data of (frame, wave, channel, time), found {shape:?}");
+        return Err(ImportError::format(path, found));
+    }
+    let rank = shape.len();
+    while shape.len() < 4 {
+        shape.insert(0, 1);
+    }
+    let [frames, waves, channels, samples] = [shape[0], shape[1], shape[2], shape[3]];
+    let mut notes = Vec::new();
+    let rate = data.dataset("sampling_frequency").and_then(|rate| rate.read_raw::<f64>()).map_err(failed())?;
+    let rate_hz = whole_rate(rate.first().copied().unwrap_or(0.0), &mut notes);
+    let numbers = numbers_of(&parts[0], path)?;
+    let width = parts.len();
+    let shape = Shape {
+        channels: (channels * width) as u64,
+        samples: samples as u64,
+        shots: (frames * waves) as u64,
+        rate_hz,
+        numbers,
+    };
+    let mut described = described(path, FORMAT, shape)?;
+    described.run.config.push_str(&format!("waves = {waves}\n"));
+    described.notes = notes;
+    let owned = path.to_owned();
+    let read = move |shot: u64| {
+        let (frame, wave) = (shot as usize / waves, shot as usize % waves);
+        let mut turned = vec![0.0; channels * samples * width];
+        for (part, dataset) in parts.iter().enumerate() {
+            let values = slice(dataset, rank, frame, wave).map_err(ImportError::hdf5(&owned))?;
+            for ((channel, sample), value) in values.indexed_iter() {
+                turned[(sample * channels + channel) * width + part] = *value;
+            }
+        }
+        Ok(Piece { samples: turned, ..Piece::default() })
+    };
+    Ok(Frames::new(described, Box::new(read)))
+}
+
+/// One shot's (channel, time).
+fn slice(dataset: &Dataset, rank: usize, frame: usize, wave: usize) -> hdf5::Result<Array2<f64>> {
+    match rank {
+        2 => dataset.read_2d(),
+        3 => dataset.read_slice((wave, .., ..)),
+        _ => dataset.read_slice((frame, wave, .., ..)),
+    }
+}
+
+/// What numbers a dataset has.
+pub(super) fn numbers_of(dataset: &Dataset, path: &Path) -> Result<Numbers, ImportError> {
+    use hdf5::types::IntSize::{U1, U2};
+    let kind = dataset.dtype().and_then(|kind| kind.to_descriptor()).map_err(ImportError::hdf5(path))?;
+    match kind {
+        TypeDescriptor::Unsigned(U1) => Ok(Numbers::Bytes),
+        TypeDescriptor::Integer(U1 | U2) => Ok(Numbers::Int16),
+        TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_) | TypeDescriptor::Float(_) => Ok(Numbers::Any),
+        other => Err(ImportError::format(path, format!("expected numbers in {}, found {other}", dataset.name()))),
+    }
+}

@@ -1,0 +1,376 @@
+//! Zarr that was exported from here: every shot with its number, its stamps and what is missing of it.
+
+use super::frames::Shape;
+use super::{Described, ImportError, Numbers, Piece, Pieces, Source, Table};
+use crate::export::zarr::KIND;
+use crate::export::zarr::objects::Objects;
+use crate::export::zarr::shard::{Codec, split};
+use crate::info::{LinkInfo, RunInfo};
+use crate::shot::Loss;
+use serde_json::Value;
+use shotline_wire::shot::{DropCause, Geometry, PACKET_BYTES, Packing};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const FORMAT: &str = "zarr";
+
+/// A group that was exported from here.
+pub(super) struct Zarr {
+    described: Described,
+    links: Vec<Link>,
+    losses: Vec<Loss>,
+    row: u64,
+}
+
+/// One link's arrays.
+struct Link {
+    samples: Samples,
+    geometry: Geometry,
+    /// Its packets are cut as ours are, so that its presence maps mean the same.
+    own_cut: bool,
+    columns: Vec<Column>,
+    presence: Column,
+    /// Of senders with a cut of their own: runs of missing samples, by row.
+    missing: Vec<[u64; 3]>,
+}
+
+/// The columns that are read, in this order.
+const COLUMNS: [&str; 7] =
+    ["number", "stamp_tai_ns", "state", "flags", "valid_bytes", "arrived_tai_ns", "completed_tai_ns"];
+
+impl Zarr {
+    pub fn open(path: &Path) -> Result<Self, ImportError> {
+        let store = Store { objects: Objects::open(path)?, path: path.to_owned() };
+        let root = store.json("zarr.json")?;
+        let attributes = &root["attributes"];
+        if attributes["format"] != KIND || attributes["format_version"] != 1 {
+            let found = &attributes["format"];
+            let found = format!("expected a group that was exported from here (format = {KIND}), found {found}");
+            return Err(ImportError::format(path, found));
+        }
+        let store = Rc::new(store);
+        let (mut links, mut infos) = (Vec::new(), Vec::new());
+        for link in attributes["exported_links"].as_array().into_iter().flatten().filter_map(Value::as_u64) {
+            let (info, link) = Link::open(&store, &format!("link{link}"))?;
+            infos.push(info);
+            links.push(link);
+        }
+        let Some(first) = links.first() else {
+            return Err(ImportError::format(path, "expected 1 link or more, found none"));
+        };
+        let shape = first.samples.shape;
+        if links.iter().any(|link| link.samples.shape.shots != shape.shots) {
+            return Err(ImportError::format(path, "expected as many rows of every link, found others"));
+        }
+        let runs = Column::open(&store, "losses/runs")?.all()?;
+        let streams: Vec<u32> = infos.iter().map(|info| info.stream).collect();
+        let loss = |run: [u64; 4]| {
+            let cause = *DropCause::ALL.get(run[1] as usize)?;
+            let stream = u32::try_from(run[0]).ok().filter(|stream| streams.contains(stream))?;
+            Some(Loss { stream, cause, first: run[2], count: run[3] })
+        };
+        let losses = runs.as_chunks::<4>().0.iter().copied().filter_map(loss).collect();
+        let described = Described {
+            format: FORMAT,
+            numbers: Numbers::Int16,
+            run: run(infos, &attributes["run"], path),
+            shots: shape.shots,
+            notes: Vec::new(),
+        };
+        Ok(Self { described, links, losses, row: 0 })
+    }
+}
+
+/// The run that was exported.
+fn run(links: Vec<LinkInfo>, said: &Value, path: &Path) -> RunInfo {
+    let mut run = RunInfo::new(links);
+    let words = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| said[name].as_u64();
+    (run.instrument, run.framing) = (words("instrument"), words("framing"));
+    run.start_tai_ns = number("start_tai_ns").unwrap_or(run.start_tai_ns);
+    run.start_utc_ns = number("start_utc_ns").unwrap_or(run.start_utc_ns);
+    run.pattern_period = number("pattern_period").filter(|period| *period > 0);
+    let clock = &said["clock"];
+    run.clock.source = clock["source"].as_str().unwrap_or_default().into();
+    run.clock.locked = clock["locked"].as_bool().unwrap_or(false);
+    run.clock.max_error_ns = clock["max_error_ns"].as_u64().unwrap_or(0);
+    run.clock.tai_minus_utc_s = clock["tai_minus_utc_s"].as_i64().unwrap_or(0);
+    run.config = words("config");
+    let (from, run_id) = (path.display().to_string(), words("run_id"));
+    run.config.push_str(&format!("\n[import]\nfrom = {from:?}\nformat = {FORMAT:?}\nrun_id = {run_id:?}\n"));
+    run
+}
+
+impl Source for Zarr {
+    fn described(&self) -> &Described {
+        &self.described
+    }
+
+    fn next(&mut self) -> Result<Option<Pieces>, ImportError> {
+        if self.row == self.described.shots {
+            return Ok(None);
+        }
+        let row = self.row;
+        self.row += 1;
+        let mut pieces = Pieces::default();
+        for link in &mut self.links {
+            let (number, piece) = link.read(row)?;
+            pieces.number = number;
+            pieces.links.push(piece);
+        }
+        Ok(Some(pieces))
+    }
+
+    fn losses(&self) -> Option<&[Loss]> {
+        Some(&self.losses)
+    }
+}
+
+impl Link {
+    fn open(store: &Rc<Store>, at: &str) -> Result<(LinkInfo, Self), ImportError> {
+        let group = store.json(&format!("{at}/zarr.json"))?;
+        let attributes = &group["attributes"];
+        let (link, shape) = (&attributes["link"], &attributes["link"]["geometry"]);
+        let number = |name: &str| shape[name].as_u64().unwrap_or(0);
+        let packing = shape["packing"].as_str().and_then(Packing::by_name);
+        let packing = packing.ok_or_else(|| store.wrong(at, "a known packing"))?;
+        let geometry = Geometry::new(
+            u16::try_from(number("channels")).unwrap_or(0),
+            u32::try_from(number("samples")).unwrap_or(0),
+            u8::try_from(number("bits")).unwrap_or(0),
+            packing,
+            u32::try_from(number("sample_rate_hz")).unwrap_or(0),
+        )
+        .map_err(|source| ImportError::Geometry { path: store.path.clone(), source })?;
+        let own_cut = attributes["trailer"] == "record"
+            && attributes["packet_bytes"] == PACKET_BYTES
+            && attributes["first_packet_bytes"] == PACKET_BYTES;
+        let name = link["name"].as_str().unwrap_or_default().to_owned();
+        let stream = link["stream"].as_u64().and_then(|stream| u32::try_from(stream).ok()).unwrap_or(0);
+        let column = |name: &str| Column::open(store, &format!("{at}/{name}"));
+        let missing = if own_cut { Vec::new() } else { column("missing")?.all()? };
+        let this = Self {
+            samples: Samples::open(store, &format!("{at}/rf"), &geometry)?,
+            geometry,
+            own_cut,
+            columns: COLUMNS.into_iter().map(column).collect::<Result<_, _>>()?,
+            presence: column("presence")?,
+            missing: missing.as_chunks::<3>().0.to_vec(),
+        };
+        Ok((LinkInfo { name, stream, geometry }, this))
+    }
+
+    fn read(&mut self, row: u64) -> Result<(u64, Option<Piece>), ImportError> {
+        let mut values = [0; COLUMNS.len()];
+        for (value, column) in values.iter_mut().zip(&mut self.columns) {
+            *value = column.row(row)?[0];
+        }
+        let [number, stamp_tai_ns, state, flags, valid_bytes, arrived_tai_ns, completed_tai_ns] = values;
+        if state == 0 {
+            return Ok((number, None));
+        }
+        let mut samples = self.samples.shot(row)?;
+        for [_, start, count] in self.missing.iter().filter(|run| run[0] == row) {
+            let end = start.saturating_add(*count).min(samples.len() as u64);
+            samples[(*start).min(end) as usize..end as usize].fill(f64::NAN);
+        }
+        let table = Table {
+            flags: flags as u8,
+            complete: state == 2,
+            valid_bytes: (valid_bytes as u32).min(self.geometry.sample_bytes()),
+            presence: self.presence.row(row)?.into_iter().map(|byte| byte as u8).collect(),
+            arrived_tai_ns,
+            completed_tai_ns,
+        };
+        Ok((number, Some(Piece { samples, stamp_tai_ns, table: self.own_cut.then_some(table) })))
+    }
+}
+
+/// Where the objects are.
+struct Store {
+    objects: Objects,
+    path: PathBuf,
+}
+
+impl Store {
+    fn wrong(&self, at: &str, expected: &str) -> ImportError {
+        ImportError::format(&self.path, format!("{at}: expected {expected}, found something else"))
+    }
+
+    fn json(&self, key: &str) -> Result<Value, ImportError> {
+        let bytes = self.objects.get(key)?.ok_or_else(|| self.wrong(key, "an object of that name"))?;
+        serde_json::from_slice(&bytes).map_err(|_| self.wrong(key, "JSON"))
+    }
+}
+
+/// An array's samples.
+struct Samples {
+    store: Rc<Store>,
+    at: String,
+    shape: Shape,
+    chunk: [usize; 3],
+    /// Chunks of a shard in each direction.
+    shard: [usize; 3],
+    codec: Codec,
+    width: usize,
+    /// The shard that was read last; none: it is not there.
+    held: Option<(u64, Option<Vec<u8>>)>,
+    /// The shots of the row of chunks that was decoded last.
+    decoded: Option<(u64, Vec<f64>)>,
+}
+
+/// Bytes that a chunk may have.
+const MOST_CHUNK: u64 = 1 << 31;
+
+impl Samples {
+    fn open(store: &Rc<Store>, at: &str, g: &Geometry) -> Result<Self, ImportError> {
+        let node = store.json(&format!("{at}/zarr.json"))?;
+        let three = |value: &Value| -> Option<[u64; 3]> {
+            let numbers: Option<Vec<u64>> = value.as_array()?.iter().map(Value::as_u64).collect();
+            numbers?.try_into().ok()
+        };
+        let sharding = &node["codecs"][0]["configuration"];
+        let parsed = || {
+            let shape = three(&node["shape"])?;
+            let shard = three(&node["chunk_grid"]["configuration"]["chunk_shape"])?;
+            let chunk = three(&sharding["chunk_shape"])?;
+            let whole = (0..3).all(|d| chunk[d] > 0 && shard[d] > 0 && shard[d].is_multiple_of(chunk[d]));
+            let small = shard.iter().try_fold(1_u64, |product, n| product.checked_mul(*n))? <= MOST_CHUNK;
+            let fits = shape[1..] == [u64::from(g.samples()), u64::from(g.channels())]
+                && shard[1] >= shape[1]
+                && shard[2] >= shape[2];
+            (whole && small && fits).then_some((shape, shard, chunk))
+        };
+        let (shape, shard, chunk) = parsed().ok_or_else(|| store.wrong(at, "chunks and shards that fit its shape"))?;
+        let codec =
+            Codec::of(&sharding["codecs"]).ok_or_else(|| store.wrong(at, "the codecs bytes, or bytes and zstd"))?;
+        let width = match node["data_type"].as_str() {
+            Some("uint8") => 1,
+            Some("int16") => 2,
+            _ => return Err(store.wrong(at, "int16 or uint8")),
+        };
+        let numbers = if width == 1 { Numbers::Bytes } else { Numbers::Int16 };
+        let [shots, samples, channels] = shape;
+        Ok(Self {
+            store: Rc::clone(store),
+            at: at.to_owned(),
+            shape: Shape { channels, samples, shots, rate_hz: 0, numbers },
+            chunk: chunk.map(|n| n as usize),
+            shard: [0, 1, 2].map(|d| (shard[d] / chunk[d]) as usize),
+            codec,
+            width,
+            held: None,
+            decoded: None,
+        })
+    }
+
+    fn shot(&mut self, row: u64) -> Result<Vec<f64>, ImportError> {
+        let group = row / self.chunk[0] as u64;
+        if self.decoded.as_ref().is_none_or(|(held, _)| *held != group) {
+            let values = self.decode(group)?;
+            self.decoded = Some((group, values));
+        }
+        let shot = (self.shape.samples * self.shape.channels) as usize;
+        let at = (row % self.chunk[0] as u64) as usize * shot;
+        Ok(self.decoded.as_ref().map_or_else(Vec::new, |(_, values)| values[at..at + shot].to_vec()))
+    }
+
+    /// The shots of one row of chunks.
+    fn decode(&mut self, group: u64) -> Result<Vec<f64>, ImportError> {
+        let [shots, samples, channels] = self.chunk;
+        let (all_samples, all_channels) = (self.shape.samples as usize, self.shape.channels as usize);
+        let index = group / self.shard[0] as u64;
+        if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
+            self.held = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at))?));
+        }
+        let mut values = vec![0.0; shots * all_samples * all_channels];
+        let Some((_, Some(bytes))) = &self.held else { return Ok(values) };
+        let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.at), "a shard with a good index");
+        let chunks = split(bytes, self.shard.iter().product()).ok_or_else(wrong)?;
+        let first = (group % self.shard[0] as u64) as usize * self.shard[1] * self.shard[2];
+        for (at, chunk) in chunks[first..first + self.shard[1] * self.shard[2]].iter().enumerate() {
+            let Some(chunk) = chunk else { continue };
+            let (s, c) = (at / self.shard[2] * samples, at % self.shard[2] * channels);
+            let chunk = self.codec.decode(chunk, shots * samples * channels * self.width).ok_or_else(wrong)?;
+            for (item, bytes) in chunk.chunks_exact(self.width).enumerate() {
+                let (shot, sample, channel) =
+                    (item / channels / samples, s + item / channels % samples, c + item % channels);
+                if sample < all_samples && channel < all_channels {
+                    values[(shot * all_samples + sample) * all_channels + channel] =
+                        super::npy::value(if self.width == 1 { 'u' } else { 'i' }, bytes);
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// An array of a table's column, or of runs.
+struct Column {
+    store: Rc<Store>,
+    at: String,
+    rows: u64,
+    width: usize,
+    /// Rows are arrays.
+    nested: bool,
+    chunk: u64,
+    item: usize,
+    held: Option<(u64, Vec<u8>)>,
+}
+
+impl Column {
+    fn open(store: &Rc<Store>, at: &str) -> Result<Self, ImportError> {
+        let node = store.json(&format!("{at}/zarr.json"))?;
+        let item = match node["data_type"].as_str() {
+            Some("uint8") => 1,
+            Some("uint32") => 4,
+            Some("uint64") => 8,
+            _ => return Err(store.wrong(at, "uint8, uint32 or uint64")),
+        };
+        let (shape, chunk) = (&node["shape"], &node["chunk_grid"]["configuration"]["chunk_shape"]);
+        let width = shape[1].as_u64().unwrap_or(1);
+        let parsed = shape[0].as_u64().zip(chunk[0].as_u64().filter(|chunk| *chunk > 0));
+        let (rows, chunk) =
+            parsed.filter(|_| (1..1 << 16).contains(&width)).ok_or_else(|| store.wrong(at, "a shape and chunks"))?;
+        let store = Rc::clone(store);
+        Ok(Self {
+            store,
+            at: at.to_owned(),
+            rows,
+            width: width as usize,
+            nested: shape[1].is_u64(),
+            chunk,
+            item,
+            held: None,
+        })
+    }
+
+    fn row(&mut self, row: u64) -> Result<Vec<u64>, ImportError> {
+        let index = row / self.chunk;
+        if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
+            let tail = if self.nested { "/0" } else { "" };
+            let key = format!("{}/c/{index}{tail}", self.at);
+            let bytes = self.store.objects.get(&key)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
+            self.held = Some((index, bytes));
+        }
+        let bytes = self.width * self.item;
+        let at = (row % self.chunk) as usize * bytes;
+        let found = self.held.as_ref().and_then(|(_, held)| held.get(at..at + bytes));
+        let found = found.ok_or_else(|| self.store.wrong(&self.at, "chunks as long as it says"))?;
+        Ok(found.chunks_exact(self.item).map(unsigned).collect())
+    }
+
+    /// Every number of every row.
+    fn all(mut self) -> Result<Vec<u64>, ImportError> {
+        let mut out = Vec::new();
+        for row in 0..self.rows {
+            out.extend(self.row(row)?);
+        }
+        Ok(out)
+    }
+}
+
+/// A little-endian number of up to 8 bytes.
+fn unsigned(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}

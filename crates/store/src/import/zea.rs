@@ -1,0 +1,116 @@
+//! zea's `raw_data`: one shot for each transmission of each frame. IQ data are pairs of channels.
+//!
+//! Files that were exported from here also have masks of what is missing, which is lost or partial again.
+
+use super::frames::{Frames, Shape, described, whole_rate};
+use super::uff::numbers_of;
+use super::{ImportError, Piece};
+use hdf5::{Dataset, File};
+use ndarray::{Array1, Array2, Array3};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "zea";
+/// Places where files of several tracks, of one, and of older versions have it.
+const PLACES: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];
+
+pub(super) fn is_zea(file: &File) -> bool {
+    PLACES.iter().any(|(data, _)| file.dataset(data).is_ok_and(|data| data.ndim() == 5))
+}
+
+pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
+    let failed = || ImportError::hdf5(path);
+    let found = PLACES.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PLACES[0]);
+    let raw = file.dataset(found.0).map_err(failed())?;
+    let mut notes = Vec::new();
+    if file.group("tracks").is_ok_and(|tracks| tracks.len() > 1) {
+        notes.push("it has several tracks: the first one is imported".into());
+    }
+    let shape = raw.shape();
+    let &[frames, waves, samples, elements, parts] = &shape[..] else {
+        return Err(ImportError::format(path, format!("expected raw_data of 5 dimensions, found {shape:?}")));
+    };
+    let rate = file.dataset(&format!("{}/sampling_frequency", found.1));
+    let rate = rate.and_then(|rate| rate.read_scalar::<f64>()).map_err(failed())?;
+    let rate_hz = whole_rate(rate, &mut notes);
+    let channels = (elements * parts) as u64;
+    let numbers = numbers_of(&raw, path)?;
+    let shape = Shape { channels, samples: samples as u64, shots: (frames * waves) as u64, rate_hz, numbers };
+    let mut described = described(path, FORMAT, shape)?;
+    described.run.config.push_str(&format!("waves = {waves}\n"));
+    described.notes = notes;
+    let masks = Masks::of(&file, path)?;
+    let owned = path.to_owned();
+    let read = move |shot: u64| {
+        let (frame, wave) = (shot as usize / waves, shot as usize % waves);
+        let values: Array3<f64> = raw.read_slice((frame, wave, .., .., ..)).map_err(ImportError::hdf5(&owned))?;
+        let mut piece = Piece { samples: values.into_raw_vec_and_offset().0, ..Piece::default() };
+        if let Some(masks) = &masks {
+            masks.apply((frame, wave), elements, &mut piece)?;
+        }
+        Ok(piece)
+    };
+    Ok(Frames::new(described, Box::new(read)))
+}
+
+/// What the export says is missing.
+struct Masks {
+    path: PathBuf,
+    state: Dataset,
+    stamp: Dataset,
+    /// By frame and transmission: first element of the link, first sample, count.
+    runs: BTreeMap<(u64, u64), Vec<[u64; 3]>>,
+}
+
+impl Masks {
+    fn of(file: &File, path: &Path) -> Result<Option<Self>, ImportError> {
+        let member = |name: &str| file.dataset(&format!("custom/{name}"));
+        let (Ok(state), Ok(stamp), Ok(missing)) = (member("shot_state"), member("stamp_tai_ns"), member("missing"))
+        else {
+            return Ok(None);
+        };
+        let shapes_fit = state.ndim() == 3 && stamp.ndim() == 3 && missing.ndim() == 2 && missing.shape()[1] == 5;
+        if !shapes_fit {
+            let found =
+                "expected custom/shot_state and custom/stamp_tai_ns of 3 dimensions, custom/missing of 2; found others";
+            return Err(ImportError::format(path, found));
+        }
+        let mut runs = BTreeMap::<_, Vec<_>>::new();
+        let table: Array2<u64> = missing.read_2d().map_err(ImportError::hdf5(path))?;
+        for run in table.rows() {
+            runs.entry((run[0], run[1])).or_default().push([run[2], run[3], run[4]]);
+        }
+        Ok(Some(Self { path: path.to_owned(), state, stamp, runs }))
+    }
+
+    fn apply(&self, at: (usize, usize), elements: usize, piece: &mut Piece) -> Result<(), ImportError> {
+        let failed = || ImportError::hdf5(&self.path);
+        let states: Array1<u8> = self.state.read_slice((at.0, at.1, ..)).map_err(failed())?;
+        let stamps: Array1<u64> = self.stamp.read_slice((at.0, at.1, ..)).map_err(failed())?;
+        piece.stamp_tai_ns = stamps.iter().copied().find(|stamp| *stamp > 0).unwrap_or(0);
+        let channels = elements / states.len().max(1);
+        if channels == 0 || !elements.is_multiple_of(states.len().max(1)) {
+            let found = format!("custom/shot_state: expected links of {elements} elements, found {}", states.len());
+            return Err(ImportError::format(&self.path, found));
+        }
+        for (link, state) in states.iter().enumerate() {
+            if *state == 0 {
+                let first = link * channels;
+                for instant in piece.samples.chunks_exact_mut(elements) {
+                    instant[first..first + channels].fill(f64::NAN);
+                }
+            }
+        }
+        for [first, start, count] in self.runs.get(&(at.0 as u64, at.1 as u64)).into_iter().flatten() {
+            let all = (piece.samples.len() / elements * channels) as u64;
+            let first = (*first).min(elements as u64) as usize;
+            for sample in (*start).min(all) as usize..start.saturating_add(*count).min(all) as usize {
+                let (instant, channel) = (sample / channels, sample % channels);
+                if let Some(sample) = piece.samples.get_mut(instant * elements + first + channel) {
+                    *sample = f64::NAN;
+                }
+            }
+        }
+        Ok(())
+    }
+}

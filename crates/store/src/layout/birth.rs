@@ -1,0 +1,200 @@
+//! How a recording gets its file, its blocks and its name.
+
+use super::CreateOptions;
+use crate::StoreError;
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A file that is being laid out under a hidden name beside its own. It goes if it is dropped before [`Birth::end`].
+#[derive(Debug)]
+pub(crate) struct Birth {
+    file: File,
+    hidden: PathBuf,
+    recycled: bool,
+    named: bool,
+}
+
+impl Birth {
+    /// Refuses a target that cannot be had, and opens the hidden file.
+    pub(super) fn begin(path: &Path, options: CreateOptions) -> Result<Self, StoreError> {
+        check_target(path, options.overwrite)?;
+        let failed = |source| StoreError::Create { path: path.to_owned(), source };
+        let hidden = hidden(path);
+        // Left behind by a program that was killed while it laid out; one that is still at it holds a lock.
+        if let Ok(stale) = File::open(&hidden) {
+            refuse_if_in_use(&stale, &hidden)?;
+            std::fs::remove_file(&hidden).map_err(failed)?;
+        }
+        let old = File::options().read(true).write(options.recycle).open(path).ok();
+        if let Some(old) = &old {
+            refuse_if_in_use(old, path)?;
+        }
+        let (file, recycled) = match old.filter(|old| options.overwrite && options.recycle && is_recyclable(old, path))
+        {
+            Some(old) => {
+                std::fs::rename(path, &hidden).map_err(failed)?;
+                // From here on its blocks are written: its old name must be gone, also after a power cut.
+                sync_directory(path)?;
+                (old, true)
+            }
+            None => (File::options().read(true).write(true).create_new(true).open(&hidden).map_err(failed)?, false),
+        };
+        let birth = Self { file: locked(file, path)?, hidden, recycled, named: false };
+        birth.check_own(path)?;
+        Ok(birth)
+    }
+
+    /// Refuses to go on if another program has put its file in the place of ours: both began at once.
+    fn check_own(&self, path: &Path) -> Result<(), StoreError> {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let ours = rustix::fs::fstat(self.file()).map(identity);
+        if ours.is_ok() && ours == rustix::fs::stat(&self.hidden).map(identity) {
+            return Ok(());
+        }
+        Err(StoreError::InUse { path: path.to_owned() })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+    pub(super) fn recycled(&self) -> bool {
+        self.recycled
+    }
+
+    /// Makes the file durable, gives it its name, and makes that durable too.
+    pub(crate) fn end(mut self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
+        rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
+        self.check_own(path)?;
+        if let Ok(there) = File::open(path) {
+            refuse_if_in_use(&there, path)?;
+        }
+        match rename(&self.hidden, path, overwrite) {
+            Err(Errno::EXIST) => return Err(StoreError::Exists { path: path.to_owned() }),
+            renamed => renamed.map_err(StoreError::io("name", path))?,
+        }
+        self.named = true;
+        sync_directory(path)
+    }
+}
+
+impl Drop for Birth {
+    fn drop(&mut self) {
+        // A file of ours that could not be finished is of no use to anyone.
+        if !self.named && self.check_own(&self.hidden).is_ok() {
+            let _ = std::fs::remove_file(&self.hidden);
+        }
+    }
+}
+
+/// `.run.h5.new` beside `run.h5`.
+fn hidden(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errno> {
+    if overwrite {
+        return rustix::fs::rename(from, to);
+    }
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system without it: then what was looked at before has to do.
+        Err(Errno::INVAL | Errno::NOSYS) if !to.exists() => rustix::fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST),
+        other => other,
+    }
+}
+
+/// Refuses a path that cannot become a recording: for whoever wants to know before there are shots.
+pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Create { path: path.to_owned(), source };
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => {
+            Err(failed(std::io::Error::other("something is there that is no regular file, and stays")))
+        }
+        Ok(_) if !overwrite => Err(StoreError::Exists { path: path.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+        Err(error) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if folder.is_dir() { Ok(()) } else { Err(failed(error)) }
+        }
+    }
+}
+
+/// Only a recording of ours that has no other name gives its blocks away.
+fn is_recyclable(file: &File, path: &Path) -> bool {
+    let alone = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 1);
+    // libhdf5 takes a shared lock of its own to read it.
+    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+    alone && super::locate(path, file).is_ok()
+}
+
+fn refuse_if_in_use(file: &File, path: &Path) -> Result<(), StoreError> {
+    let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    if held == Err(Errno::WOULDBLOCK) {
+        return Err(StoreError::InUse { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
+pub(super) fn locked(file: File, path: &Path) -> Result<File, StoreError> {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
+        // A file system without locks: then nobody else is kept out either.
+        _ => Ok(file),
+    }
+}
+
+/// Gives a file its size and all its blocks.
+pub(super) fn allocate(
+    file: &File,
+    path: &Path,
+    rows: u64,
+    end: u64,
+    warnings: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    // What is there already is from a file whose blocks are used again.
+    let (len, blocks) = rustix::fs::fstat(file).map_or((0, 0), |stat| (stat.st_size as u64, stat.st_blocks as u64));
+    if len > end {
+        rustix::fs::ftruncate(file, end).map_err(StoreError::io("cut", path))?;
+    }
+    let free = || rustix::fs::fstatvfs(file).map_or(0, |s| s.f_bavail * s.f_frsize + 512 * blocks);
+    let no_space = |free| StoreError::NoSpace { path: path.to_owned(), rows, needed: end, free };
+    let before = free();
+    if before < end {
+        return Err(no_space(before));
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, end) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOSPC | Errno::DQUOT) => {
+            let _ = rustix::fs::ftruncate(file, 0);
+            Err(no_space(free()))
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            warnings.push(format!(
+                "the file system of {} cannot allocate space ahead: it may run full during the run, and writes are slower",
+                path.display()
+            ));
+            rustix::fs::ftruncate(file, end).map_err(StoreError::io("extend", path))
+        }
+        Err(source) => Err(StoreError::Io { what: "allocate", path: path.to_owned(), source }),
+    }
+}
+
+/// Makes the name as durable as the file.
+pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = File::open(parent).map_err(|e| os(e, "open the directory of", path))?;
+    rustix::fs::fsync(&directory).map_err(StoreError::io("flush the directory of", path))
+}
+
+fn os(error: std::io::Error, what: &'static str, path: &Path) -> StoreError {
+    let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    StoreError::Io { what, path: path.to_owned(), source }
+}

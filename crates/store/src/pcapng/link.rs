@@ -1,0 +1,136 @@
+//! One link of a capture that is made of shots.
+
+use super::packets::{Packets, Way, framing};
+use super::write::{Interface, Statistics};
+use crate::info::{LinkInfo, RunInfo};
+use crate::shot::{NEVER_ARRIVED, StreamBooks};
+use shotline_wire::framing::Link;
+use shotline_wire::shot::DropCause;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Addresses for documentation (RFC 5737, RFC 3849), for those that are not known.
+const SENDER: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 1));
+const RECEIVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// Source port of link 0.
+const SOURCE_PORT: u16 = 49152;
+/// Queue pair of link 0.
+const QUEUE_PAIR: u32 = 0x100;
+/// Queue key of all links: nobody keeps the real one.
+const Q_KEY: u32 = 0x1111_1111;
+/// TAI - UTC in seconds since 2017, where a recording does not say.
+const TAI_MINUS_UTC_S: i64 = 37;
+
+/// What is known of a link's two ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Who sends.
+    pub source: Option<SocketAddr>,
+    /// Who receives.
+    pub destination: Option<SocketAddr>,
+    /// The receiver's queue pair.
+    pub dest_qp: Option<u32>,
+}
+
+/// A TAI time as UTC; 0 stays.
+pub(super) fn to_utc(run: &RunInfo, tai_ns: u64) -> u64 {
+    let seconds = Some(run.clock.tai_minus_utc_s).filter(|seconds| *seconds != 0).unwrap_or(TAI_MINUS_UTC_S);
+    if tai_ns == 0 { 0 } else { tai_ns.saturating_add_signed(-seconds * 1_000_000_000) }
+}
+
+/// What a capture says of itself. `how` tells which of its headers are real.
+pub(super) fn comment(run: &RunInfo, how: &str) -> String {
+    format!(
+        "Recorded by {} as whole shots (run {}, {}). Ethernet, IP, UDP and transport headers are rebuilt: {how}. The time \
+         of all packets of a shot is that of its first.",
+        run.software, run.run_id, run.instrument
+    )
+}
+
+/// One link in the making.
+#[derive(Debug)]
+pub(super) struct OneLink {
+    pub(super) interface: Interface,
+    pub(super) packets: Packets,
+    /// The latest time of a shot, which those that say nothing have, too.
+    pub(super) time_ns: u64,
+    start_ns: u64,
+    placed: u64,
+    drops: [u64; DropCause::ALL.len()],
+}
+
+impl OneLink {
+    /// Link `index` of a run, the first shot of which has number `first`; none if its framing is not known.
+    pub(super) fn new(run: &RunInfo, link: &LinkInfo, index: usize, first: u64, ends: Ends) -> Option<Self> {
+        let port = match run.framing.as_str() {
+            "udp" => 47911,
+            "spead" => 7148 + index as u16,
+            _ => shotline_wire::udp::ROCE_PORT,
+        };
+        let destination = ends.destination.unwrap_or((RECEIVER, port).into());
+        let sender: IpAddr = if destination.is_ipv4() { SENDER.0.into() } else { SENDER.1.into() };
+        let known = ends.source.filter(|source| source.is_ipv4() == destination.is_ipv4());
+        let source = known.unwrap_or((sender, SOURCE_PORT + index as u16).into());
+        let dest_qp = ends.dest_qp.unwrap_or(QUEUE_PAIR + index as u32);
+        let keys = Link { dest_qp, src_qp: dest_qp, q_key: Q_KEY, stream: link.stream };
+        let framing = framing(&run.framing, &link.geometry, first)?;
+        let pair = format!(", queue pair {dest_qp:#x}, queue key {Q_KEY:#x}");
+        let pair = if framing.sealed() { pair.as_str() } else { "" };
+        Some(Self {
+            interface: Interface {
+                name: format!("link{index}"),
+                description: format!("{}: stream {}, framing {}{pair}", link.name, link.stream, run.framing),
+                filter: format!("udp and src port {} and dst port {}", source.port(), destination.port()),
+                hardware: "none: headers rebuilt from shots".into(),
+            },
+            packets: Packets::new(framing, keys, Way { source, destination }, link.geometry, first),
+            time_ns: 0,
+            start_ns: 0,
+            placed: 0,
+            drops: [0; DropCause::ALL.len()],
+        })
+    }
+
+    /// Takes note of a shot.
+    pub(super) fn tally(&mut self, utc_ns: u64, placed: u32, drops: impl Iterator<Item = (DropCause, u64)>) {
+        if utc_ns > 0 {
+            self.time_ns = utc_ns;
+        }
+        if self.start_ns == 0 {
+            self.start_ns = self.time_ns;
+        }
+        self.placed += u64::from(placed);
+        for (cause, count) in drops {
+            self.drops[cause as usize] += count;
+        }
+    }
+
+    /// How the link did: from the books; from the shots, if the run has not ended. `nowhere` are counts of packets that
+    /// belong to no link.
+    pub(super) fn statistics(&self, books: Option<&StreamBooks>, nowhere: &[(String, u64)]) -> Statistics {
+        let drop = |cause: DropCause| books.map_or(self.drops[cause as usize], |books| books.packet_drops.get(cause));
+        let missing = books.and_then(|books| books.more.iter().find(|(name, _)| name == "missing_packets"));
+        let missing = missing.map_or(self.drops[DropCause::WireGap as usize], |(_, count)| *count);
+        let here = DropCause::ALL.into_iter().filter(|cause| !NEVER_ARRIVED.contains(cause));
+        let named: Vec<_> = here.map(|cause| (cause, drop(cause))).filter(|(_, count)| *count > 0).collect();
+        let dropped_here: u64 = named.iter().map(|(_, count)| count).sum();
+        let mut comment = format!("packets that never arrived: {missing}");
+        for (cause, count) in named {
+            comment += &format!("; arrived and dropped, {cause}: {count}");
+        }
+        for cause in DropCause::ALL {
+            let name = format!("packets_{cause}");
+            if let Some((_, count)) = nowhere.iter().find(|(other, count)| *other == name && *count > 0) {
+                comment += &format!("; arrived for no link, {cause}: {count}");
+            }
+        }
+        Statistics {
+            start_ns: self.start_ns,
+            end_ns: self.time_ns,
+            received: books.map_or(self.placed + dropped_here, |books| books.packets_in),
+            dropped: missing,
+            accepted: self.placed,
+            os_dropped: drop(DropCause::Overrun),
+            comment,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Shots as a capture, while they come.
+
+use super::link::{Ends, OneLink, comment, to_utc};
+use super::write::Writer;
+use crate::info::RunInfo;
+use crate::recorder::{Report, WHOLE_RUN};
+use crate::shot::{Books, Event, Loss, ShotMeta, StreamBooks};
+use crate::{StoreError, layout};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A recorder that writes a capture. Each event is written as it is offered, through the page cache.
+#[derive(Debug)]
+pub struct Live {
+    path: PathBuf,
+    file: File,
+    run: RunInfo,
+    ends: Vec<Ends>,
+    writer: Writer<File>,
+    /// Made with the first event, whose number they begin at.
+    links: Vec<OneLink>,
+    bytes: Vec<u8>,
+    losses: BTreeMap<&'static str, u64>,
+    report: Report,
+    begun: Option<Instant>,
+}
+
+impl Live {
+    /// Makes the file, with a description of each link. `ends` says what is known of it.
+    pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Ends>) -> Result<Self, StoreError> {
+        layout::check_target(path, overwrite)?;
+        let created = |source| StoreError::Create { path: path.to_owned(), source };
+        let file = File::create(path).map_err(created)?;
+        let how = "addresses and queue pairs are those of the sockets as far as they are known, keys and sequence numbers are stand-ins";
+        let writer = Writer::new(file.try_clone().map_err(created)?, &run.software, &comment(&run, how));
+        let report = Report { path: path.to_owned(), ..Report::default() };
+        let mut live = Self {
+            path: path.to_owned(),
+            file,
+            run,
+            ends,
+            writer: writer.map_err(failed(path))?,
+            links: Vec::new(),
+            bytes: Vec::new(),
+            losses: BTreeMap::new(),
+            report,
+            begun: None,
+        };
+        live.links = live.links_from(0)?;
+        for link in &live.links {
+            live.writer.interface(&link.interface).map_err(failed(path))?;
+        }
+        live.flush()?;
+        Ok(live)
+    }
+
+    fn links_from(&self, first: u64) -> Result<Vec<OneLink>, StoreError> {
+        let link = |(index, link)| {
+            OneLink::new(&self.run, link, index, first, self.ends.get(index).copied().unwrap_or_default())
+        };
+        let links = self.run.links.iter().enumerate().map(link).collect::<Option<_>>();
+        links.ok_or_else(|| StoreError::Run(format!("the framing {:?} is not known", self.run.framing)))
+    }
+
+    /// Writes the packets of an event's shots.
+    pub fn offer(&mut self, event: &Event) -> Result<(), StoreError> {
+        if self.report.rows == 0 {
+            self.links = self.links_from(event.number)?;
+        }
+        self.begun.get_or_insert_with(Instant::now);
+        for (index, shot) in event.shots.iter().enumerate() {
+            let (Some(shot), Some(link)) = (shot, self.links.get_mut(index)) else {
+                self.report.lost += 1;
+                continue;
+            };
+            let meta: &ShotMeta = &shot.meta;
+            let tai_ns = if meta.arrived_tai_ns > 0 { meta.arrived_tai_ns } else { meta.stamp_tai_ns };
+            link.tally(to_utc(&self.run, tai_ns), meta.presence.placed(), meta.drops.iter());
+            self.bytes.resize(shot.buffer.len() as usize, 0);
+            shot.buffer.read(0, &mut self.bytes);
+            let (writer, time_ns) = (&mut self.writer, link.time_ns);
+            for packet in (0..meta.presence.packets()).filter(|packet| meta.presence.contains(*packet)) {
+                let wrote = link
+                    .packets
+                    .packet(meta.number, packet, &self.bytes, |frame| writer.packet(index as u32, time_ns, frame));
+                if let Err(error) = wrote {
+                    return Err(self.broken_off(error));
+                }
+            }
+            let count = if meta.is_complete() { &mut self.report.complete } else { &mut self.report.partial };
+            *count += 1;
+        }
+        self.report.rows += 1;
+        Ok(())
+    }
+
+    /// Takes note of shots that are in no event.
+    pub fn loss(&mut self, loss: Loss) {
+        *self.losses.entry(loss.cause.name()).or_default() += loss.count;
+    }
+
+    /// Events written.
+    pub fn rows(&self) -> u64 {
+        self.report.rows
+    }
+
+    /// Gives everything so far to the file.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.writer.flush().map_err(|error| self.broken_off(error))
+    }
+
+    /// Closes the capture with the statistics of each link.
+    pub fn finish(mut self, books: &Books) -> Result<Report, StoreError> {
+        let nowhere = books.streams.iter().find(|books| books.stream == WHOLE_RUN);
+        let nowhere = nowhere.map(StreamBooks::entries).unwrap_or_default();
+        for (index, (link, info)) in self.links.iter().zip(&self.run.links).enumerate() {
+            let books = books.streams.iter().find(|books| books.stream == info.stream);
+            self.writer.statistics(index as u32, &link.statistics(books, &nowhere)).map_err(failed(&self.path))?;
+        }
+        self.flush()?;
+        self.file.sync_data().map_err(failed(&self.path))?;
+        self.report.file_bytes = self.writer.bytes();
+        self.report.bytes = self.writer.bytes();
+        self.report.seconds = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        self.report.losses = self.losses.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect();
+        Ok(self.report)
+    }
+
+    /// Leaves whole blocks only: a write that failed may have written the beginning of one.
+    fn broken_off(&self, error: std::io::Error) -> StoreError {
+        let _ = self.file.set_len(self.writer.written());
+        failed(&self.path)(error)
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |error| {
+        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        StoreError::Io { what: "write", path: path.clone(), source }
+    }
+}

@@ -1,0 +1,167 @@
+//! The packets of recorded shots, down to the Ethernet header.
+
+use arrayvec::ArrayVec;
+use shotline_wire::framing::{self, Framing, Hsb, Link, MAX_HEADER, Packet, Spead};
+use shotline_wire::icrc::{self, Flow, Network};
+use shotline_wire::roce::ICRC_LEN;
+use shotline_wire::shot::Geometry;
+use shotline_wire::spead::Flavour;
+use shotline_wire::{crc, ethernet, hsb, ipv4, ipv6, udp};
+use std::net::{IpAddr, SocketAddr};
+
+/// Pages of the ring of a sensor bridge: the first frame's page is its number, as far as that goes.
+const PAGES: std::ops::RangeInclusive<u64> = 4..=64;
+/// Addresses of nobody's hardware: locally administered.
+const MACS: [[u8; 6]; 2] = [[0x02, 0x53, 0x48, 0, 0, 1], [0x02, 0x53, 0x48, 0, 0, 2]];
+
+/// From where to where packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The sender.
+    pub source: SocketAddr,
+    /// The receiver, with an address of the same family.
+    pub destination: SocketAddr,
+}
+
+/// The framing of this name as a sender of such shots would use it, the first of which has number `first`. What a
+/// recording does not keep is chosen: SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has
+/// remote key 1. None if there is no such framing.
+pub fn framing(name: &str, geometry: &Geometry, first: u64) -> Option<Box<dyn Framing>> {
+    Some(match name {
+        "spead" => Box::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
+        "hsb" => {
+            let pages = if PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *PAGES.start() };
+            let last = geometry.packets() - 1;
+            let bytes = geometry.packet_offset(last) + geometry.packet_bytes(last);
+            Box::new(Hsb { base: 0, step: bytes.next_multiple_of(hsb::PAGE_UNIT), pages: pages as u32, r_key: 1 })
+        }
+        "ud" => Box::new(framing::Ud),
+        "counted" => Box::new(framing::Counted),
+        "udp" => Box::new(framing::Udp),
+        _ => return None,
+    })
+}
+
+/// Makes the packets of one link's shots, each as a whole Ethernet frame.
+#[derive(Debug)]
+pub struct Packets {
+    framing: Box<dyn Framing>,
+    keys: Link,
+    way: Way,
+    geometry: Geometry,
+    /// The shot whose first packet has sequence number 0.
+    first: u64,
+    headers: Vec<u8>,
+}
+
+impl Packets {
+    /// For shots of this shape, the first of which has number `first`.
+    pub fn new(framing: Box<dyn Framing>, keys: Link, way: Way, geometry: Geometry, first: u64) -> Self {
+        Self { framing, keys, way, geometry, first, headers: Vec::new() }
+    }
+
+    /// Hands one packet of a shot to `take`, in pieces. `bytes` is the shot as it was on the wire.
+    ///
+    /// # Panics
+    /// If the shape has no packet `index`, or `bytes` are fewer than a shot's.
+    pub fn packet<R>(&mut self, number: u64, index: u32, bytes: &[u8], take: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let geometry = &self.geometry;
+        let (offset, len) = (geometry.packet_offset(index), geometry.packet_bytes(index));
+        let payload = &bytes[offset as usize..(offset + len) as usize];
+        let psn = number.wrapping_sub(self.first).wrapping_mul(geometry.packets().into()) as u32;
+        let packet = Packet {
+            psn: psn.wrapping_add(index) & 0xff_ffff,
+            shot: number,
+            index,
+            offset,
+            len,
+            shot_bytes: geometry.shot_bytes(),
+            last: index + 1 == geometry.packets(),
+        };
+        let mut header = ArrayVec::<u8, MAX_HEADER>::new();
+        self.framing.emit(&self.keys, &packet, &mut header);
+        let sealed = self.framing.sealed();
+        let udp_len = header.len() + payload.len() + if sealed { ICRC_LEN } else { 0 };
+        let Way { source, destination } = self.way;
+        self.headers.clear();
+        let network = ip_headers(&self.way, udp_len as u16, &mut self.headers);
+        let checksum = if sealed { 0 } else { udp_checksum(&self.way, &[&header, payload]) };
+        let (source, destination) = (source.port(), destination.port());
+        self.headers.extend(udp::Header { source, destination, payload_len: udp_len as u16, checksum }.emit());
+        self.headers.extend_from_slice(&header);
+        if !sealed {
+            return take(&[&self.headers, payload]);
+        }
+        let flow = Flow { network, src_port: source, dst_port: destination };
+        let register = icrc::after_header(flow.prefix(udp_len as u16), &header);
+        let seal = icrc::seal(register, payload.len() as u64, crc::remainder(payload));
+        take(&[&self.headers, payload, &seal.to_le_bytes()])
+    }
+}
+
+/// Writes the Ethernet and IP headers of a datagram; returns what the ICRC covers of them.
+fn ip_headers(way: &Way, udp_payload: u16, out: &mut Vec<u8>) -> Network {
+    let payload_len = udp_payload.saturating_add(udp::Header::LEN as u16);
+    let [source, destination] = MACS;
+    let ethernet = |ether_type| ethernet::Header { destination, source, vlan: None, ether_type }.emit();
+    match (way.source.ip(), way.destination.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let (source, destination) = (source.octets(), destination.octets());
+            let protocol = udp::PROTOCOL;
+            let ip = ipv4::Header {
+                tos: 0,
+                id: 0,
+                dont_fragment: true,
+                ttl: 64,
+                protocol,
+                source,
+                destination,
+                payload_len,
+            };
+            out.extend(ethernet(ethernet::IPV4));
+            out.extend(ip.emit());
+            Network::V4 { src: source, dst: destination, id: 0 }
+        }
+        (source, destination) => {
+            let [source, destination] = [source, destination].map(|ip| match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            });
+            let next_header = udp::PROTOCOL;
+            let ip = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_len,
+                next_header,
+                hop_limit: 64,
+                source,
+                destination,
+            };
+            out.extend(ethernet(ethernet::IPV6));
+            out.extend(ip.emit());
+            Network::V6 { src: source, dst: destination }
+        }
+    }
+}
+
+/// The UDP checksum (RFC 768), over the pieces of a payload of which the first is of even length.
+fn udp_checksum(way: &Way, pieces: &[&[u8]; 2]) -> u16 {
+    let len = (udp::Header::LEN + pieces.iter().map(|piece| piece.len()).sum::<usize>()) as u16;
+    let mut pseudo = Vec::with_capacity(48);
+    for ip in [way.source.ip(), way.destination.ip()] {
+        match ip {
+            IpAddr::V4(ip) => pseudo.extend(ip.octets()),
+            IpAddr::V6(ip) => pseudo.extend(ip.octets()),
+        }
+    }
+    pseudo.extend([0, udp::PROTOCOL]);
+    for word in [len, way.source.port(), way.destination.port(), len] {
+        pseudo.extend(word.to_be_bytes());
+    }
+    let sum = [&pseudo, pieces[0], pieces[1]].iter().fold(0_u32, |sum, piece| sum + u32::from(!ipv4::checksum(piece)));
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    match !(((folded & 0xFFFF) + (folded >> 16)) as u16) {
+        0 => 0xFFFF, // 0 would say that there is none
+        checksum => checksum,
+    }
+}

@@ -1,0 +1,93 @@
+//! One file of a recording.
+
+use super::{Ended, ended, no_row};
+use crate::StoreError;
+use crate::info::RunInfo;
+use crate::layout::{self, Layout, StoredChunk};
+use crate::rows::{self, LOSS_BYTES, Row};
+use crate::shot::Loss;
+use rustix::io::Errno;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One file of a recording, open for reading. The calls are those of [`super::Recording`].
+#[derive(Debug)]
+pub(super) struct OneFile {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) run: RunInfo,
+    pub(super) layout: Layout,
+    rows: AtomicU64,
+}
+
+impl OneFile {
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let file = File::open(path).map_err(|error| {
+            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            StoreError::Io { what: "open", path: path.to_owned(), source }
+        })?;
+        let (run, layout) = layout::locate(path, &file)?;
+        let one = Self { path: path.to_owned(), file, run, layout, rows: AtomicU64::new(0) };
+        one.refresh()?;
+        Ok(one)
+    }
+
+    pub(super) fn refresh(&self) -> Result<u64, StoreError> {
+        // The samples' marker before the tables': a row that is seen here has its table rows.
+        let rows = layout::visible_rows(&self.file, &self.layout, &self.path)?;
+        for table in &self.layout.shots {
+            let found = layout::visible(&self.file, table.marks, &self.path)?;
+            if found < rows {
+                return Err(StoreError::format(
+                    &self.path,
+                    format!("expected {rows} rows in every table, found {found}"),
+                ));
+            }
+        }
+        self.rows.store(rows, Ordering::Relaxed);
+        Ok(rows)
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    pub(super) fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
+        if rows.end > self.rows() {
+            return Err(no_row(&self.path, rows.end.saturating_sub(1), self.rows()));
+        }
+        let format = self.layout.formats[link];
+        let bytes = layout::table_rows(&self.file, self.layout.shots[link], rows, &self.path)?;
+        let parsed = bytes.chunks_exact(format.bytes()).map(|row| format.parse(row));
+        parsed.collect::<Option<_>>().ok_or_else(|| {
+            StoreError::format(&self.path, format!("expected known states in link {link}'s table, found others"))
+        })
+    }
+
+    /// Where one shot is.
+    pub(super) fn stored(&self, row: u64, link: usize) -> Result<StoredChunk, StoreError> {
+        if row >= self.rows() {
+            return Err(no_row(&self.path, row, self.rows()));
+        }
+        layout::stored(&self.file, &self.layout, row, link, &self.path)
+    }
+
+    pub(super) fn losses(&self) -> Result<Vec<Loss>, StoreError> {
+        let bytes = layout::table_bytes(&self.file, self.layout.losses, &self.path)?;
+        let losses = bytes.chunks_exact(LOSS_BYTES).map(rows::parse_loss).collect::<Option<_>>();
+        losses.ok_or_else(|| StoreError::format(&self.path, "expected known causes in /losses, found others"))
+    }
+
+    pub(super) fn ended(&self) -> Result<Option<Ended>, StoreError> {
+        Ok(ended(&layout::table_bytes(&self.file, self.layout.books, &self.path)?))
+    }
+
+    pub(super) fn check_index(&self) -> Result<(), StoreError> {
+        layout::check(&self.path, &self.file, &self.layout)
+    }
+}

@@ -1,0 +1,168 @@
+//! A run of many files, as one recording. Files are opened when something of them is asked for, and a few stay open.
+
+use super::file::OneFile;
+use super::no_row;
+use crate::StoreError;
+use crate::info::RunInfo;
+use crate::rows::Row;
+use crate::set::recover::resolve;
+use crate::set::stretch::{Stretch, share, stretches, unbroken};
+use crate::set::{FileEntry, Master, State};
+use crate::shot::Loss;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Files that are kept open.
+const OPEN: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) path: PathBuf,
+    pub(super) master: Master,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) rows: u64,
+    parts: Vec<PartRows>,
+    /// The one that was asked for last comes last.
+    open: Mutex<Vec<(usize, Arc<OneFile>)>>,
+}
+
+/// The rows of a part.
+#[derive(Debug)]
+struct PartRows {
+    /// The first one, in the run.
+    first: u64,
+    rows: u64,
+    /// Its first file.
+    file: usize,
+    stretches: Vec<Stretch>,
+}
+
+impl Run {
+    pub(super) fn new(path: &Path, master: Master) -> Result<Self, StoreError> {
+        let files = master.files.iter().map(|entry| resolve(path, &entry.file)).collect();
+        let (path, open) = (path.to_owned(), Mutex::new(Vec::new()));
+        let mut run = Self { path, master, files, rows: 0, parts: Vec::new(), open };
+        let mut file = 0;
+        let mut counts = Vec::new();
+        for part in run.master.parts() {
+            let mut rows: Vec<u64> = part.iter().map(|entry| entry.rows).collect();
+            if part.iter().any(|entry| entry.state == State::Live) {
+                let seen = (file..file + part.len()).map(|file| Ok(run.file(file)?.rows()));
+                let seen = unbroken(&seen.collect::<Result<Vec<_>, StoreError>>()?);
+                let files = part.len() as u64;
+                rows = (0..files).map(|turn| share(seen, turn, files)).collect();
+            }
+            counts.push((file, rows));
+            file += part.len();
+        }
+        for (file, counts) in counts {
+            let (first, rows) = (run.rows, counts.iter().sum());
+            run.parts.push(PartRows { first, rows, file, stretches: stretches(&counts) });
+            run.rows += rows;
+        }
+        Ok(run)
+    }
+
+    /// A file of the run, open.
+    pub(super) fn file(&self, index: usize) -> Result<Arc<OneFile>, StoreError> {
+        {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = open.iter().position(|(known, _)| *known == index) {
+                let found = open.remove(at);
+                open.push(found.clone());
+                return Ok(found.1);
+            }
+        }
+        let one = Arc::new(OneFile::open(&self.files[index])?);
+        if one.run.run_id != self.master.run.run_id {
+            return Err(StoreError::format(
+                &self.files[index],
+                format!("expected a part of run {}, found one of run {}", self.master.run.run_id, one.run.run_id),
+            ));
+        }
+        let shapes = |run: &RunInfo| run.links.iter().map(|link| (link.stream, link.geometry)).collect::<Vec<_>>();
+        if shapes(&one.run) != shapes(&self.master.run) {
+            return Err(StoreError::format(
+                &self.files[index],
+                "expected shots of the shape that the master says, found another",
+            ));
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= OPEN {
+            open.remove(0);
+        }
+        open.push((index, Arc::clone(&one)));
+        Ok(one)
+    }
+
+    /// The file that has a row, and which of its rows that is.
+    pub(super) fn place(&self, row: u64) -> Result<(usize, u64), StoreError> {
+        let part = self.parts.partition_point(|part| part.first + part.rows <= row);
+        let found = self.parts.get(part).and_then(|part| {
+            let at = row - part.first;
+            let stretch = part.stretches.iter().find(|stretch| at < stretch.first + stretch.rows())?;
+            let (file, row) = stretch.place(at);
+            Some((part.file + file, row))
+        });
+        found.ok_or_else(|| no_row(&self.path, row, self.rows))
+    }
+
+    pub(super) fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {
+        // Of each file the rows are a run of their own: read it at once, then let the files take turns.
+        let places = rows.map(|row| self.place(row)).collect::<Result<Vec<_>, _>>()?;
+        let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
+        for (file, row) in &places {
+            match wanted.iter_mut().find(|(known, _)| known == file) {
+                Some((_, rows)) => rows.end = row + 1,
+                None => wanted.push((*file, *row..row + 1)),
+            }
+        }
+        let mut found = Vec::new();
+        for (file, rows) in wanted {
+            found.push((file, self.file(file)?.read_rows(link, rows)?.into_iter()));
+        }
+        let next = |(file, _): (usize, u64)| {
+            let of = found.iter_mut().find(|(known, _)| *known == file);
+            of.and_then(|(_, rows)| rows.next()).ok_or_else(|| no_row(&self.path, self.rows, self.rows))
+        };
+        places.into_iter().map(next).collect()
+    }
+
+    pub(super) fn losses(&self) -> Result<Vec<Loss>, StoreError> {
+        let mut all = Vec::new();
+        for (index, entry) in self.master.files.iter().enumerate() {
+            match entry.state {
+                State::Live => all.extend(self.file(index)?.losses()?),
+                _ if entry.losses > 0 => {
+                    all.extend(self.file(index)?.losses()?.into_iter().take(entry.losses as usize))
+                }
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn check_index(&self) -> Result<(), StoreError> {
+        (0..self.files.len()).try_for_each(|index| self.file(index)?.check_index())
+    }
+
+    /// Rows that there is room for.
+    pub(super) fn laid_out(&self) -> Result<u64, StoreError> {
+        let rooms = self.master.files.iter().enumerate().map(|(index, entry)| match entry.state {
+            State::Live => Ok(self.file(index)?.layout.rows),
+            _ => Ok(entry.rows),
+        });
+        rooms.sum()
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        let files = self.files.iter().chain([&self.path]);
+        files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
+    }
+
+    pub(super) fn entries(&self) -> &[FileEntry] {
+        &self.master.files
+    }
+}

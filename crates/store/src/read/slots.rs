@@ -1,0 +1,76 @@
+//! Reads shots. Compressed chunks are unpacked on the way.
+
+use super::Recording;
+use super::file::OneFile;
+use super::raw::RawReader;
+use crate::StoreError;
+use crate::codec::Decoder;
+use crate::layout::ALIGN;
+use std::sync::Arc;
+
+/// Files of a run that one thread keeps ready.
+const READY: usize = 8;
+
+/// One thread's reader of a recording's slots.
+#[derive(Debug)]
+pub struct Slots<'a> {
+    recording: &'a Recording,
+    /// By their number among the run's; the latest comes last.
+    files: Vec<(usize, FileSlots)>,
+}
+
+impl<'a> Slots<'a> {
+    pub(super) fn new(recording: &'a Recording) -> Self {
+        Self { recording, files: Vec::new() }
+    }
+
+    /// One shot as it was on the wire, `slot_bytes` long: samples, padding, what closes it, zeros.
+    pub fn read(&mut self, row: u64, link: usize) -> Result<&[u8], StoreError> {
+        let (index, file, row) = self.recording.file_of(row)?;
+        let at = match self.files.iter().position(|(known, _)| *known == index) {
+            Some(at) => at,
+            None => {
+                if self.files.len() >= READY {
+                    self.files.remove(0);
+                }
+                self.files.push((index, FileSlots::new(file)));
+                self.files.len() - 1
+            }
+        };
+        self.files[at].1.read(row, link)
+    }
+}
+
+/// One thread's reader of one file's slots.
+#[derive(Debug)]
+struct FileSlots {
+    file: Arc<OneFile>,
+    raw: RawReader,
+    /// One for each link of a compressed run.
+    decoders: Vec<Decoder>,
+    slot: Vec<u8>,
+}
+
+impl FileSlots {
+    fn new(file: Arc<OneFile>) -> Self {
+        let largest = file.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
+        let decoders = Decoder::of_links(file.layout.codec, &file.run.links);
+        let raw = RawReader::new(&file.file, largest);
+        Self { file, raw, decoders, slot: Vec::new() }
+    }
+
+    fn read(&mut self, row: u64, link: usize) -> Result<&[u8], StoreError> {
+        let (stored, path) = (self.file.stored(row, link)?, &self.file.path);
+        // Chunks begin at multiples of what direct reads take, and so have room up to the next.
+        let len = (stored.bytes as usize).next_multiple_of(ALIGN as usize);
+        let bytes = self.raw.read(&self.file.file, stored.at, len).map_err(StoreError::io("read a shot of", path))?;
+        let bytes = &bytes[..stored.bytes as usize];
+        if !stored.compressed {
+            return Ok(bytes);
+        }
+        self.slot.resize(self.file.layout.slots[link].1 as usize, 0);
+        let unpacked = self.decoders[link].decode(bytes, &mut self.slot);
+        unpacked.map_err(|source| StoreError::Chunk { path: path.clone(), row, link, source })?;
+        Ok(&self.slot)
+    }
+}

@@ -1,0 +1,305 @@
+//! Gives every row its number and every number its place.
+
+use super::examine::{Examined, Seen};
+use super::{Others, Recovered, Run, claims};
+use crate::info::RunInfo;
+use crate::inspect::LossSummary;
+use crate::layout::Layout;
+use crate::rows::{Row, RowFormat, State};
+use crate::shot::{Loss, ShotMeta};
+use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence};
+use std::ops::Range;
+
+/// What has to be written for one link's part of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub row: u64,
+    pub link: usize,
+    /// Its table row.
+    pub table_row: Option<Vec<u8>>,
+    /// Bytes of its slot that must be zeros.
+    pub zero: Option<Range<u32>>,
+}
+
+/// All that was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub recovered: Recovered,
+    pub changes: Vec<Change>,
+    pub losses: Vec<Loss>,
+    pub losses_changed: bool,
+}
+
+/// Folds rows in their order.
+#[derive(Debug)]
+pub(super) struct Account {
+    streams: Vec<u32>,
+    formats: Vec<RowFormat>,
+    geometries: Vec<Geometry>,
+    /// Numbers that some stream's losses name, or other files of the run have.
+    claimed: Vec<Run>,
+    /// Numbers of rows so far that are certain.
+    known: Vec<Run>,
+    /// Numbers of rows so far: consecutive ones in runs.
+    rows: Vec<Run>,
+    /// Of each link, the numbers whose shots are in the file.
+    held: Vec<Vec<Run>>,
+    /// Rows at the end so far of which no number is known, and what is to be zeroed in each; and whether readers see it.
+    holes: Vec<(u64, bool, Vec<Examined>)>,
+    changes: Vec<Change>,
+    next: u64,
+    recovered: Recovered,
+}
+
+impl Account {
+    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], taken: &[Run]) -> Self {
+        let claimed = losses.iter().map(|loss| (loss.first, loss.first.saturating_add(loss.count)));
+        let claimed: Vec<Run> = claimed.chain(taken.iter().copied()).collect();
+        Self {
+            streams: run.links.iter().map(|link| link.stream).collect(),
+            formats: layout.formats.clone(),
+            geometries: run.links.iter().map(|link| link.geometry).collect(),
+            claimed: union(&claimed),
+            known: Vec::new(),
+            rows: Vec::new(),
+            held: vec![Vec::new(); run.links.len()],
+            holes: Vec::new(),
+            changes: Vec::new(),
+            next: 0,
+            recovered: Recovered::default(),
+        }
+    }
+
+    fn last(&self) -> Option<u64> {
+        self.rows.last().map(|run| run.1 - 1)
+    }
+
+    /// Enters the next row.
+    pub(super) fn row(&mut self, row: u64, visible: bool, shots: Vec<Examined>) {
+        let known = |seen: &Seen| match seen {
+            Seen::Sound(entry) => Some(entry.number),
+            Seen::Rebuilt(number, _) => Some(*number),
+            Seen::Torn(_) | Seen::Nothing => None,
+        };
+        let torn = |seen: &Seen| if let Seen::Torn(number) = seen { *number } else { None };
+        let sound = shots.iter().find_map(|shot| known(&shot.seen));
+        let number = sound.or_else(|| shots.iter().find_map(|shot| torn(&shot.seen)));
+        // Rows that nobody saw must go on where the others end.
+        let after = self.last().map_or(0, |last| last + 1) + self.holes.len() as u64;
+        let number = number.filter(|number| visible || sound.is_some() && *number >= after);
+        match number {
+            Some(number) => {
+                push_run(&mut self.known, number);
+                self.fill_holes(number);
+                self.enter(row, visible, number, shots);
+            }
+            None => self.holes.push((row, visible, shots)),
+        }
+    }
+
+    /// Rows without a number, before one that has: each gets one in between, of those that no loss claims if there are
+    /// enough.
+    fn fill_holes(&mut self, before: u64) {
+        let holes = std::mem::take(&mut self.holes);
+        let free = |runs: Vec<Run>| runs.into_iter().flat_map(|run| run.0..run.1);
+        let count = holes.len();
+        let numbers: Vec<u64> = match self.last() {
+            Some(last) => {
+                let between = (last + 1, before);
+                let unclaimed: Vec<u64> = free(minus(between, &self.claimed)).take(count).collect();
+                if unclaimed.len() == count { unclaimed } else { (between.0..).take(count).collect() }
+            }
+            None => {
+                let runs = minus((0, before), &self.claimed);
+                let mut last: Vec<u64> =
+                    runs.into_iter().rev().flat_map(|run| (run.0..run.1).rev()).take(count).collect();
+                last.reverse();
+                if last.len() == count { last } else { (before.saturating_sub(count as u64)..).take(count).collect() }
+            }
+        };
+        for ((row, visible, shots), number) in holes.into_iter().zip(numbers) {
+            self.enter(row, visible, number, shots);
+        }
+    }
+
+    fn enter(&mut self, row: u64, visible: bool, number: u64, shots: Vec<Examined>) {
+        for (link, shot) in shots.into_iter().enumerate() {
+            let (table_row, zero) = match shot.seen {
+                Seen::Sound(entry) if entry.number == number => {
+                    self.keep(link, &entry);
+                    (None, shot.zero)
+                }
+                Seen::Rebuilt(own, bytes) if own == number => {
+                    self.recovered.whole += 1;
+                    self.recovered.rebuilt += 1;
+                    push_run(&mut self.held[link], number);
+                    (Some(bytes), shot.zero)
+                }
+                // Of this row's number there is nothing here.
+                seen => {
+                    let all = 0..self.geometries[link].slot_bytes();
+                    let zero = if matches!(seen, Seen::Torn(_)) { shot.zero } else { Some(all) };
+                    self.note(link, number, State::Lost, DropCause::PowerCut);
+                    (Some(self.lost_row(link, number)), zero)
+                }
+            };
+            if table_row.is_some() || zero.is_some() {
+                self.changes.push(Change { row, link, table_row, zero });
+            }
+        }
+        push_run(&mut self.rows, number);
+        self.recovered.adopted += u64::from(!visible);
+        self.next = row + 1;
+    }
+
+    /// A row that stays as it is.
+    fn keep(&mut self, link: usize, entry: &Row) {
+        if claims(entry.state) {
+            push_run(&mut self.held[link], entry.number);
+        }
+        if entry.state == State::Complete {
+            self.recovered.whole += 1;
+            return;
+        }
+        let most = DropCause::ALL.into_iter().zip(entry.drops).max_by_key(|(_, count)| *count);
+        let cause = most.filter(|(_, count)| *count > 0).map_or(DropCause::WireGap, |(cause, _)| cause);
+        self.note(link, entry.number, entry.state, cause);
+    }
+
+    fn note(&mut self, link: usize, number: u64, state: State, cause: DropCause) {
+        match state {
+            State::Lost => self.recovered.lost += 1,
+            _ => self.recovered.partial += 1,
+        }
+        note(&mut self.recovered.not_whole, self.streams[link], cause, number, 1);
+    }
+
+    fn lost_row(&self, link: usize, number: u64) -> Vec<u8> {
+        let format = self.formats[link];
+        let meta = ShotMeta {
+            stream: self.streams[link],
+            number,
+            stamp_tai_ns: 0,
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
+            flags: 0,
+            record_good: false,
+            valid_bytes: 0,
+            presence: Presence::empty(self.geometries[link].packets()),
+            drops: Drops::default(),
+        };
+        let mut bytes = Vec::with_capacity(format.bytes());
+        format.push_lost(number, Some(&meta), Some(format.known(DropCause::PowerCut)), &mut bytes);
+        bytes
+    }
+
+    /// Settles `/losses`: of the old entries what can be true, and the numbers that are in no row.
+    pub(super) fn end(mut self, run: &RunInfo, old: Vec<Loss>, others: Others<'_>) -> Found {
+        // What was at the end and has no number is given up, whether readers saw it or not.
+        for (row, _, shots) in std::mem::take(&mut self.holes) {
+            for (link, shot) in shots.into_iter().enumerate().filter(|(_, shot)| shot.zero.is_some()) {
+                self.changes.push(Change { row, link, table_row: None, zero: shot.zero });
+            }
+        }
+        self.recovered.rows = self.next;
+        let rows = union(&self.rows);
+        let all = union(&[&rows, others.taken].concat());
+        let whole = match (all.first(), all.last()) {
+            (Some(first), Some(last)) if !others.filled_elsewhere => {
+                (others.begins.map_or(first.0, |begins| begins.min(first.0)), last.1)
+            }
+            _ => (0, 0),
+        };
+        let mut losses: Vec<Loss> = Vec::new();
+        for (link, stream) in run.links.iter().map(|link| link.stream).enumerate() {
+            // Taken: by shots in the file, and by entries that came before.
+            let mut taken = union(&self.held[link]);
+            for loss in old.iter().filter(|loss| loss.stream == stream && loss.first < MAX_SHOTS) {
+                let entry = (loss.first, loss.first.saturating_add(loss.count).min(MAX_SHOTS));
+                for (first, end) in minus(entry, &taken) {
+                    losses.push(Loss { first, count: end - first, ..*loss });
+                }
+                taken = union(&[taken, vec![entry]].concat());
+            }
+            let accounted = union(&[&taken[..], &rows, others.taken].concat());
+            for (first, end) in minus(whole, &accounted) {
+                let cause = self.formats[link].known(DropCause::PowerCut);
+                losses.push(Loss { stream, cause, first, count: end - first });
+            }
+        }
+        losses.sort_by_key(|loss| (loss.first, loss.stream));
+        for loss in losses.iter().filter(|loss| loss.cause != DropCause::NotData) {
+            // Lost rows were told of already.
+            for (first, end) in minus((loss.first, loss.first + loss.count), &rows) {
+                note(&mut self.recovered.not_whole, loss.stream, loss.cause, first, end - first);
+            }
+        }
+        self.recovered.not_whole.sort_by_key(|run| (run.first, run.stream));
+        let certain = losses.iter().map(|loss| (loss.first, loss.first + loss.count));
+        self.recovered.numbers = union(&certain.chain(self.known).collect::<Vec<_>>());
+        let mut before = old;
+        before.sort_by_key(|loss| (loss.first, loss.stream));
+        let losses_changed = before != losses;
+        Found { recovered: self.recovered, changes: self.changes, losses, losses_changed }
+    }
+}
+
+fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, count: u64) {
+    let same = |run: &&mut LossSummary| (run.stream, run.cause) == (stream, cause.name());
+    match runs.iter_mut().rev().take(16).find(same) {
+        Some(run) if run.first + run.count == first => run.count += count,
+        _ => runs.push(LossSummary { stream, cause: cause.name(), first, count }),
+    }
+}
+
+fn push_run(runs: &mut Vec<Run>, number: u64) {
+    match runs.last_mut() {
+        Some(last) if last.1 == number => last.1 += 1,
+        _ => runs.push((number, number + 1)),
+    }
+}
+
+/// Sorts runs and joins those that touch.
+fn union(runs: &[Run]) -> Vec<Run> {
+    let mut sorted: Vec<Run> = runs.iter().copied().filter(|run| run.0 < run.1).collect();
+    sorted.sort_unstable();
+    let mut out: Vec<Run> = Vec::with_capacity(sorted.len());
+    for run in sorted {
+        match out.last_mut() {
+            Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+/// What of a run is in none of the others, which are a union.
+fn minus(run: Run, others: &[Run]) -> Vec<Run> {
+    let (mut at, mut out) = (run.0, Vec::new());
+    let begin = others.partition_point(|other| other.1 <= run.0);
+    for other in others[begin..].iter().take_while(|other| other.0 < run.1) {
+        if at < other.0 {
+            out.push((at, other.0));
+        }
+        at = at.max(other.1);
+    }
+    if at < run.1 {
+        out.push((at, run.1));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_take_is_cut_out_of_a_run() {
+        let taken = union(&[(5, 7), (20, 30), (7, 9), (40, 41), (3, 3)]);
+        assert_eq!(taken, [(5, 9), (20, 30), (40, 41)]);
+        assert_eq!(minus((0, 50), &taken), [(0, 5), (9, 20), (30, 40), (41, 50)]);
+        assert_eq!(minus((6, 25), &taken), [(9, 20)]);
+        assert_eq!(minus((21, 29), &taken), []);
+        assert_eq!(minus((10, 12), &taken), [(10, 12)]);
+    }
+}

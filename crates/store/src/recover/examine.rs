@@ -1,0 +1,178 @@
+//! Looks at single shots: is the row as it was written, and the slot as the row says?
+
+use crate::StoreError;
+use crate::codec::Decoder;
+use crate::info::RunInfo;
+use crate::layout::{self, Opened};
+use crate::read::raw::RawReader;
+use crate::rows::{Row, RowFormat, State};
+use crate::shot::ShotMeta;
+use shotline_wire::crc;
+use shotline_wire::record::{self, Record};
+use shotline_wire::shot::{Drops, Geometry, MAX_SHOTS, Presence, Trailer};
+use std::ops::Range;
+
+/// What one link's part of a row is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Row and slot are as they were written.
+    Sound(Box<Row>),
+    /// The slot holds a whole shot of which the row does not tell: its number, and a row that does.
+    Rebuilt(u64, Vec<u8>),
+    /// Something was written that is not whole; its number, if the row is sound.
+    Torn(Option<u64>),
+    /// Nothing shows that anything was written.
+    Nothing,
+}
+
+/// One link's part of a row, and the bytes of its slot that must be zeros and are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Examined {
+    pub seen: Seen,
+    pub zero: Option<Range<u32>>,
+}
+
+impl Examined {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.seen == Seen::Nothing
+    }
+}
+
+/// One thread's examiner.
+pub(super) struct Examiner<'a> {
+    run: &'a RunInfo,
+    opened: &'a Opened,
+    raw: RawReader,
+    decoders: Vec<Decoder>,
+    unpacked: Vec<u8>,
+}
+
+impl<'a> Examiner<'a> {
+    pub(super) fn new(run: &'a RunInfo, opened: &'a Opened) -> Self {
+        let largest = opened.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
+        let raw = RawReader::new(&opened.file, largest);
+        let decoders = Decoder::of_links(opened.layout.codec, &run.links);
+        Self { run, opened, raw, decoders, unpacked: Vec::new() }
+    }
+
+    /// Each link's part of a row. A row that readers see counts for more than one behind the last marker.
+    pub(super) fn row(&mut self, row: u64, visible: bool) -> Result<Vec<Examined>, StoreError> {
+        (0..self.run.links.len()).map(|link| self.shot(row, link, visible)).collect()
+    }
+
+    fn shot(&mut self, row: u64, link: usize, visible: bool) -> Result<Examined, StoreError> {
+        let (layout, path) = (&self.opened.layout, &self.opened.path);
+        let (format, link_info) = (layout.formats[link], &self.run.links[link]);
+        let g = link_info.geometry;
+        let bytes = layout::table_rows(&self.opened.file, layout.shots[link], row..row + 1, path)?;
+        // Rows of older files have no CRC: those that are visible are believed, others are not.
+        let entry = format.parse(&bytes).filter(|entry| {
+            entry.sound && (visible || format.is_checked()) && entry.number < MAX_SHOTS && entry.packets == g.packets()
+        });
+        let len = layout.slots[link].1;
+        let recycled = layout.recycled;
+        if entry.is_none() && !visible && !self.may_hold_record(row, link, g)? {
+            return Ok(Examined { seen: Seen::Nothing, zero: None });
+        }
+        let number = entry.as_ref().map(|entry| entry.number);
+        let Some(slot) = self.slot(row, link)? else {
+            // The index does not say where it is, or what is there cannot be unpacked.
+            return Ok(Examined { seen: Seen::Torn(number), zero: Some(0..len) });
+        };
+        let own = record_of(slot, g).filter(|record| record.stream == link_info.stream);
+        let shot_end = g.shot_bytes() as usize;
+        let behind = slot[shot_end..].iter().any(|byte| *byte != 0).then_some(g.shot_bytes()..len);
+        let torn = |number| {
+            let dirty = slot.iter().any(|byte| *byte != 0);
+            Examined { seen: Seen::Torn(number), zero: dirty.then_some(0..len) }
+        };
+        Ok(match (entry, own) {
+            (Some(entry), _) if entry.state == State::Lost => {
+                let dirty = slot.iter().any(|byte| *byte != 0);
+                Examined { seen: Seen::Sound(Box::new(entry)), zero: dirty.then_some(0..len) }
+            }
+            (Some(entry), own) if agrees(&entry, slot, g, format, own.as_ref()) => {
+                Examined { seen: Seen::Sound(Box::new(entry)), zero: behind }
+            }
+            (_, Some(record)) if !recycled => {
+                let rebuilt = rebuild(&record, link_info.stream, g, format);
+                Examined { seen: Seen::Rebuilt(record.shot, rebuilt), zero: behind }
+            }
+            (Some(entry), _) => torn(Some(entry.number)),
+            (None, _) if visible => torn(None),
+            (None, _) => Examined { seen: Seen::Nothing, zero: None },
+        })
+    }
+
+    /// The bytes of a shot as it was on the wire; none if they cannot be had.
+    fn slot(&mut self, row: u64, link: usize) -> Result<Option<&[u8]>, StoreError> {
+        let (layout, path) = (&self.opened.layout, &self.opened.path);
+        let Ok(stored) = layout::stored(&self.opened.file, layout, row, link, path) else { return Ok(None) };
+        let len = (stored.bytes as usize).next_multiple_of(layout::ALIGN as usize);
+        let bytes = self.raw.read(&self.opened.file, stored.at, len).map_err(StoreError::io("read a shot of", path))?;
+        if !stored.compressed {
+            return Ok(Some(&bytes[..stored.bytes as usize]));
+        }
+        self.unpacked.resize(layout.slots[link].1 as usize, 0);
+        let unpacked = self.decoders[link].decode(&bytes[..stored.bytes as usize], &mut self.unpacked);
+        Ok(unpacked.is_ok().then_some(&self.unpacked))
+    }
+
+    /// A quick look whether there may be a shot that proves itself.
+    fn may_hold_record(&mut self, row: u64, link: usize, g: Geometry) -> Result<bool, StoreError> {
+        let (file, layout, path) = (&self.opened.file, &self.opened.layout, &self.opened.path);
+        if layout.recycled || g.trailer() != Trailer::Record {
+            return Ok(false);
+        }
+        if layout.codec.is_some() {
+            let stored = layout::stored(file, layout, row, link, path);
+            return Ok(stored.is_ok_and(|stored| stored.at != layout.zeros(link).at));
+        }
+        let mut magic = [0; 4];
+        let read = layout::read_at(file, layout.slot(row, link) + u64::from(g.trailer_offset()), &mut magic);
+        Ok(read == magic.len() && magic == record::MAGIC)
+    }
+}
+
+/// The record of a slot, if it proves the whole shot and is of these shots.
+fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
+    if g.trailer() != Trailer::Record {
+        return None;
+    }
+    let bytes = slot.get(g.trailer_offset() as usize..)?.first_chunk::<{ record::LEN }>()?;
+    let record = Record::parse(bytes).ok().filter(|record| record.geometry().ok() == Some(g))?;
+    let whole = record::is_whole(crc::register(u32::MAX, &slot[..g.shot_bytes() as usize]));
+    (whole && record.shot < MAX_SHOTS).then_some(record)
+}
+
+/// Whether a slot holds what its row says.
+fn agrees(entry: &Row, slot: &[u8], g: Geometry, format: RowFormat, own: Option<&Record>) -> bool {
+    if entry.record_good && g.trailer() == Trailer::Record {
+        return own.is_some_and(|own| (own.shot, own.tai_ns) == (entry.number, entry.stamp_tai_ns));
+    }
+    // Rows of older files have no CRC of a shot that no record proves: it is believed.
+    !format.is_checked() || crc::crc32(&slot[..g.shot_bytes() as usize]) == entry.slot_crc32
+}
+
+/// The row of a whole shot, as far as its record knows it.
+fn rebuild(record: &Record, stream: u32, g: Geometry, format: RowFormat) -> Vec<u8> {
+    let mut presence = Presence::empty(g.packets());
+    for index in 0..g.packets() {
+        presence.insert(index);
+    }
+    let meta = ShotMeta {
+        stream,
+        number: record.shot,
+        stamp_tai_ns: record.tai_ns,
+        arrived_tai_ns: 0,
+        completed_tai_ns: 0,
+        flags: record.flags(),
+        record_good: true,
+        valid_bytes: g.sample_bytes(),
+        presence,
+        drops: Drops::default(),
+    };
+    let mut bytes = Vec::with_capacity(format.bytes());
+    format.push(&meta, 0, &mut bytes);
+    bytes
+}

@@ -1,0 +1,242 @@
+//! What a recording that broke off holds, shot by shot; and the recording made sound again.
+//!
+//! A run ends without order by a kill, a crash, or a power cut. The file opens then as it is, but without `--durable` a
+//! power cut may have left anything of what was not synced: rows whose slots are not whole, rows that are torn, whole
+//! shots that no marker shows. [`recover`] looks at every row and behind the last one, and tells which shots are whole:
+//!
+//! - a row is as it was written if its own CRC holds, and its shot is whole if the end-of-shot record's CRC holds over
+//!   it, or where no record does, the CRC that the row has of it (`examine`);
+//! - a shot whose record holds is whole even if its row is not: the row is made again. Not in a recycled file, whose
+//!   slots hold shots of an older run;
+//! - what is not whole becomes a row of state lost, with zeros and the cause `power_cut`, and numbers that are then in
+//!   no row are losses of that cause (`account`).
+//!
+//! No slot is moved, every step can be repeated, and each is on the disk before the next, so that a power cut during
+//! recovery does no harm.
+
+mod account;
+mod examine;
+
+use crate::StoreError;
+use crate::info::RunInfo;
+use crate::inspect::LossSummary;
+use crate::layout::{self, Contents, Opened, write_all};
+use crate::rows::{self, LOSS_BYTES, State};
+use crate::shot::Loss;
+use account::{Account, Change};
+use examine::Examiner;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Rows that are examined at once, by all threads together.
+const BLOCK: u64 = 256;
+/// Rows behind the last marker in which nothing was found, after which nothing more is looked for. No recorder has more
+/// writes under way.
+const NOTHING: u64 = 4096;
+
+/// What was found of a recording, and made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// The file.
+    pub path: PathBuf,
+    /// Nothing was changed: this is what recovery would do.
+    pub dry_run: bool,
+    /// Rows that readers saw.
+    pub rows_before: u64,
+    /// Rows that they see now.
+    pub rows: u64,
+    /// Rows behind the last visible one that held something whole, and are visible now.
+    pub adopted: u64,
+    /// Table rows made again from the records of their shots.
+    pub rebuilt: u64,
+    /// Shots that are whole, proven by a CRC.
+    pub whole: u64,
+    /// Shots of which packets are missing since they were received; what there is, is as it was written.
+    pub partial: u64,
+    /// Shots of rows of which nothing is there.
+    pub lost: u64,
+    /// Shots that are not whole, in runs, and why: of partial ones the cause of most missing packets.
+    pub not_whole: Vec<LossSummary>,
+    /// Rows that had been laid out for more and are given back.
+    pub shed: u64,
+    /// Bytes of the file now.
+    pub file_bytes: u64,
+    /// Numbers that its rows and losses tell for certain.
+    #[serde(skip)]
+    pub(crate) numbers: Vec<Run>,
+}
+
+/// Numbers from the first up to the second, which is not among them.
+pub(crate) type Run = (u64, u64);
+
+/// What a file is told of the others of its run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others<'a> {
+    /// Numbers that files on other drives account for.
+    pub taken: &'a [Run],
+    /// The number behind the last of the part before.
+    pub begins: Option<u64>,
+    /// Another file enters what nobody accounts for.
+    pub filled_elsewhere: bool,
+}
+
+/// Is told the rows that were looked at, and an estimate of all.
+pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
+
+/// Makes a recording of one file that broke off sound, and cuts it to what came. Refused while a program still records it.
+pub fn recover(path: &Path, dry_run: bool, progress: &Progress<'_>) -> Result<Recovered, StoreError> {
+    recover_among(path, dry_run, progress, Others::default())
+}
+
+/// The same of one file of a run of many.
+pub(crate) fn recover_among(
+    path: &Path,
+    dry_run: bool,
+    progress: &Progress<'_>,
+    mut others: Others<'_>,
+) -> Result<Recovered, StoreError> {
+    let (run, mut opened) = layout::open(path)?;
+    // What one of several drives does not have, another may.
+    others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
+    if rustix::fs::flock(&opened.file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Err(StoreError::InUse { path: path.to_owned() });
+    }
+    let (visible, most) = visible_rows(&opened)?;
+    let losses = old_losses(&opened)?;
+    let account = look(&run, &opened, (visible, &losses), others, progress)?;
+    let books = opened.table_bytes(opened.layout.books)?;
+    let laid_out = opened.layout.rows;
+    let mut found = account.end(&run, losses, others);
+    let recovered = &mut found.recovered;
+    recovered.path = path.to_owned();
+    recovered.dry_run = dry_run;
+    recovered.rows_before = visible;
+    recovered.shed = laid_out - recovered.rows;
+    if dry_run {
+        recovered.file_bytes = opened.file.metadata().map_or(0, |metadata| metadata.len());
+        return Ok(found.recovered);
+    }
+    // Books tell of what was there: if that has changed, the run reads as broken off.
+    let rows = found.recovered.rows;
+    let as_it_was = found.changes.is_empty() && (rows, rows) == (visible, most) && !found.losses_changed;
+    let mut bytes = Vec::with_capacity(found.losses.len() * LOSS_BYTES);
+    found.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
+    repair(&opened, &found.changes, rows, (visible, most)).map_err(StoreError::io("repair", path))?;
+    if rows < laid_out || !as_it_was {
+        let data_end = match opened.layout.codec {
+            None => opened.layout.data_end(rows),
+            Some(_) => layout::end_of_chunks(&opened.file, &opened.layout, rows, path)?,
+        };
+        let contents = Contents { rows, losses: &bytes, books: if as_it_was { &books } else { &[] }, data_end };
+        let uncut = layout::finish(&opened.file, &mut opened.layout, contents).map_err(StoreError::io("cut", path))?;
+        uncut.map_or(Ok(()), Err).map_err(StoreError::io("cut", path))?;
+    }
+    // What broke off just before its cut has nothing else to be done.
+    layout::cut(&opened.file, &opened.layout).map_err(StoreError::io("cut", path))?;
+    found.recovered.file_bytes = opened.layout.end;
+    Ok(found.recovered)
+}
+
+/// The fewest rows that a dataset or table shows, and the most. After a power cut they may differ.
+fn visible_rows(opened: &Opened) -> Result<(u64, u64), StoreError> {
+    let (mut least, mut most) = (u64::MAX, 0);
+    let tables = opened.layout.shots.iter().map(|table| table.marks);
+    for marks in opened.layout.data.iter().map(|data| data.marks).chain(tables) {
+        let rows = layout::visible(&opened.file, marks, &opened.path)?;
+        (least, most) = (least.min(rows), most.max(rows));
+    }
+    Ok((least.min(opened.layout.rows), most))
+}
+
+/// The entries of `/losses` that can be true.
+fn old_losses(opened: &Opened) -> Result<Vec<Loss>, StoreError> {
+    let bytes = opened.table_bytes(opened.layout.losses)?;
+    Ok(bytes.chunks_exact(LOSS_BYTES).filter_map(rows::parse_loss).collect())
+}
+
+/// Examines rows in blocks, each block by all processors, and folds them in order.
+fn look(
+    run: &RunInfo,
+    opened: &Opened,
+    (visible, losses): (u64, &[Loss]),
+    others: Others<'_>,
+    progress: &Progress<'_>,
+) -> Result<Account, StoreError> {
+    let laid_out = opened.layout.common_rows;
+    let threads = 4 * std::thread::available_parallelism().map_or(1, usize::from);
+    let examiners: Vec<_> = (0..threads).map(|_| Mutex::new(Examiner::new(run, opened))).collect();
+    let mut account = Account::new(run, &opened.layout, losses, others.taken);
+    let (mut first, mut nothing) = (0, 0);
+    while first < laid_out && (first < visible || nothing < NOTHING) {
+        progress(first, visible.max(first + BLOCK).min(laid_out));
+        let rows = first..laid_out.min(first + BLOCK);
+        let share = (rows.end - rows.start).div_ceil(threads as u64);
+        let block: Vec<Result<Vec<_>, StoreError>> = std::thread::scope(|scope| {
+            let part = |index: usize| {
+                let start = (rows.start + share * index as u64).min(rows.end);
+                let end = (start + share).min(rows.end);
+                let examiner = &examiners[index];
+                scope.spawn(move || {
+                    // Each has its own; a lock that is held only here.
+                    let mut examiner = examiner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    (start..end).map(|row| examiner.row(row, row < visible)).collect()
+                })
+            };
+            let parts: Vec<_> = (0..threads).map(part).collect();
+            parts.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let mut row = first;
+        for part in block {
+            for shots in part? {
+                nothing = if shots.iter().all(|shot| shot.is_nothing()) { nothing + 1 } else { 0 };
+                account.row(row, row < visible, shots);
+                row += 1;
+            }
+        }
+        first = row;
+    }
+    progress(first, first);
+    Ok(account)
+}
+
+/// Writes what has to change, each step durable before the next.
+fn repair(opened: &Opened, changes: &[Change], rows: u64, (visible, most): (u64, u64)) -> Result<(), Errno> {
+    let (file, layout) = (&opened.file, &opened.layout);
+    if changes.is_empty() && (rows, rows) == (visible, most) {
+        return Ok(());
+    }
+    for (change, range) in changes.iter().filter_map(|change| Some((change, change.zero.as_ref()?))) {
+        if layout.codec.is_some() && range.start == 0 {
+            layout::clear_chunk(file, layout, change.row, change.link)?;
+            continue;
+        }
+        // Bytes behind a shot are in the file only as those of a slot that is stored as it came.
+        let stored = layout::stored(file, layout, change.row, change.link, &opened.path).map_err(|_| Errno::IO)?;
+        write_all(file, stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
+    }
+    rustix::fs::fdatasync(file)?;
+    for change in changes.iter().filter(|change| change.row < rows) {
+        if let Some(bytes) = &change.table_row {
+            write_all(file, layout.shots[change.link].at(change.row), bytes)?;
+        }
+    }
+    rustix::fs::fdatasync(file)?;
+    let mark = |at: u64| write_all(file, at, &rows.to_le_bytes());
+    let mark_data = || layout.data.iter().try_for_each(|data| mark(data.marks.extent_at));
+    if rows < most {
+        mark_data()?;
+        rustix::fs::fdatasync(file)?;
+    }
+    layout.shots.iter().try_for_each(|table| mark(table.marks.extent_at))?;
+    rustix::fs::fdatasync(file)?;
+    mark_data()?;
+    rustix::fs::fdatasync(file)
+}
+
+/// Whether a state claims bytes.
+fn claims(state: State) -> bool {
+    state != State::Lost
+}

@@ -1,0 +1,407 @@
+//! The master: one small HDF5 file that shows all files of a run as one recording.
+//!
+//! libhdf5 makes it in memory, it is written under a hidden name, synced, and takes the place of its predecessor by
+//! a rename: whoever opens it finds a whole one. Its datasets are virtual. Of parts that have ended they show exactly
+//! the rows that there are; of the part that is being written, all that come to be. So it need not be touched
+//! between one part and the next, and stays true when the recorder is killed.
+
+use super::stretch::stretches;
+use crate::StoreError;
+use crate::info::{LinkInfo, RunInfo, number, read_number, text};
+use crate::layout::skeleton::{channel_order, describe, extents};
+use crate::layout::{sync_directory, write_all};
+use crate::rows::{self, RowFormat};
+use crate::sys::hdf5::{Mapping, create_virtual, image, read_bytes, sample_type, write_bytes};
+use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
+use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
+use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
+use std::ffi::{CStr, CString};
+use std::path::Path;
+
+/// How a file of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum State {
+    /// It is being written, or the run broke off.
+    Live = 0,
+    /// It ended in order.
+    Ended = 1,
+    /// Its drive failed: it has the rows that were visible by then.
+    Failed = 2,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Live, Self::Ended, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One file of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileEntry {
+    /// Its part.
+    pub part: u32,
+    /// Its drive.
+    pub stripe: u32,
+    /// How it is.
+    pub state: State,
+    /// Rows of it that belong to the run; 0 while it is being written.
+    pub rows: u64,
+    /// Rows of its `/losses` that do.
+    pub losses: u64,
+    /// The part's first shot number, 0 while it is being written.
+    pub first: u64,
+    /// The part's last shot number.
+    pub last: u64,
+    /// Bytes that it takes on its drive, when the master was written.
+    pub bytes: u64,
+    /// Its name: relative to the master's folder, or absolute.
+    pub file: String,
+}
+
+/// What a bounded run has removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Parts.
+    pub parts: u64,
+    /// Rows.
+    pub rows: u64,
+    /// The first shot number.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+}
+
+/// Everything that a master says.
+#[derive(Clone, Debug)]
+pub struct Master {
+    /// The run.
+    pub run: RunInfo,
+    /// Drives that it was begun with.
+    pub stripes: u32,
+    /// Its files, by part and then by drive.
+    pub files: Vec<FileEntry>,
+    /// What is no longer there.
+    pub removed: Removed,
+    /// The rows of `/books`; empty until the run ends.
+    pub books: Vec<u8>,
+}
+
+/// What `/linkN/shots` of a master is.
+const SHOTS: &str = "one row for each shot of this link, in the order of rf's first dimension; the fields are described in each part. While the run goes on: rows from the first one with packets = 0 on are not there yet";
+
+const PART: usize = 0;
+const STRIPE: usize = 4;
+const ROWS: usize = 8;
+const LOSSES: usize = 16;
+const FIRST: usize = 24;
+const LAST: usize = 32;
+const BYTES: usize = 40;
+const STATE: usize = 48;
+const NAME: usize = 56;
+
+impl Master {
+    /// The files of each part.
+    pub fn parts(&self) -> impl Iterator<Item = &[FileEntry]> {
+        self.files.chunk_by(|a, b| a.part == b.part)
+    }
+
+    /// Writes the master, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), StoreError> {
+        let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let hidden = path.with_file_name(format!(".{name}.new"));
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+        let write = || {
+            let file = std::fs::File::from(rustix::fs::open(&hidden, flags, Mode::from_raw_mode(0o644))?);
+            write_all(&file, 0, &bytes)?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::rename(&hidden, path)
+        };
+        write().map_err(|source| {
+            let _ = std::fs::remove_file(&hidden);
+            StoreError::Io { what: "write", path: path.to_owned(), source }
+        })?;
+        sync_directory(path)
+    }
+
+    fn image(&self) -> hdf5::Result<Vec<u8>> {
+        let file = File::with_options()
+            .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false))
+            // No such file comes to be: the name only tells it from others in memory.
+            .create_excl(format!("master-{}", uuid::Uuid::new_v4()))?;
+        self.run.write(&file)?;
+        number(&file, "parts", self.parts().count() as u32)?;
+        number(&file, "stripes", self.stripes)?;
+        let Removed { parts, rows, first, last } = self.removed;
+        if parts > 0 {
+            number(&file, "ring_removed_parts", parts)?;
+            number(&file, "ring_removed_rows", rows)?;
+            number(&file, "ring_removed_first", first)?;
+            number(&file, "ring_removed_last", last)?;
+        }
+        let names: Vec<CString> = self.files.iter().map(|entry| c_string(&entry.file)).collect::<hdf5::Result<_>>()?;
+        let rows = View { names: &names, pieces: self.row_pieces() };
+        let links = self.run.links.len();
+        let joined = self.run.joined();
+        let shape = |link: &LinkInfo, links: usize| {
+            extents(link.geometry.samples() as usize, links * usize::from(link.geometry.channels()))
+        };
+        if joined {
+            let (link, all) = (&self.run.links[0], shape(&self.run.links[0], links));
+            let rf = rows.create(&file, c"rf", &sample_type(link.geometry.packing())?, &all, (c"/rf", &all, 0))?;
+            describe(&rf, &link.geometry)?;
+            text(&rf, "channel_order", &channel_order(&self.run))?;
+        }
+        for (index, link) in self.run.links.iter().enumerate() {
+            let group = file.create_group(&format!("link{index}"))?;
+            link.write(&group)?;
+            let own = c_string(&format!("/link{index}/rf"))?;
+            let view = shape(link, 1);
+            let channel = index as u64 * u64::from(link.geometry.channels());
+            let (samples, all) = (sample_type(link.geometry.packing())?, shape(link, links));
+            if joined && links == 1 {
+                file.link_hard("/rf", "/link0/rf")?;
+            } else {
+                // Of joined links straight from `/rf`: a view of a view would be opened twice.
+                let source = if joined { (c"/rf", &all, channel) } else { (own.as_c_str(), &view, 0) };
+                describe(&rows.create(&group, c"rf", &samples, &view, source)?, &link.geometry)?;
+            }
+            let table = c_string(&format!("/link{index}/shots"))?;
+            let row =
+                Datatype::from_descriptor(&RowFormat::new(link.geometry.packets(), &self.run.run_id).descriptor())?;
+            let shots = rows.create(&group, c"shots", &row, &endless(), (&table, &endless(), 0))?;
+            text(&shots, "description", SHOTS)?;
+        }
+        let losses = View { names: &names, pieces: self.loss_pieces() };
+        let row = Datatype::from_descriptor(&rows::loss_descriptor())?;
+        let losses = losses.create(&file, c"losses", &row, &endless(), (c"/losses", &endless(), 0))?;
+        text(
+            &losses,
+            "description",
+            "runs of shots that are in no row, or in a row as lost, and why; a count of 0 is nothing",
+        )?;
+        table(&file, "books", &rows::book_descriptor(), &self.books)?;
+        let width = self.files.iter().map(|entry| entry.file.len()).max().unwrap_or(0).next_multiple_of(8).max(8);
+        let files: Vec<u8> = self.files.iter().flat_map(|entry| push_file(entry, width)).collect();
+        let files = table(&file, "parts", &file_descriptor(width), &files)?;
+        text(&files, "description", "the files of the run: names are relative to this file's folder, or absolute")?;
+        image(&file)
+    }
+
+    /// Where the rows of each file stand in the run.
+    fn row_pieces(&self) -> Vec<Piece> {
+        let (mut pieces, mut at, mut index) = (Vec::new(), 0, 0);
+        for files in self.parts() {
+            let count = files.len();
+            if files.iter().any(|entry| entry.state == State::Live) {
+                let piece =
+                    |file| Piece { file: index + file, at: at + file as u64, every: count as u64, from: 0, rows: None };
+                pieces.extend((0..count).map(piece));
+            } else {
+                let counts: Vec<u64> = files.iter().map(|entry| entry.rows).collect();
+                for stretch in stretches(&counts) {
+                    for (turn, file) in (0..).zip(&stretch.files) {
+                        pieces.push(Piece {
+                            file: index + file,
+                            at: at + stretch.first + turn,
+                            every: stretch.files.len() as u64,
+                            from: stretch.from,
+                            rows: Some(stretch.each),
+                        });
+                    }
+                }
+                at += counts.iter().sum::<u64>();
+            }
+            index += count;
+        }
+        pieces
+    }
+
+    /// Where their losses do: those of files that have ended one behind the other, then those of all others by turns.
+    fn loss_pieces(&self) -> Vec<Piece> {
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        for (file, entry) in
+            self.files.iter().enumerate().filter(|(_, entry)| entry.losses > 0 && entry.state != State::Live)
+        {
+            pieces.push(Piece { file, at, every: 1, from: 0, rows: Some(entry.losses) });
+            at += entry.losses;
+        }
+        let live: Vec<usize> = (0..self.files.len()).filter(|file| self.files[*file].state == State::Live).collect();
+        let every = live.len() as u64;
+        pieces.extend((0..).zip(live).map(|(turn, file)| Piece { file, at: at + turn, every, from: 0, rows: None }));
+        pieces
+    }
+
+    /// Reads a master; none if the file is a recording by itself.
+    pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
+        let file = File::open(path).map_err(StoreError::hdf5("open", path))?;
+        if file.attr("parts").is_err() {
+            return Ok(None);
+        }
+        let run = RunInfo::read(&file, path)?;
+        let bytes = |name: &str, least: usize| -> hdf5::Result<(Vec<u8>, usize)> {
+            let dataset = file.dataset(name)?;
+            let row = dataset.dtype()?.size();
+            if row < least {
+                Err(format!("expected rows of {least} bytes in /{name}, found {row}").into())
+            } else {
+                Ok((read_bytes(&dataset)?, row))
+            }
+        };
+        let read = || -> hdf5::Result<_> {
+            Ok((bytes("parts", NAME)?, bytes("books", rows::BOOK_BYTES)?.0, read_number(&file, "stripes")?))
+        };
+        let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
+        let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();
+        let files = files.ok_or_else(|| StoreError::format(path, "expected known states in /parts, found others"))?;
+        let removed = Removed {
+            parts: read_number(&file, "ring_removed_parts").unwrap_or(0),
+            rows: read_number(&file, "ring_removed_rows").unwrap_or(0),
+            first: read_number(&file, "ring_removed_first").unwrap_or(0),
+            last: read_number(&file, "ring_removed_last").unwrap_or(0),
+        };
+        Ok(Some(Self { run, stripes, files, removed, books }))
+    }
+}
+
+/// Rows of a file as rows of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    file: usize,
+    at: u64,
+    every: u64,
+    from: u64,
+    rows: Option<u64>,
+}
+
+/// The virtual datasets of a master.
+struct View<'a> {
+    names: &'a [CString],
+    pieces: Vec<Piece>,
+}
+
+impl View<'_> {
+    fn create(
+        &self,
+        at: &Group,
+        name: &CStr,
+        datatype: &Datatype,
+        view: &SimpleExtents,
+        (dataset, extents, channel): (&CStr, &SimpleExtents, u64),
+    ) -> hdf5::Result<Dataset> {
+        if self.pieces.is_empty() {
+            let name = name.to_str().unwrap_or_default();
+            return at.new_dataset_builder().empty_as(datatype).shape(view.clone()).chunk(chunk(view)).create(name);
+        }
+        let place = |piece: &Piece| {
+            let mut from = vec![0; extents.ndim()];
+            from[0] = piece.from;
+            from.iter_mut().skip(2).for_each(|first| *first = channel);
+            from
+        };
+        let froms: Vec<Vec<u64>> = self.pieces.iter().map(place).collect();
+        let mut mappings = Vec::new();
+        for (piece, from) in self.pieces.iter().zip(&froms) {
+            let Piece { file, at, every, rows, .. } = *piece;
+            mappings.push(Mapping { file: &self.names[file], dataset, extents, from, at, every, rows });
+        }
+        let fixed =
+            |piece: &Piece| piece.rows.filter(|rows| *rows > 0).map(|rows| piece.at + (rows - 1) * piece.every + 1);
+        let rows = self.pieces.iter().filter_map(fixed).max().unwrap_or(0);
+        let mut dimensions = view.to_vec();
+        dimensions[0] = Extent::new(rows as usize, None);
+        create_virtual(at, name, datatype, &SimpleExtents::from_vec(dimensions), &mappings)
+    }
+}
+
+fn endless() -> SimpleExtents {
+    SimpleExtents::from_vec(vec![Extent::new(0, None)])
+}
+
+/// Chunks of a dataset that stays empty.
+fn chunk(view: &SimpleExtents) -> Vec<usize> {
+    view.iter().map(|extent| extent.dim.max(1)).collect()
+}
+
+fn c_string(text: &str) -> hdf5::Result<CString> {
+    CString::new(text).map_err(|_| format!("expected a name without a zero byte, found {text:?}").into())
+}
+
+/// A table that is written once.
+fn table(at: &Group, name: &str, row: &TypeDescriptor, bytes: &[u8]) -> hdf5::Result<Dataset> {
+    let rows = bytes.len() / row.size();
+    let datatype = Datatype::from_descriptor(row)?;
+    let table = at.new_dataset_builder().empty_as(&datatype).shape(rows).create(name)?;
+    if rows > 0 {
+        write_bytes(&table, bytes)?;
+    }
+    Ok(table)
+}
+
+fn push_file(entry: &FileEntry, width: usize) -> Vec<u8> {
+    let mut row = vec![0; NAME + width];
+    row[PART..][..4].copy_from_slice(&entry.part.to_le_bytes());
+    row[STRIPE..][..4].copy_from_slice(&entry.stripe.to_le_bytes());
+    let numbers =
+        [(ROWS, entry.rows), (LOSSES, entry.losses), (FIRST, entry.first), (LAST, entry.last), (BYTES, entry.bytes)];
+    for (at, value) in numbers {
+        row[at..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    row[STATE] = entry.state as u8;
+    row[NAME..][..entry.file.len()].copy_from_slice(entry.file.as_bytes());
+    row
+}
+
+fn parse_file(row: &[u8]) -> Option<FileEntry> {
+    let u32_at = |at: usize| row.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    let u64_at = |at: usize| row.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let name = row.get(NAME..)?;
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Some(FileEntry {
+        part: u32_at(PART)?,
+        stripe: u32_at(STRIPE)?,
+        state: *State::ALL.get(usize::from(*row.get(STATE)?))?,
+        rows: u64_at(ROWS)?,
+        losses: u64_at(LOSSES)?,
+        first: u64_at(FIRST)?,
+        last: u64_at(LAST)?,
+        bytes: u64_at(BYTES)?,
+        file: String::from_utf8_lossy(&name[..len]).into_owned(),
+    })
+}
+
+fn file_descriptor(width: usize) -> TypeDescriptor {
+    let u32 = || TypeDescriptor::Unsigned(IntSize::U4);
+    let u64 = || TypeDescriptor::Unsigned(IntSize::U8);
+    let states =
+        State::ALL.iter().map(|state| EnumMember { name: state.name().into(), value: *state as u64 }).collect();
+    let state = TypeDescriptor::Enum(EnumType { size: IntSize::U1, signed: false, members: states });
+    let fields = [
+        ("part", u32(), PART),
+        ("stripe", u32(), STRIPE),
+        ("rows", u64(), ROWS),
+        ("losses", u64(), LOSSES),
+        ("first", u64(), FIRST),
+        ("last", u64(), LAST),
+        ("bytes", u64(), BYTES),
+        ("state", state, STATE),
+        ("file", TypeDescriptor::FixedUnicode(width), NAME),
+    ];
+    let field = |(index, (name, ty, offset)): (usize, (&str, TypeDescriptor, usize))| CompoundField {
+        name: name.into(),
+        ty,
+        offset,
+        index,
+    };
+    let fields = fields.into_iter().enumerate().map(field).collect();
+    TypeDescriptor::Compound(CompoundType { fields, size: NAME + width })
+}

@@ -1,0 +1,387 @@
+//! Where the files of a run stand, and how large they are.
+
+use super::master::Master;
+use super::stretch::share;
+use crate::StoreError;
+use crate::info::{PartInfo, RunInfo};
+use crate::layout::{ALIGN, check_target};
+use crate::recorder::RecorderConfig;
+use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use shotline_memory::Regions;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Parts of a bounded run, if nobody says how large one is.
+const KEPT_PARTS: u64 = 8;
+/// A bounded run has at least a part that has ended, one that is being written and one that is laid out.
+const LEAST_PARTS: u64 = 3;
+
+/// When a part ends and the next one begins: at whatever comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roll {
+    /// Bytes of a file.
+    pub bytes: Option<u64>,
+    /// Time since the part's first shot came.
+    pub after: Option<Duration>,
+    /// Rows of a part.
+    pub rows: Option<u64>,
+}
+
+/// How a run is recorded.
+#[derive(Clone, Debug)]
+pub struct SetConfig {
+    /// One file for each drive. A run of one file has that name; of a run of several the first is the master's, and
+    /// the parts have numbered names beside each.
+    pub outs: Vec<PathBuf>,
+    /// How each file is recorded. Its rows are those of the whole run, or of one part if only time ends parts.
+    pub recorder: RecorderConfig,
+    /// When the next part begins; never, if nothing is said.
+    pub roll: Roll,
+    /// Bytes that the whole run may take on all drives together: the oldest parts go.
+    pub keep: Option<u64>,
+    /// Rows that will come at most, if that is known.
+    pub rows: Option<u64>,
+}
+
+impl SetConfig {
+    /// Whether one plain file is all.
+    pub fn is_single(&self) -> bool {
+        self.outs.len() == 1 && !self.rolls()
+    }
+    /// Whether parts follow one another.
+    pub fn rolls(&self) -> bool {
+        self.roll != Roll::default() || self.keep.is_some()
+    }
+    /// Where the master is, or the only file.
+    pub fn master(&self) -> &Path {
+        &self.outs[0]
+    }
+
+    /// Refuses what cannot become a recording, before anything is written.
+    pub fn check(&self) -> Result<(), StoreError> {
+        if self.outs.is_empty() {
+            return Err(StoreError::Run("expected a file to record to, found none".into()));
+        }
+        check_target(self.master(), self.recorder.overwrite)?;
+        if self.is_single() {
+            return Ok(());
+        }
+        if self.recorder.recycle {
+            return Err(StoreError::Run(
+                "blocks of an old recording are used again by a run of one file only: leave out --recycle, or record to one --out without parts".into(),
+            ));
+        }
+        for (drive, out) in self.outs.iter().enumerate() {
+            if self.outs[..drive].contains(out) {
+                return Err(StoreError::Run(format!(
+                    "{} is named twice: give each drive a file of its own",
+                    out.display()
+                )));
+            }
+            check_target(out, true)?;
+        }
+        self.earlier().map(|_| ())
+    }
+
+    /// The parts of the run that is to be replaced. A file that only has a part's name may be anything: it is refused.
+    fn earlier(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let master = Master::read(self.master()).ok().flatten();
+        let mut old = Vec::new();
+        for out in &self.outs {
+            for (_, part) in parts_beside(out)? {
+                check_target(&part, self.recorder.overwrite)?;
+                let replaced = |master: &Master| part_info(&part, &master.run.run_id).is_some();
+                if !master.as_ref().is_some_and(replaced) {
+                    let source = std::io::Error::other(
+                        "it is there, has the name of a part, and is none of the run that is replaced: move it away, or choose another name",
+                    );
+                    return Err(StoreError::Create { path: part, source });
+                }
+                old.push(part);
+            }
+        }
+        Ok(old)
+    }
+
+    /// All files of an earlier run of this name; only one that may be overwritten, and that nobody records, gets here.
+    pub(super) fn replaced(&self) -> Result<Vec<PathBuf>, StoreError> {
+        self.check()?;
+        let mut old = self.earlier()?;
+        old.extend(Some(self.master().to_owned()).filter(|master| master.exists()));
+        for file in &old {
+            let open = File::open(file).map_err(|source| StoreError::Create { path: file.clone(), source })?;
+            if rustix::fs::flock(&open, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                return Err(StoreError::InUse { path: file.clone() });
+            }
+        }
+        Ok(old)
+    }
+
+    /// Removes them. The master is the last one: what is still there can be read through it.
+    pub(super) fn clear(replaced: Vec<PathBuf>) -> Result<(), StoreError> {
+        for file in replaced {
+            std::fs::remove_file(&file).map_err(|source| StoreError::Create { path: file, source })?;
+        }
+        Ok(())
+    }
+
+    /// Drives that are one and the same, in words.
+    pub(super) fn shared_drives(&self) -> Option<String> {
+        let devices: Vec<_> = self.outs.iter().map(|out| device(folder(out))).collect();
+        let (later, first) = (1..devices.len()).find_map(|later| {
+            devices[..later].iter().position(|first| *first == devices[later]).map(|first| (later, first))
+        })?;
+        Some(format!(
+            "{} and {} are on one file system: striping over them makes nothing faster",
+            self.outs[first].display(),
+            self.outs[later].display()
+        ))
+    }
+}
+
+/// A run whose files are known.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) config: SetConfig,
+    pub(super) run: RunInfo,
+    pub(super) regions: Regions,
+    /// Rows of a part, all its files together.
+    pub(super) part_rows: u64,
+}
+
+impl Plan {
+    pub(super) fn new(config: &SetConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
+        let drives = config.outs.len() as u64;
+        let mut rows = config.recorder.rows;
+        if config.rolls() {
+            let by_bound = config.keep.filter(|_| config.roll.rows.is_none()).map(|keep| keep / KEPT_PARTS / drives);
+            let file_bytes = config.roll.bytes.or(by_bound);
+            let by_size = match file_bytes {
+                Some(bytes) => Some(drives * rows_within(run, bytes)?),
+                None => None,
+            };
+            let sizes = [config.roll.rows, by_size].into_iter().flatten();
+            rows = sizes.min().unwrap_or(rows).max(1);
+        }
+        let plan = Self { config: config.clone(), run: run.clone(), regions: regions.clone(), part_rows: rows };
+        plan.check_bound()?;
+        Ok(plan)
+    }
+
+    /// Refuses drives that have no room for a first part of so many rows, or that a bounded run would fill before it
+    /// reaches its bound. `replaced` are files that will be gone by then.
+    pub(super) fn check_space(&self, rows: u64, replaced: &[PathBuf]) -> Result<(), StoreError> {
+        let drives = self.drives() as u64;
+        let row: u64 = self.run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
+        let devices: Vec<_> = self.config.outs.iter().map(|out| device(folder(out))).collect();
+        for (drive, out) in self.config.outs.iter().enumerate() {
+            // Drives that are one file system share what is free.
+            let here =
+                |of: u64| devices[of as usize] == devices[drive] && (of == drive as u64 || devices[drive].is_some());
+            let on_drive =
+                |all: u64| -> u64 { (0..drives).filter(|of| here(*of)).map(|of| share(all, of, drives)).sum() };
+            let gone = replaced.iter().filter_map(|file| rustix::fs::stat(file).ok());
+            let gone = gone.filter(|stat| Some(stat.st_dev) == devices[drive] && stat.st_nlink == 1);
+            let gone: u64 = gone.map(|stat| stat.st_blocks as u64 * 512).sum();
+            let free = rustix::fs::statvfs(folder(out)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);
+            let free = free.saturating_add(gone);
+            let (rows, needed) = (on_drive(rows), on_drive(rows).saturating_mul(row));
+            if free < needed {
+                return Err(StoreError::NoSpace { path: out.clone(), rows, needed, free });
+            }
+            let share = self.config.keep.map_or(0, on_drive);
+            if free < share {
+                return Err(StoreError::KeepNoSpace { path: out.clone(), share, free });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a bound that the run cannot keep.
+    fn check_bound(&self) -> Result<(), StoreError> {
+        let Some(keep) = self.config.keep else { return Ok(()) };
+        let least = LEAST_PARTS * self.part_bound(self.part_rows) + self.spare();
+        if keep < least { Err(StoreError::Keep { keep, least }) } else { Ok(()) }
+    }
+
+    pub(super) fn drives(&self) -> usize {
+        self.config.outs.len()
+    }
+
+    /// A file of the run.
+    pub(super) fn path(&self, part: u32, drive: usize) -> PathBuf {
+        let out = &self.config.outs[drive];
+        let stem = out.file_stem().unwrap_or_default().to_string_lossy();
+        let stripe = if self.drives() > 1 { format!("-s{drive}") } else { String::new() };
+        let ending = out.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
+        out.with_file_name(format!("{stem}-{part:05}{stripe}{ending}"))
+    }
+
+    /// Its name in the master: relative where both lie in one folder, so that the folder can be moved.
+    pub(super) fn name(&self, part: u32, drive: usize) -> String {
+        let path = self.path(part, drive);
+        let (own, master) = (canonical(folder(&path)), canonical(folder(self.config.master())));
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        if own == master { name } else { own.join(name) }.to_string_lossy().into_owned()
+    }
+
+    /// What a file of the run says of itself.
+    pub(super) fn info(&self, part: u32, drive: usize) -> RunInfo {
+        let place = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32 };
+        RunInfo { part: Some(place), ..self.run.clone() }
+    }
+
+    /// Bytes that a part of so many rows takes at most.
+    pub(super) fn part_bound(&self, rows: u64) -> u64 {
+        let drives = self.drives() as u64;
+        (0..drives).map(|drive| file_bound(&self.run, share(rows, drive, drives).max(1))).sum()
+    }
+
+    /// Bytes that are kept free of a bounded run: the tables of a part are written anew when it ends, and the master
+    /// beside its predecessor.
+    pub(super) fn spare(&self) -> u64 {
+        let data: u64 = self.run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
+        self.part_bound(self.part_rows).saturating_sub(data * self.part_rows) + (1 << 20)
+    }
+}
+
+/// Bytes that a file of so many rows takes at most (`layout` places them: data, chunk indexes, tables).
+fn file_bound(run: &RunInfo, rows: u64) -> u64 {
+    let links = run.links.len() as u64;
+    let data: u64 = run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
+    // A chunk has 48 bytes in its index, and there are three levels of nodes of up to 12.4 kB.
+    let index = rows * links * 50 + links * (40 << 10);
+    let chunk = rows.min(1024).next_power_of_two();
+    let row = |packets| RowFormat::new(packets, "").bytes() as u64 + 1;
+    let tables: u64 = run.links.iter().map(|link| rows.next_multiple_of(chunk) * row(link.geometry.packets())).sum();
+    let losses = (rows * links).clamp(256, 1 << 18).next_multiple_of(256) * LOSS_BYTES as u64;
+    let books = 256 * BOOK_BYTES as u64;
+    let head = (128 << 10) + run.config.len() as u64 + run.notes.len() as u64;
+    // A compressed run has a row of zeros in front.
+    let rows = rows + u64::from(run.codec.is_some());
+    (rows * data + index + tables + losses + books + head + (96 << 10)).next_multiple_of(ALIGN)
+}
+
+/// The most rows that a file of so many bytes holds.
+fn rows_within(run: &RunInfo, bytes: u64) -> Result<u64, StoreError> {
+    let least = file_bound(run, 1);
+    if bytes < least {
+        return Err(StoreError::Run(format!(
+            "a file of {bytes} bytes holds no shot: one needs {least}; give larger parts (--roll-size, or --keep)"
+        )));
+    }
+    let data: u64 = run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
+    let (mut holds, mut too_many) = (1, bytes / data.max(1) + 1);
+    while too_many - holds > 1 {
+        let middle = holds + (too_many - holds) / 2;
+        if file_bound(run, middle) <= bytes { holds = middle } else { too_many = middle }
+    }
+    Ok(holds)
+}
+
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The file system of a folder.
+fn device(folder: &Path) -> Option<u64> {
+    rustix::fs::stat(folder).ok().map(|stat| stat.st_dev)
+}
+
+/// Which part of a run a file is; none if it is no part, or of another run, or cannot be read.
+pub(super) fn part_info(file: &Path, run_id: &str) -> Option<PartInfo> {
+    let run = RunInfo::read(&hdf5::File::open(file).ok()?, file).ok()?;
+    run.part.filter(|_| run.run_id == run_id)
+}
+
+pub(super) fn canonical(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+}
+
+/// Files that have the name of a part of this run, and which part that is.
+pub(super) fn parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    parts_named(out, |name| Some(name))
+}
+
+/// Parts of this run that were being laid out when their program was killed: they have no name yet.
+pub(super) fn hidden_parts_beside(out: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    parts_named(out, |name| name.strip_prefix('.')?.strip_suffix(".new"))
+}
+
+fn parts_named(out: &Path, shown: impl Fn(&str) -> Option<&str>) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let failed = |source| StoreError::Create { path: out.to_owned(), source };
+    let (stem, ending) = (out.file_stem().unwrap_or_default(), out.extension());
+    let stem = format!("{}-", stem.to_string_lossy());
+    let part_of = |path: &Path| {
+        let name = Path::new(shown(path.file_name()?.to_str()?)?);
+        let rest = name.file_stem()?.to_str()?.strip_prefix(&stem)?;
+        let (number, stripe) = rest.split_once("-s").unwrap_or((rest, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let named = name.extension() == ending && number.len() >= 5 && is_number(number) && is_number(stripe);
+        number.parse().ok().filter(|_| named)
+    };
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(folder(out)).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        parts.extend(part_of(&path).map(|part| (part, path)));
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::LinkInfo;
+    use crate::layout::{CreateOptions, create};
+    use shotline_wire::shot::{Geometry, Packing};
+
+    fn run(links: u32, channels: u16, samples: u32) -> RunInfo {
+        let geometry = Geometry::new(channels, samples, 12, Packing::Packed12, 40_000_000).unwrap();
+        let link = |stream| LinkInfo { name: format!("link {stream}"), stream, geometry };
+        RunInfo::new((0..links).map(link).collect())
+    }
+
+    #[test]
+    fn no_file_is_larger_than_its_bound_and_the_bound_is_near() {
+        let folder = tempfile::tempdir().unwrap();
+        for (links, channels, samples) in [(1, 2, 8), (2, 16, 300), (8, 16, 100), (1, 96, 2000)] {
+            let run = run(links, channels, samples);
+            for rows in [1, 2, 100, 1023, 1025, 5000] {
+                let path = folder.path().join("a.h5");
+                let opened =
+                    create(&path, &run, CreateOptions { rows, overwrite: true, ..CreateOptions::default() }).unwrap();
+                let (size, bound) = (opened.layout.end, file_bound(&run, rows));
+                assert!(size <= bound, "{rows} rows of {links} links: {size} bytes, bound {bound}");
+                assert!(
+                    bound - size < (1 << 20) + size / 10,
+                    "{rows} rows of {links} links: {size} bytes, bound {bound}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_rows_as_fit_are_found() {
+        let run = run(2, 96, 500);
+        let rows = rows_within(&run, 64 << 20).unwrap();
+        assert!(file_bound(&run, rows) <= 64 << 20 && file_bound(&run, rows + 1) > 64 << 20, "{rows}");
+        assert!(rows_within(&run, 1000).is_err());
+    }
+
+    #[test]
+    fn only_numbered_names_of_this_run_are_its_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_run = ["run-00000.h5", "run-00001-s3.h5", "run-123456.h5"];
+        let others = ["run.h5", "run-0001.h5", "run-00001.hdf", "other-00001.h5", "run-00001-s.h5", "run-x0001.h5"];
+        for name in of_run.iter().chain(&others) {
+            File::create(folder.path().join(name)).unwrap();
+        }
+        let found = parts_beside(&folder.path().join("run.h5")).unwrap();
+        let numbers: Vec<u64> = found.iter().map(|(part, _)| *part).collect();
+        assert_eq!(numbers, [0, 1, 123_456], "{found:?}");
+    }
+}

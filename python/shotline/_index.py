@@ -1,0 +1,99 @@
+"""numpy's way to index, split into what has to be read and what is then taken of it."""
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Axis(NamedTuple):
+    """`count` elements of one dimension, from `start`, `step` apart."""
+
+    start: int
+    step: int
+    count: int
+
+
+class Wanted(NamedTuple):
+    """What an index asks for."""
+
+    rows: NDArray[np.uint64]
+    samples: Axis
+    channels: Axis
+    rest: tuple[Any, ...]  # an index into what was read
+
+
+def parse(index: Any, shape: tuple[int, int, int]) -> Wanted:
+    """Splits an index of (shot, sample, channel).
+
+    Integers, slices, an ellipsis, and arrays of integers or truths are understood, as numpy understands them: what
+    is read is then indexed by numpy itself with `rest`.
+    """
+    keys = [*index] if isinstance(index, tuple) else [index]
+    dots = [at for at, key in enumerate(keys) if key is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if len(keys) - len(dots) > len(shape):
+        raise IndexError(f"expected at most {len(shape)} indices (shot, sample, channel), found {len(keys)}")
+    at = dots[0] if dots else len(keys)
+    fill = [slice(None)] * (len(shape) - len(keys) + len(dots))
+    keys[at : at + len(dots)] = fill
+    (rows, first), *others = (_axis(key, extent, name) for key, extent, name in zip(keys, shape, NAMES, strict=True))
+    (samples, second), (channels, third) = (_cover(picked, rest) for picked, rest in others)
+    if isinstance(rows, Axis):
+        rows = np.arange(rows.count, dtype=np.int64) * rows.step + rows.start
+    return Wanted(rows.astype(np.uint64), samples, channels, (first, second, third))
+
+
+NAMES = ("shot", "sample", "channel")
+
+
+def _axis(key: Any, extent: int, name: str) -> tuple[Axis | NDArray[np.int64], Any]:
+    """The elements of one dimension, and what is left of the key once they have been read."""
+    if isinstance(key, slice):
+        start, stop, step = key.indices(extent)
+        count = len(range(start, stop, step))
+        return Axis(start if count else 0, step if count else 1, count), slice(None)
+    if not isinstance(key, (bool, np.bool_)) and (number := _integer(key)) is not None:
+        if not -extent <= number < extent:
+            raise IndexError(f"{name} {number} is out of bounds: there are {extent}")
+        return Axis(number % extent, 1, 1), 0
+    picked = picks(key, extent, name)
+    return picked.reshape(-1), np.arange(picked.size).reshape(picked.shape)
+
+
+def picks(key: Any, extent: int, name: str) -> NDArray[np.int64]:
+    """An array of integers or truths as an array of elements that are there."""
+    array = np.asarray(key)
+    if array.dtype == bool and array.ndim == 1:
+        if len(array) != extent:
+            raise IndexError(f"expected a truth for each {name}, {extent} in all, found {len(array)}")
+        return np.flatnonzero(array)
+    if array.size == 0 and isinstance(key, (list, tuple)):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu" or key is None:
+        raise IndexError(
+            f"expected integers, slices, an ellipsis or arrays of integers or truths for {name}, found {key!r}"
+        )
+    out = array.astype(np.int64)
+    if out.size and not (-extent <= out.min() and out.max() < extent):
+        raise IndexError(f"a {name} is out of bounds: there are {extent}")
+    return np.where(out < 0, out + extent, out)
+
+
+def _integer(key: Any) -> int | None:
+    try:
+        return operator.index(key)
+    except TypeError:
+        return None
+
+
+def _cover(picked: Axis | NDArray[np.int64], rest: Any) -> tuple[Axis, Any]:
+    """A stride that holds all that was picked, and the index into it."""
+    if isinstance(picked, Axis):
+        return picked, rest
+    if picked.size == 0:
+        return Axis(0, 1, 0), rest
+    first = int(picked.min())
+    return Axis(first, 1, int(picked.max()) + 1 - first), (picked - first).reshape(rest.shape)

@@ -1,0 +1,312 @@
+"""Shots: one, and many."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _index, _native
+from ._samples import Samples
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+TABLE_ROWS = 4096  # table rows that are read at once
+CAUSES = tuple(_native.causes())
+
+
+class State(enum.IntEnum):
+    """What is in the file of a shot."""
+
+    LOST = 0
+    """Nothing: its samples read as zeros."""
+    PARTIAL = 1
+    """Some packets are missing and read as zeros, or the end-of-shot record does not prove the rest."""
+    COMPLETE = 2
+    """Every byte, and proven as far as the shot's trailer can."""
+
+
+class Shots:
+    """Some shots of a run: a sequence that reads nothing before it is asked.
+
+    `shots[3]` is one `Shot`; `shots[10:20]`, `shots[shots.complete]` and `shots[[1, 5]]` are fewer shots. Where a run
+    has several links, a shot of `run.shots` is that of all links with one number (an event); `run.links[k].shots`
+    has those of one link.
+    """
+
+    def __init__(self, run: Run, links: tuple[int, ...], rows: range | NDArray[np.uint64]) -> None:
+        self.run = run
+        self.links = links
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Shot: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[Any]) -> Shots: ...
+    def __getitem__(self, index: Any) -> Shot | Shots:
+        if isinstance(index, slice):
+            return Shots(self.run, self.links, self._rows[index])
+        if isinstance(index, (bool, np.bool_)) or not hasattr(index, "__index__") or np.ndim(index):
+            return Shots(self.run, self.links, self.rows_at(_index.picks(index, len(self), "shot").reshape(-1)))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"shot {index} is out of bounds: there are {len(self)}")
+        at = int(index) % len(self)
+        return next(iter(Shots(self.run, self.links, self._rows[at : at + 1])))
+
+    def __iter__(self) -> Iterator[Shot]:
+        for block in self.blocks(TABLE_ROWS):
+            tables = [block._table(link) for link in self.links]
+            for at, row in enumerate(block._rows):
+                yield Shot(self.run, self.links, int(row), tuple(table[at] for table in tables))
+
+    def blocks(self, shots: int) -> Iterator[Shots]:
+        """Runs of at most so many shots, to go through a long run in little memory."""
+        if shots < 1:
+            raise ValueError(f"expected blocks of 1 shot or more, found {shots}")
+        for first in range(0, len(self), shots):
+            yield self[first : first + shots]
+
+    @property
+    def samples(self) -> Samples:
+        """(shot, sample, channel), the links side by side; read when indexed."""
+        return Samples(self)
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """The rows of a link's table, with the field names of the file; `presence` is bits, lowest first."""
+        return self._table(self._one_link("a table"))
+
+    @property
+    def numbers(self) -> NDArray[np.uint64]:
+        """Shot numbers."""
+        return self._columns(self.links[0], ("number",))["number"]
+
+    @property
+    def stamps(self) -> NDArray[np.uint64]:
+        """TAI nanoseconds since 1970 of the first samples, by the sender's clock; 0: unknown."""
+        stamps = self._columns(self.links[0], ("stamp_tai_ns",))["stamp_tai_ns"]
+        for link in self.links[1:]:  # where a link has no record, another may have one
+            if stamps.all():
+                break
+            other = self._columns(link, ("stamp_tai_ns",))["stamp_tai_ns"]
+            stamps = np.where(stamps == 0, other, stamps)
+        return stamps
+
+    @property
+    def times(self) -> NDArray[np.datetime64]:
+        """The same in UTC; NaT: unknown."""
+        return self.run.utc(self.stamps)
+
+    @property
+    def states(self) -> NDArray[np.uint8]:
+        """The `State` of each shot. Of several links: complete if all are, lost if all are, else partial."""
+        return joined(np.stack([self._columns(link, ("state",))["state"] for link in self.links]))
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Which shots are complete: `shots[shots.complete]` has no zeros that are no samples."""
+        return self.states == State.COMPLETE
+
+    @property
+    def presence(self) -> NDArray[np.bool_]:
+        """(shot, packet): which packets are there; those of several links one behind the other."""
+        every = [bits(self._columns(link, ("presence",))["presence"], self.run, link) for link in self.links]
+        return np.concatenate(every, axis=1)
+
+    def rows_at(self, places: NDArray[Any]) -> NDArray[np.uint64]:
+        """The rows of the file in which the shots at these places are."""
+        if isinstance(self._rows, range):
+            rows = places.astype(np.int64) * self._rows.step + self._rows.start
+            return rows.astype(np.uint64)
+        return self._rows[places.astype(np.int64)]
+
+    def to_dask(self, shots_per_chunk: int | None = None) -> Any:
+        """A dask array of (shot, sample, channel), some 64 MiB in a chunk; needs dask."""
+        from ._lazy import to_dask
+
+        return to_dask(self, shots_per_chunk)
+
+    def to_xarray(self) -> Any:
+        """An xarray data set: `samples` over (shot, sample, channel), with the coordinates `time`, `number`,
+        `stamp` and `state`; lazy, by dask where that is installed. Needs xarray."""
+        from ._lazy import to_xarray
+
+        return to_xarray(self)
+
+    def token(self) -> tuple[Any, ...]:
+        """What these shots are, for caches: equal tokens have equal samples."""
+        rows = self._rows if isinstance(self._rows, range) else self._rows.tobytes()
+        return (str(self.run.path), self.run.info["run_id"], self.links, rows)
+
+    def __reduce__(self) -> Any:
+        return Shots, (self.run, self.links, self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} shots of {self.run.path.name}>"
+
+    def _one_link(self, what: str) -> int:
+        if len(self.links) > 1:
+            raise ValueError(f"each of the {len(self.links)} links has {what} of its own: take run.links[k].shots")
+        return self.links[0]
+
+    def _columns(self, link: int, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        """Columns of a link's table, read in blocks, so that rows far apart or in any order cost little memory."""
+        rows = np.asarray(self._rows, np.uint64)
+        order = np.argsort(rows, kind="stable") if not _ascends(self._rows) else None
+        rows = rows if order is None else rows[order]
+        blocks = []
+        first = 0
+        while first < len(rows):
+            start = int(rows[first])
+            last = int(np.searchsorted(rows, start + TABLE_ROWS, side="left"))
+            stop = int(rows[last - 1]) + 1
+            table = self.run.native.table(link, start, stop)
+            picked = (rows[first:last] - np.uint64(start)).astype(np.int64)
+            blocks.append({name: table[name].reshape(stop - start, -1)[picked] for name in names})
+            first = last
+        if not blocks:
+            table = self.run.native.table(link, 0, 0)
+            widths = {"presence": -(-self.run.links[link].geometry.packets // 8), "drops": len(CAUSES)}
+            blocks = [{name: table[name].reshape(0, widths.get(name, 1)) for name in names}]
+        whole = {name: np.concatenate([block[name] for block in blocks]) for name in names}
+        if order is not None:
+            back = np.argsort(order, kind="stable")
+            whole = {name: column[back] for name, column in whole.items()}
+        return {name: column if name in ("presence", "drops") else column[:, 0] for name, column in whole.items()}
+
+    def _table(self, link: int) -> NDArray[Any]:
+        names = [*FIELDS, "presence", "drops"]
+        columns = self._columns(link, tuple(names))
+        presence = columns.pop("presence")
+        drops = columns.pop("drops")
+        fields: list[Any] = [(name, columns[name].dtype) for name in FIELDS]
+        fields += [("presence", np.uint8, presence.shape[1:]), *((cause, np.uint32) for cause in CAUSES)]
+        table = np.empty(len(self), fields)
+        for name, column in columns.items():
+            table[name] = column
+        table["presence"] = presence
+        for number, cause in enumerate(CAUSES):
+            table[cause] = drops[:, number]
+        return table
+
+
+FIELDS = (
+    "number",
+    "stamp_tai_ns",
+    "arrived_tai_ns",
+    "completed_tai_ns",
+    "valid_bytes",
+    "packets",
+    "placed",
+    "state",
+    "flags",
+    "record_good",
+)
+
+
+class Shot:
+    """One shot: of one link, or of all links that share its number."""
+
+    def __init__(self, run: Run, links: tuple[int, ...], row: int, entries: tuple[Any, ...]) -> None:
+        self.run = run
+        self.row = row
+        """Its row in the file."""
+        self._links = links
+        self._entries = entries
+
+    @property
+    def number(self) -> int:
+        """Its number, unwrapped to 64 bits."""
+        return int(self._entries[0]["number"])
+
+    @property
+    def stamp_tai_ns(self) -> int:
+        """TAI nanoseconds since 1970 of the first sample, by the sender's clock; 0: unknown."""
+        return next((int(entry["stamp_tai_ns"]) for entry in self._entries if entry["stamp_tai_ns"]), 0)
+
+    @property
+    def arrived_tai_ns(self) -> int:
+        """When the kernel received the first packet, in TAI nanoseconds by the recorder's clock; 0: unknown."""
+        return min((int(entry["arrived_tai_ns"]) for entry in self._entries if entry["arrived_tai_ns"]), default=0)
+
+    @property
+    def completed_tai_ns(self) -> int:
+        """When it was complete, or given up, by the same clock; 0: unknown."""
+        return max(int(entry["completed_tai_ns"]) for entry in self._entries)
+
+    @property
+    def time(self) -> np.datetime64:
+        """The time of the first sample in UTC; NaT: unknown."""
+        return self.run.utc(np.array([self.stamp_tai_ns], np.uint64))[0]
+
+    @property
+    def state(self) -> State:
+        """Of several links: complete if all are, lost if all are, else partial."""
+        return State(int(joined(np.array([[entry["state"]] for entry in self._entries]))[0]))
+
+    @property
+    def is_complete(self) -> bool:
+        """Every byte is there and proven."""
+        return self.state == State.COMPLETE
+
+    @property
+    def presence(self) -> NDArray[np.bool_]:
+        """Which packets are there; those of several links one behind the other."""
+        every = zip(self._links, self._entries, strict=True)
+        return np.concatenate([bits(entry["presence"][None], self.run, link)[0] for link, entry in every])
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """Packets of this shot that were dropped, by cause."""
+        counts = {cause: sum(int(entry[cause]) for entry in self._entries) for cause in CAUSES}
+        return {cause: count for cause, count in counts.items() if count}
+
+    @property
+    def links(self) -> tuple[Shot, ...]:
+        """The shot of each link."""
+        every = zip(self._links, self._entries, strict=True)
+        return tuple(Shot(self.run, (link,), self.row, (entry,)) for link, entry in every)
+
+    @cached_property
+    def samples(self) -> NDArray[Any]:
+        """(sample, channel), the links side by side; read when first asked for."""
+        samples: NDArray[Any] = Shots(self.run, self._links, range(self.row, self.row + 1)).samples.read()
+        return samples[0]
+
+    @property
+    def raw(self) -> NDArray[np.uint8]:
+        """The shot's bytes as they were on the wire, one slot: samples, padding, trailer, zeros.
+
+        A read-only view of the file itself: nothing is copied, and pages are read when they are touched. It stays
+        good when the run is closed, but not if someone cuts the file short. Of a shot that was compressed it is a copy.
+        """
+        if len(self._links) > 1:
+            raise ValueError(f"each of the {len(self._links)} links has bytes of its own: take shot.links[k].raw")
+        return self.run.raw(self.row, self._links[0])
+
+    def __repr__(self) -> str:
+        return f"<shot {self.number} of {self.run.path.name}, {self.state.name.lower()}, {self.time} UTC>"
+
+
+def joined(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The states of events, from (link, shot)."""
+    same = (states == states[0]).all(axis=0)
+    return np.where(same, states[0], np.uint8(State.PARTIAL)).astype(np.uint8)
+
+
+def bits(presence: NDArray[np.uint8], run: Run, link: int) -> NDArray[np.bool_]:
+    """(shot, packet) from the bytes of presence maps."""
+    packets = run.links[link].geometry.packets
+    return np.unpackbits(presence, axis=1, bitorder="little", count=packets).astype(np.bool_)
+
+
+def _ascends(rows: range | NDArray[np.uint64]) -> bool:
+    return rows.step > 0 if isinstance(rows, range) else bool((rows[1:] >= rows[:-1]).all())

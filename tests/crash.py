@@ -1,0 +1,210 @@
+"""What a drive holds after a kill or a power cut, made from the log of a `FaultDrive`.
+
+After a **kill** every write that had ended is there; of one that was under way, any of its sectors.
+
+After a **power cut** everything is there that a sync covered which had ended: writes to a file that ended before its
+fsync or fdatasync began, changes of names that were made before the folder's. Of the rest,
+
+- each write, later ones too, is there, is not, or is torn at sectors of 512 bytes, in any combination. A sector holds
+  one of the states that it went through, never a mixture: a page cache and a drive write sectors, not bytes;
+- a file has one of the sizes that it went through since its sync;
+- names are as they were after one of the changes since the folder's sync: file systems keep these in order.
+"""
+
+import random
+import struct
+import zlib
+
+import h5py
+from faultfs import SECTOR, Disk
+
+TORN = (0.0, 0.0, 0.3)  # how often a write is torn
+THERE = (0.0, 0.1, 0.5, 0.9, 1.0)  # how often one is there
+
+
+class Replay:
+    """A log, replayed moment by moment. Moments must be asked for in order."""
+
+    def __init__(self, log):
+        self.log = log
+        self.now = log.before.copy()  # all that has ended
+        self.safe = log.before.copy()  # all that a sync covered
+        self.pending = []  # what has ended since, in that order
+        self.ended = 0
+        self.moment = -1
+
+    def forward(self, moment):
+        """To just after this moment."""
+        assert moment >= self.moment, "a log is replayed forwards"
+        self.moment = moment
+        while self.ended < len(self.log.ops) and self.log.ops[self.ended].end <= moment:
+            op = self.log.ops[self.ended]
+            self.ended += 1
+            if op.kind in ("sync", "syncdir"):
+                self._sync(op)
+            else:
+                self.now.apply(op)
+                self.pending.append(op)
+
+    def _sync(self, sync):
+        kept = []
+        for op in self.pending:
+            covered = sync.kind == "syncdir" if op.names else (sync.kind == "sync" and op.file == sync.file)
+            if covered and op.end < sync.begin:
+                self._settle(op)
+            else:
+                kept.append(op)
+        self.pending = kept
+
+    def _settle(self, op):
+        # A file may be synced before its name is.
+        if not op.names:
+            self.safe.files.setdefault(op.file, bytearray())
+        self.safe.apply(op)
+
+    def under_way(self):
+        """What had come and not ended."""
+        return [op for op in self.log.ops[self.ended :] if op.begin <= self.moment]
+
+    def killed(self, seed):
+        """What is there after a kill at this moment."""
+        chance = random.Random(f"kill {self.moment} {seed}")
+        disk = self.now.copy()
+        for op in self.under_way():
+            if op.kind in ("write", "zero"):
+                apply_sectors(disk, op, torn(op, chance))
+            elif chance.random() < 0.5:
+                disk.apply(op)
+        return disk
+
+    def cut(self, seed):
+        """What may be there after a power cut at this moment."""
+        chance = random.Random(f"cut {self.moment} {seed}")
+        disk = self.safe.copy()
+        pending = self.pending + self.under_way()
+        names = [op for op in pending if op.names]
+        for op in names[: chance.randint(0, len(names))]:
+            disk.apply(op)
+        there, rip = chance.choice(THERE), chance.choice(TORN)
+        for file in {op.file for op in pending if not op.names}:
+            ops = [op for op in pending if op.file == file and not op.names and op.kind not in ("sync", "syncdir")]
+            cut_file(disk, file, ops, there, rip, chance)
+        return disk
+
+
+def cut_file(disk, file, ops, there, rip, chance):
+    data = disk.files.setdefault(file, bytearray())
+    sizes = [len(data)]
+    last = {}  # the last of these operations that a sector has seen
+    for index, op in enumerate(ops):
+        after = op.size if op.kind == "size" else max(sizes[-1], op.at + op.size) if op.kind == "write" else sizes[-1]
+        sizes.append(after)
+        if op.kind == "size" or chance.random() >= there:
+            continue
+        for sector in torn(op, chance) if chance.random() < rip else sectors(op):
+            last[sector] = index
+    # Bytes behind the size that is chosen go at the end, not before a write has put them there.
+    disk.files[file] = data
+    for index, op in enumerate(ops):
+        if op.kind != "size":
+            apply_sectors(disk, op, [sector for sector in sectors(op) if last.get(sector, -1) >= index])
+    size = chance.choice((sizes[0], sizes[-1], chance.choice(sizes)))
+    del data[size:]
+    data.extend(bytes(size - len(data)))
+
+
+def sectors(op):
+    return range(op.at // SECTOR, (op.at + op.size - 1) // SECTOR + 1)
+
+
+def torn(op, chance):
+    """Some of its sectors."""
+    odds = chance.random()
+    return [sector for sector in sectors(op) if chance.random() < odds]
+
+
+def apply_sectors(disk, op, chosen):
+    """The parts of a write that lie in these sectors."""
+    data = disk.files[op.file]
+    for sector in chosen:
+        begin, end = max(op.at, sector * SECTOR), min(op.at + op.size, (sector + 1) * SECTOR)
+        if len(data) < end and op.kind == "write":
+            data.extend(bytes(end - len(data)))
+        end = min(end, len(data))
+        part = op.data[begin - op.at : end - op.at] if op.kind == "write" else bytes(end - begin)
+        data[begin:end] = part
+
+
+# --- recordings --------------------------------------------------------------------------------------
+
+
+def opened(data):
+    """A recording in memory, for h5py."""
+    return h5py.File(h5py.h5f.open_file_image(bytes(data)))
+
+
+class Shots:
+    """Every shot that a run handed to the drive: what its slot and its table row were to be."""
+
+    def __init__(self, log, name):
+        disk = log.before.copy()
+        for op in log.ops:
+            disk.apply(op)
+        self.file = disk.names[name]
+        self.end = bytes(disk.files[self.file])
+        with opened(self.end) as file:
+            self.recycled = bool(file.attrs.get("recycled", 0))
+            tables = [file[f"link{index}/shots"] for index in range(int(file.attrs["links"]))]
+            # A killed run's tables stay where they were laid out.
+            self.tables = [(t.id.get_chunk_info(0).byte_offset, t.dtype.itemsize) for t in tables if len(t)]
+            links = [dict(file[f"link{index}"].attrs) for index in range(int(file.attrs["links"]))]
+            first = file["rf"] if "rf" in file else file["link0/rf"]
+            self.data_start = first.id.get_chunk_info_by_coord((0,) * 3).byte_offset
+        self.slots = []  # (link, row, op, number or none)
+        at = {}
+        offset = 0
+        for index, link in enumerate(links):
+            at[offset] = index, int(link["slot_bytes"]), int(link["record_offset"])
+            offset += int(link["slot_bytes"])
+        for op in log.ops:
+            if op.kind != "write" or op.file != self.file or op.at < self.data_start:
+                continue
+            row, within = divmod(op.at - self.data_start, offset)
+            link, size, record = at.get(within, (None, 0, 0))
+            if op.size == size:
+                self.slots.append((link, row, op, number_of(op.data, record)))
+
+    def whole(self, data):
+        """(link, number) of every proven shot whose bytes are all there. In a recycled file, where slots hold shots of
+        an older run, its row must be there too."""
+        data = memoryview(data)
+        return {
+            (link, number)
+            for link, row, op, number in self.slots
+            if number is not None
+            and data[op.at : op.at + op.size] == op.data
+            and (not self.recycled or self._has_row(data, link, row))
+        }
+
+    def _has_row(self, data, link, row):
+        start, size = self.tables[link]
+        place = slice(start + row * size, start + (row + 1) * size)
+        return any(self.end[place]) and data[place] == self.end[place]
+
+
+def number_of(slot, record_offset):
+    """The number in a slot's end-of-shot record; none if its CRC does not hold."""
+    record = slot[record_offset : record_offset + 64]
+    good = record[:4] == b"SHOT" and zlib.crc32(slot[: record_offset + 60]) == struct.unpack("<I", record[60:])[0]
+    return struct.unpack_from(">Q", record, 8)[0] if good else None
+
+
+def everything(log):
+    """What the drive holds in the end."""
+    disk = log.before.copy()
+    for op in log.ops:
+        disk.apply(op)
+    return disk
+
+
+__all__ = ["Disk", "Replay", "Shots", "everything", "opened"]

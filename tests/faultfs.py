@@ -1,0 +1,512 @@
+"""A file system that logs every change and can fail on demand: what a recorder's drive may do to it.
+
+    with FaultDrive(folder) as drive:      # mounts it there; needs root and /dev/fuse
+        ...                                # any program writes below `folder`
+        drive.fail(3)                      # the third write from now gets an I/O error
+        drive.stall(0.5)                   # nothing ends for half a second
+    log = drive.log()                      # what happened, in order, with its data
+
+It is one flat folder, held in memory, in a process of its own (a reader in this one would wait for itself). It
+speaks the kernel's protocol (include/uapi/linux/fuse.h) instead of using libfuse, whose threads would shuffle what
+is logged, and which lets one write at a time into a file: here as many are under way as the kernel hands over, each
+ends when the drive says so, and the log has both moments. The kernel caches nothing of a file (FOPEN_DIRECT_IO), so
+every write of a program, direct or not, arrives here as the program made it.
+"""
+
+import ctypes
+import enum
+import errno
+import heapq
+import os
+import random
+import select
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+MOST_WRITE = 1 << 20
+SECTOR = 512
+BLOCK = 4096
+
+
+# --- what happened -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Op:
+    """One change or sync. `begin` and `end` number the moments of the log: when it came, when it was answered."""
+
+    kind: str  # create write zero size sync rename unlink syncdir
+    file: int = 0
+    at: int = 0
+    size: int = 0  # of write and zero: bytes; of size: the file's new size
+    data: bytes = b""
+    names: tuple = ()
+    begin: int = -1
+    end: int = -1
+    time: float = 0.0  # of the end, by the monotonic clock
+
+
+@dataclass
+class Log:
+    """All changes of a drive since `before`, in the order in which they ended."""
+
+    before: "Disk"
+    ops: list[Op]
+    moments: int
+
+    def of(self, kind, **where):
+        return [op for op in self.ops if op.kind == kind and all(getattr(op, k) == v for k, v in where.items())]
+
+
+class Disk:
+    """Names and bytes: what is on a drive at some moment."""
+
+    def __init__(self):
+        self.names = {}
+        self.files = {}
+
+    def copy(self):
+        other = Disk()
+        other.names = dict(self.names)
+        other.files = {file: bytearray(data) for file, data in self.files.items()}
+        return other
+
+    def read(self, name):
+        """A file's bytes; none if there is no such name."""
+        return bytes(self.files[self.names[name]]) if name in self.names else None
+
+    def put(self, name, data):
+        file = self.names.setdefault(name, max(self.files, default=1) + 1)
+        self.files[file] = bytearray(data)
+
+    def apply(self, op):
+        match op.kind:
+            case "create":
+                self.names[op.names[0]] = op.file
+                self.files.setdefault(op.file, bytearray())
+            case "write":
+                data = self.files[op.file]
+                if len(data) < op.at:
+                    data.extend(bytes(op.at - len(data)))
+                data[op.at : op.at + op.size] = op.data
+            case "zero":
+                data = self.files[op.file]
+                end = min(op.at + op.size, len(data))
+                data[op.at : end] = bytes(max(end - op.at, 0))
+            case "size":
+                data = self.files[op.file]
+                del data[op.size :]
+                data.extend(bytes(op.size - len(data)))
+            case "rename":
+                self.names[op.names[1]] = self.names.pop(op.names[0])
+            case "unlink":
+                del self.names[op.names[0]]
+
+
+# --- the drive as tests use it -----------------------------------------------------------------------
+
+
+def skip_if_impossible():
+    """Skips a test aloud where nothing can be mounted."""
+    import pytest  # not for the process that serves
+
+    if os.geteuid() != 0:
+        pytest.skip("needs root (to mount a file system that logs writes): run the tests as root to have this proven")
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("needs /dev/fuse: without a log of writes nothing here is proven")
+
+
+class FaultDrive:
+    """The file system, mounted on an empty folder for the length of a `with`."""
+
+    def __init__(self, folder, capacity=1 << 30, seed=0):
+        self.folder, self.capacity, self.seed = folder, capacity, seed
+
+    def __enter__(self):
+        ours, theirs = (Connection(end.detach()) for end in socket.socketpair())
+        words = [sys.executable, __file__, self.folder, theirs.fileno(), self.capacity, self.seed]
+        self.process = subprocess.Popen(list(map(str, words)), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.connection = ours
+        try:
+            self._ask("mounted")
+        except EOFError:
+            self.process.wait(10)
+            raise OSError(f"cannot mount a FUSE file system on {self.folder}") from None
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+        code = self.process.wait(20)
+        assert code == 0, f"the file system ended with {code}"
+
+    def _ask(self, what, *arguments):
+        self.connection.send((what, arguments))
+        return self.connection.recv()
+
+    def put(self, name, data):
+        """Puts a durable file there. The log begins anew."""
+        self._ask("put", name, data)
+
+    def log(self):
+        """The log so far."""
+        return self._ask("get_log")
+
+    def fail(self, nth=1, count=1, least=1):
+        """The n-th write of `least` bytes or more from now, and the next ones, `count` in all, get an I/O error, with
+        half their bytes written."""
+        self._ask("fail", nth, count, least)
+
+    def full_from(self, byte):
+        """Writes that reach beyond this byte of a file find no space; none: they do again."""
+        self._ask("full_from", byte)
+
+    def stall(self, seconds=None):
+        """No write and no sync ends for so long, or until `release`."""
+        self._ask("stall", seconds)
+
+    def release(self):
+        self._ask("stall", 0)
+
+    def speed(self, bytes_per_second):
+        """Writes end one behind the other at this speed; none: at once."""
+        self._ask("speed", bytes_per_second)
+
+    def counts(self):
+        """Writes ended, the bytes of these, and the most that were under way at once."""
+        return self._ask("counts")
+
+
+# --- the protocol ------------------------------------------------------------------------------------
+
+HEADER_IN = struct.Struct("<IIQQIIIHH")
+HEADER_OUT = struct.Struct("<IiQ")
+ATTRIBUTES = struct.Struct("<6Q10I")
+INIT_BIG_WRITES, INIT_MAX_PAGES = 1 << 5, 1 << 22
+OPEN_DIRECT_IO, OPEN_PARALLEL_DIRECT_WRITES = 1 << 0, 1 << 6
+SET_MODE, SET_SIZE = 1 << 0, 1 << 3
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+RENAME_NOREPLACE = 1
+ROOT = 1
+MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
+
+
+class Ask(enum.IntEnum):
+    """Requests of the kernel."""
+
+    LOOKUP = 1
+    FORGET = 2
+    GETATTR = 3
+    SETATTR = 4
+    UNLINK = 10
+    RENAME = 12
+    OPEN = 14
+    READ = 15
+    WRITE = 16
+    STATFS = 17
+    RELEASE = 18
+    FSYNC = 20
+    FLUSH = 25
+    INIT = 26
+    OPENDIR = 27
+    READDIR = 28
+    RELEASEDIR = 29
+    FSYNCDIR = 30
+    CREATE = 35
+    INTERRUPT = 36
+    DESTROY = 38
+    BATCH_FORGET = 42
+    FALLOCATE = 43
+    RENAME2 = 45
+
+
+class Refused(Exception):
+    """A request that gets an error number."""
+
+
+class Server:
+    """Answers the kernel and the tests."""
+
+    def __init__(self, folder, connection, capacity, seed):
+        self.connection, self.capacity = connection, capacity
+        self.random = random.Random(seed)
+        self.modes = {}
+        self.disk = Disk()
+        self.next_file = ROOT + 1
+        self.begin_log()
+        self.held = []  # (due, a random number, a count that tells equals apart, request, op, answer)
+        self.count = self.ended = self.ended_bytes = self.most_held = 0
+        self.failing = None  # [writes to go, writes to fail, least bytes]
+        self.full = self.bytes_per_second = None
+        self.stalled_until = self.busy_until = 0.0
+        self.began = int(time.time())
+        self.device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
+        self.folder = os.fsencode(folder)
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        options = f"fd={self.device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},allow_other"
+        if self.libc.mount(b"faultfs", self.folder, b"fuse", MS_NOSUID | MS_NODEV, options.encode()):
+            raise OSError(ctypes.get_errno(), f"cannot mount: {os.strerror(ctypes.get_errno())}")
+
+    def run(self):
+        poll = select.poll()
+        poll.register(self.device, select.POLLIN)
+        poll.register(self.connection.fileno(), select.POLLIN)
+        try:
+            while True:
+                ready = dict(poll.poll(self.patience()))
+                if self.connection.fileno() in ready:
+                    what, arguments = self.connection.recv()
+                    self.connection.send(getattr(self, f"told_{what}")(*arguments))
+                if self.device in ready:
+                    self.serve()
+                self.end_due()
+        except EOFError:
+            pass
+        finally:
+            self.libc.umount2(self.folder, MNT_DETACH)
+
+    def patience(self):
+        """Milliseconds until something is due."""
+        if not self.held:
+            return None
+        return max(0.0, min(max(self.held[0][0], self.stalled_until) - time.monotonic(), 1e6)) * 1000
+
+    # What tests ask for.
+
+    def begin_log(self):
+        self.ops, self.moments, self.before = [], 0, self.disk.copy()
+
+    def told_mounted(self):
+        return True
+
+    def told_put(self, name, data):
+        self.disk.put(name, data)
+        self.next_file = max(self.disk.files) + 1
+        self.begin_log()
+
+    def told_get_log(self):
+        return Log(self.before, list(self.ops), self.moments)
+
+    def told_fail(self, nth, count, least):
+        self.failing = [nth, count, least]
+
+    def told_full_from(self, byte):
+        self.full = byte
+
+    def told_stall(self, seconds):
+        self.stalled_until = float("inf") if seconds is None else time.monotonic() + seconds
+
+    def told_speed(self, bytes_per_second):
+        self.bytes_per_second = bytes_per_second
+
+    def told_counts(self):
+        return self.ended, self.ended_bytes, self.most_held
+
+    # What the kernel asks for.
+
+    def serve(self):
+        """Takes every request that waits."""
+        while True:
+            try:
+                raw = os.read(self.device, MOST_WRITE + BLOCK)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
+                    return
+                raise
+            _, opcode, unique, node, *_ = HEADER_IN.unpack_from(raw)
+            try:
+                answer = self.request(opcode, unique, node, memoryview(raw)[HEADER_IN.size :])
+            except Refused as refused:
+                self.answer(unique, b"", refused.args[0])
+            else:
+                if answer is not None:
+                    self.answer(unique, answer)
+
+    def answer(self, unique, data, error=0):
+        try:
+            os.write(self.device, HEADER_OUT.pack(HEADER_OUT.size + len(data), -error, unique) + data)
+        except FileNotFoundError:
+            pass  # whoever asked was killed
+
+    def request(self, opcode, unique, node, body):
+        """The answer's bytes; none if it comes later or never."""
+        match opcode:
+            case Ask.INIT:
+                _, minor, readahead, _ = struct.unpack_from("<4I", body)
+                flags = INIT_BIG_WRITES | INIT_MAX_PAGES
+                sizes = (64, 48, MOST_WRITE, 1, MOST_WRITE // BLOCK, 0)
+                return struct.pack("<4I2H2I2H8I", 7, min(minor, 31), readahead, flags, *sizes, *[0] * 8)
+            case Ask.LOOKUP:
+                return self.entry(self.file_named(text(body)))
+            case Ask.GETATTR:
+                return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
+            case Ask.SETATTR:
+                valid, _, _, size = struct.unpack_from("<IIQQ", body)
+                if valid & SET_MODE:
+                    self.modes[node] = struct.unpack_from("<I", body, 68)[0] & 0o7777
+                if valid & SET_SIZE:
+                    self.now(Op("size", node, size=size))
+                return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
+            case Ask.CREATE:
+                _, mode, _, _ = struct.unpack_from("<4I", body)
+                file, self.next_file = self.next_file, self.next_file + 1
+                self.modes[file] = mode & 0o7777
+                self.now(Op("create", file, names=(text(body[16:]),)))
+                return self.entry(file) + OPENED
+            case Ask.OPEN | Ask.OPENDIR:
+                return OPENED
+            case Ask.UNLINK:
+                self.file_named(text(body))
+                self.now(Op("unlink", names=(text(body),)))
+                return b""
+            case Ask.RENAME | Ask.RENAME2:
+                flags = struct.unpack_from("<QI", body)[1] if opcode == Ask.RENAME2 else 0
+                names = bytes(body[16 if opcode == Ask.RENAME2 else 8 :]).split(b"\0")
+                old, new = (os.fsdecode(name) for name in names[:2])
+                if flags & ~RENAME_NOREPLACE:
+                    raise Refused(errno.EINVAL)
+                if flags and new in self.disk.names:
+                    raise Refused(errno.EEXIST)
+                self.now(Op("rename", self.file_named(old), names=(old, new)))
+                return b""
+            case Ask.READ:
+                _, at, size = struct.unpack_from("<QQI", body)
+                return bytes(self.disk.files[node][at : at + size])
+            case Ask.WRITE:
+                _, at, size = struct.unpack_from("<QQI", body)
+                return self.write(unique, node, at, bytes(body[40 : 40 + size]))
+            case Ask.FALLOCATE:
+                _, at, length, mode, _ = struct.unpack_from("<QQQII", body)
+                return self.allocate(node, at, length, mode)
+            case Ask.FSYNC | Ask.FSYNCDIR:
+                return self.hold(unique, Op("sync" if opcode == Ask.FSYNC else "syncdir", node), b"")
+            case Ask.READDIR:
+                _, offset, size = struct.unpack_from("<QQI", body)
+                return self.listing(offset, size)
+            case Ask.STATFS:
+                free = (self.capacity - self.used()) // BLOCK
+                blocks = self.capacity // BLOCK
+                return struct.pack("<5Q4I24x", blocks, free, free, 1 << 20, 1 << 20, BLOCK, 255, BLOCK, 0)
+            case Ask.RELEASE | Ask.RELEASEDIR | Ask.FLUSH:
+                return b""
+            case Ask.FORGET | Ask.BATCH_FORGET | Ask.INTERRUPT | Ask.DESTROY:  # no answer
+                return None
+        raise Refused(errno.ENOSYS)
+
+    def file_named(self, name):
+        if name not in self.disk.names:
+            raise Refused(errno.ENOENT)
+        return self.disk.names[name]
+
+    def used(self):
+        return sum(len(self.disk.files[file]) for file in self.disk.names.values())
+
+    def attributes(self, node):
+        size = len(self.disk.files.get(node, b""))
+        mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | self.modes.get(node, 0o644)
+        times = [self.began] * 3 + [0] * 3
+        links = sum(file == node for file in self.disk.names.values())
+        owner = (os.getuid(), os.getgid())
+        blocks = -(-size // SECTOR)
+        return ATTRIBUTES.pack(node, size, blocks, *times[:3], *times[3:], mode, links, *owner, 0, BLOCK, 0)
+
+    def entry(self, node):
+        return struct.pack("<4Q2I", node, 0, 0, 0, 0, 0) + self.attributes(node)
+
+    def listing(self, offset, size):
+        entries = [(".", ROOT), ("..", ROOT), *self.disk.names.items()]
+        out = b""
+        for index, (name, node) in enumerate(entries[offset:], offset + 1):
+            name = os.fsencode(name)
+            entry = struct.pack("<QQII", node, index, len(name), 4 if node == ROOT else 8) + name
+            entry += bytes(-len(entry) % 8)
+            if len(out) + len(entry) > size:
+                break
+            out += entry
+        return out
+
+    # Changes.
+
+    def now(self, op):
+        """A change that is made at once."""
+        self.begin(op)
+        self.end(op)
+
+    def begin(self, op):
+        op.begin, self.moments = self.moments, self.moments + 1
+
+    def end(self, op):
+        op.end, self.moments = self.moments, self.moments + 1
+        op.time = time.monotonic()
+        self.disk.apply(op)
+        self.ops.append(op)
+
+    def write(self, unique, node, at, data):
+        if self.full is not None and at + len(data) > self.full:
+            raise Refused(errno.ENOSPC)
+        error = 0
+        if self.failing and len(data) >= self.failing[2]:
+            self.failing[0] -= 1
+            if self.failing[0] <= 0:
+                error = errno.EIO
+                self.failing[1] -= 1
+                data = data[: len(data) // 2 // SECTOR * SECTOR]
+                if self.failing[1] == 0:
+                    self.failing = None
+        op = Op("write", node, at, len(data), data)
+        return self.hold(unique, op, struct.pack("<II", len(data), 0), error)
+
+    def allocate(self, node, at, length, mode):
+        size = len(self.disk.files[node])
+        if self.used() - size + max(size, at + length) > self.capacity:
+            raise Refused(errno.ENOSPC)
+        if mode & ~(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE):
+            raise Refused(errno.EOPNOTSUPP)
+        if mode & (PUNCH_HOLE | ZERO_RANGE):
+            self.now(Op("zero", node, at, length))
+        if not mode & KEEP_SIZE and at + length > size:
+            self.now(Op("size", node, size=at + length))
+        return b""
+
+    def hold(self, unique, op, answer, error=0):
+        """A change that ends when the drive is done with it, in any order with the others that are under way."""
+        self.begin(op)
+        due = 0.0
+        if self.bytes_per_second:
+            free = max(self.busy_until, self.stalled_until, time.monotonic())
+            due = self.busy_until = free + op.size / self.bytes_per_second
+        self.count += 1
+        heapq.heappush(self.held, (due, self.random.random(), self.count, unique, op, answer, error))
+        self.most_held = max(self.most_held, sum(held[4].kind == "write" for held in self.held))
+
+    def end_due(self):
+        now = time.monotonic()
+        while self.held and now >= max(self.held[0][0], self.stalled_until):
+            *_, unique, op, answer, error = heapq.heappop(self.held)
+            self.end(op)
+            if op.kind == "write":
+                self.ended, self.ended_bytes = self.ended + 1, self.ended_bytes + op.size
+            self.answer(unique, b"" if error else answer, error)
+
+
+OPENED = struct.pack("<QII", 0, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES, 0)
+
+
+def text(raw):
+    return os.fsdecode(bytes(raw).split(b"\0")[0])
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Its objects travel to the tests, which know this module by its name.
+    import faultfs
+
+    folder, channel, capacity, seed = sys.argv[1:]
+    faultfs.Server(folder, Connection(int(channel)), int(capacity), int(seed)).run()

@@ -1,0 +1,68 @@
+"""Reads or writes a file with zea's own code, in a process of its own.
+
+    python zea_file.py read FILE OUT.npz          what zea reads, as arrays; zea's verdict on the file on standard output
+    python zea_file.py write FILE IN.npz          raw_data of IN, with the scan of a plane-wave array
+
+zea's file format needs neither keras nor a machine-learning backend, but importing the package asks for them. So its
+modules are loaded without the package's own start-up.
+"""
+
+import importlib.util
+import json
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import numpy as np
+
+for name in ("keras", "keras.utils"):
+    module = types.ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)
+    sys.modules[name] = module
+sys.modules["keras"].KerasTensor = type("KerasTensor", (), {})
+sys.modules["keras.utils"].pad_sequences = None
+folder = Path(importlib.util.find_spec("zea").submodule_search_locations[0])
+for name, path in (("zea", folder), ("zea.data", folder / "data")):
+    module = types.ModuleType(name)
+    module.__path__ = [str(path)]
+    sys.modules[name] = module
+
+from zea.data.file import File
+
+sys.modules["zea"].File = File
+
+
+def read(path, out):
+    with File(path) as file:
+        scan, probe = file.scan, file.probe
+        arrays = {
+            name: np.asarray(getattr(scan, name)) for name in scan.SCHEMA if getattr(scan, name, None) is not None
+        }
+        arrays |= {"raw_data": file.data.raw_data[:], "probe_geometry": np.asarray(probe.probe_geometry)}
+        arrays |= {f"custom_{name}": file[f"custom/{name}"][:] for name in file.get("custom", {})}
+        np.savez(out, **arrays)
+        print(json.dumps({"verdict": file.validate(), "version": file.attrs["zea_version"]}))
+
+
+def write(path, source):
+    raw = np.load(source)["raw_data"]
+    waves, elements = raw.shape[1], raw.shape[3]
+    scan = {
+        "sampling_frequency": 20e6,
+        "center_frequency": 5e6,
+        "demodulation_frequency": 5e6,
+        "initial_times": np.zeros(waves, np.float32),
+        "t0_delays": np.zeros((waves, elements), np.float32),
+        "tx_apodizations": np.ones((waves, elements), np.float32),
+        "focus_distances": np.full(waves, np.inf, np.float32),
+        "transmit_origins": np.zeros((waves, 3), np.float32),
+        "polar_angles": np.zeros(waves, np.float32),
+    }
+    probe = {"probe_geometry": np.zeros((elements, 3), np.float32)}
+    # Without the compression that needs a plugin of every reader.
+    File.create(path, data={"raw_data": raw}, scan=scan, probe=probe, compression=None)
+
+
+if __name__ == "__main__":
+    {"read": read, "write": write}[sys.argv[1]](sys.argv[2], sys.argv[3])

@@ -1,0 +1,364 @@
+"""Packet captures: written so that others read them, and sent again datagram by datagram."""
+
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import IP, TCP, UDP, fragment
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Raw
+from scapy.utils import PcapNgWriter, PcapReader, PcapWriter
+from senders.listen import Listener, free_port
+from test_replay import CAPTURES, PATIENT, SMALL, check_same, of_probe, sent
+
+from common import Probe, Recorder, Recording, balanced, record, run, until
+
+
+class Sink:
+    """Keeps every datagram that comes, and when."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(10)
+        self.to = f"127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def take(self, count):
+        return [self.socket.recv(1 << 16) for _ in range(count)]
+
+
+def udp_payloads(path):
+    """By destination: the payloads of a capture, read by scapy."""
+    flows = {}
+    with PcapReader(str(path)) as reader:
+        for packet in reader:
+            if UDP in packet and IP in packet:
+                flow = f"{packet[IP].dst}:{packet[UDP].dport}"
+                flows.setdefault(flow, []).append(bytes(packet[UDP])[8 : packet[UDP].len])
+    return flows
+
+
+@pytest.mark.parametrize("name", ["trex_imix", "trex_hlt_imix_4rates", "trex_rtp_160k", "trex_udp_rand_len_9k"])
+def test_flows_of_captures_by_others_are_sent_byte_for_byte(name):
+    path = CAPTURES / "net" / f"{name}.pcap"
+    if not path.exists():
+        pytest.skip(f"no captures in {path.parent}: captures written by scapy are replayed")
+    flows = udp_payloads(path)
+    largest = max(flows, key=lambda flow: sum(map(len, flows[flow])))
+    for flow in [largest, *list(flows)[:2]]:
+        with Sink() as sink:
+            report = sent(path, "--to", sink.to, "--max", "--flow", flow)
+            assert sink.take(len(flows[flow])) == flows[flow]
+        assert report["datagrams"] == len(flows[flow]) and report["flow"] == flow, report
+        assert report["other_flows"] == sum(map(len, flows.values())) - len(flows[flow]), report
+
+
+def written(path, frames, nanoseconds=False, pcapng=False):
+    """Frames with their times in a capture written by scapy."""
+
+    for frame, at in frames:
+        frame.time = at
+    writer = PcapNgWriter(str(path)) if pcapng else PcapWriter(str(path), nano=nanoseconds, linktype=1)
+    with writer:
+        for frame, _ in frames:
+            writer.write(frame)
+
+
+def frames_of(count, port=5000):
+
+    head = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(src="10.0.0.1", dst="10.0.0.2")
+    return [head / UDP(sport=9, dport=port) / Raw(bytes([at % 256]) * (40 + at)) for at in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["microseconds", "nanoseconds", "pcapng"])
+def test_captures_of_every_kind_are_replayed_at_their_pace(tmp_path, kind):
+    path = tmp_path / "capture"
+    frames = frames_of(40)
+    written(
+        path, [(frame, 1e9 + 0.02 * at) for at, frame in enumerate(frames)], kind == "nanoseconds", kind == "pcapng"
+    )
+    with Sink() as sink:
+        report = sent(path, "--to", sink.to)
+        assert sink.take(40) == [bytes([at % 256]) * (40 + at) for at in range(40)]
+    assert report["seconds"] > 0.7, "39 times 20 ms"
+    with Sink() as sink:
+        assert sent(path, "--to", sink.to, "--speed", 100)["datagrams"] == 40
+        assert len(sink.take(40)) == 40
+
+
+def test_what_cannot_be_sent_is_left_out_and_counted(tmp_path):
+
+    path = tmp_path / "capture.pcap"
+    good = frames_of(10)
+    tagged = Ether() / Dot1Q(vlan=7) / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=9, dport=5000) / Raw(b"tagged")
+    pieces = fragment(IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=9, dport=5000) / Raw(bytes(4000)), 1480)
+    others = [Ether() / ARP(), Ether() / IP() / TCP()]
+    with PcapWriter(str(path), linktype=1) as writer:
+        for frame in [*good, tagged, *others, *[Ether() / piece for piece in pieces]]:
+            writer.write(frame)
+    short = bytes(good[0])
+    with open(path, "ab") as file:  # as with a snapshot length of 50
+        file.write(struct.pack("=IIII", 1, 0, 50, len(short)) + short[:50])
+    with Sink() as sink:
+        report = sent(path, "--to", sink.to, "--max")
+        assert sink.take(11)[-1] == b"tagged"
+    assert report["datagrams"] == 11, report
+    assert report["skipped"] == {"fragment": len(pieces), "other": 2, "cut_short": 1}, report
+
+
+def test_a_capture_that_breaks_off_is_sent_up_to_there(tmp_path):
+    path = tmp_path / "capture.pcap"
+    written(path, [(frame, 1e9) for frame in frames_of(20)])
+    path.write_bytes(path.read_bytes()[:-30])
+    with Sink() as sink:
+        report = sent(path, "--to", sink.to, "--max")
+        assert len(sink.take(19)) == 19
+    assert report["datagrams"] == 19 and "ends within a block" in report["damage"], report
+
+
+def test_captures_that_cannot_be_replayed_are_refused_in_one_line(tmp_path):
+    to = f"127.0.0.1:{free_port()}"
+    nothing = tmp_path / "nothing.pcap"
+    written(nothing, [])
+    flow = tmp_path / "flow.pcap"
+    written(flow, [(frame, 1e9) for frame in frames_of(3)])
+    for arguments, words in [
+        ((nothing, "--to", to), "no whole UDP datagram"),
+        ((flow,), "--to ADDRESS:PORT"),
+        ((flow, "--to", to, "--flow", "10.0.0.9:1"), "10.0.0.2:5000"),
+        ((flow, "--to", to, "--loop", 2), "--loop is for recordings"),
+        ((flow, "--to", to, "--speed", 0), "positive number"),
+    ]:
+        line = run("replay", *arguments).refused()
+        assert words in line, (arguments, line)
+
+
+# --- written -----------------------------------------------------------------------------------------
+
+
+def tshark(path, *fields, filter="frame"):
+    """Fields of a capture's packets, as Wireshark decodes them."""
+    need("tshark")
+    columns = [word for field in fields for word in ("-e", field)]
+    words = ["tshark", "-r", path, "-Y", filter, "-T", "fields", "-E", "occurrence=f", *columns]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def need(*tools):
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs what Debian has")
+
+
+def packets_of(recording):
+    return sum(int(table["placed"].sum()) for table in recording.tables)
+
+
+def check_capture(path, recording, framing):
+    """Wireshark, scapy and our own inspection find the packets of a recording, each with a right ICRC."""
+    expected = packets_of(recording)
+    inspected = run("inspect", path, "--json").succeeded()
+    assert inspected["damage"] is None and inspected["frames"] == expected, inspected
+    for link, flow in enumerate(inspected["flows"]):
+        states = recording.tables[link]["state"]
+        assert flow["framing"] == framing, flow
+        assert flow["shots"]["complete"] == int((states == 2).sum()), flow
+        assert flow["packets"] == int(recording.tables[link]["placed"].sum()), flow
+        if framing != "udp":
+            assert flow["icrc"]["good"] == flow["packets"], flow
+    rows = tshark(path, "frame.time_epoch", "frame.interface_id", "frame.protocols", "udp.checksum.status")
+    assert len(rows) == expected
+    # What is inside a payload Wireshark guesses, and not always to nothing.
+    roce = [":udp:infiniband" in row[2] for row in rows]
+    assert not any(roce) if framing == "udp" else all(roce), {row[2] for row in rows}
+    times = [[] for _ in recording.tables]
+    for time_epoch, interface, *_ in rows:
+        times[int(interface)].append(time_epoch)
+    return times
+
+
+def scapy_seals(path):
+    """Packets whose ICRC is scapy's own."""
+    right = 0
+    with PcapReader(str(path)) as reader:
+        for packet in reader:
+            ip = IPv6 if IPv6 in packet else IP
+            assert BTH in packet, packet.summary()
+            icrc = bytes(packet[BTH])[-4:]
+            right += packet[BTH].compute_icrc(bytes(packet[ip])) == icrc
+    return right
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_a_run_recorded_as_a_capture_is_read_by_wireshark_and_scapy_and_replayed(alone, tmp_path, framing):
+    capture, again = tmp_path / "run.pcapng", tmp_path / "again.h5"
+    with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--seed", 5, netns=alone) as probe:
+        flags = ("--samples", 700, "--shots", 100, "--framing", framing, *PATIENT)
+        # The port by which others know RoCE.
+        bind = "[::1]:47911" if framing == "udp" else "[::1]:4791"
+        ended = record(probe, *flags, "--out", capture, bind=bind, netns=alone).succeeded()
+    balanced(ended)
+    assert ended["file"] == str(capture) and ended["shots_complete"] > 50, ended
+    inspected = run("inspect", capture, "--json").succeeded()
+    assert inspected["frames"] == ended["packets"], inspected
+    assert sum(flow["shots"]["complete"] for flow in inspected["flows"]) == ended["shots_complete"], inspected
+    if framing == "udp":
+        bad = tshark(capture, "frame.number", filter="udp.checksum.status == 0")
+        assert not bad and len(tshark(capture, "frame.number", filter="udp.checksum != 0")) == ended["packets"]
+    else:
+        assert len(tshark(capture, "frame.number", filter="infiniband")) == ended["packets"]
+        assert scapy_seals(capture) == ended["packets"]
+    if framing == "counted":
+        return  # nobody but set-up could tell a receiver where it begins
+    # Of the two links the first: their queue pairs are random, so they are no neighbours.
+    flow = min(inspected["flows"], key=lambda flow: flow.get("stream", flow["source"]))
+    keys = ("--queue-pair", flow["dest_qp"], "--q-key", 0x11111111) if framing == "ud" else ()
+    shape = ("--channels", 16, "--samples", 700, "--idle-s", 2, *PATIENT)
+    with Listener(framing, "--out", again, *shape, *keys) as recorder:
+        assert sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)["datagrams"] == ended["packets"]
+        report = recorder.end().succeeded()
+    replayed = Recording(again)
+    assert int(replayed.tables[0]["placed"].sum()) == flow["packets"], report
+    assert report["packet_drops"] == {"unknown_stream": ended["packets"] - flow["packets"]}, report
+
+
+def test_times_are_those_of_the_kernel_in_utc_to_the_nanosecond(holes, tmp_path):
+    path, recording = holes
+    capture = export(path, tmp_path / "run.pcapng")
+    times = check_capture(capture, recording, "ud")
+    for link, table in enumerate(recording.tables):
+        arrived = [int(ns) - 37 * 10**9 for ns in np.repeat(table["arrived_tai_ns"], table["placed"])]
+        assert [int(text.replace(".", "")) for text in times[link]] == arrived, link
+
+
+def export(path, capture):
+    """A recording as a capture."""
+    run("export", path, capture, "--json").succeeded()
+    return capture
+
+
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory):
+    """Two links, 12 bits, with packets lost and damaged."""
+    path = tmp_path_factory.mktemp("holes") / "run.h5"
+    _, recording = of_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02)
+    return path, recording
+
+
+def test_an_exported_recording_is_replayed_as_itself(holes, tmp_path):
+    path, recording = holes
+    capture, again = export(path, tmp_path / "run.pcapng"), tmp_path / "again.h5"
+    assert scapy_seals(capture) == packets_of(recording)
+    shape = ("--links", 2, "--channels", 16, "--samples", 700, "--sample-rate-hz", 40_000_000, "--idle-s", 2, *PATIENT)
+    keys = ("--queue-pair", 0x100, "--q-key", 0x11111111)
+    with Listener("ud", "--out", again, *shape, *keys) as recorder:
+        sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 1)
+        recorder.end().succeeded()
+    check_same(Recording(again), recording)
+
+
+def test_statistics_tell_what_was_received_and_dropped(tmp_path):
+    capture = tmp_path / "run.pcapng"
+    with Probe(*SMALL, "--pace", "500hz", "--loss", 0.02, "--corrupt", 0.02, "--seed", 5) as probe:
+        flags = ("--samples", 700, "--shots", 100, *PATIENT, "--out", capture)
+        ended = record(probe, *flags).succeeded()
+    blocks = list(blocks_of(capture))
+    assert [kind for kind, _ in blocks[:3]] == [0x0A0D0D0A, 1, 1]
+    assert [kind for kind, _ in blocks[-2:]] == [5, 5] and {kind for kind, _ in blocks[3:-2]} == {6}
+    totals = dict.fromkeys((4, 5, 6, 7), 0)
+    for _, body in blocks[-2:]:
+        options = options_of(body[12:])
+        said = options[1].decode()
+        assert f"arrived for no link, bad_icrc: {ended['packet_drops']['bad_icrc']}" in said, said
+        assert "never arrived: " in said, said
+        for code in totals:
+            totals[code] += struct.unpack("<Q", options[code])[0]
+    dropped = sum(ended["packet_drops"].values())
+    assert totals[4] == ended["packets"] - dropped, "a packet with a wrong ICRC is no link's"
+    assert totals[5] == ended["packets_missing"] and totals[6] == ended["packets"] - dropped and totals[7] == 0, totals
+    for _, body in blocks[1:3]:
+        options = options_of(body[8:])
+        assert options[9] == b"\x09" and b"rebuilt" in options[15] and options[11].startswith(b"\0udp and src port"), (
+            options
+        )
+
+
+def blocks_of(path):
+    """(kind, body) of every block."""
+    data, at = path.read_bytes(), 0
+    while at < len(data):
+        kind, length = struct.unpack_from("<II", data, at)
+        assert length % 4 == 0 and struct.unpack_from("<I", data, at + length - 4)[0] == length
+        yield kind, data[at + 8 : at + length - 4]
+        at += length
+
+
+def options_of(data):
+    options, at = {}, 0
+    while True:
+        code, length = struct.unpack_from("<HH", data, at)
+        if code == 0:
+            return options
+        options[code] = data[at + 4 : at + 4 + length]
+        at += 4 + (length + 3) // 4 * 4
+
+
+def test_a_capture_whose_recorder_was_killed_is_whole_up_to_there(tmp_path):
+    capture = tmp_path / "run.pcapng"
+    flags = ("--samples", 700, "--out", capture, *PATIENT)
+    with Probe(*SMALL, "--pace", "500hz") as probe, Recorder(probe, *flags) as recorder:
+        until(lambda: capture.exists() and capture.stat().st_size > 3_000_000, what="some megabytes")
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait(20)
+    inspected = run("inspect", capture, "--json").succeeded()
+    assert inspected["frames"] > 500 and inspected["malformed"] == {}, inspected
+    assert sum(1 for _ in PcapReader(str(capture))) == inspected["frames"]
+    need("capinfos")
+    done = subprocess.run(["capinfos", "-Mc", capture], capture_output=True, text=True, timeout=60, check=False)
+    assert f"{inspected['frames']}" in done.stdout, done
+
+
+def test_over_ipv4_and_ipv6_the_addresses_are_those_of_the_sockets(alone, tmp_path):
+    for host, bind in (("127.0.0.1", "127.0.0.2"), ("[::1]", "[::1]")):
+        capture = tmp_path / f"run{len(host)}.pcapng"
+        with Probe(*SMALL, "--pace", "500hz", listen=f"{host}:0", netns=alone) as probe:
+            flags = ("--samples", 700, "--shots", 10, "--out", capture, *PATIENT)
+            ended = record(probe, *flags, bind=f"{bind}:4791", netns=alone).succeeded()
+        assert scapy_seals(capture) == ended["packets"]
+        flows = run("inspect", capture, "--json").succeeded()["flows"]
+        assert all(flow["source"].strip("[]") == host.strip("[]") for flow in flows), flows
+        assert all(flow["icrc"]["good"] == flow["packets"] for flow in flows), flows
+
+
+def test_a_full_disk_leaves_whole_blocks_and_a_clear_line(drive, tmp_path):
+    capture = drive(4) / "run.pcapng"
+    with Probe(*SMALL, "--pace", "2000hz") as probe:
+        flags = ("--samples", 700, "--shots", 2000, "--out", capture, *PATIENT)
+        line = record(probe, *flags).refused()
+    assert "No space left" in line and "run.pcapng" in line, line
+    inspected = run("inspect", capture, "--json").succeeded()
+    assert inspected["damage"] is None and inspected["frames"] > 100, inspected
+
+
+def test_a_file_that_is_there_is_not_replaced_unasked(tmp_path):
+    capture = tmp_path / "run.pcapng"
+    capture.write_text("precious")
+    with Probe(*SMALL) as probe:
+        flags = ("--samples", 700, "--shots", 5, "--rate-hz", 500, "--out", capture)
+        assert "--force" in record(probe, *flags).refused() and capture.read_text() == "precious"
+        record(probe, *flags, "--force").succeeded()
+    assert run("inspect", capture, "--json").succeeded()["frames"] == 50

@@ -1,0 +1,233 @@
+"""Compressed recordings: what any user of h5py with hdf5plugin reads is what was sent, whatever each chunk's codec."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from senders.listen import Listener, spead2_sends
+from senders.spead2_send import heap_data
+
+from common import (
+    PERIOD,
+    ROOT,
+    Probe,
+    Recorder,
+    Recording,
+    balanced,
+    check_samples,
+    prbs,
+    record,
+    run,
+    until,
+    verify,
+)
+
+ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
+SLOW = ("--gbps", "0.3")  # so slow that no socket overflows: what is missing was lost on purpose
+FEW_BITS = ("--bits", 6)  # noise that leaves half of a sample's bits alike
+WHOLE_RUN = 0xFFFFFFFF
+BITSHUFFLE, NBIT = 32008, 5
+COMPRESSED, AS_IT_CAME = 2, 1
+CODECS = ["lz4", "zstd"]
+
+
+def masks(path, link=0):
+    """The filter mask of each row's chunk."""
+    with h5py.File(path) as file:
+        rf = file["rf"]
+        channels = int(file[f"link{link}"].attrs["channels"])
+        at = [(row, 0, link * channels) for row in range(rf.shape[0])]
+        return [rf.id.get_chunk_info_by_coord(coordinate).filter_mask for coordinate in at]
+
+
+def totals(path):
+    return Recording(path).books[WHOLE_RUN]
+
+
+# --- what readers see ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("packing", [[], ["--int16"]], ids=["packed12", "int16"])
+def test_h5py_with_hdf5plugin_reads_every_sample_of_two_joined_links(tmp_path, codec, packing):
+    path = tmp_path / "run.h5"
+    with Probe(*FEW_BITS, *packing) as probe:
+        ended = record(probe, "--shots", 40, *SLOW, "--out", path, "--compress", codec).succeeded()
+    assert ended["shots_complete"] == 80 and not ended["drops"], ended
+    with h5py.File(path) as file:
+        plist = file["rf"].id.get_create_plist()
+        filters = [plist.get_filter(index) for index in range(plist.get_nfilters())]
+        assert [entry[0] for entry in filters] == [BITSHUFFLE, NBIT]
+        expected = hdf5plugin.Bitshuffle(cname=codec).filter_options
+        assert filters[0][2][2] == 2 and filters[0][2][4] == expected[1]
+        assert file["rf"].shape == (40, 2000, 192) and file["rf"].dtype == np.int16
+    recording = Recording(path)
+    assert check_samples(recording, lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, 2000, 6)) == 40
+    verify(path)
+    counts = totals(path)
+    assert counts["chunks_compressed"] + counts["chunks_uncompressed"] == 80
+    assert counts["chunks_compressed"] == sum(mask == COMPRESSED for link in (0, 1) for mask in masks(path, link)) > 0
+    assert set(masks(path)) <= {COMPRESSED, AS_IT_CAME}
+    assert ended["chunks"] == {
+        "compressed": counts["chunks_compressed"],
+        "uncompressed": counts["chunks_uncompressed"],
+        "bytes_raw": counts["bytes_raw"],
+        "bytes_stored": counts["bytes_stored"],
+    }
+    assert counts["bytes_stored"] < counts["bytes_raw"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_noise_of_a_sender_without_set_up_is_kept_to_the_last_odd_byte(tmp_path, codec):
+    path, size, heaps = tmp_path / "run.h5", 100_003, 12
+    with Listener("spead", "--out", path, "--timeout-ms", 5000, "--compress", codec) as listener:
+        spead2_sends(listener.port, size=size, heaps=heaps)
+        ended = listener.end().succeeded()
+    assert ended["shots_complete"] == heaps, ended
+    recording = Recording(path)
+    for row in range(heaps):
+        assert np.array_equal(recording.rf[0][row].reshape(-1), heap_data(row, size)), f"row {row}"
+    assert ended["chunks"]["compressed"] + ended["chunks"]["uncompressed"] == heaps
+    verify(path)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bad_link_is_recorded_with_every_hole_where_it_is(tmp_path, codec):
+    path = tmp_path / "run.h5"
+    faults = ["--loss", 0.003, "--reorder", 0.003, "--corrupt", 0.002, "--duplicate", 0.002, "--seed", 7]
+    with Probe(*FEW_BITS, *faults) as probe:
+        ended = record(probe, "--shots", 60, *SLOW, "--out", path, "--compress", codec).succeeded()
+    assert ended["shots_partial"] > 0, ended
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording, lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, 2000, 6))
+    verify(path)
+    assert totals(path)["chunks_compressed"] > 0
+
+
+def test_real_ultrasound_data_takes_less_room_and_reads_back(tmp_path):
+    source = ULTRASOUND / "muscle_rf_real_192ch.hdf5"
+    if not source.exists():
+        pytest.skip(f"{source} is not here")
+    files = {}
+    for codec in ["none", *CODECS]:
+        files[codec] = tmp_path / f"{codec}.h5"
+        with Probe("--input", source) as probe:
+            flags = ["--shots", 10, "--samples", 1400, *SLOW, "--out", files[codec], "--compress", codec]
+            record(probe, *flags).succeeded()
+    plain = Recording(files["none"])
+    for codec in CODECS:
+        assert np.array_equal(Recording(files[codec]).joined, plain.joined)
+        verify(files[codec])
+        counts = totals(files[codec])
+        assert counts["bytes_stored"] < 0.9 * counts["bytes_raw"], counts
+        told = run("inspect", files[codec], "--json").succeeded()
+        assert told["run"]["codec"].startswith(f"bitshuffle-{codec}")
+        assert told["chunks"]["compressed"] == counts["chunks_compressed"] > 0
+
+
+# --- what does not get smaller, and what compression cannot keep up with -------------------------------
+
+
+def test_noise_is_stored_as_it_came(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        record(probe, "--shots", 20, *SLOW, "--out", path, "--compress", "lz4").succeeded()
+    assert set(masks(path)) == {AS_IT_CAME}
+    check_samples(Recording(path))
+    verify(path)
+
+
+def test_without_threads_every_shot_is_stored_as_it_came_and_the_books_say_so(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe(*FEW_BITS) as probe:
+        flags = ["--shots", 20, *SLOW, "--out", path, "--compress", "zstd", "--compress-threads", 0]
+        ended = record(probe, *flags).succeeded()
+    assert ended["shots_complete"] == 40 and ended["chunks"]["uncompressed"] == 40, ended
+    assert set(masks(path)) == {AS_IT_CAME}
+    verify(path)
+
+
+def test_a_codec_that_cannot_keep_up_costs_no_shot_and_both_kinds_of_chunks_read_back(tmp_path):
+    """One thread at a level that takes a tenth of a second for a shot: most shots are stored as they came."""
+    path = tmp_path / "run.h5"
+    with Probe(*FEW_BITS) as probe:
+        flags = ["--compress", "zstd", "--compress-level", 22, "--compress-threads", 1]
+        ended = record(probe, "--shots", 100, *SLOW, "--out", path, *flags).succeeded()
+    assert ended["shots_complete"] == 200 and not ended["drops"], ended
+    counts = totals(path)
+    assert counts["chunks_compressed"] + counts["chunks_uncompressed"] == 200
+    both = masks(path) + masks(path, 1)
+    assert both.count(COMPRESSED) == counts["chunks_compressed"] > 0
+    assert both.count(AS_IT_CAME) == counts["chunks_uncompressed"]
+    check_samples(Recording(path), lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, 2000, 6))
+    verify(path)
+
+
+# --- while it is written, and after a crash ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_killed_recorder_leaves_a_compressed_file_that_shows_only_right_shots(tmp_path, durable):
+    path = tmp_path / "run.h5"
+    flags = ["--rate-hz", 300, "--samples", 500, "--capacity", 5000, "--out", path, "--compress", "lz4"]
+
+    def visible():
+        try:
+            with h5py.File(path) as file:
+                return file["rf"].shape[0]
+        except (OSError, KeyError):
+            return 0
+
+    with Probe(*FEW_BITS) as probe, Recorder(probe, *flags, *["--durable"] * durable) as recorder:
+        until(lambda: visible() >= 20, what="row 20 in the file")
+        assert run("verify", path, "--json").succeeded()["verified"], "a reader may come at any time"
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    rows = check_samples(Recording(path), lambda link, n: prbs(int(link["stream"]), n % PERIOD, 96, 500, 6))
+    assert rows >= 20 and COMPRESSED in masks(path)
+    verify(path, finished=False)
+    before = path.stat().st_size
+    told = run("recover", path, "--json").succeeded()
+    assert told["rows"] >= rows and told["partial"] == told["lost"] == 0, told
+    assert path.stat().st_size < before / 2, "room that was not used stays"
+    verify(path, finished=False)
+
+
+# --- settings ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--compress", "gzip"], "expected none, lz4 or zstd, found gzip"),
+        (["--compress", "lz4", "--compress-level", 3], "a level is for zstd"),
+        (["--compress-level", 3], "a level is for zstd"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_with_a_remedy(tmp_path, flags, says):
+    with Probe() as probe:
+        ended = record(probe, "--shots", 1, "--out", tmp_path / "run.h5", *flags)
+    assert ended.code != 0 and says in ended.stderr, ended.stderr
+    assert not (tmp_path / "run.h5").exists()
+
+
+def test_the_independent_verifier_says_what_it_needs(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe(*FEW_BITS) as probe:
+        record(probe, "--shots", 2, *SLOW, "--out", path, "--compress", "lz4").succeeded()
+    hidden = "import sys; sys.modules['hdf5plugin'] = None; import shotline_verify; sys.exit(shotline_verify.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, path],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "python",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2 and "pip install hdf5plugin" in json.loads(done.stdout)["error"], done

@@ -1,0 +1,462 @@
+"""Whatever happens to the recorder, its drive or the power: the file opens, and it and `recover` tell the truth.
+
+Runs of the program are recorded onto a `FaultDrive`, which logs every write. Then the log is cut at every moment,
+and what the drive may hold after it is looked at with h5py (`crash.py` says what that is). A failure names the log,
+the moment and the seed; with `SHOTLINE_CRASH_LOG=run.log` the tests of its scenario look at that log again, and with
+`SHOTLINE_CRASH_SEED=n` at power cuts of other seeds.
+"""
+
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import h5py
+import hdf5plugin  # noqa: F401  (it makes HDF5 read compressed chunks)
+import numpy as np
+import pytest
+from crash import Replay, Shots, everything, opened
+from faultfs import FaultDrive, skip_if_impossible
+
+from common import COMPLETE, LOST, PARTIAL, PROGRAM, Probe, Recorder, Recording, Verifier, balanced, run, until, verify
+
+NAME = "run.h5"
+SHAPE = ("--channels", 4, "--samples", 1000, "--bits", 8)  # two packets in a slot of 8192 bytes, and compressible
+SLOT = 8192
+ROWS = 24
+FAULTS = ("--loss", 0.25, "--reorder", 0.05, "--seed", 3)
+FIRST_SEED = int(os.environ.get("SHOTLINE_CRASH_SEED", "0"))
+SEEDS = range(FIRST_SEED, FIRST_SEED + 3)
+
+
+# --- runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run to be logged."""
+
+    name: str
+    links: int = 2
+    flags: tuple = ()
+    kill_at: int = 0  # rows after which it is killed; 0: it ends in order
+    old: bool = False  # another recording has the name
+
+    @property
+    def durable(self):
+        return "--durable" in self.flags
+
+    @property
+    def compressed(self):
+        return "--compress" in self.flags
+
+    @property
+    def recycled(self):
+        return "--recycle" in self.flags
+
+    def __str__(self):
+        return self.name
+
+
+SCENARIOS = [
+    Scenario("to the last row"),
+    Scenario("with room to shed", flags=("--capacity", 70)),
+    Scenario("durable", 1, ("--durable", "--capacity", 40)),
+    Scenario("durable with two links", 2, ("--durable",)),
+    Scenario("killed", 2, ("--capacity", 40), kill_at=ROWS),
+    Scenario("killed durable", 1, ("--durable", "--capacity", 40), kill_at=ROWS),
+    Scenario("over an old one", 1, ("--durable", "--force"), old=True),
+    Scenario("compressed", 2, ("--compress", "lz4", "--durable", "--capacity", 40)),
+    Scenario("compressed and killed", 1, ("--compress", "zstd", "--capacity", 40), kill_at=ROWS),
+    Scenario("recycled", 1, ("--force", "--recycle", "--capacity", 40), kill_at=ROWS // 2, old=True),
+]
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+
+
+class Logged:
+    """A scenario's log, and what it says."""
+
+    def __init__(self, scenario, path):
+        self.scenario, self.path = scenario, path
+        self.log = pickle.loads(path.read_bytes())
+        self.shots = Shots(self.log, NAME)
+        self.old = self.log.before.read(NAME)
+
+    def said(self, disk):
+        """Rows that the recorder had reported when the drive held this."""
+        lines = (disk.read("progress") or b"").splitlines(keepends=True)
+        rows = [json.loads(line)["rows"] for line in lines if line.endswith(b"\n") and line.startswith(b"{")]
+        return max(rows, default=0)
+
+    def image(self, disk):
+        """The recording's bytes; none while its name is not there, or still the old recording's."""
+        data = disk.read(NAME)
+        if self.old is not None and not self.scenario.recycled:
+            assert data is not None, "the old recording's name is gone, and the new one has none yet"
+        return None if data is not None and data == self.old else data
+
+    def at_every_moment(self, model, check, share=1.0):
+        """Calls check(replay, recording's bytes) for what the drive may hold at every moment, or at a share of them."""
+        some, last = random.Random(FIRST_SEED), None
+        replay = Replay(self.log)
+        ends = {op.end for op in self.log.ops}
+        for moment in range(self.log.moments):
+            replay.forward(moment)
+            # What a power cut leaves of a write that has come is the same as of one that has ended.
+            if (model == "cut" or share < 1) and moment not in ends or some.random() >= share:
+                continue
+            for seed in SEEDS if model == "cut" and share == 1 else SEEDS[:1]:
+                try:
+                    data = self.image(replay.cut(seed) if model == "cut" else replay.killed(seed))
+                    if data is not None and data != last:
+                        check(replay, data)
+                    last = data
+                except Exception as error:
+                    where = f"{self.scenario}, {model} at moment {moment} of {self.path}, seed {seed}"
+                    raise AssertionError(f"{where}: {error}") from error
+
+
+@pytest.fixture(scope="module")
+def log_of(tmp_path_factory):
+    """log_of(scenario): the log of such a run, made once."""
+    skip_if_impossible()
+    folder = tmp_path_factory.mktemp("crash")
+
+    @cache
+    def log_of(scenario):
+        given = os.environ.get("SHOTLINE_CRASH_LOG")
+        name = scenario.name.replace(" ", "-")
+        if given and Path(given).stem != name:
+            pytest.skip(f"only {given} was asked for")
+        path = Path(given or folder / f"{name}.log")
+        if not given:
+            mount = folder / name
+            mount.mkdir()
+            path.write_bytes(pickle.dumps(make_log(mount, scenario)))
+        return Logged(scenario, path)
+
+    return log_of
+
+
+def make_log(mount, scenario):
+    with FaultDrive(mount) as drive:
+        if scenario.old:
+            record_onto(mount, Scenario("old", scenario.links))
+            drive.put(NAME, (mount / NAME).read_bytes())
+        record_onto(mount, scenario)
+        log = drive.log()
+        assert everything(log).read(NAME) == (mount / NAME).read_bytes(), "the log is not what the drive holds"
+    return log
+
+
+def record_onto(mount, scenario):
+    """Records a run of the scenario. What it reports goes to the same drive, so that the log has both in one order."""
+    with Probe("--links", scenario.links, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
+        flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
+        flags += ["--samples", SHAPE[3], "--rate-hz", 100, "--shots", 0 if scenario.kill_at else ROWS]
+        words = [PROGRAM, "record", *flags, "--in-flight", 8, *scenario.flags, "--out", mount / NAME]
+        with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=progress) as recorder:
+            if scenario.kill_at:
+                until(lambda: recorder_is_at(mount / "progress") >= scenario.kill_at, what="its rows")
+                recorder.kill()
+            code = recorder.wait(60)
+    assert code == (-signal.SIGKILL if scenario.kill_at else 0), (mount / "progress").read_text()
+
+
+def recorder_is_at(progress):
+    lines = [line for line in progress.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+    return json.loads(lines[-1])["rows"] if lines else 0
+
+
+# --- what must hold ----------------------------------------------------------------------------------
+
+PATTERNS = {}  # test patterns, made once
+
+
+def read_all(file, samples=True):
+    """Every dataset can be read up to its extent, if wanted those of samples too."""
+
+    def read(name, item):
+        if isinstance(item, h5py.Dataset) and (samples or not name.endswith("rf")):
+            item[...]
+
+    file.visititems(read)
+
+
+def verified(file, rows=0):
+    """The independent verifier's verdict; `rows`: of the first ones only."""
+    verifier = Verifier(file, pattern=True, rows=rows)
+    verifier.patterns = PATTERNS
+    verdict = verifier.run()
+    assert verdict["verified"], verdict["described"]
+    return verdict
+
+
+@every_scenario
+def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reported_shot(log_of, scenario):
+    logged, seen = log_of(scenario), set()
+
+    def check(replay, data):
+        with opened(data) as file:
+            read_all(file)
+            rows = verified(file)["links"][0]["rows"]
+        assert rows >= logged.said(replay.now), f"{logged.said(replay.now)} rows were reported, {rows} are there"
+        seen.add(rows)
+
+    logged.at_every_moment("killed", check)
+    assert len(seen) > 3, f"the cuts fell on {seen} visible rows only"
+
+
+@every_scenario
+def test_a_power_cut_at_any_write_leaves_no_file_or_one_that_opens_and_holds_what_was_promised(log_of, scenario):
+    logged, promised = log_of(scenario), set()
+
+    def check(replay, data):
+        with opened(data) as file:
+            # Samples that were never synced may be torn: a compressed chunk of them is none.
+            read_all(file, scenario.durable or not scenario.compressed)
+            said = logged.said(replay.now) if scenario.durable else 0
+            if said:
+                promised.add(said)
+                rows = file["link0/rf"].shape[0]
+                assert rows >= said, f"{said} rows were reported, {rows} are there"
+                verified(file, said)
+
+    logged.at_every_moment("cut", check)
+    assert promised or not scenario.durable
+
+
+@pytest.mark.parametrize("model", ["killed", "cut"])
+@every_scenario
+def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model):
+    logged = log_of(scenario)
+
+    def add(replay, data):
+        # Where a compressed shot is, only its file knows.
+        whole = None if scenario.compressed else logged.shots.whole(data)
+        kept = None if model == "killed" else logged.said(replay.now) if scenario.durable else 0
+        broken.add(replay.moment, data, whole, kept)
+
+    with Broken(logged.path) as broken:
+        logged.at_every_moment(model, add, share=0.5)
+        broken.recover()
+    assert broken.adopted > 0 or scenario.durable, "no cut left shots to adopt"
+
+
+@pytest.mark.parametrize("model", ["killed", "cut"])
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.kill_at and not s.durable], ids=str)
+def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of, tmp_path, scenario, model):
+    """Broken recordings are recovered on a drive that logs; that log is cut like any other."""
+    logged, broken_off = log_of(scenario), []
+
+    def add(_, data):
+        broken_off.append((None if scenario.compressed else logged.shots.whole(data), data))
+
+    logged.at_every_moment("cut", add, share=0.1)
+    for index, (whole, data) in enumerate(broken_off[-2:]):
+        mount = tmp_path / f"drive{index}"
+        mount.mkdir()
+        with FaultDrive(mount) as drive:
+            drive.put(NAME, data)
+            run("recover", "--json", mount / NAME).succeeded()
+            log = drive.log()
+        path = tmp_path / f"recovery{index}.log"
+        path.write_bytes(pickle.dumps(log))
+        with Broken(path) as broken:
+            replay, ends = Replay(log), [op.end for op in log.ops]
+            for moment in ends:
+                replay.forward(moment)
+                disk = replay.cut(FIRST_SEED) if model == "cut" else replay.killed(FIRST_SEED)
+                with opened(disk.read(NAME)) as file:
+                    read_all(file, not scenario.compressed)
+                broken.add(moment, disk.read(NAME), whole, 0)
+            broken.recover()
+
+
+class Broken:
+    """Broken recordings, recovered some at a time by one call of the program."""
+
+    MOST = 40
+
+    def __init__(self, log):
+        self.log = log
+        self.folder = Path(tempfile.mkdtemp(prefix="shotline-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        self.waiting = []
+        self.adopted = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
+    def add(self, moment, data, whole, kept):
+        """A recording, which shots are whole in it (none: unknown), and how many rows must stay as they are (none: all)."""
+        path = self.folder / f"{len(self.waiting)}.h5"
+        path.write_bytes(data)
+        self.waiting.append((moment, path, whole, [table[:kept] for table in tables_of(data)]))
+        if len(self.waiting) == self.MOST:
+            self.recover()
+
+    def recover(self):
+        """Recovers what waits, and checks what `recover` says and does."""
+        waiting, self.waiting = self.waiting, []
+        if not waiting:
+            return
+        ended = run("recover", "--json", *(path for _, path, _, _ in waiting))
+        assert ended.code == 0, ended.stderr
+        reports = [json.loads(line) for line in ended.stdout.splitlines()]
+        assert len(reports) == len(waiting), ended.stdout
+        for (moment, path, whole, kept), report in zip(waiting, reports, strict=True):
+            self.adopted += report["adopted"]
+            try:
+                check_recovered(path, whole, kept, report)
+            except Exception as error:
+                raise AssertionError(f"moment {moment} of {self.log}: {error}") from error
+
+
+def tables_of(data):
+    with opened(data) as file:
+        return [file[f"link{index}/shots"][...] for index in range(int(file.attrs["links"]))]
+
+
+def check_recovered(path, whole, kept, report):
+    data = path.read_bytes()
+    with opened(data) as file:
+        read_all(file)
+        verified(file)
+    tables = tables_of(data)
+    found = {
+        (link, int(row["number"])) for link, table in enumerate(tables) for row in table if row["state"] == COMPLETE
+    }
+    assert whole in (None, found), (
+        f"whole on the drive: {sorted(whole - found)} not found, {sorted(found - whole)} made up"
+    )
+    for before, after in zip(kept, tables, strict=False):
+        assert np.array_equal(before, after[: len(before)]), "rows that were visible have changed"
+    states = Counter(int(state) for table in tables for state in table["state"])
+    assert [report[name] for name in ("whole", "partial", "lost")] == [states[s] for s in (COMPLETE, PARTIAL, LOST)]
+    assert (report["rows"], report["file_bytes"]) == (len(tables[0]), len(data)), (report, len(data))
+
+
+# --- drives that fail --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drive(tmp_path):
+    """A FaultDrive, mounted."""
+    skip_if_impossible()
+    mount = tmp_path / "drive"
+    mount.mkdir()
+    with FaultDrive(mount) as drive:
+        yield drive
+
+
+def recorder_onto(drive, probe, *flags):
+    """A recorder of small shots in a hurry, reporting as it goes."""
+    common = ("--samples", SHAPE[3], "--pool", "4MiB", "--progress")
+    return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
+
+
+def wait_for(recorder, what, least):
+    """Reads along until a count is reached."""
+    for line in recorder.popen.stderr:
+        if line.startswith("{") and json.loads(line)[what] >= least:
+            return
+    raise AssertionError(f"the recorder ended before {what} was {least}")
+
+
+def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(drive):
+    path = Path(drive.folder) / NAME
+    flags = ["--shots", 60, "--rate-hz", 200, "--in-flight", 4]
+    drive.fail(nth=30, least=SLOT)
+    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, *flags) as recorder:
+        ended = recorder.end().succeeded()
+    assert ended["drops"] == {"sink_error": 1} and ended["shots_complete"] == 119, ended
+    recording = Recording(path)
+    balanced(ended, recording)
+    lost = [(link, row) for link, table in enumerate(recording.tables) for row in table if row["state"] != COMPLETE]
+    assert len(lost) == 1 and lost[0][1]["state"] == LOST and lost[0][1]["sink_error"] > 0, lost
+    verify(path)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 6])
+def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(drive, nth):
+    path = Path(drive.folder) / NAME
+    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
+        wait_for(recorder, "rows", 10)
+        drive.fail(nth, count=1 << 30)
+        ended = recorder.end()
+    assert ended.code == 1, ended.stderr
+    words = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert len(words) == 1 and "error" in words[0].lower(), words
+    drive.fail(1 << 30)
+    recovered_whole(drive, path)
+
+
+def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(drive):
+    path = Path(drive.folder) / NAME
+    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
+        wait_for(recorder, "rows", 10)
+        drive.full_from(0)
+        ended = recorder.end()
+    assert ended.code == 1 and "No space left on device" in ended.stderr, ended.stderr
+    drive.full_from(None)
+    recovered_whole(drive, path)
+
+
+def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(drive):
+    for nth in range(1, 8):
+        drive.fail(nth, count=1 << 30)
+        with Probe(*SHAPE) as probe, Recorder(probe, "--shots", 10, "--out", Path(drive.folder) / NAME) as recorder:
+            message = recorder.end().refused()
+        assert "Input/output error" in message, message
+        assert os.listdir(drive.folder) == [], nth
+    drive.fail(1 << 30)
+
+
+def recovered_whole(drive, path):
+    """Recovers a file and compares with the log which shots are in it."""
+    log = drive.log()
+    whole = Shots(log, NAME).whole(everything(log).read(NAME))
+    assert len(whole) > 20
+    with h5py.File(path) as file:
+        read_all(file)
+    report = run("recover", "--json", path).succeeded()
+    check_recovered(path, whole, [], report)
+    verify(path, finished=False)
+
+
+def test_a_drive_that_stalls_drops_whole_shots_counts_and_names_them(drive):
+    path = Path(drive.folder) / NAME
+    flags = ["--rate-hz", 1000, "--capacity", 20_000, "--in-flight", 4]
+    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, *flags) as recorder:
+        wait_for(recorder, "rows", 20)
+        drive.stall()
+        wait_for(recorder, "shots_dropped", 100)
+        drive.release()
+        time.sleep(0.5)
+        ended = recorder.interrupt().succeeded()
+    assert ended["drops"]["sink_busy"] >= 100, ended
+    dropped_whole(ended, Recording(path))
+    verify(path)
+
+
+def dropped_whole(ended, recording):
+    """What was dropped was dropped whole, and every such shot is named in the file with its cause."""
+    balanced(ended, recording)
+    named = Counter()
+    for _, cause, _, count in recording.losses:
+        named[cause] += count
+    assert named == Counter(ended["drops"]), "every dropped shot is named"
+    for table in recording.tables:
+        assert not (table["sink_busy"].any() or (table["state"] == LOST).any()), "no row is touched by it"

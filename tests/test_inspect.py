@@ -1,0 +1,158 @@
+"""`shotline inspect` for people: losses as a table, and a picture of the run; `shotline verify` on a terminal."""
+
+import os
+import pty
+import struct
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+from senders.made import Made
+
+from common import PROGRAM, Probe, Recorder, run, until
+
+WIDTH, HEIGHT = 1280, 880
+
+
+def picture(path):
+    """(row, column, colour) of a PNG file, whose chunks are all proven."""
+    data, at, chunks = path.read_bytes(), 8, []
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    while at < len(data):
+        length, name = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8 : at + 8 + length]
+        assert zlib.crc32(name + body) == struct.unpack_from(">I", data, at + 8 + length)[0]
+        chunks.append((name, body))
+        at += 12 + length
+    assert struct.unpack(">IIBBBBB", dict(chunks)[b"IHDR"]) == (WIDTH, HEIGHT, 8, 2, 0, 0, 0)
+    raw = zlib.decompress(b"".join(body for name, body in chunks if name == b"IDAT"))
+    lines = np.frombuffer(raw, np.uint8).reshape(HEIGHT, 1 + 3 * WIDTH)
+    pixels = lines[:, 1:].reshape(HEIGHT, WIDTH, 3).copy()
+    left = above = np.zeros(3, np.uint8)
+    for row, kind in enumerate(lines[:, 0]):  # the five ways in which a line is a difference
+        above_line = pixels[row - 1] if row else np.zeros((WIDTH, 3), np.uint8)
+        if kind == 1:
+            pixels[row] = np.cumsum(pixels[row], axis=0, dtype=np.uint8)
+        elif kind == 2:
+            pixels[row] += above_line
+        elif kind in (3, 4):
+            left, corner = np.zeros(3, int), np.zeros(3, int)
+            for column in range(WIDTH):
+                above = above_line[column].astype(int)
+                guess = (left + above) // 2 if kind == 3 else paeth(left, above, corner)
+                left = (pixels[row, column] + guess) & 0xFF
+                pixels[row, column], corner = left, above
+    return pixels
+
+
+def paeth(left, above, corner):
+    ways = np.stack([left, above, corner])
+    return ways[np.abs(ways - (left + above - corner)).argmin(axis=0), range(3)]
+
+
+def panels(pixels):
+    """Rate, drops, shot, spectrum."""
+    high, wide = HEIGHT // 2, WIDTH // 2
+    return [pixels[y : y + high, x : x + wide] for y in (0, high) for x in (0, wide)]
+
+
+def ink(panel):
+    return int((panel != 255).any(axis=2).sum())
+
+
+def coloured(panel):
+    return int((panel.max(axis=2).astype(int) - panel.min(axis=2) > 60).sum())
+
+
+def made(packing, shape, **more):
+    low, high, kind = [(-(1 << 15), 1 << 15, np.int16), (-2048, 2048, np.int16), (0, 256, np.uint8)][packing]
+    return Made(np.random.default_rng(1).integers(low, high, shape).astype(kind), packing, **more)
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lossy") / "run.h5"
+    numbers = [*range(10), *range(15, 30), 900]
+    sender = made(1, (2, len(numbers), 400, 16), numbers=numbers, rate=40_000_000)
+    sender.record(path, lost={(1, 3, 1), (0, 7, 0)})
+    return path
+
+
+def test_losses_are_a_table_whose_columns_line_up(lossy):
+    text = run("inspect", lossy).stdout
+    table = text[text.index("  lost by") :].splitlines()
+    rows = [line.split() for line in table]
+    assert rows[0] == ["lost", "by", "stream", "first", "last", "shots"]
+    losses = run("inspect", lossy, "--json").succeeded()["losses"]
+    expected = [[e["cause"], e["stream"], e["first"], e["first"] + e["count"] - 1, e["count"]] for e in losses]
+    assert rows[1:] == [[str(cell) for cell in row] for row in expected] and len(expected) >= 4
+    assert len({len(line) for line in table}) == 1, "every column ends in one line"
+
+
+def test_a_plot_shows_rate_drops_the_shot_and_its_spectrum(lossy, tmp_path):
+    run("inspect", lossy, "--plot", tmp_path / "run.png", "--json").succeeded()
+    rate, drops, shot, spectrum = panels(picture(tmp_path / "run.png"))
+    assert min(map(coloured, (rate, drops, spectrum))) > 200, "lines are drawn"
+    grey = shot[40:300, 100:600].reshape(-1, 3)
+    assert np.ptp(grey, axis=1).max() == 0 and len(np.unique(grey[:, 0])) > 50, "an image in greys"
+
+
+def test_a_tone_is_drawn_where_it_belongs(tmp_path):
+    """A quarter of the way to half of the sample rate: a quarter of the way along the axis."""
+    wave = 1500 * np.sin(2 * np.pi * np.arange(2000) / 8)
+    values = np.repeat(wave[:, None], 8, axis=1).astype(np.int16)[None, None]
+    Made(values, 1, rate=40_000_000).record(tmp_path / "run.h5")
+    run("inspect", tmp_path / "run.h5", "--plot", tmp_path / "run.png", "--json").succeeded()
+    spectrum = panels(picture(tmp_path / "run.png"))[3]
+    drawn = np.ptp(spectrum.astype(int), axis=2) > 60
+    columns = np.flatnonzero(drawn.any(axis=0))
+    highest = np.flatnonzero(drawn[drawn.any(axis=1).argmax()]).mean()
+    share = (highest - columns[0]) / (columns[-1] - columns[0])
+    assert abs(share - 0.25) < 0.02, share
+
+
+@pytest.mark.parametrize(
+    "packing, shape, rate",
+    [(1, (1, 3, 4, 1), 0), (2, (1, 4, 100, 9), 0), (0, (2, 2, 50, 3), 1000), (1, (2, 1, 2, 1), 40_000_000)],
+    ids=["unknown rate", "uint8", "int16, two links", "one shot"],
+)
+def test_any_recording_has_a_plot(tmp_path, packing, shape, rate):
+    made(packing, shape, rate=rate).record(tmp_path / "run.h5")
+    run("inspect", tmp_path / "run.h5", "--plot", tmp_path / "run.png", "--json").succeeded()
+    assert all(ink(panel) > 100 for panel in panels(picture(tmp_path / "run.png")))
+
+
+def test_a_run_that_has_no_shot_yet_or_goes_on_has_a_plot(tmp_path):
+    path, png = tmp_path / "run.h5", tmp_path / "run.png"
+    with Probe("--channels", 8, "--samples", 500) as probe:
+        with Recorder(probe, "--out", path, "--samples", 500, "--shots", 200, "--external-trigger") as recorder:
+            until(lambda: run("inspect", path, "--plot", png, "--json").code == 0, what="a valid file")
+            assert all(ink(panel) > 100 for panel in panels(picture(png))), "words say what is not there"
+            recorder.interrupt()
+        probe.report()
+
+
+def test_what_cannot_be_drawn_is_said_in_one_line(lossy, tmp_path):
+    assert "cannot create" in run("inspect", lossy, "--plot", tmp_path / "no folder" / "run.png").refused()
+    capture = tmp_path / "run.pcap"
+    capture.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+    assert "--plot draws recordings" in run("inspect", capture, "--plot", tmp_path / "run.png").refused()
+
+
+def test_verify_shows_a_bar_on_a_terminal_and_nowhere_else(lossy):
+    assert not run("verify", lossy).stderr
+    ours, theirs = pty.openpty()
+    words = [PROGRAM, "verify", str(lossy)]
+    environment = os.environ | {"TERM": "xterm"}
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:  # the terminal's other end is closed
+                break
+        assert process.wait() == 0
+    os.close(ours)
+    assert b"of 26 rows" in shown, shown

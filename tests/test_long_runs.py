@@ -1,0 +1,513 @@
+"""Runs of many files: parts that roll, drives side by side, a bound on disk use, capture before a trigger."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from conftest import need_root
+
+from common import (
+    PERIOD,
+    ROOT,
+    Probe,
+    Recorder,
+    Recording,
+    balanced,
+    check_samples,
+    command,
+    prbs,
+    record,
+    run,
+    until,
+    verify,
+)
+
+SHORT = ("--samples", 100, "--rate-hz", 500)
+SLOT = 16_384  # a shot of 100 samples of 96 channels at 12 bit
+
+
+def parts(master):
+    """The files of a run, by the master's own list."""
+    with h5py.File(master) as file:
+        return [Path(master).parent / entry["file"].decode() for entry in file["parts"][...]]
+
+
+def proven(master, finished=True):
+    """Both verifiers accept the run, and each of its files alone."""
+    verdict = verify(master, finished)
+    for part in parts(master):
+        verify(part, finished)
+    return verdict
+
+
+def rows(path):
+    """Rows that any reader of a master sees now, in every table."""
+    try:
+        with h5py.File(path) as file:
+            packets = file["link0/shots"]["packets"]
+            absent = np.flatnonzero(packets == 0)
+            return int(absent[0]) if len(absent) else len(packets)
+    except (OSError, KeyError):
+        return 0
+
+
+def used(*folders):
+    """Bytes that all files below some folders take on their drives."""
+    total = 0
+    for folder in folders:
+        for entry in os.scandir(folder):
+            try:
+                total += entry.stat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # it has just been removed
+    return total
+
+
+# --- parts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "roll", [("--roll-shots", 37), ("--roll-size", "2MiB"), ("--roll-seconds", 0.15), ("--roll-shots", 1)]
+)
+def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
+    master = tmp_path / "run.h5"
+    shots = 10 if roll[1] == 1 else 200
+    with Probe() as probe:
+        ended = record(probe, *SHORT, "--shots", shots, *roll, "--out", master).succeeded()
+    assert ended["shots_complete"] == 2 * shots and not ended["drops"], ended
+    recording = Recording(master)
+    assert recording.numbers() == list(range(shots))
+    assert check_samples(recording) == shots
+    balanced(ended, recording)
+    proven(master)
+    files = parts(master)
+    assert len(files) >= 3 and sorted(files) == files == sorted(tmp_path.glob("run-*.h5")), files
+    attributes = Recording(files[1]).attributes
+    assert attributes["run_id"] == recording.attributes["run_id"] and attributes["part"] == 1
+    assert int(recording.attributes["parts"]) == len(files)
+    if roll[0] == "--roll-shots":
+        assert len(files) == -(-shots // roll[1])
+    if roll[0] == "--roll-size":
+        assert all(file.stat().st_size <= 2 << 20 for file in files)
+    assert ended["file_bytes"] == used(tmp_path)
+
+
+def test_losses_lie_in_the_part_that_their_numbers_belong_to(tmp_path):
+    master = tmp_path / "run.h5"
+    faults = ["--loss", 0.05, "--reorder", 0.02, "--corrupt", 0.02, "--seed", 11]
+    with Probe(*faults) as probe:
+        flags = ["--samples", 8, "--rate-hz", 2000, "--shots", 600, "--roll-shots", 50, "--out", master]
+        ended = record(probe, *flags).succeeded()
+    recording = Recording(master)
+    balanced(ended, recording)
+    assert recording.losses and ended["drops"], "shots of one packet are lost whole"
+    check_samples(recording)
+    verdict = proven(master)
+    of_parts = [loss for part in parts(master) for loss in Recording(part).losses]
+    assert sum(count for *_, count in of_parts) == verdict["lost_shots"] == sum(ended["drops"].values())
+
+
+def test_a_reader_sees_the_run_grow_over_its_parts(tmp_path):
+    master = tmp_path / "run.h5"
+    seen = []
+    with Probe() as probe, Recorder(probe, *SHORT, "--roll-shots", 100, "--out", master) as recorder:
+        until(master.exists, what="the master")
+        while not seen or seen[-1] < 450:
+            seen.append(rows(master))
+            with h5py.File(master) as file:
+                last = seen[-1] - 1
+                if last >= 0:
+                    number = int(file["link0/shots"][last]["number"])
+                    assert number == last
+                    assert np.array_equal(file["rf"][last, :, 96:], prbs(1, number % PERIOD, 96, 100, 12))
+        recorder.interrupt().succeeded()
+    assert seen == sorted(seen), "no row that was seen is ever gone"
+    assert len(set(seen)) > 5
+    proven(master)
+
+
+def test_a_run_can_be_moved_with_its_folder(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    with Probe() as probe:
+        record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", old / "run.h5").succeeded()
+    old.rename(new)
+    assert check_samples(Recording(new / "run.h5")) == 50
+    proven(new / "run.h5")
+
+
+def test_a_part_that_is_missing_is_one_clear_error(tmp_path):
+    master = tmp_path / "run.h5"
+    with Probe() as probe:
+        record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", master).succeeded()
+    (tmp_path / "run-00001.h5").unlink()
+    assert "run-00001.h5" in run("verify", master).refused()
+
+
+def test_a_part_that_was_changed_is_found_through_the_master(tmp_path):
+    master = tmp_path / "run.h5"
+    with Probe() as probe:
+        record(probe, *SHORT, "--shots", 50, "--roll-shots", 20, "--out", master).succeeded()
+    part = tmp_path / "run-00001.h5"
+    with h5py.File(part) as file:
+        at = file["rf"].id.get_chunk_info_by_coord((3, 0, 96)).byte_offset
+    with open(part, "r+b") as file:
+        file.seek(at + 100)
+        byte = file.read(1)[0]
+        file.seek(at + 100)
+        file.write(bytes([byte ^ 1]))
+    own = run("verify", master)
+    assert own.code == 1 and "shot 23" in own.stderr, own.stderr
+    independent = subprocess.run(
+        [sys.executable, ROOT / "python" / "shotline_verify.py", master], check=False, capture_output=True, text=True
+    )
+    assert independent.returncode == 1 and "shot 23" in independent.stdout, independent.stdout
+
+
+def test_parts_that_exist_are_not_touched_without_force(tmp_path):
+    master = tmp_path / "run.h5"
+    dear = tmp_path / "run-00003.h5"
+    dear.write_text("dear data")
+    with Probe() as probe:
+        flags = [*SHORT, "--shots", 50, "--roll-shots", 20, "--out", master]
+        message = record(probe, *flags).refused()
+        assert "run-00003.h5" in message and "--force" in message, message
+        assert dear.read_text() == "dear data" and not master.exists()
+        # Nor with it: it is no part of a run that is replaced.
+        message = record(probe, *flags, "--force").refused()
+        assert "run-00003.h5" in message and "move it away" in message, message
+        assert dear.read_text() == "dear data" and not master.exists()
+        dear.unlink()
+        record(probe, *flags).succeeded()
+        # A second run with larger parts leaves none of the first one's behind.
+        record(probe, *SHORT, "--shots", 50, "--roll-shots", 40, "--out", master, "--force").succeeded()
+    assert len(list(tmp_path.iterdir())) == 3
+    proven(master)
+
+
+# --- ends --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", range(6))
+def test_a_killed_run_shows_everything_that_was_committed(tmp_path, moment):
+    (tmp_path / "other").mkdir()
+    master = tmp_path / "run.h5"
+    flags = ["--samples", 100, "--rate-hz", 1000, "--roll-shots", 60, "--out", master]
+    if moment % 2:
+        flags += ["--out", tmp_path / "other"]
+    with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
+        until(lambda: rows(master) > 0, what="the first row")
+        time.sleep(random.Random(moment).uniform(0.05, 1.2))
+        before = rows(master)
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    assert rows(master) >= before > 0
+    verdict = verify(master, finished=False)
+    assert not verdict["finished"]
+    found = verdict["links"][0]["rows"]
+    assert found >= before
+    with h5py.File(master) as file:
+        numbers = file["link0/shots"]["number"][:found]
+        for row in {0, found // 2, found - 1}:
+            if file["link0/shots"][row]["state"] == 2:
+                expected = prbs(0, int(numbers[row]) % PERIOD, 96, 100, 12)
+                assert np.array_equal(file["rf"][row, :, :96], expected), row
+    for part in parts(master):
+        verify(part, finished=False)
+
+
+# --- drives ------------------------------------------------------------------------------------------
+
+
+def test_two_drives_take_turns_and_are_one_recording(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    master = folders[0] / "run.h5"
+    outs = ["--out", master, "--out", folders[1]]
+    with Probe("--loss", 0.01, "--seed", 3) as probe:
+        ended = record(probe, *SHORT, "--shots", 301, "--roll-shots", 101, *outs).succeeded()
+    recording = Recording(master)
+    balanced(ended, recording)
+    assert check_samples(recording) >= 290
+    proven(master)
+    assert any("one file system" in warning for warning in ended["warnings"]), ended["warnings"]
+    assert [file.name for file in sorted(folders[1].iterdir())] == [f"run-0000{part}-s1.h5" for part in range(3)]
+    first, second = (Recording(file).numbers() for file in parts(master)[:2])
+    assert abs(len(first) - len(second)) <= 1 and not set(first) & set(second)
+    # Gathered into one folder, the files are still found: each by its own name.
+    gathered = tmp_path / "gathered"
+    shutil.copytree(folders[0], gathered)
+    for file in folders[1].iterdir():
+        shutil.move(file, gathered)
+    shutil.rmtree(folders[1])
+    assert check_samples(Recording(gathered / "run.h5")) == len(recording.numbers())
+    assert run("verify", gathered / "run.h5", "--json").succeeded()["verified"]
+
+
+def test_two_file_systems_take_turns(drive, tmp_path):
+    folder = drive(64)
+    master = tmp_path / "run.h5"
+    with Probe() as probe:
+        outs = ["--out", master, "--out", folder / "run.h5"]
+        ended = record(probe, *SHORT, "--shots", 300, "--roll-shots", 100, *outs).succeeded()
+    assert ended["shots_complete"] == 600 and not ended["warnings"], ended
+    assert check_samples(Recording(master)) == 300
+    proven(master)
+
+
+def test_a_drive_that_runs_full_is_left_and_the_run_goes_on(tmp_path):
+    need_root("mount")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=4m", "none", folder)
+    try:
+        master = tmp_path / "run.h5"
+        with Probe() as probe:
+            outs = ["--out", master, "--out", folder / "run.h5"]
+            ended = record(probe, *SHORT, "--shots", 400, "--roll-shots", 60, *outs).succeeded()
+        assert any("goes on without it" in warning for warning in ended["warnings"]), ended["warnings"]
+        recording = Recording(master)
+        balanced(ended, recording)
+        assert ended["shots_complete"] == 800, ended
+        assert recording.numbers() == list(range(400))
+        check_samples(recording)
+        proven(master)
+    finally:
+        command("umount", folder)
+
+
+def test_every_drive_full_ends_the_run_in_order(tmp_path):
+    need_root("mount")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command("mount", "-t", "tmpfs", "-o", "size=16m", "none", folder)
+    try:
+        master = folder / "run.h5"
+        with Probe() as probe:
+            ended = record(probe, *SHORT, "--seconds", 20, "--roll-shots", 60, "--out", master).succeeded()
+        assert set(ended["drops"]) <= {"sink_full", "sink_busy"} and ended["shots_complete"] >= 200, ended
+        assert any("the run ends" in warning for warning in ended["warnings"]), ended["warnings"]
+        recording = Recording(master)
+        balanced(ended, recording)
+        proven(master)
+    finally:
+        command("umount", folder)
+
+
+# --- a bound on disk use -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stripes", [1, 2])
+def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
+    folders = [tmp_path / name for name in "ab"[:stripes]]
+    outs = []
+    for folder in folders:
+        folder.mkdir()
+        outs += ["--out", folder / "run.h5"]
+    master = folders[0] / "run.h5"
+    keep, most = 16 << 20, 0
+    flags = ["--samples", 100, "--rate-hz", 1000, "--shots", 2000, "--keep", "16MiB", *outs]
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        while recorder.popen.poll() is None:
+            most = max(most, used(*folders))
+            time.sleep(0.001)
+        ended = recorder.end().succeeded()
+    most = max(most, used(*folders))
+    assert keep // 2 < most <= keep, f"{most} of {keep} bytes"
+    assert ended["shots_complete"] + sum(ended["drops"].values()) == 4000, ended
+    recording = Recording(master)
+    removed = int(recording.attributes["ring_removed_rows"])
+    assert removed == ended["ring_removed_rows"] > 500
+    assert recording.numbers()[0] == int(recording.attributes["ring_removed_last"]) + 1
+    assert recording.numbers()[-1] == 1999
+    assert recording.books[0xFFFFFFFF]["ring_removed_rows"] == removed
+    assert recording.books[0]["ring_removed_shots"] == removed
+    check_samples(recording)
+    proven(master)
+
+
+def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
+    master = tmp_path / "run.h5"
+    flags = ["--samples", 100, "--rate-hz", 1000, "--keep", "8MiB", "--out", master]
+
+    def removed():
+        try:
+            with h5py.File(master) as file:
+                return int(file.attrs.get("ring_removed_rows", 0))
+        except OSError:
+            return 0
+
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        until(lambda: removed() > 100, what="the first removals")
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    assert used(tmp_path) <= 8 << 20
+    verify(master, finished=False)
+    with h5py.File(master) as file:
+        assert int(file["link0/shots"][0]["number"]) == int(file.attrs["ring_removed_last"]) + 1
+
+
+# --- capture before a trigger ------------------------------------------------------------------------
+
+
+def named(recording, cause):
+    """Numbers of link 0's shots that are in no row for a cause."""
+    stream = int(recording.links[0]["stream"])
+    return {
+        n
+        for of, why, first, count in recording.losses
+        if (of, why) == (stream, cause)
+        for n in range(first, first + count)
+    }
+
+
+@pytest.mark.parametrize("roll", [(), ("--roll-shots", 8)])
+def test_flag_triggers_record_exactly_what_was_asked_for(tmp_path, roll):
+    path = tmp_path / "run.h5"
+    flags = [*SHORT, "--shots", 1000, "--pre-trigger", 0.1, "--post-trigger", 0.05, "--trigger", "flag", *roll]
+    with Probe("--mark-every", 200) as probe:
+        ended = record(probe, *flags, "--out", path).succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    table = recording.tables[0]
+    triggered = [int(row["number"]) for row in table if row["flags"] & 2]
+    assert triggered == [200, 400, 600, 800] and ended["triggers"] == 4
+    # By the stamps of the shots themselves, which come at 500 Hz.
+    stamps = {int(row["number"]): int(row["stamp_tai_ns"]) for row in table}
+    for at in triggered:
+        around = [number for number in stamps if abs(number - at) < 100]
+        assert around == list(range(around[0], around[-1] + 1)), "no hole"
+        before, after = stamps[at] - stamps[around[0]], stamps[around[-1]] - stamps[at]
+        assert 0.09e9 < before <= 0.1e9 and 0.04e9 < after <= 0.05e9, (before, after)
+    assert recording.numbers() == sorted(recording.numbers())
+    assert named(recording, "not_triggered") == set(range(1000)) - set(recording.numbers())
+    assert ended["drops"] == {"not_triggered": 2 * (1000 - len(table))}, ended
+    books = recording.books[0xFFFFFFFF]
+    assert books["triggers"] == 4 and books["trigger_2_shot"] == 600
+    assert books["trigger_2_tai_ns"] == stamps[600] and books["trigger_2_signal"] == 0
+    check_samples(recording)
+    verify(path)
+
+
+def test_a_signal_records_what_came_before_it(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = [*SHORT, "--seconds", 2.5, "--pre-trigger", 0.3, "--post-trigger", 0.2, "--out", path]
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        until(path.exists, what="the file")
+        time.sleep(1.2)
+        assert rows(path) == 0, "nothing is recorded before a trigger"
+        recorder.signal(signal.SIGUSR1)
+        ended = recorder.end().succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    assert ended["triggers"] == 1 and set(ended["drops"]) == {"not_triggered"}, ended
+    books = recording.books[0xFFFFFFFF]
+    assert books["trigger_0_signal"] == 1
+    numbers, stamps = recording.numbers(), recording.tables[0]["stamp_tai_ns"]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and books["trigger_0_shot"] in numbers
+    at = books["trigger_0_tai_ns"]
+    assert 0.29e9 < at - int(stamps[0]) <= 0.3e9 and 0.19e9 < int(stamps[-1]) - at <= 0.2e9
+    assert named(recording, "not_triggered") == set(range(ended["shots_sent"] // 2)) - set(numbers)
+    check_samples(recording)
+    verify(path)
+
+
+def test_a_run_without_a_trigger_names_every_shot(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        ended = record(probe, *SHORT, "--shots", 200, "--pre-trigger", 0.1, "--out", path).succeeded()
+    assert ended["triggers"] == 0 and ended["drops"] == {"not_triggered": 400}, ended
+    recording = Recording(path)
+    assert not recording.numbers() and named(recording, "not_triggered") == set(range(200))
+    verify(path)
+
+
+def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_is_needed(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--mark-every", 700) as probe:
+        flags = [*SHORT, "--shots", 800, "--pre-trigger", 1, "--out", path, "--pool", "12MiB"]
+        message = record(probe, *flags).refused()
+        needed = re.search(r"--pool (\d+)MiB", message).group(1)
+        assert not path.exists()
+        assert int(needed) == pytest.approx(2 * 500 * SLOT / (1 << 20), rel=0.4), message
+        ended = record(probe, *flags[:-1], f"{needed}MiB").succeeded()
+    assert not any("--pool" in warning for warning in ended["warnings"]), ended
+    stamps = Recording(path).tables[0]
+    at = stamps[stamps["number"] == 700]["stamp_tai_ns"][0]
+    assert at - stamps["stamp_tai_ns"][0] > 0.99e9
+
+
+def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says_so(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--mark-every", 900, "--pace", "500hz") as probe:
+        flags = ["--samples", 100, "--shots", 1000, "--pre-trigger", 5, "--post-trigger", 0.01, "--out", path]
+        ended = record(probe, *flags).succeeded()
+    assert any("--pool" in warning for warning in ended["warnings"]), ended["warnings"]
+    recording = Recording(path)
+    assert 900 in recording.numbers() and 100 < len(recording.numbers()) < 800
+    assert recording.books[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.2e9
+    balanced(ended, recording)
+    verify(path)
+
+
+# --- what is said ------------------------------------------------------------------------------------
+
+
+def test_a_run_tells_who_made_it_where_and_how(tmp_path):
+    master = tmp_path / "run.h5"
+    environment = {**os.environ, "USER": "ada"}
+    with Probe() as probe:
+        flags = [*SHORT, "--shots", 30, "--roll-shots", 20, "--notes", "phantom, first series", "--out", master]
+        record(probe, *flags, env=environment).succeeded()
+        named = [*SHORT, "--shots", 30, "--operator", "grace", "--out", tmp_path / "other.h5"]
+        record(probe, *named, env=environment).succeeded()
+    for path in [master, *parts(master)]:
+        attributes = Recording(path).attributes
+        assert attributes["notes"] == "phantom, first series" and attributes["operator"] == "ada"
+        assert attributes["host"] == os.uname().nodename
+        assert attributes["instrument"] == "Shotline emulated probe"
+        assert re.fullmatch(r"shotline \d+\.\d+\.\d+( \([0-9a-f]{12}(-dirty)?\))?", attributes["software"])
+        for chosen in ("pool = 33554432", "roll_shots = 20", 'policy = "drop-newest"', "window = ", "in_flight = 16"):
+            assert chosen in attributes["config"], attributes["config"]
+    assert Recording(tmp_path / "other.h5").attributes["operator"] == "grace"
+    inspected = run("inspect", master)
+    assert inspected.code == 0
+    for words in ("phantom, first series", "ada on", "2 of 2 parts", attributes["run_id"]):
+        assert words in inspected.stdout, inspected.stdout
+    assert "part of a run" in run("inspect", parts(master)[1]).stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--keep", "100KiB"], ["--keep", "holds no shot"]),
+        (["--keep", "2MiB", "--roll-shots", "50"], ["--keep", "2097152"]),
+        (["--keep", "9000TiB"], ["free", "--keep"]),
+        (["--roll-size", "1KiB"], ["holds no shot", "--roll-size"]),
+        (["--roll-seconds", "0"], ["--roll-seconds"]),
+        (["--roll-shots", "0"], ["--roll-shots"]),
+        (["--pre-trigger", "-1"], ["--pre-trigger"]),
+        (["--out", "{out}"], ["twice"]),
+        (["--out", "/nowhere/run.h5"], ["nowhere", "directory"]),
+    ],
+)
+def test_long_runs_that_cannot_be_are_refused_in_words(tmp_path, flags, words):
+    out = tmp_path / "run.h5"
+    flags = [flag.format(out=out) for flag in flags]
+    if flags[0] == "--pre-trigger":
+        flags = ["--pre-trigger=-1"]
+    with Probe() as probe:
+        message = record(probe, *SHORT, "--shots", 10, "--out", out, *flags).refused()
+        status = probe.report()
+    assert all(word in message for word in words), message
+    assert not list(tmp_path.iterdir()) and status["next_shot"] == 0, "nothing is left, nothing was started"

@@ -1,0 +1,390 @@
+"""The Python package: every shape, value and index as numpy and h5py have them, growing and hostile files, installation."""
+
+import pickle
+import re
+import shutil
+import signal
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from recordings import python, values
+from senders.made import Made
+from shotline_verify import prbs
+
+from common import PERIOD, Probe, Recorder, packed, unpacked, until, with_holes
+
+MILLION = 1_000_000
+# Examples differ in what they write, not in how long a shared machine takes for it.
+EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+# --- samples -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def shapes(draw):
+    links, shots = draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    samples, channels = draw(st.integers(1, 400)), draw(st.integers(1, 33))
+    packing = draw(st.integers(0, 2))
+    if packing == 1 and samples * channels % 2:
+        samples += 1
+    return packing, (links, shots, samples, channels)
+
+
+@settings(EXAMPLES, max_examples=12)
+@given(shape=shapes(), seed=st.integers(0, 1 << 32))
+def test_any_shape_reads_as_it_was_sent_and_as_h5py_reads_it(shotline, tmp_path, shape, seed):
+    path = tmp_path / "run.h5"
+    path.unlink(missing_ok=True)
+    packing, (links, shots, samples, channels) = shape
+    made = Made(values(seed, packing, shape[1]), packing)
+    made.record(path)
+    with shotline.open(path) as run, h5py.File(path) as file:
+        side_by_side = np.concatenate(list(made.values), axis=2)
+        assert run.samples.shape == side_by_side.shape and run.samples.dtype == side_by_side.dtype
+        assert np.array_equal(run.samples[...], side_by_side)
+        assert np.array_equal(run.samples[...], file["rf"][...])
+        for link in run.links:
+            assert np.array_equal(link.samples[...], made.values[link.index])
+            assert (link.geometry.samples, link.geometry.channels) == (samples, channels)
+            for shot in link.shots:
+                assert shot.is_complete and shot.presence.all()
+                assert shot.raw[: made.shot_bytes].tobytes() == made.bytes_of(link.index, shot.number)
+        assert len(run.links) == links and len(run.shots) == shots
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(data=st.data())
+def test_any_bytes_in_a_slot_unpack_as_h5py_unpacks_them(shotline, runs, tmp_path, data):
+    name = data.draw(st.sampled_from(sorted(runs)))
+    path = shutil.copy(runs[name][0], tmp_path / "run.h5")
+    with shotline.open(path) as run:
+        row, link = data.draw(st.integers(0, len(run.shots) - 1)), data.draw(st.integers(0, len(run.links) - 1))
+        _, at, _ = run.native.stored(row, link)
+        content = data.draw(st.binary(min_size=1, max_size=run.geometry.sample_bytes))
+        content = (content * run.geometry.sample_bytes)[: run.geometry.sample_bytes]
+        with open(path, "r+b") as file:
+            file.seek(at)
+            file.write(content)
+        assert run.links[link].shots[row].raw[: len(content)].tobytes() == content
+        found = run.samples[row]
+        with h5py.File(path) as file:
+            assert np.array_equal(found, file["rf"][row])
+
+
+@settings(EXAMPLES, max_examples=400)
+@given(data=st.data())
+def test_any_index_gives_what_numpy_gives(shotline, runs, data):
+    path, expected = runs[data.draw(st.sampled_from(sorted(runs)))]
+    index = data.draw(hnp.basic_indices(expected.shape, allow_newaxis=False) | mixed(expected.shape))
+    with shotline.open(path, threads=data.draw(st.integers(0, 3))) as run:
+        found, wanted = run.samples[index], expected[index]
+    assert np.shape(found) == np.shape(wanted) and np.array_equal(found, wanted), index
+    assert found.dtype == wanted.dtype
+
+
+def mixed(shape):
+    """Integers, slices and arrays in any places."""
+
+    def axis(extent):
+        integers = st.integers(-extent, extent - 1)
+        lists = st.lists(integers, min_size=2, max_size=2)  # of one length, so that any of them go together
+        masks = hnp.arrays(bool, extent).filter(lambda mask: mask.sum() == 2)
+        return integers | st.slices(extent) | lists | masks | lists.map(np.array)
+
+    return st.tuples(*map(axis, shape))
+
+
+@pytest.mark.parametrize(
+    "index", [7, -8, (0, 40), (0, 0, 12), (0, 0, 0, 0), None, 1.5, "rf", [7], [True], (..., ...), (0, [40])]
+)
+def test_an_index_that_does_not_exist_is_an_index_error(shotline, runs, index):
+    with shotline.open(runs["packed"][0]) as run, pytest.raises(IndexError):
+        run.samples[index]
+
+
+def test_a_run_is_an_array_and_goes_into_given_memory(shotline, runs):
+    path, expected = runs["packed"]
+    with shotline.open(path) as run:
+        assert np.array_equal(np.asarray(run.samples), expected)
+        assert np.asarray(run.samples, np.float32).dtype == np.float32
+        assert np.array_equal(np.stack(list(run.samples)), expected)
+        assert (len(run.samples), run.samples.size, run.samples.ndim) == (len(expected), expected.size, 3)
+        assert run.samples.nbytes == expected.nbytes
+        out = np.full((3, *expected.shape[1:]), -1, np.int16)
+        for block, first in zip(run.shots[:6].blocks(3), (0, 3), strict=True):
+            assert block.samples.read(out) is out
+            assert np.array_equal(out, expected[first : first + 3])
+        with pytest.raises(ValueError, match="expected an array of"):
+            run.samples.read(out)
+        with pytest.raises(ValueError, match="one behind the other"):
+            run.shots[:3].samples.read(np.empty((3, 40, 24), np.int16)[:, :, ::2])
+        with pytest.raises(ValueError, match="always a copy"):
+            np.array(run.samples, copy=False)
+
+
+@settings(EXAMPLES, max_examples=200)
+@given(data=st.binary(max_size=3000))
+def test_12_bit_samples_unpack_and_pack_as_the_format_says(shotline, data):
+    data = data[: len(data) // 3 * 3]
+    samples = shotline.unpack12(data)
+    assert np.array_equal(samples, unpacked(np.frombuffer(data, np.uint8)))
+    assert np.array_equal(shotline.pack12(samples), packed(samples))
+    out = np.empty_like(samples)
+    assert shotline.unpack12(memoryview(data), out) is out and np.array_equal(out, samples)
+
+
+def test_12_bit_samples_that_do_not_fit_are_refused(shotline):
+    for wrong in (lambda: shotline.unpack12(b"1234"), lambda: shotline.pack12([1, 2, 3])):
+        with pytest.raises(ValueError, match="3 bytes for every 2"):
+            wrong()
+    with pytest.raises(ValueError, match="3 bytes for every 2"):
+        shotline.unpack12(b"123", np.empty(4, np.int16))
+    with pytest.raises(TypeError):
+        shotline.unpack12(b"123", np.empty(2, np.int32))
+
+
+# --- shots -------------------------------------------------------------------------------------------
+
+
+def test_what_was_lost_is_told_shot_by_shot(shotline, broken):
+    path, made = broken
+    complete, partial, lost = shotline.State.COMPLETE, shotline.State.PARTIAL, shotline.State.LOST
+    with shotline.open(path) as run:
+        assert run.shots.numbers.tolist() == made.numbers
+        assert run.shots.states.tolist() == [complete, partial, partial, complete, complete, complete]
+        assert run.links[0].shots.states.tolist() == [complete, complete, lost, complete, complete, complete]
+        assert run.shots.complete.tolist() == [True, False, False, True, True, True]
+        shot = run.shots[1]
+        assert (shot.number, shot.state, shot.row) == (101, partial, 1) and not shot.is_complete
+        assert [each.state for each in shot.links] == [complete, partial]
+        assert np.flatnonzero(~shot.presence).tolist() == [made.packets + 2]
+        assert np.flatnonzero(~shot.links[1].presence).tolist() == [2]
+        assert shot.drops == {"wire_gap": 1} and shot.links[0].drops == {}
+        present = np.arange(made.packets) != 2
+        assert np.array_equal(shot.links[1].samples, with_holes(made.values[1, 1], present, 1))
+        assert np.array_equal(shot.samples[:, :12], made.values[0, 1])
+        assert not run.links[0].shots[2].samples.any() and not run.links[0].shots[2].presence.any()
+        assert np.array_equal(run.shots.presence, np.stack([shot.presence for shot in run.shots]))
+        assert run.events["number"].tolist() == made.numbers
+        assert run.events["state"].tolist() == [[each.state for each in shot.links] for shot in run.shots]
+        table = run.links[1].shots.table
+        assert table["wire_gap"].tolist() == [0, 1, 0, 0, 0, 0] and table["record_good"].tolist().count(False) == 1
+
+
+def test_losses_have_every_number_that_is_in_no_row(shotline, broken):
+    with shotline.open(broken[0]) as run:
+        for link in run.links:
+            losses = run.losses[run.losses["stream"] == link.stream]
+            lost = {int(first) + i for _, _, first, count in losses for i in range(count)}
+            assert {102, 106, 107, 108} <= lost <= {102, 103, 106, 107, 108}
+            assert set(losses["cause"]) == {"wire_gap"}
+        assert run.finished and run.totals["rows"] == 6
+        assert {stream: books["shots_seen"] for stream, books in run.books.items()} == {0: 10, 1: 10}
+
+
+def test_stamps_are_tai_and_times_utc_and_unknown_ones_say_so(shotline, broken):
+    path, made = broken
+    with shotline.open(path) as run:
+        assert run.shots.stamps.tolist() == [made.stamp(shot) for shot in range(6)]
+        assert run.links[0].shots[2].stamp_tai_ns == 0 and np.isnat(run.links[0].shots[2].time)
+        offset = round((run.info["start_tai_ns"] - run.info["start_utc_ns"]) / 1e9)
+        assert offset in (0, 37)
+        expected = np.datetime64(made.stamp(1), "ns") - np.timedelta64(offset, "s")
+        assert run.shots[1].time == run.shots.times[1] == expected
+        assert run.shots[1].completed_tai_ns >= run.shots[1].arrived_tai_ns > run.info["start_tai_ns"]
+
+
+def test_views_of_shots_are_lazy_and_nest(shotline, broken):
+    path, made = broken
+    with shotline.open(path) as run:
+        numbers = np.array(made.numbers)
+        for index in (np.s_[1:5], np.s_[::-2], [4, 0, 0], np.array([5, 1]), numbers > 103, np.s_[0:0]):
+            view = run.shots[index]
+            assert view.numbers.tolist() == numbers[index].tolist()
+            assert [shot.number for shot in view] == numbers[index].tolist()
+            assert np.array_equal(view.samples[...], run.samples[...][index])
+            assert len(view.table if len(run.links) == 1 else view.links) and len(view) == len(numbers[index])
+        assert run.shots[1:5][::2][-1].number == 104
+        assert run.shots[-1].number == run.shots[np.int64(5)].number == 109
+        good = run.shots[run.shots.complete]
+        assert [shot.number for shot in good] == [100, 104, 105, 109]
+        for wrong in (6, -7, [6], [True]):
+            with pytest.raises(IndexError):
+                run.shots[wrong]
+        with pytest.raises(ValueError, match=r"links\[k\]"):
+            run.shots.table  # noqa: B018
+        with pytest.raises(ValueError, match=r"links\[k\]"):
+            run.shots[0].raw  # noqa: B018
+
+
+def test_raw_bytes_are_a_read_only_view_of_the_file_that_outlives_the_run(shotline, broken):
+    path, made = broken
+    with shotline.open(path) as run:
+        raw = run.links[1].shots[3].raw
+        assert np.shares_memory(raw, run.links[1].shots[3].raw), "no copy was made"
+        assert raw.size == run.geometry.slot_bytes
+    assert not raw.flags.writeable and memoryview(raw).readonly
+    assert raw[: made.shot_bytes].tobytes() == made.bytes_of(1, 3)
+    assert np.array_equal(shotline.unpack12(raw[: 500 * 12 // 2 * 3]).reshape(500, 12), made.values[1, 3])
+
+
+def test_the_time_axis_and_the_geometry_are_the_link_s(shotline, broken, runs, tmp_path):
+    with shotline.open(broken[0]) as run:
+        assert np.array_equal(run.time_axis, np.arange(500) / 20e6)
+        geometry = run.geometry
+        assert (geometry.channels, geometry.samples, geometry.bits) == (12, 500, 12)
+        assert geometry.packing == "packed12_msb_first" and geometry.dtype == np.int16
+        assert run.info["framing"] == "udp" and len(run.info["run_id"]) == 36
+    Made(values(0, 1, (1, 1, 4, 2)), 1).record(tmp_path / "run.h5")
+    with shotline.open(tmp_path / "run.h5") as run:
+        assert run.time_axis is None and run.geometry.sample_rate_hz == 0
+
+
+def test_a_closed_run_says_so(shotline, broken):
+    run = shotline.open(broken[0])
+    samples = run.samples
+    run.close()
+    for use in (lambda: run.rows, lambda: samples[0], run.refresh, lambda: run.losses):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
+def test_a_run_goes_to_another_process_as_its_name(shotline, broken):
+    with shotline.open(broken[0], threads=2) as run:
+        again = pickle.loads(pickle.dumps(run.shots[1:4]))
+        assert again.numbers.tolist() == [101, 103, 104] and again.run.threads == 2
+        assert np.array_equal(again.samples[...], run.samples[1:4])
+
+
+def test_several_threads_read_one_run(shotline, runs):
+    path, expected = runs["packed"]
+    with shotline.open(path) as run, ThreadPoolExecutor(8) as pool:
+        rows = list(range(len(expected))) * 40
+        for row, found in zip(rows, pool.map(lambda row: run.samples[row], rows), strict=True):
+            assert np.array_equal(found, expected[row])
+
+
+# --- a file that grows -------------------------------------------------------------------------------
+
+
+def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
+    """Every shot that becomes visible is whole at that moment, and those that were seen stay."""
+    path = tmp_path / "run.h5"
+    with Probe("--channels", 8, "--samples", 500) as probe:
+        with Recorder(probe, "--out", path, "--samples", 500, "--shots", 120, "--rate-hz", 100) as recorder:
+            until(path.exists, what="the file")
+            run = until(lambda: opened(shotline, path), what="a valid file")
+            assert run.rows < 120 and not run.finished
+            seen, looks = run.rows, 0
+            while seen < 120:
+                assert len(run.samples) == run.rows == seen, "what is visible changes by refresh alone"
+                grown(run)
+                check_patterns(run, run.shots[seen:])
+                seen, looks = run.rows, looks + 1
+            assert looks > 3, "the file was read while it grew"
+            recorder.end().succeeded()
+        probe.report()
+    check_patterns(run, run.shots)
+    run.refresh()
+    assert run.finished and len(run.shots) == 120
+
+
+def opened(shotline, path):
+    """A run whose layout is there; before that it is no recording."""
+    try:
+        return shotline.open(path)
+    except (ValueError, OSError):
+        return None
+
+
+def grown(run):
+    """Waits for more shots than there were."""
+    before = run.rows
+    until(lambda: run.refresh() > before, what="a shot")
+
+
+def check_patterns(run, shots):
+    for link in run.links:
+        geometry = link.geometry
+        view = link.shots[shots[0].row : shots[-1].row + 1]
+        for number, samples in zip(view.numbers, view.samples[...], strict=True):
+            shape = (geometry.channels, geometry.samples, geometry.bits)
+            assert np.array_equal(samples, prbs(link.stream, int(number) % PERIOD, *shape)), number
+
+
+# --- long runs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def million(tmp_path_factory):
+    """A run of a million shots, most of them lost: laid out by the recorder, made visible by the documented marker."""
+    path = tmp_path_factory.mktemp("million") / "run.h5"
+    with Probe("--channels", 1, "--samples", 4, "--links", 1) as probe:
+        with Recorder(probe, "--out", path, "--samples", 4, "--shots", MILLION, "--rate-hz", 200) as recorder:
+            if recorder.popen.poll() is None:
+                until(lambda: path.exists() and visible(path) > 10, what="some shots")
+            recorder.signal(signal.SIGKILL)
+            ended = recorder.end()
+        if "free" in ended.stderr:
+            pytest.skip(f"a million slots need 4 GiB of address space in a file: {ended.stderr.strip()}")
+    with open(path, "r+b") as file:
+        head = file.read(1 << 16)
+        for at in marks(head):
+            file.seek(at)
+            file.write(MILLION.to_bytes(8, "little"))
+    yield path
+    path.unlink()
+
+
+def visible(path):
+    try:
+        with h5py.File(path) as file:
+            return file["rf"].shape[0]
+    except (OSError, KeyError):
+        return 0
+
+
+def marks(head):
+    """Where the current first dimensions of the samples and of the table stand: by their dataspace messages."""
+    for shape in (b"", struct.pack("<QQ", 4, 1)):
+        rank = 1 + len(shape) // 8
+        message = re.escape(bytes([1, rank, 1]) + bytes(5)) + b"(.{8})" + re.escape(shape + b"\xff" * 8 + shape)
+        found = [at for at in re.finditer(message, head, re.DOTALL) if int.from_bytes(at[1], "little") > 10]
+        assert len(found) == 1, "samples and table have rows, /losses and /books have none"
+        yield found[0].start(1)
+
+
+def test_opening_reads_little_however_long_the_run(shotline, million, runs):
+    """The work and the memory of opening a million shots are those of opening seven."""
+    script = """
+import resource, shotline, sys
+def counted(path):
+    before = int(open("/proc/self/io").read().split()[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run = shotline.open(path)
+    after = int(open("/proc/self/io").read().split()[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return len(run.shots), after[0] - before[0], after[1] - before[1]
+counted(sys.argv[1])
+print(*counted(sys.argv[1]), *counted(sys.argv[2]))
+"""
+    done = python("-c", script, runs["packed"][0], million)
+    short, short_bytes, _, long, long_bytes, long_kib = map(int, done.stdout.split())
+    assert (short, long) == (7, MILLION)
+    assert long_bytes < short_bytes + (256 << 10) and long_kib < 4096, done.stdout
+
+
+def test_a_long_run_is_read_in_places_and_in_blocks(shotline, million):
+    with shotline.open(million) as run:
+        first = run.shots[0]
+        assert first.is_complete and first.samples.shape == (4, 1)
+        assert run.shots[-1].state == shotline.State.LOST and not run.samples[-3:].any()
+        far = run.shots[[999_999, 3, 500_000]]
+        assert far.states.tolist() == [0, 2, 0] and far.numbers[1] == first.number + 3
+        assert next(run.shots[::100_000].blocks(4)).samples.shape == (4, 4, 1)
+        assert run.shots[::250_000].states.tolist() == [2, 0, 0, 0]

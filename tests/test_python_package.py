@@ -1,0 +1,185 @@
+"""The Python package and others: damaged files, h5py, xarray and dask beside it, installation."""
+
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from recordings import python
+
+from common import ROOT
+
+# --- hostile files -----------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_recording_is_refused_in_words(shotline, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"run\.h5"):
+        shotline.open(tmp_path / "run.h5")
+    with pytest.raises(IsADirectoryError):
+        shotline.open(tmp_path)
+    for content in (b"", b"\x89HDF\r\n\x1a\n", b"no HDF5 at all" * 100):
+        (tmp_path / "run.h5").write_bytes(content)
+        with pytest.raises(ValueError, match=r"run\.h5"):
+            shotline.open(tmp_path / "run.h5")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["rf"] = np.zeros((3, 4, 5), np.int16)
+    with pytest.raises(ValueError, match="format = shotline"):
+        shotline.open(tmp_path / "other.h5")
+
+
+def test_a_recording_that_h5repack_has_moved_is_refused_or_read_right(shotline, runs, tmp_path):
+    if not shutil.which("h5repack"):
+        pytest.skip("h5repack is not installed: scripts/setup.sh test installs hdf5-tools")
+    path, expected = runs["packed"]
+    subprocess.run(["h5repack", path, tmp_path / "moved.h5"], check=True, timeout=60)
+    try:
+        run = shotline.open(tmp_path / "moved.h5")
+    except ValueError as error:
+        assert "moved.h5" in str(error)
+    else:
+        assert np.array_equal(run.samples[...], expected)
+
+
+HOSTILE = """
+import random, shutil, sys
+import shotline
+from pathlib import Path
+source, scratch, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+content, random = source.read_bytes(), random.Random(seed)
+# Heaps of strings, and all that is not libhdf5's own: slots, indexes, tables. What a damaged object header does to
+# libhdf5 1.10 is its own affair: one in a thousand crashes it.
+behind = shotline.open(source).native.stored(0, 0)[1]
+heaps = [at for at in range(0, behind, 8) if content[at : at + 4] == b"GCOL"]
+opened = 0
+for _ in range(60):
+    data = bytearray(content)
+    if random.random() < 0.3:
+        del data[random.randrange(len(data)):]
+    for _ in range(random.choice([0, 1, 1, 3, 30])):
+        at = random.choice(heaps) + random.randrange(4096) if random.random() < 0.3 else random.randrange(behind, len(content))
+        if at >= len(data):
+            continue
+        piece = random.choice([bytes([random.randrange(256)]), b"\\xff" * 8, bytes(8), random.randbytes(8)])
+        data[at : at + len(piece)] = piece
+    scratch.write_bytes(data)
+    try:
+        run = shotline.open(scratch)
+        opened += 1
+        shots = run.shots[:20]
+        for use in (lambda: shots.samples[...], lambda: list(shots), lambda: run.losses, lambda: run.books,
+                    lambda: [link.shots[0].raw.sum() for link in run.links], lambda: shots.times, lambda: run.events[:1]):
+            use()
+    except (OSError, ValueError, IndexError, MemoryError):
+        pass
+print(opened)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_raise_and_never_crash(shotline, runs, tmp_path, seed):
+    name = sorted(runs)[seed]
+    done = python("-c", HOSTILE, runs[name][0], tmp_path / "damaged.h5", random.Random(seed).randrange(1 << 30))
+    assert int(done.stdout) > 0, "some damage is where it does not matter"
+
+
+# --- beside other libraries --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first, second", [("h5py", "shotline"), ("shotline", "h5py")])
+def test_h5py_with_its_own_libhdf5_goes_together_with_it_in_either_order(shotline, runs, first, second):
+    script = f"""
+import {first}, {second}, sys, threading
+import numpy as np
+path = sys.argv[1]
+with h5py.File(path) as file, shotline.open(path) as run:
+    assert np.array_equal(file["rf"][...], run.samples[...])
+    work = lambda: [np.array_equal(file["rf"][...], shotline.open(path).samples[...]) or sys.exit(1) for _ in range(20)]
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+"""
+    python("-c", script, runs["packed"][0])
+
+
+@pytest.mark.parametrize("dask", [True, False], ids=["dask", "without dask"])
+def test_xarray_sees_a_run_lazily(shotline, broken, monkeypatch, dask):
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed: scripts/setup.sh test installs it")
+    pytest.importorskip("dask", reason="dask is not installed: scripts/setup.sh test installs it")
+    from shotline import _lazy
+
+    if not dask:
+        monkeypatch.setattr(_lazy, "find_spec", lambda name: None)
+    path, made = broken
+    with shotline.open(path) as run:
+        expected, read = run.samples[...], []
+        original = shotline.Samples._read
+        monkeypatch.setattr(shotline.Samples, "_read", lambda *a: read.append(len(a[1].rows)) or original(*a))
+        data = run.to_xarray()
+        assert isinstance(data, xarray.Dataset) and dict(data.sizes) == {"shot": 6, "sample": 500, "channel": 24}
+        assert data.number.values.tolist() == made.numbers and data.state.values[0] == shotline.State.COMPLETE
+        assert np.allclose(data.time, np.arange(500) / 20e6) and data.stamp.dtype.kind == "M"
+        part = data.samples.isel(shot=slice(1, 3), channel=5)
+        assert not sum(read), "nothing is read before it is needed"
+        assert np.array_equal(part.values, expected[1:3, :, 5])
+        assert sum(read) <= (6 if dask else 2)
+        assert np.array_equal(data.where(data.state == 2, drop=True).samples.values, expected[[0, 3, 4, 5]])
+
+
+def test_dask_reads_a_run_in_chunks(shotline, runs):
+    pytest.importorskip("dask", reason="dask is not installed: scripts/setup.sh test installs it")
+    path, expected = runs["packed"]
+    with shotline.open(path) as run:
+        array = run.to_dask(shots_per_chunk=2)
+        assert array.chunks[0] == (2, 2, 2, 1) and array.dtype == np.int16
+        assert int(array.astype(np.int64).sum().compute()) == int(expected.astype(np.int64).sum())
+        assert np.array_equal(array[3, ::2, 4].compute(scheduler="threads"), expected[3, ::2, 4])
+        assert run.to_dask(2).name == array.name, "the same samples have the same name"
+
+
+# --- the package -------------------------------------------------------------------------------------
+
+
+def test_the_stubs_name_what_the_native_part_has(shotline):
+    from shotline import _native
+
+    tree = ast.parse((ROOT / "python" / "shotline" / "_native.pyi").read_text())
+    public = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert public == {name for name in dir(_native) if not name.startswith("_")}
+    (recording,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    methods = {node.name for node in recording.body if isinstance(node, ast.FunctionDef)} - {"__new__"}
+    assert methods == {name for name in dir(_native.Recording) if not name.startswith("_")}
+
+
+def test_everything_public_is_documented(shotline):
+    for name in shotline.__all__:
+        thing = getattr(shotline, name)
+        assert thing.__doc__, name
+        for method, member in vars(thing).items() if isinstance(thing, type) else ():
+            if not method.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert member.__doc__, f"{name}.{method}"
+
+
+def test_pip_install_gives_a_package_that_reads(shotline, runs, tmp_path):
+    """As `pip install .` does it, from the tools that are here already."""
+    wheel = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
+    tools = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # maturin is one
+    done = subprocess.run(wheel, cwd=ROOT, env=tools, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("shotline-*.whl")
+    assert "abi3" in wheel.name, "one wheel serves every Python from 3.11 on"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"shotline/py.typed", "shotline/_native.pyi", "shotline/_native.abi3.so"} <= names
+    assert not any("verify" in name or "plot" in name for name in names), "scripts stay outside"
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel]
+    subprocess.run(install, check=True, capture_output=True, timeout=120)
+    script = "import shotline, sys; print(shotline.__file__); print(shotline.open(sys.argv[1]).samples[...].sum())"
+    path, expected = runs["int16"]
+    done = python("-c", script, path, PYTHONPATH=str(tmp_path / "site"))
+    where, total = done.stdout.split()
+    assert Path(where).is_relative_to(tmp_path) and int(total) == int(expected.sum())

@@ -1,0 +1,473 @@
+"""Replays: what is recorded of them is the recording again. Captures: read by others, and sent again."""
+
+import re
+import select
+import signal
+import time
+
+import h5py
+import numpy as np
+import pytest
+from senders.listen import Listener, free_port, spead2_sends
+from senders.spead2_send import heap_data
+
+from common import ROOT, Probe, Process, Recorder, Recording, balanced, record, run, until, verify
+
+CAPTURES = ROOT.parent / "shared" / "data"
+SMALL = ("--links", 2, "--channels", 16, "--samples", 700)  # 5 packets a shot
+# One packet a shot: a packet that is lost is a whole shot.
+TINY = ("--links", 2, "--channels", 16, "--samples", 100)
+FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+# Shared machines fall asleep: long time-outs, so that only what is tested closes a shot.
+PATIENT = ("--timeout-ms", 5000)
+
+
+class Replay(Process):
+    """A recording that waits for a receiver at `address`."""
+
+    def __init__(self, path, *arguments):
+        super().__init__("replay", path, "--listen", "[::1]:0", "--json", *arguments)
+        ready, _, _ = select.select([self.popen.stderr], [], [], 20)
+        line = self.popen.stderr.readline() if ready else ""
+        assert "waits for a receiver on" in line, f"the replay did not start: {line}"
+        self.address = line.split()[-1]
+
+
+def replayed(path, out, *arguments, framing="ud", pace=("--gbps", 1), samples=700):
+    """Records a replay to its end; (report of the replay, report of the recorder, recording)."""
+    with Replay(path, "--once", *pace, *arguments) as replay:
+        flags = ("--samples", samples, "--framing", framing, "--out", out, *PATIENT)
+        ended = record(replay, *flags).succeeded()
+        report = replay.end().succeeded()
+    recording = Recording(out)
+    balanced(ended, recording)
+    return report, ended, recording
+
+
+def sent(path, *arguments):
+    """What a replay without set-up has sent."""
+    return run("replay", path, "--json", *arguments).succeeded()
+
+
+def of_probe(path, *probe, shots=150, flags=()):
+    """Records an emulated probe."""
+    shape = [value for name, value in zip(probe[::2], probe[1::2]) if name == "--samples"]
+    with Probe("--pace", "500hz", "--seed", 5, *probe) as source:
+        arguments = ("--samples", shape[0], "--shots", shots, "--out", path, *PATIENT, *flags)
+        ended = record(source, *arguments).succeeded()
+    return ended, Recording(path)
+
+
+def missing_shots(recording):
+    """Shots in no row, or in a row as lost, by stream."""
+    return {(stream, number) for stream, _, first, count in recording.losses for number in range(first, first + count)}
+
+
+def check_same(again, original, but=()):
+    """Everything that a recording says of its shots, and every sample."""
+    assert len(again.links) == len(original.links)
+    for link in range(len(original.links)):
+        first, second = original.tables[link], again.tables[link]
+        for name in ("number", "stamp_tai_ns", "valid_bytes", "placed", "packets", "state", "flags", "record_good"):
+            if name not in but:
+                assert np.array_equal(first[name], second[name]), (link, name, first[name], second[name])
+        if "presence" not in but:
+            assert np.array_equal(original.presence(link), again.presence(link)), link
+        assert original.rf[link].dtype == again.rf[link].dtype
+        assert np.array_equal(original.rf[link], again.rf[link]), link
+    assert missing_shots(again) == missing_shots(original)
+
+
+# --- a recording, by set-up --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory):
+    """Two links, 12 bits, with packets lost and damaged."""
+    path = tmp_path_factory.mktemp("holes") / "run.h5"
+    ended, recording = of_probe(path, *SMALL, "--loss", 0.03, "--corrupt", 0.02)
+    assert ended["shots_partial"] > 20 and ended["shots_complete"] > 20, ended
+    return path, recording
+
+
+@FRAMINGS
+def test_a_replay_is_recorded_as_what_it_replays(holes, tmp_path, framing):
+    path, original = holes
+    report, ended, again = replayed(path, tmp_path / "again.h5", framing=framing)
+    check_same(again, original)
+    verify(tmp_path / "again.h5")
+    absent = int(sum((~original.presence(link)).sum() for link in range(2)))
+    assert sum(link["absent"] for link in report["links"]) == absent == ended["packets_missing"], report
+    assert sum(link["packets"] for link in report["links"]) == ended["packets"], report
+    assert not ended["packet_drops"], ended
+    if framing != "udp":
+        assert ended["icrc"]["good"] == ended["packets"], ended
+    assert again.attributes["framing"] == framing and "replay of run.h5" in again.attributes["instrument"]
+
+
+@FRAMINGS
+def test_shots_that_were_lost_stay_lost(tmp_path, framing):
+    path = tmp_path / "run.h5"
+    ended, original = of_probe(path, *TINY, "--loss", 0.2, shots=200)
+    assert ended["drops"]["wire_gap"] > 20, ended
+    assert len(original.numbers()) < 200, "some are in no row"
+    assert any((table["state"] == 0).any() for table in original.tables), "some are in a row without one of the links"
+    _, again, recording = replayed(path, tmp_path / "again.h5", framing=framing, samples=100)
+    check_same(recording, original)
+    assert again["drops"] == ended["drops"] and again["shots_sent"] == 400, again
+    verify(tmp_path / "again.h5")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ("--links", 1, "--channels", 16, "--samples", 700),
+        ("--links", 1, "--channels", 8, "--samples", 900, "--int16", "--bits", 14),
+        ("--links", 3, "--channels", 5, "--samples", 402),
+    ],
+    ids=["packed12", "int16", "three-links"],
+)
+def test_every_packing_and_number_of_links_is_replayed(tmp_path, shape):
+    path = tmp_path / "run.h5"
+    # A flag without a value would upset the pairs.
+    probe = [value for value in shape if value != "--int16"] + ["--loss", 0.03]
+    with Probe("--pace", "500hz", "--seed", 7, *probe, *(["--int16"] if "--int16" in shape else [])) as source:
+        samples = shape[shape.index("--samples") + 1]
+        record(source, "--samples", samples, "--shots", 100, "--out", path, *PATIENT).succeeded()
+    original = Recording(path)
+    _, _, again = replayed(path, tmp_path / "again.h5", samples=samples)
+    check_same(again, original)
+    verify(tmp_path / "again.h5")
+
+
+def test_real_samples_are_replayed_bit_for_bit(tmp_path):
+    """No test patterns: so none are promised to the receiver."""
+    rf = CAPTURES / "ultrasound" / "muscle_rf_real_192ch.hdf5"
+    if not rf.exists():
+        pytest.skip(f"no real data in {rf}: test patterns are replayed in the other tests")
+    path = tmp_path / "run.h5"
+    _, original = of_probe(path, "--input", rf, "--samples", 1408, shots=12)
+    _, _, again = replayed(path, tmp_path / "again.h5", samples=1408)
+    check_same(again, original)
+    assert "test_pattern_period" not in again.attributes
+    assert run("verify", tmp_path / "again.h5", "--json").succeeded()["verified"]
+
+
+def test_the_pace_is_the_recorded_one_and_gaps_stay_gaps(tmp_path):
+    path = tmp_path / "run.h5"
+    with (
+        Probe(*SMALL, "--pace", "100hz") as probe,
+        Recorder(probe, "--samples", 700, "--seconds", 4, "--out", path, *PATIENT) as recorder,
+    ):
+        until(lambda: h5rows(path) > 20, what="the first shots")
+        probe.signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        probe.signal(signal.SIGCONT)
+        recorder.end().succeeded()
+    original = Recording(path)
+    stamps = original.tables[0]["stamp_tai_ns"].astype(np.int64)
+    gap = int(np.argmax(np.diff(stamps)))
+    assert np.diff(stamps)[gap] > 1e9, "the probe stood still"
+    _, ended, again = replayed(path, tmp_path / "again.h5", pace=())
+    check_same(again, original)
+    arrived = again.tables[0]["arrived_tai_ns"].astype(np.int64)
+    # Machines are late, never early: no shot comes before its time, and the gap is there.
+    early = (stamps - stamps[0]) - (arrived - arrived[0])
+    assert early.max() < 50e6, early.max()
+    assert np.diff(arrived)[gap] > 1e9, np.diff(arrived)[gap]
+    _, faster, again = replayed(path, tmp_path / "faster.h5", pace=("--speed", 4))
+    check_same(again, original)
+    assert faster["seconds"] < 0.7 * ended["seconds"], (faster["seconds"], ended["seconds"])
+
+
+def h5rows(path):
+    try:
+        with h5py.File(path) as file:
+            return file["link0/shots"].shape[0]
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("pace, least", [(("--rate-hz", 200), 0.6), (("--gbps", 0.0573), 0.6), (("--max",), 0)])
+def test_another_pace_can_be_chosen(holes, tmp_path, pace, least):
+    path, original = holes
+    _, ended, again = replayed(path, tmp_path / "again.h5", pace=pace)
+    check_same(again, original)
+    assert ended["seconds"] > least, "150 shots of 2 x 17,920 bytes"
+
+
+def test_the_receiver_may_choose_the_rate_and_how_many(holes, tmp_path):
+    path, original = holes
+    out = tmp_path / "again.h5"
+    with Replay(path) as replay:
+        ended = record(replay, "--samples", 700, "--rate-hz", 100, "--shots", 60, "--out", out, *PATIENT).succeeded()
+        replay.interrupt().succeeded()
+    assert ended["seconds"] > 0.5, ended
+    again = Recording(out)
+    assert again.numbers() == original.numbers()[:60]
+    for link in range(2):
+        assert np.array_equal(again.rf[link], original.rf[link][:60])
+
+
+def test_triggers_take_shot_after_shot(holes, tmp_path):
+    path, original = holes
+    out = tmp_path / "again.h5"
+    with Replay(path) as replay:
+        flags = ("--samples", 700, "--external-trigger", "--shots", 10, "--out", out, *PATIENT)
+        with Recorder(replay, *flags) as recorder:
+            until(lambda: run("probe", "status", replay.address, "--json").succeeded()["running"], what="the start")
+            for sequence in range(10):
+                run("probe", "trigger", replay.address, "--sequence", sequence, "--json").succeeded()
+            recorder.end().succeeded()
+    assert Recording(out).numbers() == original.numbers()[:10]
+
+
+def test_a_part_is_replayed_with_its_own_numbers(holes, tmp_path):
+    path, original = holes
+    _, _, again = replayed(path, tmp_path / "part.h5", "--from", 40, "--shots", 25)
+    assert again.numbers() == list(range(40, 65))
+    for link in range(2):
+        assert np.array_equal(again.rf[link], original.rf[link][40:65])
+        assert np.array_equal(again.tables[link]["stamp_tai_ns"], original.tables[link]["stamp_tai_ns"][40:65])
+
+
+def test_turns_go_on_in_number_and_every_record_still_proves_its_shot(holes, tmp_path):
+    path, original = holes
+    _, ended, again = replayed(path, tmp_path / "turns.h5", "--loop", 3)
+    assert again.numbers() == list(range(450))
+    for link in range(2):
+        for turn in range(3):
+            rows = slice(150 * turn, 150 * turn + 150)
+            assert np.array_equal(again.rf[link][rows], original.rf[link])
+            assert np.array_equal(again.tables[link]["state"][rows], original.tables[link]["state"])
+    assert ended["packet_drops"] == {} and "test_pattern_period" not in again.attributes
+    assert run("verify", tmp_path / "turns.h5", "--json").succeeded()["verified"]
+
+
+def test_stamps_may_be_those_of_the_sending(holes, tmp_path):
+    path, original = holes
+    before = time.time_ns()
+    _, _, again = replayed(path, tmp_path / "again.h5", "--stamps", "now")
+    check_same(again, original, but=("stamp_tai_ns", "flags"))
+    stamps = again.tables[0]["stamp_tai_ns"][again.tables[0]["record_good"]]
+    assert (stamps > before).all() and (np.diff(stamps.astype(np.int64)) > 0).all()
+
+
+def test_receivers_one_after_the_other_each_get_all_of_it(holes, tmp_path):
+    path, original = holes
+    with Replay(path, "--gbps", 1) as replay:
+        for name in ("one.h5", "two.h5"):
+            record(replay, "--samples", 700, "--out", tmp_path / name, *PATIENT).succeeded()
+            check_same(Recording(tmp_path / name), original)
+        assert replay.interrupt().succeeded()["next_shot"] == 150
+
+
+def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_path):
+    path, original = holes
+    with Replay(path, "--speed", 0.1) as replay:
+        with Recorder(replay, "--samples", 700, "--out", tmp_path / "gone.h5", *PATIENT) as first:
+            until(lambda: h5rows(tmp_path / "gone.h5") > 3, what="the first shots")
+            first.signal(signal.SIGKILL)
+        refused = record(replay, "--samples", 700, "--out", tmp_path / "no.h5").refused()
+        assert "another" in refused, refused
+        flags = ("--samples", 700, "--take-over", "--rate-hz", 1000, "--out", tmp_path / "again.h5", *PATIENT)
+        ended = record(replay, *flags).succeeded()
+    check_same(Recording(tmp_path / "again.h5"), original)
+    balanced(ended, Recording(tmp_path / "again.h5"))
+
+
+def test_a_receiver_that_is_taken_over_ends_and_says_so(holes, tmp_path):
+    path, _ = holes
+    with (
+        Replay(path, "--speed", 0.1) as replay,
+        Recorder(replay, "--samples", 700, "--out", tmp_path / "first.h5", *PATIENT) as first,
+    ):
+        until(lambda: h5rows(tmp_path / "first.h5") > 3, what="the first shots")
+        flags = ("--samples", 700, "--take-over", "--shots", 5, "--rate-hz", 1000, "--out", tmp_path / "second.h5")
+        record(replay, *flags).succeeded()
+        ended = first.end().succeeded()
+    assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
+    assert Recording(tmp_path / "second.h5").numbers() == list(range(5))
+
+
+def test_a_recording_that_is_damaged_within_is_told_by_the_replay(holes, tmp_path):
+    path, _ = holes
+    cut = tmp_path / "cut.h5"
+    data = path.read_bytes()
+    with h5py.File(path) as file:
+        at = file["rf"].id.get_chunk_info(100).byte_offset
+    cut.write_bytes(data[:at])
+    line = run("replay", cut, "--max", "--to", f"127.0.0.1:{free_port()}", "--framing", "udp").refused()
+    assert "cut.h5" in line, line
+
+
+# --- without set-up ----------------------------------------------------------------------------------
+
+
+def listened(path, out, framing, *listener, replay=()):
+    """Records a replay that is sent without set-up."""
+    with Listener(framing, "--out", out, *PATIENT, "--idle-s", 2, *listener) as recorder:
+        report = sent(path, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5, *replay)
+        ended = recorder.end().succeeded()
+    recording = Recording(out)
+    balanced(ended, recording)
+    return report, ended, recording
+
+
+@pytest.mark.parametrize("framing", ["ud", "udp"])
+def test_a_listener_records_a_replay_without_set_up(holes, tmp_path, framing):
+    path, original = holes
+    keys = ("--queue-pair", 0x2B67, "--q-key", 0x11223344) if framing == "ud" else ()
+    shape = ("--links", 2, "--channels", 16, "--samples", 700, "--sample-rate-hz", 40_000_000)
+    out = tmp_path / "again.h5"
+    report, ended, again = listened(path, out, framing, *shape, *keys, replay=("--framing", framing, *keys))
+    # Two senders of one receiver each join at their first whole shot, which the test's seed has at 0.
+    check_same(again, original)
+    assert report["seconds"] > 0 and sum(link["packets"] for link in report["links"]) == ended["packets"]
+
+
+@pytest.fixture(scope="module")
+def heaps(tmp_path_factory):
+    """Heaps from spead2, whose first packet is shorter than the others."""
+    path = tmp_path_factory.mktemp("heaps") / "spead.h5"
+    with Listener("spead", "--out", path, *PATIENT) as listener:
+        spead2_sends(listener.port, size=50_000, heaps=30, immediates=3)
+        listener.end().succeeded()
+    recording = Recording(path)
+    assert recording.numbers() == list(range(2, 32))
+    return path, recording
+
+
+def test_heaps_are_sent_again_as_heaps_cut_as_they_were(heaps, tmp_path):
+    path, original = heaps
+    _, ended, again = listened(path, tmp_path / "again.h5", "spead")
+    assert again.numbers() == original.numbers() and ended["shots_complete"] == 30, ended
+    check_same_samples(again, original)
+    for name in ("packet_bytes", "first_packet_bytes", "packets", "trailer"):
+        assert again.links[0][name] == original.links[0][name], name
+    assert np.array_equal(again.presence(0), original.presence(0))
+
+
+def check_same_samples(again, original):
+    assert np.array_equal(again.rf[0].reshape(-1).view(np.uint8), original.rf[0].reshape(-1).view(np.uint8))
+
+
+@FRAMINGS
+def test_heaps_are_sent_as_shots_of_a_probe(heaps, tmp_path, framing):
+    path, original = heaps
+    _, ended, again = replayed(path, tmp_path / "again.h5", framing=framing, samples=50_000)
+    check_same(again, original, but=("placed", "packets", "presence", "flags"))
+    assert ended["shots_complete"] == 30 and again.links[0]["packing_name"] == "uint8"
+    for row in range(30):
+        assert np.array_equal(again.rf[0][row].reshape(-1), heap_data(row, 50_000))
+    assert run("verify", tmp_path / "again.h5", "--json").succeeded()["verified"]
+
+
+def test_shots_of_a_probe_are_sent_as_heaps_and_as_frames(tmp_path):
+    path = tmp_path / "run.h5"
+    of_probe(path, "--links", 1, "--channels", 16, "--samples", 700, shots=20)
+    with h5py.File(path) as file:
+        bytes_of = [packed_bytes(row) for row in file["rf"][...]]
+    for framing in ("spead", "hsb"):
+        out = tmp_path / f"{framing}.h5"
+        _, ended, again = listened(path, out, framing, replay=("--framing", framing))
+        assert ended["shots_complete"] == 20 and not ended["packet_drops"], ended
+        assert again.numbers() == list(range(20))
+        for row in range(20):
+            assert np.array_equal(again.rf[0][row].reshape(-1), bytes_of[row]), (framing, row)
+
+
+def packed_bytes(samples):
+    a, b = samples.reshape(-1, 2).astype(np.uint16).T & 0xFFF
+    return np.stack([a >> 4, (a & 0xF) << 4 | b >> 8, b & 0xFF], axis=1).astype(np.uint8).reshape(-1)
+
+
+BRIDGES = pytest.mark.parametrize("name", ["hsb_embedded_64k", "hsb_separate_odd10007"])
+
+
+def bridge(name):
+    path = CAPTURES / "roce" / "hsb" / f"{name}.pcap"
+    if not path.exists():
+        pytest.skip(f"no captures of a sensor bridge in {path.parent}: frames made of shots are replayed")
+    return path
+
+
+@BRIDGES
+def test_a_captured_bridge_is_recorded_replayed_and_recorded_as_itself(tmp_path, name):
+    capture = bridge(name)
+    first, second, third = [tmp_path / f"{count}.h5" for count in ("first", "second", "third")]
+    with Listener("hsb", "--out", first, *PATIENT, "--idle-s", 2) as recorder:
+        report = sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5)
+        ended = recorder.end().succeeded()
+    original = Recording(first)
+    assert ended["shots_complete"] == len(original.numbers()) > 5, ended
+    assert ended["icrc"]["good"] == ended["packets"] == report["datagrams"], (ended, report)
+    served = CAPTURES / "roce" / "hsb" / ("served.bin" if "64k" in name else "served_odd.bin")
+    frames = np.fromfile(served, np.uint8).reshape(-1, original.rf[0][0].size)
+    for row, rf in enumerate(original.rf[0]):
+        assert np.array_equal(rf.reshape(-1), frames[row % len(frames)]), row
+    _, ended, again = listened(first, second, "hsb")
+    check_same(again, original)
+    assert again.links[0]["trailer_apart"] == original.links[0]["trailer_apart"]
+    # And as a probe's.
+    _, _, shots = replayed(first, third, samples=original.rf[0].shape[1])
+    check_same(shots, original, but=("placed", "packets", "presence", "flags"))
+
+
+def test_links_with_a_receiver_each(holes, tmp_path):
+    path, original = holes
+    outs = [tmp_path / f"link{link}.h5" for link in range(2)]
+    with (
+        Listener("spead", "--out", outs[0], "--idle-s", 2, *PATIENT) as one,
+        Listener("spead", "--out", outs[1], "--idle-s", 2, *PATIENT) as two,
+    ):
+        to = ("--to", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
+        sent(path, *to, "--framing", "spead", "--gbps", 0.2)
+        one.end().succeeded(), two.end().succeeded()
+    for link, out in enumerate(outs):
+        again, whole = Recording(out), original.tables[link]["state"] == 2
+        numbers = [number for number, good in zip(original.numbers(link), whole) if good]
+        assert set(numbers) <= set(again.numbers())
+
+
+# --- wrong inputs ------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_replayed_is_refused_in_one_line(holes, tmp_path):
+    path, _ = holes
+    to = f"127.0.0.1:{free_port()}"
+    empty, text, cut = tmp_path / "empty.h5", tmp_path / "text.h5", tmp_path / "cut.h5"
+    empty.touch()
+    text.write_text("no recording\n" * 100)
+    cut.write_bytes(path.read_bytes()[:3000])
+    for arguments, words in [
+        ((tmp_path / "none.h5",), "No such file"),
+        ((empty,), "empty.h5"),
+        ((text,), "text.h5"),
+        ((cut,), "cut.h5"),
+        ((path, "--from", 10_000), "no shot"),
+        ((path, "--to", to), "--queue-pair"),
+        ((path, "--to", to, "--framing", "counted"), "only set-up tells"),
+        ((path, "--to", to, "--framing", "spead"), "once for each of 2 links"),
+        ((path, "--to", to, "--framing", "morse"), "found morse"),
+        ((path, "--to", f"{to},{to},{to}", "--framing", "udp"), "3 times"),
+        ((path, "--to", to, "--framing", "udp", "--rate-hz", 0), "positive number"),
+        ((path, "--flow", "10.0.0.2:5000", "--to", to), "no capture"),
+    ]:
+        line = run("replay", *arguments).refused()
+        assert words in line, (arguments, line)
+
+
+def test_frames_have_no_record_whose_time_could_be_changed(heaps):
+    path, _ = heaps
+    line = run("replay", path, "--to", f"127.0.0.1:{free_port()}", "--gbps", 1, "--stamps", "now").refused()
+    assert "--stamps" in line, line
+
+
+def test_a_receiver_that_asks_for_another_shape_is_refused(holes, tmp_path):
+    path, _ = holes
+    with Replay(path) as replay:
+        line = record(replay, "--samples", 500, "--out", tmp_path / "no.h5").refused()
+        assert re.search(r"shape|samples", line), line
+        line = record(replay, "--transmit-sequence", "1,2", "--samples", 700, "--out", tmp_path / "no.h5").refused()
+        assert "transmit sequences" in line, line
