@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-TIME_LIMIT = 1500  # seconds for one runner
+TIME_LIMIT = 3000  # seconds for one runner
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -55,6 +55,11 @@ impl FromStr for Bytes {
     }
 }
 
+/// Levels that zstd has and that are of use here.
+const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -7..=22;
+/// More threads than any machine that this runs on has processors.
+const MOST_THREADS: usize = 1024;
+
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $(#[serde($($serde:tt)*)])? $key:ident: $type:ty, )+) => {
         /// What is asked for; whatever is not is decided by [`crate::run`].
@@ -293,10 +298,28 @@ impl Settings {
             Some(name) => Some(name.parse::<Codec>()?),
         };
         match (codec, self.compress_level) {
+            (Some(Codec::Zstd(_)), Some(level)) if !ZSTD_LEVELS.contains(&level) => Err(format!(
+                "expected a level of zstd from {} to {}, found {level}",
+                ZSTD_LEVELS.start(),
+                ZSTD_LEVELS.end()
+            )),
             (Some(Codec::Zstd(_)), Some(level)) => Ok(Some(Codec::Zstd(level))),
             (_, Some(_)) => Err("a level is for zstd: add --compress zstd".into()),
             (codec, None) => Ok(codec),
         }
+    }
+
+    /// Refuses what cannot be meant, wherever it was written: flags have some of these checks of their own, keys of a
+    /// file have not.
+    pub fn check(&self) -> Result<(), String> {
+        self.codec()?;
+        if self.compress_threads.is_some_and(|threads| threads > MOST_THREADS) {
+            return Err(format!("expected at most {MOST_THREADS} threads that compress"));
+        }
+        if self.pre_trigger.is_none() && (self.post_trigger.is_some() || self.trigger.is_some()) {
+            return Err("--post-trigger and --trigger say when to record beside --pre-trigger: add that one".into());
+        }
+        Ok(())
     }
 
     /// Reads a TOML file.
@@ -331,6 +354,20 @@ mod tests {
         assert_eq!(settings("compress = \"zstd\"\ncompress_level = 5"), Ok(Some(Codec::Zstd(5))));
         assert!(settings("compress = \"lz4\"\ncompress_level = 5").is_err());
         assert!(settings("compress = \"gzip\"").is_err());
+        assert!(settings("compress = \"zstd\"\ncompress_level = 99").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_a_file_too() {
+        let check = |text: &str| toml::from_str::<Settings>(text).unwrap().check();
+        assert_eq!(check("out = [\"a.h5\", \"b.h5\"]\npre_trigger = 1.0\npost_trigger = 2.0"), Ok(()));
+        for (text, word) in [
+            ("post_trigger = 2.0", "--pre-trigger"),
+            ("compress = \"lz4\"\ncompress_threads = 100000", "threads"),
+            ("compress = \"zstd\"\ncompress_level = 99", "level"),
+        ] {
+            assert!(check(text).is_err_and(|error| error.contains(word)), "{text}");
+        }
     }
 
     #[test]

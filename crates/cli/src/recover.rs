@@ -86,8 +86,8 @@ fn rows(recovered: &Recovered) -> Vec<(String, String)> {
     ];
     for run in recovered.not_whole.iter().take(SHOWN) {
         let last = run.first + run.count - 1;
-        let numbers = if run.count == 1 { format!("{last}") } else { format!("{} to {last}", run.first) };
-        rows.push((format!("  stream {}: {}", run.stream, run.cause), numbers));
+        let numbers = if run.count == 1 { format!("shot {last}") } else { format!("shots {} to {last}", run.first) };
+        rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
     }
     if recovered.not_whole.len() > SHOWN {
         rows.push(("  and further runs (--json has all)".into(), (recovered.not_whole.len() - SHOWN).to_string()));

@@ -32,9 +32,12 @@ pub(super) fn check(settings: &Settings, outs: &[PathBuf]) -> Result<(), RunErro
         return Ok(());
     }
     let others = [settings.pre_trigger.is_some(), settings.compress.is_some(), super::prepare::rolls(settings)];
-    if outs.len() > 1 || others.contains(&true) {
+    let laid_out = [settings.durable, settings.recycle, settings.buffered].contains(&Some(true))
+        || settings.capacity.is_some()
+        || settings.commit_ms.is_some();
+    if outs.len() > 1 || laid_out || others.contains(&true) {
         return Err(RunError::Settings(
-            "a packet capture is one file, and knows no compression, rolling or trigger: record to .h5, and make the capture from it with `shotline export`".into(),
+            "a packet capture is one plain file: it has no layout, commits or durability, no compression, rolling or trigger: record to .h5, and make the capture from it with `shotline export`".into(),
         ));
     }
     Ok(())

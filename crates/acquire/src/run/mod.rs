@@ -174,6 +174,7 @@ pub fn run<P: PacketIo>(
             return Err(RunError::Settings(format!("expected {name} from 0 to 1e9 s, found {seconds}")));
         }
     }
+    settings.check().map_err(RunError::Settings)?;
     if settings.out.is_none() && settings.discard != Some(true) {
         return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
     }

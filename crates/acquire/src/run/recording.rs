@@ -75,7 +75,7 @@ fn rows_to_lay_out(settings: &Settings, prepared: &Prepared, outs: &[PathBuf]) -
     }
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
     let free = outs.iter().map(|out| {
-        let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
+        let folder = shotline_store::folder(out);
         rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
     });
     let share = if rolls(settings) { FREE_SHARE_OF_PART } else { FREE_SHARE };

@@ -18,7 +18,7 @@ const BLOCK: usize = 4 << 20;
 const ALIGNMENT: usize = 4096;
 
 pub fn checks(wanted: &Wanted) -> Vec<Check> {
-    let folder = folder(&wanted.out);
+    let folder = shotline_store::folder(&wanted.out);
     let file = match tempfile::tempfile_in(folder) {
         Ok(file) => file,
         Err(error) => {
@@ -30,11 +30,6 @@ pub fn checks(wanted: &Wanted) -> Vec<Check> {
     };
     let direct = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT)).is_ok();
     vec![space(wanted, folder), file_system(folder), direct_io(direct), speed(wanted, &file, folder)]
-}
-
-/// The directory of a file that is to be.
-pub fn folder(out: &Path) -> &Path {
-    out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn space(wanted: &Wanted, folder: &Path) -> Check {

@@ -54,7 +54,7 @@ fn registration(wanted: &Wanted, regions: &shotline_memory::Regions, bytes: u64)
     let all = format!("{} registered once, so that no write pins its pages anew", size(bytes));
     let trial = || -> crate::Result<Vec<String>> {
         let folder =
-            tempfile::Builder::new().prefix(".shotline-doctor-").tempdir_in(super::disk::folder(&wanted.out))?;
+            tempfile::Builder::new().prefix(".shotline-doctor-").tempdir_in(shotline_store::folder(&wanted.out))?;
         let run = RunInfo::new(vec![LinkInfo { name: "trial".into(), stream: 0, geometry: wanted.geometry }]);
         let recorder = Recorder::create(&folder.path().join("trial.h5"), &RecorderConfig::new(1), &run, regions)?;
         Ok(recorder.warnings().to_vec())

@@ -51,6 +51,7 @@ fn receive_buffer(wanted: &Wanted) -> Check {
         receive_buffer: ASKED,
         remainders: false,
         stamps: false,
+        ecn: false,
     };
     let open = |bind: SocketAddr| UdpIo::open(&config(bind), &Registrar::new().finish());
     let opened = open((Ipv6Addr::LOCALHOST, 0).into()).or_else(|_| open(([127, 0, 0, 1], 0).into()));

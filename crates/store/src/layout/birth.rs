@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A file that is being laid out under a hidden name beside its own. It goes if it is dropped before [`Birth::end`].
 #[derive(Debug)]
@@ -120,8 +121,11 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
         Err(error) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if folder.is_dir() { Ok(()) } else { Err(failed(error)) }
+            if folder(path).is_dir() {
+                Ok(())
+            } else {
+                Err(failed(error))
+            }
         }
     }
 }
@@ -142,12 +146,22 @@ fn refuse_if_in_use(file: &File, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// How long a lock may be in the way before its file counts as being in use.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
+///
+/// A lock that has just been let go may last a little longer: a child process that is being started at that moment
+/// holds the descriptor until it runs its own program.
 pub(super) fn locked(file: File, path: &Path) -> Result<File, StoreError> {
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
-        // A file system without locks: then nobody else is kept out either.
-        _ => Ok(file),
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: path.to_owned() }),
+            // A file system without locks: then nobody else is kept out either.
+            _ => return Ok(file),
+        }
     }
 }
 
@@ -187,10 +201,14 @@ pub(super) fn allocate(
     }
 }
 
+/// The folder of a file that is, or is to be: `.` of a bare name.
+pub fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Makes the name as durable as the file.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = File::open(parent).map_err(|e| os(e, "open the directory of", path))?;
+    let directory = File::open(folder(path)).map_err(|e| os(e, "open the directory of", path))?;
     rustix::fs::fsync(&directory).map_err(StoreError::io("flush the directory of", path))
 }
 

@@ -1,11 +1,12 @@
 //! Gives every row its number and every number its place.
 
 use super::examine::{Examined, Seen};
-use super::{Others, Recovered, Run, claims};
+use super::{Others, Recovered, claims};
 use crate::info::RunInfo;
 use crate::inspect::LossSummary;
 use crate::layout::Layout;
 use crate::rows::{Row, RowFormat, State};
+use crate::runs::{Run, minus, push, union};
 use crate::shot::{Loss, ShotMeta};
 use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence};
 use std::ops::Range;
@@ -89,7 +90,7 @@ impl Account {
         let number = number.filter(|number| visible || sound.is_some() && *number >= after);
         match number {
             Some(number) => {
-                push_run(&mut self.known, number);
+                push(&mut self.known, number);
                 self.fill_holes(number);
                 self.enter(row, visible, number, shots);
             }
@@ -132,7 +133,7 @@ impl Account {
                 Seen::Rebuilt(own, bytes) if own == number => {
                     self.recovered.whole += 1;
                     self.recovered.rebuilt += 1;
-                    push_run(&mut self.held[link], number);
+                    push(&mut self.held[link], number);
                     (Some(bytes), shot.zero)
                 }
                 // Of this row's number there is nothing here.
@@ -147,7 +148,7 @@ impl Account {
                 self.changes.push(Change { row, link, table_row, zero });
             }
         }
-        push_run(&mut self.rows, number);
+        push(&mut self.rows, number);
         self.recovered.adopted += u64::from(!visible);
         self.next = row + 1;
     }
@@ -155,7 +156,7 @@ impl Account {
     /// A row that stays as it is.
     fn keep(&mut self, link: usize, entry: &Row) {
         if claims(entry.state) {
-            push_run(&mut self.held[link], entry.number);
+            push(&mut self.held[link], entry.number);
         }
         if entry.state == State::Complete {
             self.recovered.whole += 1;
@@ -249,57 +250,5 @@ fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, 
     match runs.iter_mut().rev().take(16).find(same) {
         Some(run) if run.first + run.count == first => run.count += count,
         _ => runs.push(LossSummary { stream, cause: cause.name(), first, count }),
-    }
-}
-
-fn push_run(runs: &mut Vec<Run>, number: u64) {
-    match runs.last_mut() {
-        Some(last) if last.1 == number => last.1 += 1,
-        _ => runs.push((number, number + 1)),
-    }
-}
-
-/// Sorts runs and joins those that touch.
-fn union(runs: &[Run]) -> Vec<Run> {
-    let mut sorted: Vec<Run> = runs.iter().copied().filter(|run| run.0 < run.1).collect();
-    sorted.sort_unstable();
-    let mut out: Vec<Run> = Vec::with_capacity(sorted.len());
-    for run in sorted {
-        match out.last_mut() {
-            Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
-            _ => out.push(run),
-        }
-    }
-    out
-}
-
-/// What of a run is in none of the others, which are a union.
-fn minus(run: Run, others: &[Run]) -> Vec<Run> {
-    let (mut at, mut out) = (run.0, Vec::new());
-    let begin = others.partition_point(|other| other.1 <= run.0);
-    for other in others[begin..].iter().take_while(|other| other.0 < run.1) {
-        if at < other.0 {
-            out.push((at, other.0));
-        }
-        at = at.max(other.1);
-    }
-    if at < run.1 {
-        out.push((at, run.1));
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_take_is_cut_out_of_a_run() {
-        let taken = union(&[(5, 7), (20, 30), (7, 9), (40, 41), (3, 3)]);
-        assert_eq!(taken, [(5, 9), (20, 30), (40, 41)]);
-        assert_eq!(minus((0, 50), &taken), [(0, 5), (9, 20), (30, 40), (41, 50)]);
-        assert_eq!(minus((6, 25), &taken), [(9, 20)]);
-        assert_eq!(minus((21, 29), &taken), []);
-        assert_eq!(minus((10, 12), &taken), [(10, 12)]);
     }
 }

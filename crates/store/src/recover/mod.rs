@@ -22,6 +22,7 @@ use crate::info::RunInfo;
 use crate::inspect::LossSummary;
 use crate::layout::{self, Contents, Opened, write_all};
 use crate::rows::{self, LOSS_BYTES, State};
+use crate::runs::Run;
 use crate::shot::Loss;
 use account::{Account, Change};
 use examine::Examiner;
@@ -68,9 +69,6 @@ pub struct Recovered {
     #[serde(skip)]
     pub(crate) numbers: Vec<Run>,
 }
-
-/// Numbers from the first up to the second, which is not among them.
-pub(crate) type Run = (u64, u64);
 
 /// What a file is told of the others of its run.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@ use super::master::Master;
 use super::stretch::share;
 use crate::StoreError;
 use crate::info::{PartInfo, RunInfo};
-use crate::layout::{ALIGN, check_target};
+use crate::layout::{ALIGN, check_target, folder};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use rustix::fs::FlockOperation;
@@ -75,7 +75,7 @@ impl SetConfig {
             ));
         }
         for (drive, out) in self.outs.iter().enumerate() {
-            if self.outs[..drive].contains(out) {
+            if self.outs[..drive].iter().any(|other| same(other, out)) {
                 return Err(StoreError::Run(format!(
                     "{} is named twice: give each drive a file of its own",
                     out.display()
@@ -282,8 +282,10 @@ fn rows_within(run: &RunInfo, bytes: u64) -> Result<u64, StoreError> {
     Ok(holds)
 }
 
-pub(super) fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Whether two names are of one file that is to be.
+fn same(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| folder(path).canonicalize().unwrap_or_else(|_| folder(path).to_owned());
+    a.file_name() == b.file_name() && real(a) == real(b)
 }
 
 /// The file system of a folder.

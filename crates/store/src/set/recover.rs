@@ -1,11 +1,13 @@
 //! Mends a run that broke off: each of its files, then the master.
 
 use super::master::{FileEntry, Master, State};
-use super::plan::{canonical, folder, hidden_parts_beside, part_info, parts_beside};
+use super::plan::{canonical, hidden_parts_beside, part_info, parts_beside};
 use super::stretch::{share, there, unbroken};
 use crate::StoreError;
+use crate::layout::folder;
 use crate::read::Recording;
-use crate::recover::{self as file, Others, Progress, Recovered, Run};
+use crate::recover::{self as file, Others, Progress, Recovered};
+use crate::runs::Run;
 use rustix::fs::FlockOperation;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,7 +245,7 @@ fn is_held(file: &Path) -> bool {
 /// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5
 /// looks in the same places.
 pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
-    let folder = master.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder(master);
     let named = Path::new(name);
     if named.is_absolute() && !named.exists() {
         return folder.join(named.file_name().unwrap_or_default());

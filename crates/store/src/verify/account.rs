@@ -4,12 +4,10 @@ use super::{LinkVerdict, Mismatches};
 use crate::StoreError;
 use crate::read::{Ended, Recording};
 use crate::rows::State;
+use crate::runs::{Run, push, union, union_telling};
 use crate::set::keeper::REMOVED_SHOTS;
 use crate::shot::Loss;
 use std::path::Path;
-
-/// Numbers from the first up to the second, which is not among them.
-type Run = (u64, u64);
 
 pub(super) fn check(
     recording: &Recording,
@@ -27,7 +25,7 @@ pub(super) fn check(
             if number != Some(entry.number) {
                 mismatches.add(|| format!("row {row}: shot {} on link {index}, {number:?} on link 0", entry.number));
             }
-            extend(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
+            push(if entry.state == State::Lost { &mut lost } else { &mut held }, entry.number);
         }
         let losses = all_losses.iter().filter(|loss| loss.stream == link.stream);
         let mut losses: Vec<Run> = losses.map(|loss| (loss.first, loss.first.saturating_add(loss.count))).collect();
@@ -44,7 +42,7 @@ pub(super) fn check(
             losses.push((removed.first.min(end), end));
         }
         let whole = !recording.is_stripe();
-        numbers(link.stream, held, lost, losses, whole, mismatches);
+        numbers(link.stream, &held, &lost, &losses, whole, mismatches);
     }
     for loss in all_losses {
         if !recording.run().links.iter().any(|link| link.stream == loss.stream) {
@@ -78,48 +76,23 @@ fn part(path: &Path, mismatches: &Mismatches) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn extend(runs: &mut Vec<Run>, number: u64) {
-    match runs.last_mut() {
-        Some(last) if last.1 == number => last.1 += 1,
-        _ => runs.push((number, number.saturating_add(1))),
-    }
-}
-
 /// Each number from the first to the last must be in a row or in a loss, and not in two. A lost row may have
 /// a loss beside it, which says why.
 /// Only in a `whole` recording: of a file among several others have the numbers between.
-fn numbers(stream: u32, held: Vec<Run>, lost: Vec<Run>, losses: Vec<Run>, whole: bool, mismatches: &Mismatches) {
-    let rows = union([held.clone(), lost], |at| {
+fn numbers(stream: u32, held: &[Run], lost: &[Run], losses: &[Run], whole: bool, mismatches: &Mismatches) {
+    let rows = union_telling(&[held, lost].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in two rows"));
     });
-    let losses = union([losses], |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
-    union([held, losses.clone()], |at| {
+    let losses =
+        union_telling(losses, |at| mismatches.add(|| format!("stream {stream}: shot {at} is in /losses twice")));
+    union_telling(&[held, &losses].concat(), |at| {
         mismatches.add(|| format!("stream {stream}: shot {at} is in a row with data, and in /losses"));
     });
-    let all = union([rows, losses], |_| ());
+    let all = union(&[rows, losses].concat());
     for pair in all.windows(2).filter(|_| whole) {
         let ((_, end), (next, _)) = (pair[0], pair[1]);
         mismatches.add(|| format!("stream {stream}: shots {end} to {} are neither in a row nor in /losses", next - 1));
     }
-}
-
-/// Sorts runs and joins those that touch; tells a number of each overlap.
-fn union<const N: usize>(runs: [Vec<Run>; N], mut overlap: impl FnMut(u64)) -> Vec<Run> {
-    let mut runs = runs.concat();
-    runs.sort_unstable();
-    let mut out: Vec<Run> = Vec::new();
-    for run in runs.into_iter().filter(|run| run.0 < run.1) {
-        match out.last_mut() {
-            Some(last) if run.0 <= last.1 => {
-                if run.0 < last.1 {
-                    overlap(run.0);
-                }
-                last.1 = last.1.max(run.1);
-            }
-            _ => out.push(run),
-        }
-    }
-    out
 }
 
 fn books(rows: u64, ended: &Ended, links: &[LinkVerdict], mismatches: &Mismatches) {
@@ -161,7 +134,7 @@ mod tests {
 
     fn described(held: &[Run], lost: &[Run], losses: &[Run]) -> Vec<String> {
         let mismatches = Mismatches::default();
-        numbers(7, held.to_vec(), lost.to_vec(), losses.to_vec(), true, &mismatches);
+        numbers(7, held, lost, losses, true, &mismatches);
         mismatches.described.into_inner().unwrap()
     }
 

@@ -123,6 +123,7 @@ pub struct Recording {
     pub run: RunInfo,
     pub pool: Arc<Pool>,
     pub recorder: Recorder,
+    laid_out: u64,
 }
 
 impl Recording {
@@ -138,7 +139,8 @@ impl Recording {
         configure(&mut config);
         let path = directory.path().join("a.h5");
         let recorder = Recorder::create(&path, &config, &run, &regions).unwrap();
-        Self { directory, path, run, pool, recorder }
+        let laid_out = recorder.remaining();
+        Self { directory, path, run, pool, recorder, laid_out }
     }
 
     /// Records an event; `make` gives each link's shot, in the buffer that it is handed.
@@ -170,10 +172,10 @@ impl Recording {
         });
     }
 
-    /// Waits until every row is visible.
+    /// Waits until every row that was offered is visible.
     pub fn settle(&mut self) {
-        let rows = self.recorder.visible() + self.recorder.pending() as u64;
-        while self.recorder.visible() < rows || self.recorder.pending() > 0 {
+        let rows = self.laid_out - self.recorder.remaining();
+        while self.recorder.visible() < rows {
             self.recorder.poll(WAIT).unwrap();
         }
     }
