@@ -6,7 +6,7 @@ use crate::repair::{self, Move};
 use crate::resplit::Resplit;
 use crate::stream::{Arrival, Item, Stream, StreamConfig, Times};
 use shotline_memory::{Pool, Regions, Sge};
-use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer};
+use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::DropCause;
 use std::sync::Arc;
@@ -334,6 +334,8 @@ impl Steering {
             Landed::Slot(id) => self.owner(id).and_then(|(stream, entry, index)| {
                 self.streams[stream].place(entry, index).map(|sge| Sge { len: done.len, ..sge })
             }),
+            // Only places that were posted are ever chosen here.
+            Landed::Memory(_) => None,
         };
         let Some(landed) = landed else { return };
         let bytes = Resplit::joined(&self.regions, done.header, landed);
@@ -375,7 +377,7 @@ impl Steer for Steering {
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
         let mut fresh = 0;
         for (position, pick) in picks.iter_mut().enumerate() {
-            pick.id = stream.pick(number, packet, fresh);
+            pick.to = posted(stream.pick(number, packet, fresh));
             if position > 0 {
                 // The first one's header is seen, the others' only foretold.
                 let foretold = self.framing.header_len_at(packet, &stream.config.geometry);
@@ -408,7 +410,7 @@ impl Steer for Steering {
                 (number, packet) = (number + 1, 0);
             }
             let header_len = self.framing.header_len_at(packet, &geometry).unwrap_or(constant);
-            *pick = Pick { id: stream.pick(number, packet, fresh), header_len: u16::try_from(header_len).ok() };
+            *pick = Pick { to: posted(stream.pick(number, packet, fresh)), header_len: u16::try_from(header_len).ok() };
         }
         picks.len()
     }
@@ -443,6 +445,7 @@ impl Steer for Steering {
                     },
                     None => continue,
                 },
+                Landed::Memory(_) => continue,
             };
             self.moves.push(Move { from, to });
             self.streams[target.stream].books.repaired_bytes += u64::from(done.len);
@@ -461,4 +464,9 @@ impl Steer for Steering {
             }
         }
     }
+}
+
+/// The pick of a posted receive, or of none.
+fn posted(id: Option<u32>) -> To {
+    id.map_or(To::Scratch, To::Posted)
 }

@@ -107,7 +107,7 @@ impl Bench {
             self.wire.write(17, &[payload[17] ^ 0x20]);
         }
         let gather = [Sge { len: packet.len, ..self.wire_sge }, Sge::EMPTY];
-        let sent = self.sender.send(address(4791), &[Send { header: &header, gather, seal }]).unwrap();
+        let sent = self.sender.send(address(4791), &[Send { header: &header, gather: &gather, seal }]).unwrap();
         assert_eq!(sent, 1);
     }
 

@@ -233,7 +233,7 @@ fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), p
         wire.write(17, &[payload[17] ^ 0x20]);
     }
     let gather = [Sge { len: packet.len, ..wire_sge }, Sge::EMPTY];
-    let sent = sender.send(address(4791), &[Send { header: &kind.header(&packet), gather, seal }]).unwrap();
+    let sent = sender.send(address(4791), &[Send { header: &kind.header(&packet), gather: &gather, seal }]).unwrap();
     assert_eq!(sent, 1);
 }
 
@@ -415,7 +415,7 @@ fn a_heap_that_has_data_is_a_shot_although_the_stop_bears_its_number() {
     let stop = Packet { shot: 1, ..Packet::default() };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     kind.framing().emit(&Link::default(), &stop, &mut header);
-    let send = Send { header: &header, gather: [Sge::EMPTY; 2], seal: Seal::None };
+    let send = Send { header: &header, gather: &[], seal: Seal::None };
     assert_eq!(bench.sender.send(address(4791), &[send]).unwrap(), 1);
     let mut items = Vec::new();
     bench.drain(&mut items);

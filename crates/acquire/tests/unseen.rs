@@ -41,6 +41,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
         scratch,
         receive_buffer: 4 << 20,
         stamps: false,
+        ecn: false,
     };
     let (io, mut sender) = (UdpIo::open(&config, &regions).unwrap(), UdpIo::open(&config, &regions).unwrap());
     let to = io.local_addr();
@@ -54,7 +55,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
             let mut header = ArrayVec::<u8, MAX_HEADER>::new();
             SPEAD.emit(&Link::default(), &packet, &mut header);
             let gather = [Sge { len: packet.len, ..wire }, Sge::EMPTY];
-            sent += sender.send(to, &[Send { header: &header, gather, seal: Seal::None }]).unwrap() as u64;
+            sent += sender.send(to, &[Send { header: &header, gather: &gather, seal: Seal::None }]).unwrap() as u64;
         }
         // So that a take of 16 ends now within a heap, now at its end.
         if heap % 3 == 0 {

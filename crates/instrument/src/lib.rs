@@ -7,5 +7,7 @@
 //!   faults on purpose.
 //! - [`replay`]: a recording, or a capture, sent again.
 
+#[cfg(test)]
+mod fake;
 pub mod probe;
 pub mod replay;

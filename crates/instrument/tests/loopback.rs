@@ -31,6 +31,7 @@ fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver))
             receive_buffer: 0,
             remainders: false,
             stamps: false,
+            ecn: false,
         };
         let io = UdpIo::open(&config, regions)?;
         let source = io.local_addr();

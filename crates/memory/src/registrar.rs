@@ -26,7 +26,7 @@ impl Sge {
 /// Collects the regions of a run before its parties start.
 #[derive(Debug, Default)]
 pub struct Registrar {
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Option<Arc<Region>>>,
 }
 
 impl Registrar {
@@ -40,7 +40,7 @@ impl Registrar {
     /// At the 65,536th region.
     pub fn add(&mut self, region: Arc<Region>) -> RegionId {
         let id = u16::try_from(self.regions.len()).expect("fewer than 65,536 regions");
-        self.regions.push(region);
+        self.regions.push(Some(region));
         RegionId(id)
     }
     /// Closes the table: from now on every party sees the same one.
@@ -50,8 +50,11 @@ impl Registrar {
 }
 
 /// The finished table. Parties hold a clone and so keep the memory alive as long as they may touch it.
+///
+/// A table never changes: who adds or removes a region makes another one ([`Self::with`], [`Self::without`]) and
+/// hands it to every party, and the memory goes when the last of them has let the old table go.
 #[derive(Clone, Debug)]
-pub struct Regions(Arc<[Arc<Region>]>);
+pub struct Regions(Arc<[Option<Arc<Region>>]>);
 
 impl Regions {
     /// The region of a number.
@@ -59,11 +62,31 @@ impl Regions {
     /// # Panics
     /// For a number of another table: ids are ours, never a peer's.
     pub fn get(&self, id: RegionId) -> &Arc<Region> {
-        &self.0[usize::from(id.0)]
+        self.0[usize::from(id.0)].as_ref().expect("the region is still in the table")
+    }
+    /// A table with one region more, and its number: the lowest that is free. None if there are 65,536.
+    pub fn with(&self, region: Arc<Region>) -> Option<(Self, RegionId)> {
+        let mut table = self.0.to_vec();
+        let free = table.iter().position(Option::is_none).unwrap_or(table.len());
+        let id = RegionId(u16::try_from(free).ok()?);
+        if free == table.len() {
+            table.push(None);
+        }
+        table[free] = Some(region);
+        Some((Self(table.into()), id))
+    }
+    /// A table without this region. Its number is free for another.
+    pub fn without(&self, id: RegionId) -> Self {
+        let mut table = self.0.to_vec();
+        if let Some(entry) = table.get_mut(usize::from(id.0)) {
+            *entry = None;
+        }
+        Self(table.into())
     }
     /// All regions, in the order of their numbers.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (RegionId, &Arc<Region>)> {
-        self.0.iter().enumerate().map(|(index, region)| (RegionId(index as u16), region))
+    pub fn iter(&self) -> impl Iterator<Item = (RegionId, &Arc<Region>)> {
+        let numbered = self.0.iter().enumerate();
+        numbered.filter_map(|(index, region)| Some((RegionId(index as u16), region.as_ref()?)))
     }
     /// A table that begins with these regions, for a party that brings memory of its own: the numbers of those that
     /// were there stay theirs.

@@ -3,16 +3,19 @@
 //! For tests, and for pipelines inside one program. Packets are sealed and checked exactly as on a wire,
 //! and arrive in GRO-like batches: runs of equal packets, the last perhaps shorter.
 
+use crate::payload::Places;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{
     Capabilities, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen, Send, Steer,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How to open one end.
@@ -37,9 +40,38 @@ struct Packet {
 struct Queue {
     packets: Mutex<VecDeque<Packet>>,
     arrived: Condvar,
+    /// Readable while packets are here; made for the first who asks, and told of only from then on.
+    bell: OnceLock<OwnedFd>,
 }
 
 impl Queue {
+    /// The descriptor, rung already if packets are here.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        let packets = self.lock(); // nothing arrives or leaves before the bell hangs
+        if self.bell.get().is_none() {
+            let bell = eventfd(u32::from(!packets.is_empty()), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            let _ = self.bell.set(bell); // nobody else sets it: the queue is locked
+        }
+        self.bell.get().map(AsFd::as_fd)
+    }
+
+    /// Says that packets came.
+    fn ring(&self) {
+        self.arrived.notify_one();
+        if let Some(bell) = self.bell.get() {
+            // It can only fail by having counted to 2^64 - 2 already, and then it is readable.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Says that the last packet left.
+    fn hush(&self) {
+        if let Some(bell) = self.bell.get() {
+            // It fails if it was not rung, and then it is silent.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Packet>> {
         // A panic of the other side leaves whole packets behind: they are still good.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,11 +81,10 @@ impl Queue {
 /// One end of an in-process link.
 pub struct InprocIo {
     config: InprocConfig,
-    regions: Regions,
     credits: usize,
     inbox: Arc<Queue>,
     outbox: Arc<Queue>,
-    posted: Vec<Option<[Sge; 2]>>,
+    places: Places,
     sealer: Sealer,
 }
 
@@ -62,11 +93,10 @@ pub fn pair(credits: usize, a: (InprocConfig, &Regions), b: (InprocConfig, &Regi
     let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
     let end = |(config, regions): (InprocConfig, &Regions), inbox: &Arc<Queue>, outbox: &Arc<Queue>| InprocIo {
         config,
-        regions: regions.clone(),
         credits,
         inbox: Arc::clone(inbox),
         outbox: Arc::clone(outbox),
-        posted: vec![None; config.capacity],
+        places: Places::new(config.capacity, regions),
         sealer: Sealer::new(),
     };
     (end(a, &to_a, &to_b), end(b, &to_b, &to_a))
@@ -92,22 +122,10 @@ impl InprocIo {
             bytes += next.bytes.len();
             batch.extend(inbox.pop_front());
         }
-        batch
-    }
-
-    fn take_place(&mut self, pick: Pick, payload: usize) -> Option<(u32, [Sge; 2])> {
-        let id = pick.id?;
-        let posted = self.posted.get_mut(id as usize)?;
-        let fits = |sge: &[Sge; 2]| payload <= sge[0].len as usize + sge[1].len as usize;
-        posted.take_if(|sge| fits(sge)).map(|sge| (id, sge))
-    }
-
-    fn write(&self, sge: [Sge; 2], payload: &[u8]) {
-        let (first, second) = payload.split_at(payload.len().min(sge[0].len as usize));
-        self.regions.get(sge[0].region).write(sge[0].offset as usize, first);
-        if !second.is_empty() {
-            self.regions.get(sge[1].region).write(sge[1].offset as usize, second);
+        if inbox.is_empty() && !batch.is_empty() {
+            self.inbox.hush();
         }
+        batch
     }
 }
 
@@ -116,17 +134,16 @@ impl PacketIo for InprocIo {
         Capabilities { steers: true, credits: true }
     }
 
+    fn register(&mut self, regions: &Regions) {
+        self.places.regions = regions.clone();
+    }
+
     fn post(&mut self, receives: &[Recv]) -> usize {
-        for receive in receives {
-            self.posted[receive.id as usize] = Some(receive.sge);
-        }
-        receives.len()
+        self.places.post(receives)
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        for id in ids {
-            self.posted[*id as usize] = None;
-        }
+        self.places.withdraw(ids);
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
@@ -160,6 +177,7 @@ impl PacketIo for InprocIo {
                     stamp_ns: 0,
                     icrc: Icrc::Absent,
                     payload_crc: 0,
+                    congested: false,
                     fault: Some(DropCause::Malformed),
                 };
                 if packet.bytes.len() >= header + trailer {
@@ -169,15 +187,10 @@ impl PacketIo for InprocIo {
                     entry.len = payload.len() as u32;
                     entry.fault = None;
                     entry.payload_crc = crc::remainder(payload);
-                    entry.landed = if let Some((id, sge)) = self.take_place(picks[index], payload.len()) {
-                        self.write(sge, payload);
-                        Landed::Slot(id)
-                    } else {
-                        let sge = Sge { len: entry.len, ..scratch };
-                        self.write([sge, Sge::EMPTY], payload);
-                        scratch.offset += u64::from(entry.len);
-                        Landed::Scratch(sge)
-                    };
+                    entry.landed = self.places.land(picks[index].to, payload, scratch);
+                    if let Landed::Scratch(used) = entry.landed {
+                        scratch.offset += u64::from(used.len);
+                    }
                     if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
                         entry.icrc = self.sealer.check(
                             packet.source,
@@ -212,6 +225,10 @@ impl PacketIo for InprocIo {
         Ok(())
     }
 
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inbox.bell()
+    }
+
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         if Arc::strong_count(&self.outbox) == 1 {
             return Err(IoError::Disconnected);
@@ -223,7 +240,7 @@ impl PacketIo for InprocIo {
             for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
                 let at = bytes.len();
                 bytes.resize(at + sge.len as usize, 0);
-                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
+                self.places.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             if self.config.sealed {
                 let payload = &bytes[packet.header.len()..];
@@ -250,7 +267,9 @@ impl PacketIo for InprocIo {
             }
             outbox.push_back(Packet { source: self.config.address, bytes });
         }
-        self.outbox.arrived.notify_one();
+        if room > 0 {
+            self.outbox.ring();
+        }
         Ok(room)
     }
 }

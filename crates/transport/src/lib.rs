@@ -6,15 +6,23 @@
 //!
 //! | backend | module | sees the header before it copies | copies per payload byte |
 //! |---|---|---|---|
-//! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel |
+//! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 of small packets in a row |
+//! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
+//!
+//! [`lossy::Lossy`] stands before any of them and loses packets on purpose.
 
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
+pub mod af_packet;
 pub mod inproc;
+pub mod lossy;
+mod payload;
 mod seal;
+mod sys;
 pub mod udp;
 
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
@@ -49,11 +57,24 @@ pub struct Seen<'a> {
     pub source: SocketAddr,
 }
 
+/// The memory that a steer chooses for one payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum To {
+    /// The backend's scratch memory, until the steer returns from [`Steer::landed`].
+    #[default]
+    Scratch,
+    /// The place of this posted receive.
+    Posted(u32),
+    /// These bytes, in up to two pieces, for steers that know the place only from the packet (RDMA): they must hold
+    /// the payload, or it goes to scratch. They are filled before the packet is checked.
+    Memory([Sge; 2]),
+}
+
 /// The steer's choice for one packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pick {
-    /// The posted receive that takes the payload; none sends it to the backend's scratch memory.
-    pub id: Option<u32>,
+    /// Where the payload goes.
+    pub to: To,
     /// Bytes of header before this packet's payload; none: as many as the batch's first packet has.
     pub header_len: Option<u16>,
 }
@@ -63,7 +84,9 @@ pub struct Pick {
 pub enum Landed {
     /// In the place of this posted receive, which is thereby used up.
     Slot(u32),
-    /// In the backend's scratch memory, until the next poll.
+    /// In the memory that the steer named.
+    Memory([Sge; 2]),
+    /// In the backend's scratch memory, until the steer returns from [`Steer::landed`].
     Scratch(Sge),
 }
 
@@ -101,6 +124,8 @@ pub struct Done<'a> {
     /// The payload's CRC remainder ([`shotline_wire::crc::remainder`]), from the same pass over its bytes
     /// that checked the ICRC: whoever needs a CRC over several packets folds these. 0 if nobody asked.
     pub payload_crc: u32,
+    /// The network marked its batch as having met congestion (ECN, RFC 3168).
+    pub congested: bool,
     /// Set when some layer below has refused the packet: it counts, and nothing of it may be used.
     pub fault: Option<DropCause>,
 }
@@ -144,8 +169,8 @@ pub enum Seal {
 pub struct Send<'a> {
     /// Bytes after UDP and before the payload, at most [`MAX_HEADER`].
     pub header: &'a [u8],
-    /// The payload, in up to two pieces.
-    pub gather: [Sge; 2],
+    /// The payload, in pieces.
+    pub gather: &'a [Sge],
     /// Its ICRC.
     pub seal: Seal,
 }
@@ -184,6 +209,9 @@ pub enum IoError {
 pub trait PacketIo {
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;
+    /// Gives the backend the present table of registered memory: every element handed to it from now on is of this
+    /// one. Places that are posted, and the scratch memory, must be in it as they were.
+    fn register(&mut self, regions: &shotline_memory::Regions);
     /// Hands places to the backend. Returns how many it took: fewer than given when it is full.
     ///
     /// # Panics
@@ -195,6 +223,9 @@ pub trait PacketIo {
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError>;
     /// Sleeps until a packet may be there, or for `timeout`.
     fn wait(&mut self, timeout: std::time::Duration) -> Result<(), IoError>;
+    /// What becomes readable when packets may be there, to wait on beside others; none if [`Self::wait`] is the only
+    /// way. Whoever waits on it polls until nothing lands first: what a layer holds already wakes nobody.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
     /// Sends packets to one destination, sealed. Returns how many were taken, fewer than given when the
     /// path is full.
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError>;

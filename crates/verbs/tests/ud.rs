@@ -53,7 +53,7 @@ fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() 
         let mut header = ArrayVec::new();
         framing.emit(&link, &Packet::nth(&g, 0, 0, 0).unwrap(), &mut header);
         let gather = [Sge { len: g.shot_bytes(), ..source }, Sge::EMPTY];
-        let packet = Send { header: &header, gather, seal: Seal::Compute };
+        let packet = Send { header: &header, gather: &gather, seal: Seal::Compute };
         assert_eq!(tx.send(end(2).address, &[packet]).unwrap(), 1);
     };
     send(one, "ud");

@@ -56,11 +56,7 @@ impl<'a> Packet<'a> {
             let needed = Bth::LEN + ICRC_LEN;
             return Err(ParseError::Truncated { what: "RoCEv2 packet", needed, found: udp_payload.len() });
         };
-        let (bth, mut rest) = Bth::parse(packet)?;
-        let mut extensions = Extensions::default();
-        for extension in bth.opcode.extensions() {
-            rest = extensions.parse_one(*extension, rest)?;
-        }
+        let (bth, extensions, rest) = headers(packet)?;
         let pad = usize::from(bth.pad);
         let payload = rest.len().checked_sub(pad).and_then(|len| rest.get(..len)).ok_or(ParseError::Truncated {
             what: "RoCEv2 payload with its padding",
@@ -125,6 +121,20 @@ impl Extensions {
         }
         out
     }
+}
+
+/// Reads a packet's header, BTH and what its opcode calls for; what stands behind it is not looked at.
+pub fn header(packet: &[u8]) -> Result<(Bth, Extensions), ParseError> {
+    headers(packet).map(|(bth, extensions, _)| (bth, extensions))
+}
+
+fn headers(packet: &[u8]) -> Result<(Bth, Extensions, &[u8]), ParseError> {
+    let (bth, mut rest) = Bth::parse(packet)?;
+    let mut extensions = Extensions::default();
+    for extension in bth.opcode.extensions() {
+        rest = extensions.parse_one(*extension, rest)?;
+    }
+    Ok((bth, extensions, rest))
 }
 
 /// What a UD queue pair needs of a packet to know whether it is its own.

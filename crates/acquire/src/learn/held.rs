@@ -63,6 +63,7 @@ impl<P> Held<P> {
             stamp_ns: packet.stamp_ns,
             icrc: packet.icrc,
             payload_crc: 0,
+            congested: false,
             fault: packet.fault,
         }]);
     }
@@ -71,6 +72,9 @@ impl<P> Held<P> {
 impl<P: PacketIo> PacketIo for Held<P> {
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
+    }
+    fn register(&mut self, regions: &shotline_memory::Regions) {
+        self.io.register(regions);
     }
     fn post(&mut self, receives: &[Recv]) -> usize {
         self.io.post(receives)
@@ -93,6 +97,9 @@ impl<P: PacketIo> PacketIo for Held<P> {
     }
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         if self.packets.is_empty() { self.io.wait(timeout) } else { Ok(()) }
+    }
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.io.fd()
     }
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         self.io.send(to, packets)

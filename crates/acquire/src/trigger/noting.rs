@@ -33,6 +33,9 @@ impl<P: PacketIo> PacketIo for Noting<P> {
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }
+    fn register(&mut self, regions: &shotline_memory::Regions) {
+        self.io.register(regions);
+    }
     fn post(&mut self, receives: &[Recv]) -> usize {
         self.io.post(receives)
     }
@@ -45,6 +48,9 @@ impl<P: PacketIo> PacketIo for Noting<P> {
     }
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         self.io.wait(timeout)
+    }
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.io.fd()
     }
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         self.io.send(to, packets)

@@ -213,7 +213,7 @@ impl Ready {
 
     fn send(&self, sealed: bool) -> Send<'_> {
         let seal = if sealed { Seal::Remainder(self.payload.remainder) } else { Seal::None };
-        Send { header: &self.header, gather: self.payload.gather, seal }
+        Send { header: &self.header, gather: &self.payload.gather, seal }
     }
 }
 

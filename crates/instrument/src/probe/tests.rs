@@ -3,10 +3,10 @@
 use super::faults::FaultRates;
 use super::pace::Pace;
 use super::*;
+use crate::fake::{DESTINATION, FakeLink, Log, SOURCE, Sent};
 use shotline_memory::Regions;
-use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Steer};
+use shotline_transport::IoError;
 use shotline_wire::framing::{self, Framing, Position};
-use shotline_wire::icrc::{Flow, Network};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{
     Acknowledgement, Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Source, Start, Trigger,
@@ -14,75 +14,8 @@ use shotline_wire::setup::{
 };
 use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, icrc};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
-
-const PROBE: [u8; 4] = [127, 0, 0, 2];
-const RECEIVER: [u8; 4] = [127, 0, 0, 1];
-
-/// A packet as it left: everything after UDP.
-struct Sent {
-    link: u8,
-    to: SocketAddr,
-    bytes: Vec<u8>,
-    header_len: usize,
-}
-
-/// A transport that takes packets down. It accepts at most `room` at a time.
-struct Tape {
-    link: u8,
-    regions: Regions,
-    room: usize,
-    sent: Rc<RefCell<Vec<Sent>>>,
-}
-
-impl Tape {
-    fn flow(&self, to: SocketAddr) -> Flow {
-        Flow { network: Network::V4 { src: PROBE, dst: RECEIVER, id: 0 }, src_port: 49152, dst_port: to.port() }
-    }
-}
-
-impl PacketIo for Tape {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { steers: false, credits: true }
-    }
-    fn post(&mut self, _: &[Recv]) -> usize {
-        0
-    }
-    fn withdraw(&mut self, _: &[u32]) {}
-    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
-        Ok(0)
-    }
-    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
-        Ok(())
-    }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        let taken = packets.len().min(self.room);
-        for packet in &packets[..taken] {
-            let mut bytes = packet.header.to_vec();
-            for sge in packet.gather {
-                let at = bytes.len();
-                bytes.resize(at + sge.len as usize, 0);
-                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
-            }
-            match packet.seal {
-                Seal::Remainder(remainder) => {
-                    let prefix = self.flow(to).prefix((bytes.len() + 4) as u16);
-                    let header = icrc::after_header(prefix, packet.header);
-                    let payload_len = (bytes.len() - packet.header.len()) as u64;
-                    bytes.extend(icrc::seal(header, payload_len, remainder).to_le_bytes());
-                }
-                Seal::None => {}
-                other => panic!("the probe knows every remainder, found {other:?}"),
-            }
-            self.sent.borrow_mut().push(Sent { link: self.link, to, bytes, header_len: packet.header.len() });
-        }
-        Ok(taken)
-    }
-}
 
 /// Whether a packet's ICRC is that of the IP packet around it.
 fn icrc_is_right(sent: &Sent) -> bool {
@@ -90,9 +23,9 @@ fn icrc_is_right(sent: &Sent) -> bool {
     let mut ip = vec![0x45, 0];
     ip.extend((udp_len + 20).to_be_bytes());
     ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    ip.extend(PROBE);
-    ip.extend(RECEIVER);
-    ip.extend(49152_u16.to_be_bytes());
+    ip.extend(SOURCE.0);
+    ip.extend(DESTINATION);
+    ip.extend(SOURCE.1.to_be_bytes());
     ip.extend(sent.to.port().to_be_bytes());
     ip.extend(udp_len.to_be_bytes());
     ip.extend([0, 0]);
@@ -102,26 +35,26 @@ fn icrc_is_right(sent: &Sent) -> bool {
 
 /// A probe whose transport records, and the receiver's side of its set-up.
 struct Bench<Open> {
-    probe: Probe<Tape, Open>,
-    sent: Rc<RefCell<Vec<Sent>>>,
+    probe: Probe<FakeLink, Open>,
+    log: Log,
     sequence: u32,
     now: u64,
 }
 
-type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<Tape>, IoError>>;
+type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<FakeLink>, IoError>>;
 
 fn bench(config: Config) -> Bench<Open> {
     bench_with_room(config, usize::MAX)
 }
 
 fn bench_with_room(config: Config, room: usize) -> Bench<Open> {
-    let sent = Rc::new(RefCell::new(Vec::new()));
-    let tape = Rc::clone(&sent);
+    let log = Log::default();
+    let kept = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
-        let io = Tape { link: wanted.link, regions: regions.clone(), room, sent: Rc::clone(&tape) };
-        Ok(Outlet { io, source: SocketAddr::from((PROBE, 49152)) })
+        let io = FakeLink { link: wanted.link, regions: regions.clone(), room, log: kept.clone() };
+        Ok(Outlet { io, source: SocketAddr::from(SOURCE) })
     });
-    Bench { probe: Probe::new(config, open).unwrap(), sent, sequence: 0, now: 0 }
+    Bench { probe: Probe::new(config, open).unwrap(), log, sequence: 0, now: 0 }
 }
 
 fn config() -> Config {
@@ -137,7 +70,7 @@ fn configure(link: u8, framing: &str) -> Configure {
         link,
         framing: framing::id_of(framing).unwrap(),
         geometry: geometry(200),
-        destination: SocketAddr::from((RECEIVER, 4791)),
+        destination: SocketAddr::from((DESTINATION, 4791)),
         dest_qp: 0x100 + u32::from(link),
         q_key: 0x1111_1111,
         stream: 40 + u32::from(link),
@@ -203,7 +136,7 @@ impl Bench<Open> {
     }
 
     fn take_sent(&self) -> Vec<Sent> {
-        std::mem::take(&mut self.sent.borrow_mut())
+        self.log.sent.take()
     }
 }
 
@@ -333,7 +266,7 @@ fn numbers_go_on_over_stop_start_and_take_over() {
     // Another receiver is refused, then takes over under traffic: the run ends at a shot's end.
     assert_eq!(bench.refused(8, Request::Configure(configure(1, "ud"))), Refusal::Owned);
     assert_eq!(bench.refused(8, Request::Stop { link: 0 }), Refusal::Owned);
-    let elsewhere = Configure { destination: SocketAddr::from((RECEIVER, 5000)), ..configure(0, "ud") };
+    let elsewhere = Configure { destination: SocketAddr::from((DESTINATION, 5000)), ..configure(0, "ud") };
     let Reply::Configured(_, after) = bench.ask(8, true, Request::Configure(elsewhere)) else { panic!() };
     assert_eq!((after.qp, after.first_psn), (before.qp, (before.first_psn + 4 * 8) & 0xff_ffff));
     assert_eq!(bench.probe.next(bench.now), Step::Idle);
@@ -376,7 +309,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (Configure { geometry: Geometry::new(95, 200, 12, Packing::Packed12, 0).unwrap(), ..good }, Refusal::Geometry),
         (Configure { geometry: Geometry::new(96, 200, 12, Packing::Int16Le, 0).unwrap(), ..good }, Refusal::Geometry),
         (Configure { geometry: Geometry::new(96, 200, 12, Packing::Packed12, 1).unwrap(), ..good }, Refusal::Geometry),
-        (Configure { destination: SocketAddr::from((RECEIVER, 0)), ..good }, Refusal::Destination),
+        (Configure { destination: SocketAddr::from((DESTINATION, 0)), ..good }, Refusal::Destination),
         (Configure { destination: SocketAddr::from(([0; 4], 4791)), ..good }, Refusal::Destination),
         (Configure { destination: SocketAddr::from(([224, 0, 0, 1], 4791)), ..good }, Refusal::Destination),
     ] {

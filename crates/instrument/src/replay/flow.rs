@@ -165,15 +165,18 @@ impl<Io: PacketIo> Flow<Io> {
         again: &mut dyn FnMut() -> bool,
     ) -> Result<bool, FlowError> {
         let seal = if self.sealed { Seal::Compute } else { Seal::None };
-        let mut sends = Vec::with_capacity(batch.len());
+        let mut payloads = Vec::with_capacity(batch.len());
         let mut at = 0;
         for cut in &*batch {
             self.region.write(at, &chunk.bytes[cut.payload.clone()]);
-            let payload = Sge { region: self.id, offset: at as u64, len: cut.payload.len() as u32 };
-            let gather = [if payload.len == 0 { Sge::EMPTY } else { payload }, Sge::EMPTY];
-            sends.push(Send { header: &chunk.bytes[cut.header.clone()], gather, seal });
+            payloads.push([Sge { region: self.id, offset: at as u64, len: cut.payload.len() as u32 }]);
             at += cut.payload.len();
         }
+        let sends: Vec<_> = batch
+            .iter()
+            .zip(&payloads)
+            .map(|(cut, gather)| Send { header: &chunk.bytes[cut.header.clone()], gather, seal })
+            .collect();
         let mut rest = sends.as_slice();
         while !rest.is_empty() {
             rest = &rest[self.io.send(self.to, rest)?..];
@@ -204,58 +207,18 @@ pub enum FlowError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{FakeLink, Log};
     use shotline_memory::Regions;
-    use shotline_transport::{Capabilities, Recv, Steer};
-    use std::cell::RefCell;
-    use std::rc::Rc;
-    use std::time::Duration;
 
     /// Datagrams, and when they were sent.
     type Sent = Vec<(u64, Vec<u8>)>;
 
-    /// Takes down what is sent, and when. It accepts at most `room` at a time.
-    struct Tape {
-        regions: Regions,
-        room: usize,
-        now: Rc<RefCell<u64>>,
-        sent: Rc<RefCell<Sent>>,
-    }
-
-    impl PacketIo for Tape {
-        fn capabilities(&self) -> Capabilities {
-            Capabilities { steers: false, credits: true }
-        }
-        fn post(&mut self, _: &[Recv]) -> usize {
-            0
-        }
-        fn withdraw(&mut self, _: &[u32]) {}
-        fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
-            Ok(0)
-        }
-        fn wait(&mut self, _: Duration) -> Result<(), IoError> {
-            Ok(())
-        }
-        fn send(&mut self, _: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-            for packet in packets.iter().take(self.room) {
-                let mut bytes = packet.header.to_vec();
-                for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
-                    let at = bytes.len();
-                    bytes.resize(at + sge.len as usize, 0);
-                    self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
-                }
-                self.sent.borrow_mut().push((*self.now.borrow(), bytes));
-            }
-            Ok(packets.len().min(self.room))
-        }
-    }
-
     /// Sends datagrams of these times and lengths; returns when each was sent with its bytes, and the counts.
     fn send(sealed: bool, pace: Pace, room: usize, datagrams: &[(u64, Vec<u8>)]) -> (Sent, FlowCounts) {
-        let (now, sent) = (Rc::new(RefCell::new(1000)), Rc::new(RefCell::new(Vec::new())));
-        let tape = |regions: &Regions| {
-            Ok(Tape { regions: regions.clone(), room, now: Rc::clone(&now), sent: Rc::clone(&sent) })
-        };
-        let mut flow = Flow::new(([127, 0, 0, 1], 9).into(), sealed, pace, tape).unwrap();
+        let log = Log::default();
+        log.now.set(1000);
+        let link = |regions: &Regions| Ok(FakeLink { link: 0, regions: regions.clone(), room, log: log.clone() });
+        let mut flow = Flow::new(([127, 0, 0, 1], 9).into(), sealed, pace, link).unwrap();
         for half in datagrams.chunks(datagrams.len().div_ceil(2).max(1)) {
             let mut chunk = Chunk::default();
             for (time, bytes) in half {
@@ -264,14 +227,13 @@ mod tests {
                 chunk.datagrams.push((*time, at..chunk.bytes.len()));
             }
             let mut wait = |until: u64| {
-                let mut now = now.borrow_mut();
-                *now = until.max(*now);
-                Some(*now)
+                log.now.set(until.max(log.now.get()));
+                Some(log.now.get())
             };
             assert!(flow.send(&chunk, &mut wait, &mut || true).unwrap());
         }
         let counts = flow.counts();
-        (sent.take(), counts)
+        (log.sent.take().into_iter().map(|sent| (sent.at, sent.bytes)).collect(), counts)
     }
 
     fn datagrams(count: usize) -> Vec<(u64, Vec<u8>)> {

@@ -1,21 +1,19 @@
 //! A replay from memory, by the protocol as a receiver sees it.
 
 use super::*;
+use crate::fake::{FakeLink, Log, SOURCE};
 use crate::probe::pace::Pace;
 use crate::probe::{Config, Outlet, Probe, ReadError, Stamp, Step, Wanted};
 use shotline_memory::{Regions, Registrar};
-use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Steer};
+use shotline_transport::IoError;
+use shotline_wire::crc;
 use shotline_wire::framing::{self, Framing, Position};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Start};
 use shotline_wire::shot::{Geometry, Packing};
-use shotline_wire::{crc, icrc};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::rc::Rc;
-use std::time::Duration;
 
 const PACKETS: u32 = 3;
 
@@ -99,82 +97,27 @@ fn tape() -> Memory {
     Memory { links, rows, numbers: 10..21, broken: None }
 }
 
-/// A packet as it left, behind UDP.
-struct Sent {
-    link: u8,
-    at: u64,
-    bytes: Vec<u8>,
-    header_len: usize,
-}
-
-struct Wire {
-    link: u8,
-    regions: Regions,
-    now: Rc<RefCell<u64>>,
-    sent: Rc<RefCell<Vec<Sent>>>,
-}
-
-impl PacketIo for Wire {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { steers: false, credits: true }
-    }
-    fn post(&mut self, _: &[Recv]) -> usize {
-        0
-    }
-    fn withdraw(&mut self, _: &[u32]) {}
-    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
-        Ok(0)
-    }
-    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
-        Ok(())
-    }
-    fn send(&mut self, _: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        for packet in packets {
-            let mut bytes = packet.header.to_vec();
-            for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
-                let at = bytes.len();
-                bytes.resize(at + sge.len as usize, 0);
-                self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
-            }
-            if let Seal::Remainder(remainder) = packet.seal {
-                // What the transport is told about the payload is true.
-                assert_eq!(remainder, crc::remainder(&bytes[packet.header.len()..]));
-                let (src, dst) = ([127, 0, 0, 2], [127, 0, 0, 1]);
-                let flow = icrc::Flow { network: icrc::Network::V4 { src, dst, id: 0 }, src_port: 1, dst_port: 4791 };
-                let header = icrc::after_header(flow.prefix(bytes.len() as u16 + 4), packet.header);
-                let len = (bytes.len() - packet.header.len()) as u64;
-                bytes.extend(icrc::seal(header, len, remainder).to_le_bytes());
-            }
-            let header_len = packet.header.len();
-            self.sent.borrow_mut().push(Sent { link: self.link, at: *self.now.borrow(), bytes, header_len });
-        }
-        Ok(packets.len())
-    }
-}
-
-type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<Wire>, IoError>>;
+type Open = Box<dyn FnMut(&Wanted, &Regions) -> Result<Outlet<FakeLink>, IoError>>;
 
 struct Bench {
-    probe: Probe<Wire, Open, Recorded<Memory>>,
-    sent: Rc<RefCell<Vec<Sent>>>,
-    now: Rc<RefCell<u64>>,
+    probe: Probe<FakeLink, Open, Recorded<Memory>>,
+    log: Log,
     sequence: u32,
 }
 
 fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench {
-    let (sent, now) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
-    let (tape_of, clock) = (Rc::clone(&sent), Rc::clone(&now));
+    let log = Log::default();
+    let kept = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
-        let (now, sent) = (Rc::clone(&clock), Rc::clone(&tape_of));
-        let io = Wire { link: wanted.link, regions: regions.clone(), now, sent };
-        Ok(Outlet { io, source: SocketAddr::from(([127, 0, 0, 2], 49152)) })
+        let io = FakeLink { link: wanted.link, regions: regions.clone(), room: usize::MAX, log: kept.clone() };
+        Ok(Outlet { io, source: SocketAddr::from(SOURCE) })
     });
     let mut registrar = Registrar::new();
     let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();
     let shots = Recorded::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
     let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
     let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
-    Bench { probe, sent, now, sequence: 0 }
+    Bench { probe, log, sequence: 0 }
 }
 
 fn configure(link: u8, framing: &str, stream: u32) -> Configure {
@@ -193,7 +136,7 @@ impl Bench {
     fn ask(&mut self, token: u32, request: Request) -> Reply {
         self.sequence += 1;
         let message = Message::request(self.sequence, token, false, request);
-        let reply = self.probe.receive(&message.emit(), *self.now.borrow()).unwrap();
+        let reply = self.probe.receive(&message.emit(), self.log.now.get()).unwrap();
         match Message::parse(&reply).unwrap().body {
             Body::Reply(reply) => reply,
             other => panic!("{other:?}"),
@@ -217,11 +160,11 @@ impl Bench {
     /// Lets the replay work until it rests. Time stands still while the tape is read.
     fn work(&mut self) {
         loop {
-            let now = *self.now.borrow();
+            let now = self.log.now.get();
             match self.probe.next(now) {
                 Step::Idle | Step::Trigger => return,
                 Step::At(time) if time == now + 200_000 => std::thread::yield_now(),
-                Step::At(time) => *self.now.borrow_mut() = time,
+                Step::At(time) => self.log.now.set(time),
                 Step::Fire => {
                     self.probe.fire(Stamp { tai_ns: 9_000_000 + now, locked: true }, &mut || true).unwrap();
                     self.probe.sent(now);
@@ -240,7 +183,8 @@ impl Bench {
     /// Packets by link and shot: index and payload.
     fn shots(&mut self, framing: &dyn Framing, (psn, first): ([u32; 2], u64)) -> BTreeMap<(u8, u64), Packets> {
         let mut shots = BTreeMap::<_, Packets>::new();
-        for sent in self.sent.borrow_mut().drain(..) {
+        for sent in self.log.sent.borrow_mut().drain(..) {
+            assert!(sent.told_truly);
             let trailer = if framing.sealed() { 4 } else { 0 };
             let (header, payload) = sent.bytes[..sent.bytes.len() - trailer].split_at(sent.header_len);
             let (number, offset) = match framing.place(header, payload.len() as u32, &geometry()).unwrap().position {
@@ -299,11 +243,11 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
 #[test]
 fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
     let mut bench = bench(tape(), Pace::Recorded(2.0), Stamps::Original, Some(2));
-    *bench.now.borrow_mut() = 77;
+    bench.log.now.set(77);
     let begun = bench.start(1, "udp", [0, 1], ALL);
     bench.work();
     let mut times = BTreeMap::new();
-    for sent in bench.sent.borrow().iter().filter(|sent| sent.link == 1) {
+    for sent in bench.log.sent.borrow().iter().filter(|sent| sent.link == 1) {
         let number = u64::from_be_bytes(sent.bytes[12..20].try_into().unwrap());
         times.insert(number, sent.at);
     }

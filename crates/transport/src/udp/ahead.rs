@@ -5,6 +5,7 @@
 //! whole all the same: a packet of the right length for another place is the steer's to move, and one of another
 //! length, or a GRO batch after all, runs over into memory that takes any datagram, and is laid out anew.
 
+use super::receive::Took;
 use super::sys::{Many, Piece, Received};
 use super::{Place, Receiver};
 use crate::seal::{ICRC_BYTES, Sealer};
@@ -44,7 +45,7 @@ struct Room {
 struct Wanted {
     header: usize,
     payload: usize,
-    place: Option<(u32, Place)>,
+    place: Option<(Landed, Place)>,
 }
 
 impl Ahead {
@@ -67,7 +68,7 @@ impl Receiver {
         local: SocketAddr,
         sealer: &mut Sealer,
         steer: &mut S,
-    ) -> io::Result<Option<usize>> {
+    ) -> io::Result<Option<Took>> {
         let mut picks = [Pick::default(); DEPTH];
         let forecast = steer.expect(&mut picks);
         if forecast < 2 {
@@ -82,7 +83,7 @@ impl Receiver {
             self.put_back(*place);
         }
         self.ahead.room = Some(room);
-        result.map(|(_, packets)| Some(packets))
+        result.map(|(received, packets)| Some(Took { batches: 1, packets, was_all: received < forecast }))
     }
 
     /// Tells the steer of so many datagrams. What lies in places is told at once: the steer may move payloads into
@@ -115,10 +116,11 @@ impl Receiver {
                 stamp_ns: seen.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
+                congested: seen.congested,
                 fault: None,
             };
-            if let Some((id, _)) = place {
-                done.landed = Landed::Slot(id);
+            if let Some((landed, _)) = place {
+                done.landed = landed;
             }
             let pieces = place.map_or([(std::ptr::null_mut(), 0); 2], |(_, place)| place.pieces(payload));
             let icrc = head[header..header + trailer].try_into().ok();
@@ -145,7 +147,7 @@ impl Receiver {
         let mut pieces = [[Piece { iov_base: std::ptr::null_mut(), iov_len: 0 }; 5]; DEPTH];
         for (index, pick) in picks.iter().enumerate() {
             let header = usize::from(pick.header_len.unwrap_or(0)).min(MAX_HEADER);
-            let place = pick.id.and_then(|id| self.take_place(id));
+            let place = self.take_place(pick.to);
             let payload = place.map_or(0, |(_, place)| place.len[0] as usize + place.len[1] as usize);
             room.wanted[index] = Wanted { header, payload, place };
             let head = room.heads[index].as_mut_ptr();
@@ -212,6 +214,7 @@ impl Receiver {
                 stamp_ns: seen.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
+                congested: seen.congested,
                 fault: Some(DropCause::Malformed),
             };
             if let Some(payload) = packet.len().checked_sub(header + trailer) {

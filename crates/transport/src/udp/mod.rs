@@ -1,8 +1,9 @@
 //! UDP sockets, no privileges: payloads into their places by the kernel's own copy.
 //!
 //! Receiving: a peek at the first header of a GRO batch, the steer's choice of places, then one `recvmsg`
-//! whose pieces put every header and trailer into scratch and every payload where it stays. Sending: one
-//! `sendmsg` a batch with generic segmentation offload, headers and ICRCs made here.
+//! whose pieces put every header and trailer into scratch and every payload where it stays; small packets in a row
+//! are read whole, several by one call (`small`). Sending: one `sendmsg` a batch with generic segmentation offload,
+//! headers and ICRCs made here.
 //!
 //! A socket cannot see the IPv4 identification that the ICRC covers (`seal`); over IPv6 it knows
 //! every input.
@@ -10,12 +11,12 @@
 mod ahead;
 mod receive;
 mod send;
+mod small;
 mod sys;
 
 use crate::seal::Sealer;
 use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use receive::{Place, Receiver};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use send::Sender;
 use shotline_memory::{Regions, Sge};
@@ -39,6 +40,9 @@ pub struct UdpConfig {
     pub remainders: bool,
     /// Ask the kernel when it received each batch ([`crate::Done::stamp_ns`]).
     pub stamps: bool,
+    /// Send packets that may be marked instead of dropped where the network is congested (ECT(0) of RFC 3168), and
+    /// tell of the marks on those received ([`crate::Done::congested`]). The ICRC leaves the marks out.
+    pub ecn: bool,
 }
 
 /// The UDP backend.
@@ -77,6 +81,10 @@ impl UdpIo {
         if config.stamps {
             sys::stamp_receipts(&fd).map_err(failed("cannot ask for receive time stamps".into(), ""))?;
         }
+        if config.ecn {
+            sys::enable_ecn(&fd, config.bind.is_ipv4())
+                .map_err(failed("cannot ask for marks of congestion".into(), ""))?;
+        }
         let local =
             rustix::net::getsockname(&fd).ok().and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(config.bind);
         Ok(Self {
@@ -97,15 +105,16 @@ impl UdpIo {
     pub fn receive_buffer(&self) -> usize {
         self.granted
     }
-    /// The socket, to wait on beside others.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
 }
 
 impl PacketIo for UdpIo {
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: false }
+    }
+
+    fn register(&mut self, regions: &Regions) {
+        self.receiver.regions = regions.clone();
+        self.sender.regions = regions.clone();
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
@@ -117,27 +126,31 @@ impl PacketIo for UdpIo {
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        let mut packets = 0;
-        for _ in 0..max {
-            match self.receiver.batch(&self.fd, self.local, &mut self.sealer, steer) {
-                Ok(0) => break,
-                Ok(landed) => packets += landed,
-                Err(source) => {
-                    return Err(IoError::System { what: format!("receiving on {}", self.local), source, hint: "" });
-                }
+        let (mut batches, mut packets) = (0, 0);
+        while batches < max {
+            let took = self
+                .receiver
+                .receive(&self.fd, self.local, &mut self.sealer, steer, max - batches)
+                .map_err(|source| IoError::System { what: format!("receiving on {}", self.local), source, hint: "" })?;
+            batches += took.batches;
+            packets += took.packets;
+            if took.was_all {
+                break;
             }
         }
         Ok(packets)
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(source) => {
-                Err(IoError::System { what: format!("waiting on {}", self.local), source: source.into(), hint: "" })
-            }
-        }
+        crate::sys::wait(&self.fd, timeout).map_err(|source| IoError::System {
+            what: format!("waiting on {}", self.local),
+            source,
+            hint: "",
+        })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {

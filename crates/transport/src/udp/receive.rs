@@ -2,9 +2,10 @@
 
 use super::UdpConfig;
 use super::ahead::Ahead;
+use super::small::Small;
 use super::sys::{self, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer};
+use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer, To};
 use arrayvec::ArrayVec;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
@@ -49,10 +50,18 @@ struct Take {
     trailer: usize,
     /// Offset of its payload in the scratch memory, if it has no place.
     scratch: usize,
-    /// The posted receive that takes its payload.
-    place: Option<(u32, Place)>,
+    /// What takes its payload, if not the scratch memory.
+    place: Option<(Landed, Place)>,
     /// Too short for header and ICRC.
     runt: bool,
+}
+
+/// What one or several batches came to.
+pub(super) struct Took {
+    pub(super) batches: usize,
+    pub(super) packets: usize,
+    /// Nothing more was there.
+    pub(super) was_all: bool,
 }
 
 pub(super) struct Receiver {
@@ -67,6 +76,7 @@ pub(super) struct Receiver {
     /// How each packet of the batch is taken.
     takes: Vec<Take>,
     pub(super) ahead: Ahead,
+    small: Small,
 }
 
 // SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
@@ -88,6 +98,7 @@ impl Receiver {
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
             takes: Vec::with_capacity(MAX_BATCH),
             ahead: Ahead::default(),
+            small: Small::default(),
         }
     }
 
@@ -105,44 +116,33 @@ impl Receiver {
         }
     }
 
-    /// Receives one batch; 0 if none is there. An empty datagram is a packet, too.
-    pub(super) fn batch<S: Steer>(
+    /// Receives one batch, or up to `most` where they are small. An empty datagram is a packet, too.
+    pub(super) fn receive<S: Steer>(
         &mut self,
         fd: &OwnedFd,
         local: SocketAddr,
         sealer: &mut Sealer,
         steer: &mut S,
-    ) -> io::Result<usize> {
+        most: usize,
+    ) -> io::Result<Took> {
         if self.scratch.len < SCRATCH_BYTES {
             return Err(io::Error::other("this backend was opened without scratch memory, for sending only"));
         }
         if self.ahead.is_worth_it()
-            && let Some(packets) = self.ahead(fd, local, sealer, steer)?
+            && let Some(took) = self.ahead(fd, local, sealer, steer)?
         {
-            return Ok(packets);
+            return Ok(took);
         }
-        let heads = self.heads.as_mut_ptr();
-        let mut first = [Piece { iov_base: heads.cast(), iov_len: MAX_HEADER }];
+        if self.small.is_worth_it() {
+            return self.small(fd, local, sealer, steer, most);
+        }
+        let mut first = [Piece { iov_base: self.heads.as_mut_ptr().cast(), iov_len: MAX_HEADER }];
         // SAFETY: the piece is `self.heads`, exclusively ours.
-        let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else { return Ok(0) };
-        let batch = Batch::of(&seen);
-        self.ahead.note(batch.packets);
-        let leading = batch.segment.min(MAX_HEADER);
-        let view = Seen {
-            first: &self.heads[..leading],
-            packets: batch.packets,
-            segment: batch.segment as u32,
-            last: batch.last as u32,
-            source: seen.source,
+        let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else {
+            return Ok(Took { batches: 0, packets: 0, was_all: true });
         };
-        let trailer = self.trailer();
-        let header = steer.header_len(&view).min(MAX_HEADER);
-        let mut picks = [Pick::default(); MAX_BATCH];
-        if batch.segment >= header + trailer {
-            steer.pick(&view, &mut picks[..batch.packets]);
-        }
-        self.gather(&batch, header, &picks[..batch.packets]);
-
+        let leading: [u8; MAX_HEADER] = *self.heads.first_chunk().unwrap_or(&[0; MAX_HEADER]);
+        let packets = self.steer(&seen, &leading, steer);
         // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a posted place that its
         // poster leaves alone until it lands; no reference to any of them exists.
         let got = unsafe { sys::take(fd, &mut self.pieces)? };
@@ -150,7 +150,56 @@ impl Receiver {
             return Err(io::Error::other("a datagram changed between peek and receive: is the socket shared?"));
         }
         self.report(&seen, local, sealer, steer);
-        Ok(batch.packets)
+        Ok(Took { batches: 1, packets, was_all: false })
+    }
+
+    /// Receives datagrams whole, and copies their payloads to where the steer wants them.
+    fn small<S: Steer>(
+        &mut self,
+        fd: &OwnedFd,
+        local: SocketAddr,
+        sealer: &mut Sealer,
+        steer: &mut S,
+        most: usize,
+    ) -> io::Result<Took> {
+        let (room, came, asked) = self.small.take(fd, most)?;
+        let mut packets = 0;
+        let mut result = Ok(());
+        for index in 0..came {
+            match room.datagram(index) {
+                Ok((seen, bytes)) => {
+                    packets += self.steer(&seen, bytes, steer);
+                    // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a place that its owner
+                    // leaves alone until it lands; no reference to any of them exists.
+                    unsafe { sys::scatter(bytes, &self.pieces) };
+                    self.report(&seen, local, sealer, steer);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        self.small.put_back(room);
+        result.map(|()| Took { batches: came, packets, was_all: came < asked })
+    }
+
+    /// Asks the steer where a batch goes and lists the pieces. `first` are its leading bytes. Returns its packets.
+    fn steer<S: Steer>(&mut self, seen: &sys::Received, first: &[u8], steer: &mut S) -> usize {
+        let batch = Batch::of(seen);
+        self.ahead.note(batch.packets);
+        self.small.note(seen.total);
+        let view = Seen {
+            first: &first[..batch.segment.min(MAX_HEADER).min(first.len())],
+            packets: batch.packets,
+            segment: batch.segment as u32,
+            last: batch.last as u32,
+            source: seen.source,
+        };
+        let header = steer.header_len(&view).min(MAX_HEADER);
+        let mut picks = [Pick::default(); MAX_BATCH];
+        if batch.segment >= header + self.trailer() {
+            steer.pick(&view, &mut picks[..batch.packets]);
+        }
+        self.gather(&batch, header, &picks[..batch.packets]);
+        batch.packets
     }
 
     /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next
@@ -187,10 +236,7 @@ impl Receiver {
             open.end += take.header;
             if take.payload > 0 {
                 push(&mut self.pieces, heads, open);
-                take.place = pick.id.filter(|_| !take.runt).and_then(|id| {
-                    let posted = self.posted.get_mut(id as usize)?;
-                    posted.holds(take.payload).then(|| (id, std::mem::replace(posted, Place::NONE)))
-                });
+                take.place = if take.runt { None } else { self.place_of(pick.to, take.payload) };
                 match &take.place {
                     Some((_, place)) => {
                         let pieces = place.pieces(take.payload).into_iter().filter(|(_, len)| *len > 0);
@@ -216,15 +262,41 @@ impl Receiver {
         if self.sealed { ICRC_BYTES } else { 0 }
     }
 
-    /// Takes a posted place, whatever its length.
-    pub(super) fn take_place(&mut self, id: u32) -> Option<(u32, Place)> {
-        let posted = self.posted.get_mut(id as usize).filter(|place| place.len[0] > 0)?;
-        Some((id, std::mem::replace(posted, Place::NONE)))
+    /// The place that a steer chose, if it holds the payload; a posted one is thereby used up.
+    fn place_of(&mut self, to: To, payload: usize) -> Option<(Landed, Place)> {
+        match to {
+            To::Scratch => None,
+            To::Posted(id) => {
+                let posted = self.posted.get_mut(id as usize)?;
+                posted.holds(payload).then(|| (Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
+            }
+            To::Memory(sges) => {
+                let place = self.memory(sges);
+                place.holds(payload).then_some((Landed::Memory(sges), place))
+            }
+        }
+    }
+
+    fn memory(&self, sges: [Sge; 2]) -> Place {
+        let address = sges.map(|sge| if sge.len == 0 { std::ptr::null_mut() } else { self.regions.address(sge) });
+        Place { address, len: sges.map(|sge| sge.len) }
+    }
+
+    /// Takes the place that a steer forecast, whatever its length.
+    pub(super) fn take_place(&mut self, to: To) -> Option<(Landed, Place)> {
+        match to {
+            To::Scratch => None,
+            To::Posted(id) => {
+                let posted = self.posted.get_mut(id as usize).filter(|place| place.len[0] > 0)?;
+                Some((Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
+            }
+            To::Memory(sges) => Some((Landed::Memory(sges), self.memory(sges))).filter(|(_, place)| place.len[0] > 0),
+        }
     }
 
     /// Posts a place again that nothing has landed in.
-    pub(super) fn put_back(&mut self, place: Option<(u32, Place)>) {
-        if let Some((id, place)) = place {
+    pub(super) fn put_back(&mut self, place: Option<(Landed, Place)>) {
+        if let Some((Landed::Slot(id), place)) = place {
             self.posted[id as usize] = place;
         }
     }
@@ -271,6 +343,7 @@ impl Receiver {
                 stamp_ns: seen.stamp_ns,
                 icrc: Icrc::Absent,
                 payload_crc: 0,
+                congested: seen.congested,
                 fault: None,
             };
             if take.runt {
@@ -281,7 +354,7 @@ impl Receiver {
             let payload = take.payload;
             done.len = payload as u32;
             let (landed, pieces) = match &take.place {
-                Some((id, place)) => (Landed::Slot(*id), place.pieces(payload)),
+                Some((landed, place)) => (*landed, place.pieces(payload)),
                 None => {
                     let offset = self.scratch.offset + take.scratch as u64;
                     let sge = Sge { offset, len: payload as u32, ..self.scratch };

@@ -3,10 +3,9 @@
 use super::UdpConfig;
 use super::sys::{self, Address, Message, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send};
+use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send, payload};
 use rustix::fd::OwnedFd;
-use shotline_memory::{Regions, Sge};
-use shotline_wire::crc;
+use shotline_memory::Regions;
 use std::net::SocketAddr;
 
 /// Most UDP payload bytes of one batch, for IPv4 and IPv6 alike.
@@ -18,7 +17,7 @@ pub(super) struct Sender {
     sealed: bool,
     /// Whether the socket may have a peer: it receives nothing, and its IPv4 identifications do not matter.
     may_connect: bool,
-    regions: Regions,
+    pub(super) regions: Regions,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
     destination: Option<(SocketAddr, Address)>,
@@ -84,7 +83,7 @@ impl Sender {
 
     fn bytes(&self, packet: &Send<'_>) -> usize {
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
-        packet.header.len() + payload_len(packet) + trailer
+        packet.header.len() + payload::len(packet.gather) + trailer
     }
 
     /// Writes headers and ICRCs into `self.heads`, then lists the pieces in stream order.
@@ -109,11 +108,11 @@ impl Sender {
                 let icrc = match packet.seal {
                     Seal::Forced(value) => value,
                     Seal::Remainder(remainder) => {
-                        sealer.seal(local, to, index, packet.header, payload_len(packet), remainder)
+                        sealer.seal(local, to, index, packet.header, payload::len(packet.gather), remainder)
                     }
                     Seal::Compute | Seal::None => {
-                        let remainder = packet.gather.iter().fold(0, |register, sge| self.fold(register, *sge));
-                        sealer.seal(local, to, index, packet.header, payload_len(packet), remainder)
+                        let remainder = payload::remainder(&self.regions, packet.gather);
+                        sealer.seal(local, to, index, packet.header, payload::len(packet.gather), remainder)
                     }
                 };
                 self.heads[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
@@ -126,7 +125,7 @@ impl Sender {
         self.pieces.clear();
         for packet in packets {
             open.end += packet.header.len();
-            if payload_len(packet) > 0 {
+            if payload::len(packet.gather) > 0 {
                 push(&mut self.pieces, heads, open.clone());
                 open.start = open.end;
                 for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
@@ -138,16 +137,6 @@ impl Sender {
         push(&mut self.pieces, heads, open);
         Ok(())
     }
-
-    fn fold(&self, register: u32, sge: Sge) -> u32 {
-        if sge.len == 0 {
-            return register;
-        }
-        // SAFETY: the element is inside a region that `self.regions` keeps alive; the sender of a packet
-        // leaves its payload alone until `send` returns.
-        let bytes = unsafe { std::slice::from_raw_parts(self.regions.address(sge), sge.len as usize) };
-        crc::register(register, bytes)
-    }
 }
 
 fn failed(source: std::io::Error, what: String) -> IoError {
@@ -157,8 +146,4 @@ fn failed(source: std::io::Error, what: String) -> IoError {
         _ => "",
     };
     IoError::System { what, source, hint }
-}
-
-fn payload_len(packet: &Send<'_>) -> usize {
-    packet.gather.iter().map(|sge| sge.len as usize).sum()
 }

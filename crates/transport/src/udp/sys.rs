@@ -3,13 +3,12 @@
 //! Safe socket crates take slices; a slice of memory that the kernel fills while others hold its address
 //! is what this house never makes, so these few calls go through `libc`.
 
+use crate::sys::set_option;
+pub use crate::sys::{Piece, set_buffer};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-
-/// A piece of memory for the kernel to read or fill.
-pub type Piece = libc::iovec;
 
 /// What a look at the head of the queue said.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +21,8 @@ pub struct Received {
     pub source: SocketAddr,
     /// When the kernel received it, in nanoseconds of the realtime clock; 0 if the socket was not asked to say.
     pub stamp_ns: u64,
+    /// It carries the mark of congestion (ECN).
+    pub congested: bool,
 }
 
 /// Opens a datagram socket bound to `address`, with GRO on.
@@ -48,39 +49,24 @@ pub fn connect(fd: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::connect(fd, &to)?)
 }
 
-/// Asks for a receive or send buffer and returns what was granted, in the kernel's accounting (which
-/// charges packet overhead, too). The forced variant needs CAP_NET_ADMIN and is tried first.
-pub fn set_buffer(fd: &OwnedFd, receive: bool, bytes: usize) -> io::Result<usize> {
-    let (forced, plain) =
-        if receive { (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF) } else { (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF) };
-    // The kernel doubles what is set, in a signed 32-bit number.
-    let value = (bytes / 2).min(i32::MAX as usize / 2) as libc::c_int;
-    if set_option(fd, libc::SOL_SOCKET, forced, value).is_err() {
-        set_option(fd, libc::SOL_SOCKET, plain, value)?;
-    }
-    get_option(fd, libc::SOL_SOCKET, plain).map(|granted| granted as usize)
-}
-
-fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the pointer and length describe a live integer; the kernel only reads it.
-    let rc = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size_of::<libc::c_int>() as u32)
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn get_option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as u32;
-    // SAFETY: the pointers describe a live integer and its length.
-    let rc = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
-    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Asks the kernel to note when it receives: once for each batch, in its own path, and told with the batch.
 pub fn stamp_receipts(fd: &OwnedFd) -> io::Result<()> {
     let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
+}
+
+/// Sends packets as ECT(0) from now on, and asks the kernel to tell the mark of those received.
+pub fn enable_ecn(fd: &OwnedFd, v4: bool) -> io::Result<()> {
+    use rustix::net::sockopt;
+    const ECT_0: u8 = 0b10;
+    if v4 {
+        sockopt::set_ip_tos(fd, ECT_0)?;
+        sockopt::set_ip_recvtos(fd, true)?;
+    } else {
+        sockopt::set_ipv6_tclass(fd, ECT_0.into())?;
+        sockopt::set_ipv6_recvtclass(fd, true)?;
+    }
+    Ok(())
 }
 
 /// Looks at the datagram or GRO batch at the head of the queue, without waiting; none if there is none. It stays
@@ -105,7 +91,7 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<Rece
     // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
     let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
         .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
-    let mut seen = Received { total, segment: total, source, stamp_ns: 0 };
+    let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
     // SAFETY: the message still describes the control storage that the kernel filled.
     unsafe { read_control(&message, &mut seen) };
     Ok(Some(seen))
@@ -123,6 +109,19 @@ pub unsafe fn take(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<usiz
     message.msg_iovlen = pieces.len();
     // SAFETY: there is no name and no control storage, and the caller vouches for the pieces.
     unsafe { receive(fd, &mut message, 0) }
+}
+
+/// Copies bytes into pieces, one after the other, as the kernel would.
+///
+/// # Safety
+/// As for [`peek`], and the bytes lie in none of the pieces.
+pub unsafe fn scatter(mut bytes: &[u8], pieces: &[Piece]) {
+    for piece in pieces {
+        let (now, later) = bytes.split_at(piece.iov_len.min(bytes.len()));
+        // SAFETY: the caller vouches for the piece, and `now` is no longer than it.
+        unsafe { piece.iov_base.cast::<u8>().copy_from_nonoverlapping(now.as_ptr(), now.len()) };
+        bytes = later;
+    }
 }
 
 /// Names and control messages of up to `N` datagrams that are taken at once.
@@ -184,7 +183,7 @@ impl<const N: usize> Many<N> {
         // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
         let source = unsafe { socket_addr(&raw const self.names[index], message.msg_namelen) }
             .ok_or_else(|| io::Error::other("the kernel named a sender that is neither IPv4 nor IPv6"))?;
-        let mut seen = Received { total, segment: total, source, stamp_ns: 0 };
+        let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
         // SAFETY: all-zero is a valid msghdr.
         let mut described: libc::msghdr = unsafe { zeroed() };
         // Pointed to afresh, because this value may have moved since.
@@ -360,6 +359,11 @@ unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
                     // The first of three times is the kernel's own.
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     seen.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+                }
+                // The first byte is the traffic class, whatever width the kernel gives it; its two low bits are ECN.
+                (libc::IPPROTO_IP, libc::IP_TOS) => seen.congested = data.read() & 3 == 3,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    seen.congested = data.cast::<libc::c_int>().read_unaligned() & 3 == 3;
                 }
                 _ => {}
             }

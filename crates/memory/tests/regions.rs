@@ -1,0 +1,173 @@
+//! Every kind of region keeps its bytes, its length and its rights.
+
+use shotline_memory::{
+    Access, Addressing, DeviceMemory, MemoryError, Pages, Protection, Region, RegisterError, Registrar,
+};
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn copies_move_bytes_between_kinds_of_regions() {
+    let (host, shared) = (Region::host(4096).unwrap(), Region::memfd("test", 4096).unwrap());
+    host.write(10, b"shot");
+    shared.copy_from(100, &host, 10, 4);
+    let mut out = [0; 6];
+    shared.read(99, &mut out);
+    assert_eq!(&out, b"\0shot\0");
+    shared.zero(100, 2);
+    shared.read(99, &mut out);
+    assert_eq!(&out, b"\0\0\0ot\0");
+}
+
+#[test]
+#[should_panic(expected = "outside a region")]
+fn an_offset_that_wraps_is_refused() {
+    Region::heap(4096).unwrap().zero(usize::MAX, 2);
+}
+
+#[test]
+fn small_kinds_are_rounded_to_pages_and_the_pool_kind_to_huge_ones() {
+    let page = rustix::param::page_size();
+    assert_eq!((Region::heap(1).unwrap().len(), Region::memfd("t", 1).unwrap().len()), (page, page));
+    assert_eq!(Region::host(1).unwrap().len(), 2 << 20);
+    assert!(matches!(Region::heap(0), Err(MemoryError::Empty)));
+    assert!(matches!(Region::heap(usize::MAX - 5), Err(MemoryError::Map { .. })));
+}
+
+#[test]
+fn huge_pages_are_huge_or_the_error_says_how_to_have_them() {
+    match Region::huge(1 << 46) {
+        Err(MemoryError::NoHugePages { needed, wanted, .. }) => assert!(needed == 1 << 25 && wanted >= needed),
+        other => panic!("{other:?}"),
+    }
+    match Region::huge(2 << 20) {
+        Ok(region) => assert_eq!(region.pages(), Pages::Huge),
+        Err(error) => assert!(error.to_string().contains("sysctl -w vm.nr_hugepages="), "{error}"),
+    }
+}
+
+#[test]
+fn another_mapping_of_shared_memory_sees_the_same_bytes_and_its_length_cannot_change() {
+    let ours = Region::memfd("test", 8192).unwrap();
+    let fd = ours.fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(rustix::fs::ftruncate(&fd, 4096).is_err() && rustix::fs::ftruncate(&fd, 16384).is_err());
+    let theirs = Region::from_fd(fd, true).unwrap();
+    theirs.write(5000, b"there");
+    let mut out = [0; 5];
+    ours.read(5000, &mut out);
+    assert_eq!((&out, theirs.len()), (b"there", 8192));
+}
+
+#[test]
+fn memory_sealed_for_reading_cannot_be_mapped_for_writing_by_who_gets_it() {
+    let ours = Region::memfd("test", 4096).unwrap();
+    ours.seal(true).unwrap();
+    let fd = || ours.fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(matches!(Region::from_fd(fd(), true), Err(MemoryError::Map { .. })));
+    assert!(rustix::io::pwrite(fd(), b"x", 0).is_err());
+    let theirs = Region::from_fd(fd(), false).unwrap();
+    ours.write(0, b"still ours");
+    let mut out = [0; 10];
+    theirs.read(0, &mut out);
+    assert_eq!(&out, b"still ours");
+    assert!(!theirs.is_writable());
+    // The kernel holds the right: the mapping cannot be made writable later.
+    // SAFETY: the range is the mapping of `theirs`; more rights do not change its contents.
+    let more = unsafe { rustix::mm::mprotect(theirs.address(0, 4096).cast(), 4096, rustix::mm::MprotectFlags::WRITE) };
+    assert_eq!(more, Err(rustix::io::Errno::ACCESS));
+    let mut protection = Protection::new(Registrar::new().finish());
+    let pd = protection.allocate();
+    let writing = protection.register(pd, &theirs, 0, 4096, Access::LOCAL_WRITE, Addressing::ZeroBased);
+    assert_eq!(writing, Err(RegisterError::ReadOnly));
+}
+
+#[test]
+fn memory_whose_maker_could_shorten_it_is_refused() {
+    let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, 4096).unwrap();
+    assert!(matches!(Region::from_fd(fd, true), Err(MemoryError::NotSealed)));
+    let file = tempfile::tempfile().unwrap();
+    assert!(matches!(Region::from_fd(file.into(), true), Err(MemoryError::NotSealed)));
+}
+
+#[test]
+fn a_file_is_made_extended_kept_and_held_by_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory");
+    let region = Region::file(&path, 10_000, true).unwrap();
+    assert_eq!((region.len(), region.pages()), (10_000, Pages::File));
+    region.write(9_990, b"0123456789");
+    assert!(matches!(Region::file(&path, 100, true), Err(MemoryError::InUse(_))));
+    assert!(matches!(Region::file(&path, 100, false), Err(MemoryError::InUse(_))));
+    drop(region);
+    assert_eq!(&std::fs::read(&path).unwrap()[9_990..], b"0123456789");
+    let readers = [Region::file(&path, 10_000, false).unwrap(), Region::file(&path, 5, false).unwrap()];
+    assert!(matches!(Region::file(&path, 10_001, false), Err(MemoryError::TooShort { found: 10_000, needed: 10_001 })));
+    drop(readers);
+    Region::file(&path, 20_000, true).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 20_000);
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused_without_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Region::file(folder.path(), 4096, true).is_err());
+    assert!(matches!(Region::file(folder.path(), 4096, false), Err(MemoryError::NotAFile(_))));
+    assert!(matches!(Region::file("/dev/zero".as_ref(), 4096, true), Err(MemoryError::NotAFile(_))));
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(matches!(Region::file(&pipe, 4096, true), Err(MemoryError::NotAFile(_))));
+}
+
+#[test]
+fn atomic_operations_of_two_mappings_never_lose_one_another() {
+    let ours = Region::memfd("test", 4096).unwrap();
+    let theirs = Region::from_fd(ours.fd().unwrap().try_clone_to_owned().unwrap(), true).unwrap();
+    std::thread::scope(|scope| {
+        for region in [&ours, &theirs] {
+            scope.spawn(move || (0..100_000).for_each(|_| _ = region.fetch_add(8, 3)));
+        }
+    });
+    assert_eq!(ours.fetch_add(8, u64::MAX), 600_000);
+    assert_eq!(theirs.compare_swap(8, 1, 7), 599_999);
+    assert_eq!(theirs.compare_swap(8, 599_999, 7), 599_999);
+    assert_eq!(ours.fetch_add(8, 0), 7);
+}
+
+/// Memory that only its "device" reaches.
+struct Far(Mutex<Vec<u8>>);
+
+// SAFETY: only the memory that the pointers name is touched; there is no host address.
+unsafe impl DeviceMemory for Far {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
+        // SAFETY: as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.lock().unwrap()[offset..][..len].as_ptr(), to, len) }
+    }
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
+        // SAFETY: as the caller promises.
+        unsafe { std::ptr::copy_nonoverlapping(from, self.0.lock().unwrap()[offset..][..len].as_mut_ptr(), len) }
+    }
+}
+
+#[test]
+fn device_memory_that_is_not_mapped_copies_through_its_device() {
+    let far = || Region::device(Arc::new(Far(Mutex::new(vec![1; 20_000]))));
+    let (a, b, host) = (far(), far(), Region::heap(20_000).unwrap());
+    assert!(!a.is_mapped());
+    (0..20_000).step_by(2).for_each(|at| host.write(at, &[at as u8, (at >> 8) as u8]));
+    a.copy_from(3, &host, 0, 15_000);
+    b.copy_from(5, &a, 3, 15_000);
+    b.zero(9_000, 6_000);
+    let (mut out, mut expected) = (vec![0; 20_000], vec![1; 20_000]);
+    host.read(0, &mut expected[5..15_005]);
+    expected[9_000..15_000].fill(0);
+    b.read(0, &mut out);
+    assert_eq!(out, expected);
+    let mut protection = Protection::new(Registrar::new().finish());
+    let pd = protection.allocate();
+    let atomic = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let refused = protection.register(pd, &a, 0, 100, atomic, Addressing::ZeroBased);
+    assert_eq!(refused, Err(RegisterError::NotMapped));
+}

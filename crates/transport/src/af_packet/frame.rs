@@ -1,0 +1,147 @@
+//! Frames around datagrams: read with every check that a kernel makes, and written.
+
+use super::neighbour::Mac;
+use arrayvec::ArrayVec;
+use shotline_wire::icrc::Network;
+use shotline_wire::{ParseError, ethernet, ipv4, ipv6, udp};
+use std::net::{IpAddr, SocketAddr};
+
+/// Bytes of the headers in front of a datagram, at most.
+pub const MAX_HEADERS: usize = ethernet::Header::LEN + ipv6::Header::LEN + udp::Header::LEN;
+
+/// A datagram in its frame.
+#[derive(Debug)]
+pub struct Datagram<'a> {
+    pub mac: Mac,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// The addresses as the ICRC has them, with the identification that was read.
+    pub network: Network,
+    /// The network marked it as having met congestion.
+    pub congested: bool,
+    /// From the IP header's first byte on, with the frame's padding.
+    pub packet: &'a [u8],
+    /// After UDP.
+    pub payload: &'a [u8],
+}
+
+/// Reads a frame.
+pub fn parse(frame: &[u8]) -> Result<Datagram<'_>, ParseError> {
+    let (ethernet, packet) = ethernet::Header::parse(frame)?;
+    let (network, class, protocol, rest) = if ethernet.ether_type == ethernet::IPV6 {
+        let (header, rest) = ipv6::Header::parse(packet)?;
+        let network = Network::V6 { src: header.source, dst: header.destination };
+        (network, header.traffic_class, header.next_header, rest)
+    } else {
+        let (header, rest) = ipv4::Header::parse(packet)?;
+        let network = Network::V4 { src: header.source, dst: header.destination, id: header.id };
+        (network, header.tos, header.protocol, rest)
+    };
+    if protocol != udp::PROTOCOL {
+        let (expected, found) = (u64::from(udp::PROTOCOL), u64::from(protocol));
+        return Err(ParseError::Value { what: "IP protocol", expected, found });
+    }
+    let (udp, payload) = udp::Header::parse(rest)?;
+    let (source, destination): (IpAddr, IpAddr) = match network {
+        Network::V4 { src, dst, .. } => (src.into(), dst.into()),
+        Network::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    Ok(Datagram {
+        mac: ethernet.source,
+        source: SocketAddr::new(source, udp.source),
+        destination: SocketAddr::new(destination, udp.destination),
+        network,
+        congested: class & 3 == 3,
+        packet,
+        payload,
+    })
+}
+
+/// The headers of a datagram with a payload of so many bytes; none if the addresses are of two families or it is
+/// longer than a packet can be. Over IPv4 it must not be fragmented, and its identification is 0, as a socket's.
+pub fn headers(
+    macs: [Mac; 2],
+    from: SocketAddr,
+    to: SocketAddr,
+    payload_len: usize,
+    ecn: bool,
+) -> Option<ArrayVec<u8, MAX_HEADERS>> {
+    const HOPS: u8 = 64;
+    let class = if ecn { 0b10 } else { 0 }; // ECT(0)
+    let udp_len = u16::try_from(payload_len + udp::Header::LEN).ok()?;
+    let mut out = ArrayVec::new();
+    let mut ethernet = ethernet::Header { destination: macs[1], source: macs[0], vlan: None, ether_type: 0 };
+    let (ethernet, v4, v6) = match (from.ip(), to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            udp_len.checked_add(ipv4::Header::LEN as u16)?;
+            ethernet.ether_type = ethernet::IPV4;
+            let header = ipv4::Header {
+                tos: class,
+                id: 0,
+                dont_fragment: true,
+                ttl: HOPS,
+                protocol: udp::PROTOCOL,
+                source: source.octets(),
+                destination: destination.octets(),
+                payload_len: udp_len,
+            };
+            (ethernet, Some(header.emit()), None)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            ethernet.ether_type = ethernet::IPV6;
+            let header = ipv6::Header {
+                traffic_class: class,
+                flow_label: 0,
+                payload_len: udp_len,
+                next_header: udp::PROTOCOL,
+                hop_limit: HOPS,
+                source: source.octets(),
+                destination: destination.octets(),
+            };
+            (ethernet, None, Some(header.emit()))
+        }
+        _ => return None,
+    };
+    out.extend(ethernet.emit());
+    out.extend(v4.into_iter().flatten());
+    out.extend(v6.into_iter().flatten());
+    // No checksum: the ICRC covers what it would, and RoCEv2 sends none.
+    let payload_len = payload_len as u16;
+    out.extend(udp::Header { source: from.port(), destination: to.port(), payload_len, checksum: 0 }.emit());
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_for_both_families_and_padding_is_left_out() {
+        for (from, to) in [("10.0.0.1:49152", "10.0.0.2:4791"), ("[fd00::1]:49152", "[fd00::2]:4791")] {
+            let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+            let mut frame = headers([[2; 6], [4; 6]], from, to, 5, true).unwrap().to_vec();
+            frame.extend(*b"hello");
+            frame.resize(80, 0);
+            let datagram = parse(&frame).unwrap();
+            assert_eq!((datagram.mac, datagram.source, datagram.destination), ([2; 6], from, to));
+            assert_eq!((datagram.payload, datagram.congested), (b"hello".as_slice(), false));
+            frame[15] |= if from.is_ipv4() { 0b11 } else { 0b11 << 4 };
+            let marked = parse(&frame);
+            if from.is_ipv4() {
+                assert!(matches!(marked, Err(ParseError::Checksum { .. })), "the mark changes the checksum");
+            } else {
+                assert!(marked.unwrap().congested);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_packet_is_not_written() {
+        let (v4, v6) = ("10.0.0.1:1".parse().unwrap(), "[fd00::1]:1".parse().unwrap());
+        assert!(headers([[0; 6]; 2], v4, v6, 5, false).is_none());
+        assert!(headers([[0; 6]; 2], v4, v4, 65_507, false).is_some());
+        assert!(headers([[0; 6]; 2], v4, v4, 65_508, false).is_none());
+        assert!(headers([[0; 6]; 2], v6, v6, 65_527, false).is_some());
+        assert!(headers([[0; 6]; 2], v6, v6, usize::MAX - 8, false).is_none());
+    }
+}

@@ -1,0 +1,321 @@
+//! Raw Ethernet frames, for those who may (`CAP_NET_RAW`): every input of the ICRC is known, over IPv4 too.
+//!
+//! Frames come through an `AF_PACKET` socket (packet(7)) whose filter lets this address and port pass. Each is read
+//! whole, and its payload copied once more to where the steer wants it. Frames are sent with headers made here.
+//! A link's segmentation offloads must be off where peers share memory with it (`ethtool -K veth0 tx off gso off`):
+//! a cable that is none hands over what no Ethernet would carry.
+//!
+//! What the kernel would have dropped silently has a cause here: [`Refused`].
+
+mod frame;
+mod neighbour;
+mod sys;
+
+use crate::payload::{self, Places};
+use crate::seal::{ICRC_BYTES, Sealer};
+use crate::sys::set_buffer;
+use crate::{
+    Capabilities, Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer,
+};
+use frame::Datagram;
+use neighbour::Neighbours;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use shotline_memory::{Regions, Sge};
+use shotline_wire::shot::DropCause;
+use shotline_wire::{ParseError, crc, icrc};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Bytes of a frame that are made here, at most: every header, and the ICRC.
+const HEAD: usize = frame::MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
+
+/// How to open a [`FrameIo`].
+#[derive(Clone, Debug)]
+pub struct FrameConfig {
+    /// The interface, such as `eth0`.
+    pub interface: String,
+    /// The local address, one of the interface's; port 0 lets the kernel choose.
+    pub bind: SocketAddr,
+    /// The Ethernet address of whatever is sent to: the one peer's or a router's. Without it the kernel's neighbour
+    /// table is asked, and peers must be on the link itself.
+    pub peer: Option<[u8; 6]>,
+    /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
+    pub sealed: bool,
+    /// Posted receives that it can hold.
+    pub capacity: usize,
+    /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place.
+    pub scratch: Sge,
+    /// Receive buffer to ask the kernel for, in bytes of its accounting.
+    pub receive_buffer: usize,
+    /// Send packets that may be marked instead of dropped ([`crate::udp::UdpConfig::ecn`]); marks are told always.
+    pub ecn: bool,
+}
+
+/// Packets that came and were refused before anybody was asked, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The IPv4 header's checksum is wrong.
+    pub checksum: u64,
+    /// Fragments: RoCE packets are none.
+    pub fragments: u64,
+    /// Lengths or fields that contradict each other.
+    pub malformed: u64,
+}
+
+/// The backend of raw frames.
+pub struct FrameIo {
+    config: FrameConfig,
+    fd: OwnedFd,
+    /// Nothing is read from it: see [`sys::hold_port`].
+    _port: OwnedFd,
+    local: SocketAddr,
+    mac: neighbour::Mac,
+    neighbours: Neighbours,
+    sealer: Sealer,
+    places: Places,
+    frames: sys::Frames,
+    outgoing: sys::Outgoing,
+    heads: Box<[[u8; HEAD]; sys::DEPTH]>,
+    refused: Refused,
+}
+
+impl FrameIo {
+    /// Takes the address and opens the interface. `regions` is the table that every [`Sge`] refers to.
+    pub fn open(config: FrameConfig, regions: &Regions) -> Result<Self, IoError> {
+        if config.bind.ip().is_unspecified() {
+            let what = format!("cannot receive on {}: the ICRC covers the address, so name one", config.bind);
+            return Err(IoError::Config(what));
+        }
+        if config.scratch.len < SCRATCH_BYTES {
+            let what = format!("scratch memory of {} bytes cannot hold a packet: {SCRATCH_BYTES}", config.scratch.len);
+            return Err(IoError::Config(what));
+        }
+        regions.address(config.scratch); // panics now rather than at the first packet
+        let failed = |what: String, hint| move |source| IoError::System { what, source, hint };
+        let (port, local) = sys::hold_port(config.bind).map_err(failed(
+            format!("cannot take UDP {}", config.bind),
+            "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
+        ))?;
+        let (fd, index, mac) = sys::open(&config.interface, local).map_err(failed(
+            format!("cannot open the frames of {}", config.interface),
+            "; it needs CAP_NET_RAW, and the interface must be up (ip link)",
+        ))?;
+        set_buffer(&fd, true, config.receive_buffer).map_err(failed("cannot set the receive buffer".into(), ""))?;
+        Ok(Self {
+            fd,
+            _port: port,
+            local,
+            mac,
+            neighbours: Neighbours::new(index, config.peer),
+            sealer: Sealer::new(),
+            places: Places::new(config.capacity, regions),
+            frames: sys::Frames::new(),
+            outgoing: sys::Outgoing::new(),
+            heads: Box::new([[0; HEAD]; sys::DEPTH]),
+            refused: Refused::default(),
+            config,
+        })
+    }
+
+    /// The local address, with the port that the kernel chose if none was given.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+    /// The interface's own Ethernet address.
+    pub fn ethernet_addr(&self) -> [u8; 6] {
+        self.mac
+    }
+    /// What was refused before any steer saw it.
+    pub fn refused(&self) -> Refused {
+        self.refused
+    }
+
+    fn trailer(&self) -> usize {
+        if self.config.sealed { ICRC_BYTES } else { 0 }
+    }
+
+    /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
+    fn land<S: Steer>(
+        places: &mut Places,
+        sealer: &mut Sealer,
+        config: &FrameConfig,
+        datagram: &Datagram<'_>,
+        steer: &mut S,
+    ) -> Icrc {
+        let bytes = datagram.payload;
+        let len = bytes.len() as u32;
+        let first = &bytes[..bytes.len().min(MAX_HEADER)];
+        let seen = Seen { first, packets: 1, segment: len, last: len, source: datagram.source };
+        let trailer = if config.sealed { ICRC_BYTES } else { 0 };
+        let mut done = Done {
+            landed: Landed::Scratch(Sge::EMPTY),
+            header: first,
+            len: 0,
+            source: datagram.source,
+            stamp_ns: 0,
+            icrc: Icrc::Absent,
+            payload_crc: 0,
+            congested: datagram.congested,
+            fault: Some(DropCause::Malformed),
+        };
+        let header = steer.header_len(&seen).min(MAX_HEADER);
+        if let Some(most) = bytes.len().checked_sub(trailer).filter(|most| header <= *most) {
+            let mut pick = [Pick::default()];
+            steer.pick(&seen, &mut pick);
+            let header = pick[0].header_len.map_or(header, |foretold| usize::from(foretold).min(MAX_HEADER).min(most));
+            let (front, sealed) = bytes.split_at(most);
+            let (header, payload) = front.split_at(header);
+            done.header = header;
+            done.len = payload.len() as u32;
+            done.fault = None;
+            done.landed = places.land(pick[0].to, payload, config.scratch);
+            done.payload_crc = crc::remainder(payload);
+            let ports = [datagram.source.port(), datagram.destination.port()];
+            if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
+                done.icrc = sealer.check_known(datagram.network, ports, &done, received);
+                // Inputs that no socket of ours sends with: options, or packets that may be fragmented.
+                if done.icrc == Icrc::Bad && icrc::verify_ip_packet(datagram.packet) == Ok(true) {
+                    done.icrc = Icrc::Good;
+                }
+                if done.icrc == Icrc::Bad {
+                    done.fault = Some(DropCause::BadIcrc);
+                }
+            }
+        }
+        let verdict = done.icrc;
+        steer.landed(&[done]);
+        verdict
+    }
+}
+
+/// Whether both name the same host and port; only one of them says on which link.
+fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
+    (a.ip(), a.port()) == (b.ip(), b.port())
+}
+
+impl PacketIo for FrameIo {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: true, credits: false }
+    }
+
+    fn register(&mut self, regions: &Regions) {
+        self.places.regions = regions.clone();
+    }
+
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.places.post(receives)
+    }
+
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.places.withdraw(ids);
+    }
+
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        let (mut taken, mut packets) = (0, 0);
+        while taken < max {
+            let asked = (max - taken).min(sys::DEPTH);
+            let came = self.frames.receive(&self.fd, asked).map_err(|source| IoError::System {
+                what: format!("receiving frames of {}", self.config.interface),
+                source,
+                hint: "",
+            })?;
+            for frame in (0..came).filter_map(|index| self.frames.get(index)) {
+                match frame::parse(frame) {
+                    Ok(mut datagram) if is_same(datagram.destination, self.local) => {
+                        if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, self.local) {
+                            source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
+                        }
+                        let verdict = Self::land(&mut self.places, &mut self.sealer, &self.config, &datagram, steer);
+                        packets += 1;
+                        if verdict == Icrc::Good {
+                            self.neighbours.seen(datagram.source.ip(), datagram.mac);
+                        }
+                    }
+                    Ok(_) => {} // another's
+                    Err(ParseError::Checksum { .. }) => self.refused.checksum += 1,
+                    Err(ParseError::Fragment { .. }) => self.refused.fragments += 1,
+                    Err(_) => self.refused.malformed += 1,
+                }
+            }
+            taken += came;
+            if came < asked {
+                break;
+            }
+        }
+        Ok(packets)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        crate::sys::wait(&self.fd, timeout).map_err(|source| IoError::System {
+            what: format!("waiting for frames of {}", self.config.interface),
+            source,
+            hint: "",
+        })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    /// Packets to a host whose Ethernet address nobody knows yet are lost, while the kernel asks for it.
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let Some(mac) = self.neighbours.find(to.ip()) else { return Ok(packets.len()) };
+        let mut taken = 0;
+        while taken < packets.len() {
+            let batch = &packets[taken..packets.len().min(taken + sys::DEPTH)];
+            let sent = self.batch(mac, to, batch)?;
+            taken += sent;
+            if sent < batch.len() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl FrameIo {
+    /// Sends up to [`sys::DEPTH`] packets. Returns how many went.
+    fn batch(&mut self, mac: neighbour::Mac, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let trailer = self.trailer();
+        self.outgoing.clear();
+        for (packet, head) in packets.iter().zip(self.heads.iter_mut()) {
+            let payload_len = payload::len(packet.gather);
+            let len = packet.header.len() + payload_len + trailer;
+            let headers = frame::headers([self.mac, mac], self.local, to, len, self.config.ecn)
+                .filter(|_| packet.header.len() <= MAX_HEADER)
+                .ok_or_else(|| IoError::Config(format!("no packet from {} to {to} is {len} bytes long", self.local)))?;
+            let end = headers.len() + packet.header.len();
+            head[..headers.len()].copy_from_slice(&headers);
+            head[headers.len()..end].copy_from_slice(packet.header);
+            if self.config.sealed {
+                let icrc = match packet.seal {
+                    Seal::Forced(value) => value,
+                    Seal::Remainder(remainder) => {
+                        self.sealer.seal(self.local, to, 0, packet.header, payload_len, remainder)
+                    }
+                    Seal::Compute | Seal::None => {
+                        let remainder = payload::remainder(&self.places.regions, packet.gather);
+                        self.sealer.seal(self.local, to, 0, packet.header, payload_len, remainder)
+                    }
+                };
+                head[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
+            }
+            let (front, back) = head.split_at_mut(end);
+            let front = std::iter::once((front.as_mut_ptr(), end));
+            let payload = packet.gather.iter().filter(|sge| sge.len > 0);
+            let payload = payload.map(|sge| (self.places.regions.address(*sge), sge.len as usize));
+            self.outgoing.push(front.chain(payload).chain([(back.as_mut_ptr(), trailer)]));
+        }
+        // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
+        unsafe { self.outgoing.send(&self.fd) }.map_err(|source| {
+            let hint = match source.raw_os_error() {
+                Some(libc::EMSGSIZE) => {
+                    "; the interface's MTU is too small for these packets: ip link set dev ... mtu 4200"
+                }
+                Some(libc::ENETDOWN) => "; the interface is down: ip link set dev ... up",
+                _ => "",
+            };
+            IoError::System { what: format!("sending {} frames to {to}", packets.len()), source, hint }
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! The system calls of raw frames.
+
+use crate::sys::Piece;
+use arrayvec::ArrayVec;
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, SocketAddr};
+
+/// Most frames of one call.
+pub const DEPTH: usize = 32;
+/// Any frame, and any that some offload has left unsegmented.
+const MOST_BYTES: usize = 1 << 16;
+
+/// A UDP socket that is never read: it owns the port among this machine's programs, and keeps the kernel from
+/// answering for it that nobody is there. Returns its address, with the port that the kernel chose if none was given.
+pub fn hold_port(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    attach_filter(&fd, &[instruction(libc::BPF_RET, 0, 0, 0)])?; // it keeps nothing
+    bind(&fd, &address)?;
+    let local = rustix::net::getsockname(&fd)?;
+    let local = SocketAddr::try_from(local).map_err(|_| io::Error::other("a UDP socket without an address"))?;
+    Ok((fd, local))
+}
+
+/// Opens a socket for the frames of an interface that carry UDP to this address and port, and fragments of such.
+/// Returns it with the interface's number and Ethernet address.
+pub fn open(interface: &str, local: SocketAddr) -> io::Result<(OwnedFd, u32, [u8; 6])> {
+    // SAFETY: the call takes no memory. Protocol 0: nothing is received before the filter is in place.
+    let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
+    attach_filter(&fd, &filter(local))?;
+    let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
+    // SAFETY: all-zero is a valid sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (ether_type as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let mut len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the pointer and the length describe the live address, which the kernel only reads.
+    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the pointers describe the live address and its length.
+    if unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let ethernet = address.sll_addr.first_chunk::<6>().filter(|_| address.sll_halen == 6);
+    let ethernet = ethernet.ok_or_else(|| io::Error::other("the interface is not an Ethernet"))?;
+    Ok((fd, index, *ethernet))
+}
+
+/// A program of the kernel's packet filter: offsets are those of an Ethernet frame, jumps count instructions.
+fn filter(local: SocketAddr) -> Vec<libc::sock_filter> {
+    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_W};
+    let load = |size, at| instruction(BPF_LD | size | BPF_ABS, 0, 0, at);
+    // The last two instructions take a frame and leave it; to the last goes what fails a test with so many behind it.
+    let unless = |value, behind: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, behind - 1, value);
+    let port = u32::from(local.port());
+    let mut program = match local.ip() {
+        IpAddr::V4(ip) => vec![
+            load(BPF_B, 23),
+            unless(17, 9),
+            load(BPF_W, 30),
+            unless(ip.into(), 7),
+            load(BPF_H, 20),
+            instruction(BPF_JMP | BPF_JSET | BPF_K, 3, 0, 0x1FFF), // a later fragment has no ports
+            instruction(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 14),
+            instruction(BPF_LD | BPF_H | BPF_IND, 0, 0, 14 + 2),
+            unless(port, 2),
+        ],
+        IpAddr::V6(ip) => {
+            let words = ip.octets();
+            let (words, _) = words.as_chunks::<4>();
+            let mut program = Vec::new();
+            for (index, word) in words.iter().enumerate() {
+                program.push(load(BPF_W, 38 + 4 * index as u32));
+                program.push(unless(u32::from_be_bytes(*word), 13 - 2 * index as u8));
+            }
+            program.extend([
+                load(BPF_B, 20),
+                instruction(BPF_JMP | BPF_JEQ | BPF_K, 3, 0, 44), // a fragment
+                unless(17, 4),
+                load(BPF_H, 14 + 40 + 2),
+                unless(port, 2),
+            ]);
+            program
+        }
+    };
+    program.push(instruction(libc::BPF_RET, 0, 0, u32::MAX));
+    program.push(instruction(libc::BPF_RET, 0, 0, 0));
+    program
+}
+
+fn instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
+}
+
+fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the pointer and the length describe the live program, which the kernel copies.
+    let rc = unsafe {
+        let (at, len) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len)
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Frames that came at once.
+pub struct Frames {
+    names: [libc::sockaddr_ll; DEPTH],
+    messages: [libc::mmsghdr; DEPTH],
+    bytes: Vec<u8>,
+}
+
+// SAFETY: the pointers in `messages` are set anew by every `receive` and not followed outside it.
+unsafe impl Send for Frames {}
+
+impl Frames {
+    /// None yet.
+    pub fn new() -> Self {
+        // SAFETY: all-zero is a valid value of these C structs.
+        unsafe { Self { names: zeroed(), messages: zeroed(), bytes: vec![0; DEPTH * MOST_BYTES] } }
+    }
+
+    /// Takes up to `most` frames without waiting. Returns how many.
+    pub fn receive(&mut self, fd: &OwnedFd, most: usize) -> io::Result<usize> {
+        let mut pieces = [Piece { iov_base: std::ptr::null_mut(), iov_len: MOST_BYTES }; DEPTH];
+        for (index, slot) in self.bytes.chunks_exact_mut(MOST_BYTES).enumerate() {
+            pieces[index].iov_base = slot.as_mut_ptr().cast();
+            let header = &mut self.messages[index].msg_hdr;
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
+            header.msg_iov = &raw mut pieces[index];
+            header.msg_iovlen = 1;
+        }
+        let (messages, count) = (self.messages.as_mut_ptr(), most.min(DEPTH) as u32);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        loop {
+            // SAFETY: the messages point at live names and pieces, and these at memory that is exclusively ours.
+            let n = unsafe { libc::recvmmsg(fd.as_raw_fd(), messages, count, flags, std::ptr::null_mut()) };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return Ok(0),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// A frame that the last [`Self::receive`] took, if it was sent to this interface's own address and is whole.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let ours = self.names[index].sll_pkttype == libc::PACKET_HOST;
+        let slot = &self.bytes[index * MOST_BYTES..][..MOST_BYTES];
+        slot.get(..self.messages[index].msg_len as usize).filter(|_| ours)
+    }
+}
+
+/// Frames to be sent at once, each a list of pieces.
+pub struct Outgoing {
+    pieces: Vec<Piece>,
+    /// Where each frame's pieces end.
+    ends: ArrayVec<usize, DEPTH>,
+    messages: [libc::mmsghdr; DEPTH],
+}
+
+// SAFETY: the pointers in `messages` and in `pieces` are followed only by `send`, for which its caller vouches.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    /// No frames.
+    pub fn new() -> Self {
+        // SAFETY: all-zero is a valid value of this C struct.
+        Self { pieces: Vec::new(), ends: ArrayVec::new(), messages: unsafe { zeroed() } }
+    }
+
+    /// Forgets all frames.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a frame, at most [`DEPTH`].
+    pub fn push(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) {
+        let pieces = pieces.filter(|(_, len)| *len > 0);
+        self.pieces.extend(pieces.map(|(at, iov_len)| Piece { iov_base: at.cast(), iov_len }));
+        self.ends.push(self.pieces.len());
+    }
+
+    /// Sends the frames. Returns how many went; fewer if the interface's queue is full.
+    ///
+    /// # Safety
+    /// Every piece must be readable for its whole length until this returns.
+    pub unsafe fn send(&mut self, fd: &OwnedFd) -> io::Result<usize> {
+        let mut begin = 0;
+        for (message, end) in self.messages.iter_mut().zip(&self.ends) {
+            message.msg_hdr.msg_iov = self.pieces[begin..*end].as_mut_ptr();
+            message.msg_hdr.msg_iovlen = end - begin;
+            begin = *end;
+        }
+        let (messages, count) = (self.messages.as_mut_ptr(), self.ends.len() as u32);
+        loop {
+            // SAFETY: the messages point at live pieces, for which the caller vouches.
+            let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages, count, 0) };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            let error = io::Error::last_os_error();
+            match (error.kind(), error.raw_os_error()) {
+                (io::ErrorKind::Interrupted, _) => {}
+                (io::ErrorKind::WouldBlock, _) | (_, Some(libc::ENOBUFS)) => return Ok(0),
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+/// Has the kernel find out who has an address on the link, by a datagram to its discard port (RFC 863).
+pub fn ask_for(ip: IpAddr, index: u32) {
+    let (family, any) = match ip {
+        IpAddr::V4(_) => (AddressFamily::INET, SocketAddr::from(([0; 4], 0))),
+        IpAddr::V6(_) => (AddressFamily::INET6, SocketAddr::from(([0; 16], 0))),
+    };
+    let discard = match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => std::net::SocketAddrV6::new(v6, 9, 0, index).into(),
+        ip => SocketAddr::new(ip, 9),
+    };
+    // Whether it left shows in the neighbour table.
+    if let Ok(fd) = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+        && bind(&fd, &any).is_ok()
+    {
+        let _ = rustix::net::sendto(&fd, &[], rustix::net::SendFlags::empty(), &discard);
+    }
+}

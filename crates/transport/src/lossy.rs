@@ -1,0 +1,95 @@
+//! A path that loses packets, for trials of what happens then.
+
+use crate::{Capabilities, IoError, PacketIo, Recv, Send, Steer};
+use shotline_memory::Regions;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Loses some of the packets that are sent, at random but the same for the same seed. What is received is not touched.
+#[derive(Debug)]
+pub struct Lossy<P> {
+    io: P,
+    rate: f64,
+    state: u64,
+    /// Packets that still pass before one is lost.
+    left: u64,
+    lost: u64,
+}
+
+impl<P> Lossy<P> {
+    /// Loses each packet with the probability `rate`, from 0 to 1.
+    pub fn new(io: P, rate: f64, seed: u64) -> Self {
+        let mut lossy = Self { io, rate, state: seed, left: 0, lost: 0 };
+        lossy.left = lossy.draw();
+        lossy
+    }
+
+    /// Packets lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The transport below.
+    pub fn io(&self) -> &P {
+        &self.io
+    }
+
+    /// How many packets pass until one is lost: one draw a loss, and none a packet.
+    fn draw(&mut self) -> u64 {
+        // SplitMix64.
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let uniform = ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64;
+        if self.rate <= 0.0 {
+            return u64::MAX;
+        }
+        ((1.0 - uniform).ln() / (1.0 - self.rate.min(1.0)).ln()) as u64 // a cast never overflows: it saturates
+    }
+}
+
+impl<P: PacketIo> PacketIo for Lossy<P> {
+    fn capabilities(&self) -> Capabilities {
+        self.io.capabilities()
+    }
+    fn register(&mut self, regions: &Regions) {
+        self.io.register(regions);
+    }
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.io.post(receives)
+    }
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.io.withdraw(ids);
+    }
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        self.io.poll(steer, max)
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.io.wait(timeout)
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.io.fd()
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let mut taken = 0;
+        while taken < packets.len() {
+            if self.left == 0 {
+                self.lost += 1;
+                self.left = self.draw();
+                taken += 1;
+                continue;
+            }
+            let rest = &packets[taken..];
+            let run = rest.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            let sent = self.io.send(to, &rest[..run])?;
+            self.left -= sent as u64;
+            taken += sent;
+            if sent < run {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,204 @@
+//! Raw frames over a cable between two network namespaces.
+
+use crate::suite::{Memory, PLACES, conforms, header, receive};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use shotline_transport::af_packet::{FrameConfig, FrameIo};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::{Icrc, PacketIo, Seal, Send};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+/// Two network namespaces joined by a cable, both new: nothing of the machine's own network is touched.
+struct Cable([OwnedFd; 2]);
+
+impl Cable {
+    /// None, said aloud, without the rights or tools for it.
+    fn new() -> Option<Self> {
+        let namespace = || {
+            // SAFETY: only this thread's network namespace changes, and it has no sockets yet.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            open("/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        let (first, second) = match namespace().and_then(|first| Ok((first, namespace()?))) {
+            Ok(both) => both,
+            Err(error) => {
+                eprintln!("skipped: cannot make a network namespace ({error}); run as root");
+                return None;
+            }
+        };
+        let cable = Self([first, second]);
+        if Command::new("ip").arg("-V").output().is_err() {
+            eprintln!("skipped: there is no ip (iproute2) here");
+            return None;
+        }
+        // A descriptor of this process, which ip takes for a path.
+        let far = format!("/proc/{}/fd/{}", std::process::id(), cable.0[0].as_raw_fd());
+        ip(
+            "link add cable address 02:00:00:00:00:02 mtu 9000 type veth peer name far address 02:00:00:00:00:01 mtu 9000",
+        );
+        ip(&format!("link set far netns {far} name cable"));
+        for end in 0..2 {
+            cable.enter(end);
+            ip("link set lo up");
+            ip("link set cable up");
+            ip(&format!("address add {}/24 dev cable", address(end, true)));
+            ip(&format!("address add {}/64 dev cable nodad", address(end, false)));
+        }
+        Some(cable)
+    }
+
+    /// From here on this thread's sockets belong to that end.
+    fn enter(&self, end: usize) {
+        move_into_link_name_space(rustix::fd::AsFd::as_fd(&self.0[end]), Some(LinkNameSpaceType::Network)).unwrap();
+    }
+
+    fn open(&self, end: usize, v4: bool, memory: &Memory, sealed: bool, peer: Option<[u8; 6]>) -> FrameIo {
+        self.enter(end);
+        let config = FrameConfig {
+            interface: "cable".into(),
+            bind: SocketAddr::new(address(end, v4), 0),
+            peer,
+            sealed,
+            capacity: PLACES as usize,
+            scratch: memory.scratch,
+            receive_buffer: 8 << 20,
+            ecn: false,
+        };
+        FrameIo::open(config, &memory.regions).unwrap()
+    }
+
+    fn open_udp(&self, end: usize, v4: bool, memory: &Memory) -> UdpIo {
+        self.enter(end);
+        let config = UdpConfig {
+            bind: SocketAddr::new(address(end, v4), 0),
+            sealed: true,
+            capacity: PLACES as usize,
+            scratch: memory.scratch,
+            receive_buffer: 4 << 20,
+            remainders: true,
+            stamps: false,
+            ecn: true,
+        };
+        UdpIo::open(&config, &memory.regions).unwrap()
+    }
+}
+
+fn address(end: usize, v4: bool) -> std::net::IpAddr {
+    let text = [["fd91:8::1", "10.91.8.1"], ["fd91:8::2", "10.91.8.2"]][end][usize::from(v4)];
+    text.parse().unwrap()
+}
+
+fn mac(end: usize) -> Option<[u8; 6]> {
+    Some([2, 0, 0, 0, 0, end as u8 + 1])
+}
+
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn raw_frames_conform() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut tx = cable.open(0, v4, &memory, sealed, mac(1));
+        let mut rx = cable.open(1, v4, &memory, sealed, mac(0));
+        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+        assert_eq!(rx.refused(), Default::default());
+    }
+}
+
+#[test]
+fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for v4 in [true, false] {
+        let mut socket = cable.open_udp(0, v4, &memory);
+        let mut frames = cable.open(1, v4, &memory, true, None);
+        let head = header(3);
+        let (gather, bytes) = memory.payload(0, 3000);
+        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        // Until the kernel has found the host, packets are lost on the way.
+        let mut tries = 0;
+        let mut steer = crate::suite::Noting::new(&memory, [].into());
+        while steer.got.is_empty() {
+            assert_eq!(frames.send(socket.local_addr(), &[one]).unwrap(), 1);
+            socket.wait(Duration::from_millis(50)).unwrap();
+            socket.poll(&mut steer, 4).unwrap();
+            tries += 1;
+            assert!(tries < 200, "nobody at {}", socket.local_addr());
+        }
+        assert_eq!((steer.got[0].icrc, steer.got[0].bytes == bytes), (Icrc::Good, true));
+        for _ in 0..40 {
+            assert_eq!(socket.send(frames.local_addr(), &[one]).unwrap(), 1);
+            let got = &receive(&mut frames, &memory, vec![Some(1)], 1)[0];
+            assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            assert_eq!(frames.send(socket.local_addr(), &[one; 3]).unwrap(), 3);
+            for got in receive(&mut socket, &memory, vec![None; 3], 3) {
+                assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            }
+        }
+        // Whoever has been heard of is known, whatever the kernel knows.
+        let mut answering = cable.open(1, v4, &memory, true, None);
+        ip("link set cable arp off");
+        ip("neigh flush dev cable");
+        cable.enter(0);
+        assert_eq!(socket.send(answering.local_addr(), &[one]).unwrap(), 1);
+        receive(&mut answering, &memory, vec![None], 1);
+        assert_eq!(answering.send(socket.local_addr(), &[one]).unwrap(), 1);
+        receive(&mut socket, &memory, vec![None], 1);
+        cable.enter(1);
+        ip("link set cable arp on");
+    }
+}
+
+#[test]
+fn what_is_no_whole_and_honest_packet_is_refused_by_cause_and_strangers_are_not_seen() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    let mut rx = cable.open(1, true, &memory, true, mac(0));
+    let (to, port) = (rx.local_addr(), rx.local_addr().port());
+    cable.enter(0);
+    let stranger = UdpSocket::bind((address(0, true), 0)).unwrap();
+    // To another port, then more than a packet holds: four fragments.
+    stranger.send_to(&[1; 100], (to.ip(), port ^ 1)).unwrap();
+    stranger.send_to(&[2; 30_000], to).unwrap();
+    let mut frame: Vec<u8> = [mac(1).unwrap(), mac(0).unwrap()].concat();
+    frame.extend([8, 0, 0x45, 0, 0, 20 + 8 + 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 91, 8, 1, 10, 91, 8, 2]);
+    frame.extend([0xC0, 0, (port >> 8) as u8, port as u8, 0, 8 + 60, 0, 0]);
+    frame.extend([0; 60]);
+    send_raw(&frame); // its checksum is 0
+    let sum = shotline_wire::ipv4::checksum(&frame[14..34]).to_be_bytes();
+    frame[24..26].copy_from_slice(&sum);
+    let mut short = frame.clone();
+    short[14 + 20 + 4] = 1; // UDP says more than IP
+    send_raw(&short);
+    let mut to_another = frame.clone();
+    to_another[5] = 9;
+    send_raw(&to_another);
+    send_raw(&frame);
+    let got = receive(&mut rx, &memory, vec![None], 1);
+    assert_eq!((got[0].icrc, got[0].fault.is_some()), (Icrc::Bad, true), "whole, but sealed by nobody");
+    let refused = rx.refused();
+    assert_eq!((refused.checksum, refused.fragments, refused.malformed), (1, 4, 1));
+}
+
+/// Sends a frame as it is.
+fn send_raw(frame: &[u8]) {
+    // SAFETY: the calls are given live memory of the lengths that they are told.
+    let sent = unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = libc::if_nametoindex(c"cable".as_ptr()) as i32;
+        let len = size_of::<libc::sockaddr_ll>() as u32;
+        let sent = libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, (&raw const to).cast(), len);
+        libc::close(fd);
+        sent
+    };
+    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+}
