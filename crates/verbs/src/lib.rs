@@ -1,5 +1,19 @@
-//! Queue pairs over any [`PacketIo`](shotline_transport::PacketIo).
+//! Queue pairs: memory that is named by keys, work requests, completions.
 //!
-//! [`ud`]: unreliable datagrams (IBTA 9.8.3), with the same calls as the `PacketIo` below.
+//! - [`api`]: the verbs, the same over every provider.
+//! - [`cm`]: how an initiator finds a target and gets queue pairs to it.
+//! - [`engine`]: the protocols as state machines without I/O.
+//! - [`pair`]: a seeded network simulator for the engines.
+//! - [`shm`]: the provider for two processes of one host.
+//! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any
+//!   [`PacketIo`](shotline_transport::PacketIo), with the same calls.
 
+pub mod api;
+pub mod cm;
+pub mod conformance;
+pub mod engine;
+pub mod pair;
+pub mod shm;
+mod slab;
+pub mod soft;
 pub mod ud;

@@ -1,0 +1,22 @@
+//! The verbs: what a user of queue pairs says and hears, the same over every provider.
+//!
+//! The order of calls: [`Provider::alloc_pd`], [`Provider::reg_mr`], [`Provider::create_cq`],
+//! [`Provider::create_qp`], [`Provider::modify_qp`] through `Init`, `ReadyToReceive` and `ReadyToSend`, then
+//! [`Provider::post_recv`], [`Provider::post_send`] and [`Provider::poll_cq`]. The [`guide`] has a page for each verb.
+
+mod completion;
+mod error;
+pub mod guide;
+mod notice;
+mod provider;
+mod qp;
+mod split;
+mod wr;
+
+pub use completion::{Completed, Completion, Status};
+pub use error::{PostError, VerbsError};
+pub use notice::{Accessed, AsyncEvent};
+pub use provider::{Capabilities, Cq, Provider, Qp, Srq, Window};
+pub use qp::{Modify, Mtu, QpConfig, QpState, QpType, ReadyToReceive, ReadyToSend};
+pub use split::split;
+pub use wr::{Data, Destination, Element, Operation, RecvWr, Remote, SendWr};

@@ -1,0 +1,168 @@
+//! The trait that every provider fulfils.
+
+use super::{Accessed, AsyncEvent, Completion, Modify, PostError, QpConfig, QpState, RecvWr, SendWr, VerbsError};
+use rustix::fd::BorrowedFd;
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cq(pub(crate) u32);
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Srq(pub(crate) u32);
+
+/// A memory window: peers address its bytes from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// What a peer must show.
+    pub rkey: u32,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// A queue pair, by its 24-bit number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Qp(pub u32);
+
+/// What a provider can and cannot do; the conformance suite holds it to this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Its name.
+    pub name: &'static str,
+    /// It has datagrams.
+    pub ud: bool,
+    /// It has unreliable connections.
+    pub uc: bool,
+    /// It has reliable connections.
+    pub rc: bool,
+    /// One-sided operations need nothing of the target's CPU.
+    pub target_sleeps: bool,
+    /// Registered memory may be part of a region (otherwise remote access is to whole regions).
+    pub partial_registration: bool,
+    /// Memory may be opened for writing or for atomic operations alone (otherwise what a peer may change it may also
+    /// read and write).
+    pub separate_rights: bool,
+    /// A deregistered key is refused at once, whatever the peer does.
+    pub revokes: bool,
+    /// It has memory windows.
+    pub windows: bool,
+    /// Longest operation in bytes.
+    pub max_operation: u64,
+}
+
+/// One endpoint: its memory, queues and connections, driven by the calls of one thread.
+///
+/// Nothing here waits but [`Self::wait`]. Whatever the provider has to do of itself (answers, retransmissions) it does
+/// within [`Self::progress`], which [`Self::poll_cq`] and [`Self::wait`] call, too.
+pub trait Provider {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Makes a protection domain.
+    fn alloc_pd(&mut self) -> Result<Pd, VerbsError>;
+    /// Ends a protection domain that nothing uses any more.
+    fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError> {
+        let _ = pd;
+        Err(VerbsError::Unsupported("this provider keeps its protection domains"))
+    }
+    /// Registers `len` bytes of a region from `offset`.
+    fn reg_mr(
+        &mut self,
+        pd: Pd,
+        region: &Arc<Region>,
+        offset: u64,
+        len: u64,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<Mr, VerbsError>;
+    /// Ends a registration: its keys are refused from now on. Requests that were posted before still end well.
+    fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError>;
+
+    /// Binds a window to `len` bytes from `offset` of registered memory: a remote key of its own, with rights of its own,
+    /// that peers can use only through one queue pair, and only for so long if a time is given (an IBTA type 2 window,
+    /// bound by its owner and not by a request in the send queue). The memory needs no remote rights itself.
+    fn bind_window(
+        &mut self,
+        qp: Qp,
+        mr: &Mr,
+        offset: u64,
+        len: u64,
+        access: Access,
+        lifetime: Option<Duration>,
+    ) -> Result<Window, VerbsError> {
+        let _ = (qp, mr, offset, len, access, lifetime);
+        Err(VerbsError::Unsupported("this provider has no memory windows"))
+    }
+    /// Ends a window: its key is refused from now on.
+    fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError> {
+        let _ = window;
+        Err(VerbsError::Unsupported("this provider has no memory windows"))
+    }
+
+    /// Asks to be told of every one-sided operation of a peer on this memory ([`Self::next_access`]), or no longer.
+    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
+        let _ = (mr, notify);
+        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
+    }
+    /// A one-sided operation on watched memory. Those that nobody takes are lost, and counted, beyond some thousand.
+    fn next_access(&mut self) -> Option<Accessed> {
+        None
+    }
+    /// What peers did with registered memory so far.
+    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError> {
+        let _ = mr;
+        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
+    }
+
+    /// Makes a completion queue for `depth` completions.
+    fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError>;
+    /// Destroys a completion queue that no queue pair uses.
+    fn destroy_cq(&mut self, cq: Cq) -> Result<(), VerbsError>;
+    /// Takes completions. Returns how many.
+    fn poll_cq(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError>;
+    /// Asks for one event when the next completion enters the queue (or the next solicited one).
+    fn arm_cq(&mut self, cq: Cq, solicited_only: bool) -> Result<(), VerbsError>;
+    /// A file descriptor to wait on (poll, epoll) together with others: it is readable when there may be something to
+    /// do. Call [`Self::progress`] then, and [`Self::next_event`].
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// An armed completion queue whose event has come. Its arming is used up.
+    fn next_event(&mut self) -> Option<Cq>;
+    /// Sleeps until an event has come, or for `timeout`.
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Cq>, VerbsError>;
+
+    /// Makes a shared receive queue for `depth` receives of up to `max_sge` elements.
+    fn create_srq(&mut self, pd: Pd, depth: u32, max_sge: u32) -> Result<Srq, VerbsError>;
+    /// Destroys a shared receive queue that no queue pair uses.
+    fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError>;
+    /// Posts receives to a shared queue. On an error, those before it are posted.
+    fn post_srq_recv(&mut self, srq: Srq, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
+
+    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
+    fn arm_srq(&mut self, srq: Srq, limit: u32) -> Result<(), VerbsError> {
+        let _ = (srq, limit);
+        Err(VerbsError::Unsupported("this provider has no limits on shared receive queues"))
+    }
+    /// What happened beside the completions, in order.
+    fn next_async(&mut self) -> Option<AsyncEvent> {
+        None
+    }
+
+    /// Makes a queue pair, in state `Reset`, with a random number.
+    fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError>;
+    /// Changes its state.
+    fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError>;
+    /// Its state.
+    fn qp_state(&self, qp: Qp) -> Result<QpState, VerbsError>;
+    /// Destroys it. What was posted does not complete.
+    fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError>;
+    /// Posts requests with one doorbell. On an error, those before it are posted.
+    fn post_send(&mut self, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), (usize, PostError)>;
+    /// Posts receives. On an error, those before it are posted.
+    fn post_recv(&mut self, qp: Qp, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
+
+    /// Receives, answers, sends and sends again whatever is due. Returns whether anything was done.
+    fn progress(&mut self) -> Result<bool, VerbsError>;
+}

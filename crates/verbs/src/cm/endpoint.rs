@@ -1,0 +1,128 @@
+//! What the connection manager asks of providers besides the verbs.
+
+use crate::api::{Provider, Qp};
+use crate::engine::{Books, Refusals};
+use crate::shm::{Counters, ShmEndpoint};
+use crate::soft::{Drops, SoftEndpoint};
+use shotline_transport::PacketIo;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// What the connection manager has to know of a provider besides its verbs.
+pub trait Endpoint: Provider {
+    /// Where its packets come from; none if it is reached by other means.
+    fn address(&self) -> Option<SocketAddr>;
+    /// What happened to a queue pair.
+    fn tally(&self, qp: Qp) -> Tally;
+    /// What happened to the endpoint as a whole; refused is what was dropped before any queue pair saw it. Packets that
+    /// arrived are those of all queue pairs, past ones included, and these.
+    fn total(&self) -> Tally;
+}
+
+/// What happened to queue pairs, as far as their provider knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Tally {
+    /// Packets that arrived.
+    pub packets_in: u64,
+    /// Packets that were sent.
+    pub packets_out: u64,
+    /// Of these, packets that were sent again.
+    pub retransmitted: u64,
+    /// What was refused, by cause; causes that never occurred are missing.
+    pub refused: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        self.retransmitted += other.retransmitted;
+        other.refused.iter().for_each(|(cause, count)| *self.refused.entry(cause).or_default() += count);
+    }
+}
+
+impl From<&Books> for Tally {
+    fn from(books: &Books) -> Self {
+        let Refusals {
+            bad_key,
+            bad_rights,
+            bad_bounds,
+            bad_psn,
+            bad_ack,
+            bad_opcode,
+            bad_length,
+            bad_state,
+            bad_source,
+            bad_partition,
+            bad_q_key,
+            no_receive,
+            too_many,
+            naks_held: _, // what was refused is counted under its cause
+        } = books.refused;
+        let refused = [
+            ("bad_key", bad_key),
+            ("bad_rights", bad_rights),
+            ("bad_bounds", bad_bounds),
+            ("bad_psn", bad_psn),
+            ("bad_ack", bad_ack),
+            ("bad_opcode", bad_opcode),
+            ("bad_length", bad_length),
+            ("bad_state", bad_state),
+            ("bad_source", bad_source),
+            ("bad_partition", bad_partition),
+            ("bad_q_key", bad_q_key),
+            ("no_receive", no_receive),
+            ("too_many", too_many),
+        ];
+        Self {
+            packets_in: books.packets_in,
+            packets_out: books.packets_out,
+            retransmitted: books.retransmitted,
+            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.address())
+    }
+    fn tally(&self, qp: Qp) -> Tally {
+        self.books(qp).map(Tally::from).unwrap_or_default()
+    }
+    fn total(&self) -> Tally {
+        let statistics = self.statistics();
+        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = statistics.drops;
+        let refused = [
+            ("malformed", malformed),
+            ("unknown_qp", unknown_qp),
+            ("wrong_service", wrong_service),
+            ("bad_icrc", bad_icrc),
+            ("unverified", unverified),
+        ];
+        Tally {
+            packets_in: statistics.packets_in,
+            packets_out: statistics.packets_out,
+            retransmitted: 0,
+            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+impl Endpoint for ShmEndpoint {
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
+    /// Nothing: the initiator's processor does it all.
+    fn tally(&self, _: Qp) -> Tally {
+        Tally::default()
+    }
+    /// Packets are messages here, and those that arrived in order are not counted.
+    fn total(&self) -> Tally {
+        let Counters { stray, refused, nonsense, wakes: _ } = self.counters();
+        let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
+        let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
+        Tally { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..Tally::default() }
+    }
+}

@@ -1,0 +1,161 @@
+//! The secret that opens a control connection.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+const BYTES: usize = 16;
+
+/// 128 random bits, written as 32 hexadecimal digits. `Debug` does not tell them.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Token([u8; BYTES]);
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// Not what a token looks like. The text is not repeated: it may be a secret with a slip in it.
+    #[error("expected a token of 32 hexadecimal digits, found {0} characters that are not")]
+    Form(usize),
+    /// No random numbers.
+    #[error("the operating system's random source cannot be read")]
+    Random,
+    /// Everybody could read it.
+    #[error("{path} has mode {mode:04o}, so that others can read the token: chmod 600 {path}", path = .0.display(), mode = .1)]
+    Open(PathBuf, u32),
+    /// The file could not be read or written.
+    #[error("{path}: {source}", path = .path.display())]
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+}
+
+impl Token {
+    /// A new one from the operating system's random source.
+    pub fn random() -> Result<Self, TokenError> {
+        random().map(Self).ok_or(TokenError::Random)
+    }
+
+    /// Whether two are the same, in a time that does not tell where they differ.
+    pub fn matches(&self, other: &Self) -> bool {
+        let differences = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
+        std::hint::black_box(differences) == 0
+    }
+
+    /// Reads one from a file that only its owner can read.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let failed = |source| TokenError::File { path: path.to_owned(), source };
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(TokenError::Open(path.to_owned(), mode));
+        }
+        let mut text = String::new();
+        // A token and a line end; whatever is longer is no token.
+        (&mut file).take(64).read_to_string(&mut text).map_err(failed)?;
+        text.trim().parse()
+    }
+
+    /// Writes it to a new file that only its owner can read (mode 0600).
+    pub fn write(&self, path: &Path) -> Result<(), TokenError> {
+        let failed = |source| TokenError::File { path: path.to_owned(), source };
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        writeln!(file, "{self}").map_err(failed)
+    }
+}
+
+/// Bytes of the operating system's random source.
+pub(super) fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    (getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(N)).then_some(bytes)
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let wrong = || TokenError::Form(text.chars().count());
+        let digits = text.as_bytes();
+        if digits.len() != 2 * BYTES {
+            return Err(wrong());
+        }
+        let mut bytes = [0; BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or_else(wrong);
+            *byte = (digit(0)? << 4 | digit(1)?) as u8;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl TryFrom<String> for Token {
+    type Error = TokenError;
+    fn try_from(text: String) -> Result<Self, TokenError> {
+        text.parse()
+    }
+}
+
+impl From<Token> for String {
+    fn from(token: Token) -> Self {
+        token.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_token_is_read_as_it_is_written_and_matches_itself_only() {
+        let (one, other) = (Token::random().unwrap(), Token::random().unwrap());
+        assert!(one.matches(&one.to_string().parse().unwrap()));
+        assert!(!one.matches(&other));
+        let mut last = one;
+        last.0[15] ^= 1;
+        assert!(!one.matches(&last));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_without_being_repeated() {
+        for text in ["", "12", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff00", "ä"] {
+            let words = text.parse::<Token>().unwrap_err().to_string();
+            assert!(words.contains("32 hexadecimal digits") && (text.is_empty() || !words.contains(text)), "{words}");
+        }
+        assert_eq!(format!("{:?}", Token([0x5A; 16])), "Token(..)");
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_holds_no_token() {
+        let folder = std::env::temp_dir().join(format!("shotline-token-{}", Token::random().unwrap()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("token");
+        let token = Token::random().unwrap();
+        token.write(&path).unwrap();
+        assert!(Token::read(&path).unwrap().matches(&token));
+        assert!(matches!(token.write(&path), Err(TokenError::File { .. })), "an existing file stays as it is");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let words = Token::read(&path).unwrap_err().to_string();
+        assert!(words.contains("0640") && words.contains("chmod 600"), "{words}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

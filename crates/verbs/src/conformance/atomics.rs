@@ -1,0 +1,91 @@
+//! Compare and swap, fetch and add.
+
+use super::stage::{Side, Stage, Wishes};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "fetch and add adds modulo 2^64 and brings back what was there", needs: RC, run: add },
+    Check { name: "compare and swap swaps only what it expects", needs: RC, run: swap },
+    Check { name: "atomic operations of two queue pairs are all counted", needs: RC, run: both_count },
+    Check { name: "an atomic operation off a multiple of 8 is refused", needs: RC, run: misaligned },
+    Check { name: "an atomic operation brings back exactly 8 bytes", needs: RC, run: not_eight },
+];
+
+fn number(side: &Side, offset: usize) -> u64 {
+    // Operands and results are numbers in the memory of a little-endian machine.
+    u64::from_ne_bytes(side.bytes(offset, 8).try_into().unwrap_or_default())
+}
+
+fn add(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    b.region.write(64, &5_u64.to_ne_bytes());
+    for (add, before) in [(7, 5), (u64::MAX, 12), (u64::MAX - 11, 11)] {
+        let operation = Operation::FetchAdd { remote: b.remote(64), add };
+        s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(16, 8)]))])?;
+        let done = s.successes(&a, 1)?[0];
+        same!((done.completed, done.bytes), (Completed::FetchAdd, 8), "the completion");
+        same!(number(&a, 16), before, "what was there");
+        same!(number(&b, 64), add.wrapping_add(before), "what is there");
+    }
+    ensure!(b.bytes(72, 8) == [0; 8] && b.bytes(56, 8) == [0; 8], "a neighbour was written");
+    Ok(())
+}
+
+fn swap(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    b.region.write(8, &100_u64.to_ne_bytes());
+    for (compare, swap, before, after) in [(99, 1, 100, 100), (100, 1 << 60, 100, 1 << 60), (100, 2, 1 << 60, 1 << 60)]
+    {
+        let operation = Operation::CompareSwap { remote: b.remote(8), compare, swap };
+        s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
+        same!(s.successes(&a, 1)?[0].completed, Completed::CompareSwap, "the completion");
+        same!((number(&a, 0), number(&b, 8)), (before, after), "before and after");
+    }
+    Ok(())
+}
+
+fn both_count(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [first, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let [second, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for _ in 0..10 {
+        for qp in [first, second] {
+            let operation = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+            for _ in 0..20 {
+                s.post(0, qp, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
+            }
+        }
+        s.successes(&a, 40)?;
+    }
+    same!(number(&b, 0), 400, "the sum");
+    Ok(())
+}
+
+fn misaligned(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes { strict: true, ..Wishes::hasty(QpType::Rc) })?;
+    let operation = Operation::FetchAdd { remote: b.remote(4), add: 1 };
+    match s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))]) {
+        Ok(()) => same!(s.completions(&a, 1)?[0].status, Status::RemoteInvalid, "the operation"),
+        Err((_, PostError::Element { .. })) => {}
+        Err((_, error)) => return Err(error.to_string()),
+    }
+    ensure!(b.bytes(0, 16) == [0; 16], "it was executed");
+    Ok(())
+}
+
+fn not_eight(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for len in [0, 4, 7, 9, 16] {
+        let operation = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+        let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, len)]))]);
+        ensure!(posted.is_err(), "a result of {len} bytes was taken");
+    }
+    s.silence(&a)
+}

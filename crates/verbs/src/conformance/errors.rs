@@ -1,0 +1,175 @@
+//! What the local side does wrong: refused before anything of it happens.
+
+use super::stage::{Stage, Wishes, fails};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{Data, Destination, Element, Operation, PostError, QpConfig, QpType, RecvWr, SendWr, VerbsError};
+use shotline_memory::{Access, Addressing, Refused};
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+const UD: &[Needs] = &[Needs::Kind(QpType::Ud)];
+const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "registrations that cannot be are refused", needs: &[Needs::Nothing], run: registrations },
+    Check { name: "an unknown or foreign local key is refused", needs: RC, run: keys },
+    Check { name: "bytes outside a registration are refused, also where sums wrap", needs: RC, run: bounds },
+    Check { name: "memory without local write access takes nothing in", needs: RC, run: rights },
+    Check { name: "more requests or elements than a queue was made for are refused", needs: RC, run: room },
+    Check { name: "operations that a kind of queue pair has not are refused", needs: UC, run: unsupported },
+    Check { name: "only datagrams have destinations, and all have", needs: UD, run: destinations },
+    Check { name: "an operation longer than 2^31 bytes is refused", needs: RC, run: too_long },
+    Check { name: "queue pairs need queues that are there", needs: RC, run: no_queues },
+];
+
+fn registrations(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    let len = a.region.len() as u64;
+    let mut register =
+        |offset, len, access, addressing| s.end(0).reg_mr(a.pd, &a.region, offset, len, access, addressing);
+    let (all, zero) = (Access::ALL, Addressing::ZeroBased);
+    let refused =
+        |result: Result<_, VerbsError>| matches!(result, Err(VerbsError::Register(_) | VerbsError::Unsupported(_)));
+    ensure!(refused(register(0, len + 1, all, zero)), "a byte behind the region was registered");
+    ensure!(refused(register(len, 1, all, zero)), "a byte behind the region was registered");
+    ensure!(refused(register(u64::MAX, 2, all, zero)), "an offset that wraps was taken");
+    ensure!(refused(register(0, len, all, Addressing::Virtual(u64::MAX - 1))), "an address that wraps was taken");
+    ensure!(refused(register(0, len, Access::REMOTE_WRITE, zero)), "remote without local write access was given");
+    ensure!(
+        refused(register(0, len, Access::REMOTE_ATOMIC, zero)),
+        "remote atomic without local write access was given"
+    );
+    Ok(())
+}
+
+/// Posts a request that must be refused for its first element.
+fn refused(
+    s: &mut Stage<'_>,
+    qp: crate::api::Qp,
+    operation: Operation,
+    element: Element,
+    why: Refused,
+) -> Result<(), Failure> {
+    let elements = [element];
+    let posted = s.end(0).post_send(qp, &[SendWr::new(1, operation, Data::Elements(&elements))]);
+    same!(posted, Err((0, PostError::Element { index: 0, refused: why })), "the request");
+    if !matches!(operation, Operation::Send) {
+        let posted = s.end(0).post_recv(qp, &[RecvWr { id: 1, elements: &elements }]);
+        same!(posted, Err((0, PostError::Element { index: 0, refused: why })), "the receive");
+    }
+    Ok(())
+}
+
+fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let foreign = s.side(0, 4096)?;
+    let (good, read) = (a.element(0, 8), Operation::Read(b.remote(0)));
+    refused(s, qa, read, Element { lkey: good.lkey ^ 0x8000_0000, ..good }, Refused::UnknownKey)?;
+    refused(s, qa, read, Element { lkey: good.lkey ^ 1, ..good }, Refused::UnknownKey)?;
+    refused(s, qa, read, foreign.element(0, 8), Refused::ForeignDomain)?;
+    s.end(0).dereg_mr(&a.mr).map_err(fails("deregistering"))?;
+    refused(s, qa, read, good, Refused::UnknownKey)?;
+    s.silence(&a)
+}
+
+fn bounds(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let (len, read) = (a.region.len() as u64, Operation::Read(b.remote(0)));
+    for element in [
+        a.element(len - 7, 8),
+        a.element(len, 1),
+        a.element(u64::MAX, 1),
+        a.element(u64::MAX - 3, 8),
+        a.element(1 << 40, 1),
+    ] {
+        refused(s, qa, read, element, Refused::Bounds)?;
+    }
+    s.silence(&a)
+}
+
+fn rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = [s.side_with(0, 4096, Access::REMOTE_READ)?, s.side(1, 4096)?];
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    refused(s, qa, Operation::Read(b.remote(0)), a.element(0, 8), Refused::Rights)?;
+    // What goes out needs no right.
+    s.post(0, qa, &[SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&[a.element(0, 8)]))])?;
+    s.successes(&a, 1)?;
+    Ok(())
+}
+
+fn room(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let small = |config: &mut QpConfig| (config.max_send_wr, config.max_recv_wr, config.max_sge) = (3, 2, 2);
+    let [qa, _] = s.connect([&a, &b], Wishes { config: small, ..Wishes::of(QpType::Rc) })?;
+    let elements = [a.element(0, 8); 3];
+    let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements[..2]));
+    let receive = RecvWr { id: 1, elements: &elements[..2] };
+    same!(s.end(0).post_send(qa, &[send; 4]), Err((3, PostError::Full)), "four requests in a queue of three");
+    same!(s.end(0).post_recv(qa, &[receive; 3]), Err((2, PostError::Full)), "three receives in a queue of two");
+    s.successes(&a, 3)?;
+    let longer = SendWr { data: Data::Elements(&elements), ..send };
+    let refused = Err((0, PostError::TooManyElements { most: 2, found: 3 }));
+    same!(s.end(0).post_send(qa, &[longer]), refused, "three elements where there is room for two");
+    s.post(0, qa, &[send; 3])?;
+    s.successes(&a, 3)?;
+    Ok(())
+}
+
+fn unsupported(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Uc))?;
+    let elements = [a.element(0, 8)];
+    let remote = b.remote(0);
+    for operation in [
+        Operation::Read(remote),
+        Operation::FetchAdd { remote, add: 1 },
+        Operation::CompareSwap { remote, compare: 1, swap: 1 },
+        Operation::SendInvalidate(remote.rkey),
+    ] {
+        let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&elements))]);
+        same!(posted, Err((0, PostError::Unsupported(QpType::Uc))), format!("{operation:?}"));
+    }
+    Ok(())
+}
+
+fn destinations(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let elements = [a.element(0, 8)];
+    let send = SendWr::new(1, Operation::Send, Data::Elements(&elements));
+    let destination = Some(Destination { address: s.ends[1].address, qp: 5, q_key: 1 });
+    let [datagrams, _] = s.connect([&a, &b], Wishes::of(QpType::Ud))?;
+    same!(s.end(0).post_send(datagrams, &[send]), Err((0, PostError::Destination)), "a datagram to nowhere");
+    let write = SendWr { destination, ..SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements)) };
+    same!(s.end(0).post_send(datagrams, &[write]), Err((0, PostError::Unsupported(QpType::Ud))), "a WRITE by datagram");
+    let [connected, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let astray = SendWr { destination, ..send };
+    same!(s.end(0).post_send(connected, &[astray]), Err((0, PostError::Destination)), "a destination of its own");
+    Ok(())
+}
+
+fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(2 << 20)?;
+    let many = |config: &mut QpConfig| config.max_sge = 1025;
+    let [qa, _] = s.connect([&a, &b], Wishes { config: many, ..Wishes::of(QpType::Rc) })?;
+    let mut elements = vec![a.element(0, 2 << 20); 1024];
+    elements.push(a.element(0, 1));
+    let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements));
+    let refused = Err((0, PostError::Length { most: 1 << 31, found: (1 << 31) + 1 }));
+    same!(s.end(0).post_send(qa, &[send]), refused, "2^31 + 1 bytes");
+    Ok(())
+}
+
+fn no_queues(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    let gone = s.end(0).create_cq(8).map_err(fails("a completion queue"))?;
+    s.end(0).destroy_cq(gone).map_err(fails("destroying it"))?;
+    let made = s.end(0).create_qp(&QpConfig::new(QpType::Rc, a.pd, gone, a.cq));
+    ensure!(matches!(made, Err(VerbsError::NoSuch(_))), "a queue pair without a completion queue: {made:?}");
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(fails("a shared receive queue"))?;
+    s.end(0).destroy_srq(srq).map_err(fails("destroying it"))?;
+    let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
+    ensure!(s.end(0).create_qp(&config).is_err(), "a queue pair without its shared receive queue");
+    ensure!(s.end(0).create_cq(0).is_err(), "a completion queue for nothing");
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! What every provider must do: named checks over any pair of endpoints, and the table of who passes which.
+//!
+//! A provider brings a [`Fixture`], which opens endpoints that reach each other; [`run`] lets every check of [`all`] act
+//! on fresh ones. A check says what it needs of the provider's [`Capabilities`]; where those lack it, the check is not
+//! run and the table says so. [`page`] renders the outcomes as a page of the book.
+
+mod atomics;
+mod errors;
+mod messages;
+mod one_sided;
+mod queues;
+mod remote_errors;
+mod stage;
+mod states;
+
+pub use stage::{End, Fixture, Stage};
+
+use crate::api::{Capabilities, QpType};
+use std::fmt::Write;
+
+/// Why a check failed, for a person.
+pub type Failure = String;
+
+/// What a check needs of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing special.
+    Nothing,
+    /// This kind of queue pair.
+    Kind(QpType),
+    /// Registered memory that is part of a region.
+    PartialRegistration,
+    /// Memory that a peer may write and not read.
+    SeparateRights,
+    /// Keys that are refused at once when they were given up.
+    Revocation,
+    /// A target that is told of one-sided operations.
+    Notices,
+    /// Memory windows.
+    Windows,
+    /// A third endpoint.
+    Third,
+    /// A third endpoint with an IP address of its own.
+    Stranger,
+}
+
+impl Needs {
+    /// What of it a provider lacks.
+    fn lacking(self, can: &Capabilities, ends: &[End]) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Kind(QpType::Rc) => (!can.rc).then_some("no RC"),
+            Self::Kind(QpType::Uc) => (!can.uc).then_some("no UC"),
+            Self::Kind(QpType::Ud) => (!can.ud).then_some("no UD"),
+            Self::PartialRegistration => (!can.partial_registration).then_some("whole regions only"),
+            Self::SeparateRights => (!can.separate_rights).then_some("who may change may read and write"),
+            Self::Revocation => (!can.revokes).then_some("peers keep what they mapped"),
+            Self::Notices => can.target_sleeps.then_some("the target sleeps"),
+            Self::Windows => (!can.windows).then_some("no windows"),
+            Self::Third => (ends.len() < 3).then_some("two ends only"),
+            Self::Stranger => {
+                let strange =
+                    |end: &End| ends.iter().filter(|other| other.address.ip() == end.address.ip()).count() == 1;
+                (!ends.get(2).is_some_and(strange)).then_some("no third address")
+            }
+        }
+    }
+}
+
+/// One thing that a provider must do.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// A sentence that says what.
+    pub name: &'static str,
+    /// What it needs.
+    pub needs: &'static [Needs],
+    /// Does it.
+    pub run: fn(&mut Stage<'_>) -> Result<(), Failure>,
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Check({})", self.name)
+    }
+}
+
+/// Every check, in the order of the table.
+pub fn all() -> impl Iterator<Item = Check> {
+    [
+        messages::CHECKS,
+        one_sided::CHECKS,
+        atomics::CHECKS,
+        queues::CHECKS,
+        states::CHECKS,
+        errors::CHECKS,
+        remote_errors::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+/// What became of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider does it.
+    Passed,
+    /// The provider says that it cannot, and why.
+    Cannot(&'static str),
+    /// It does not.
+    Failed(Failure),
+}
+
+/// The outcomes of one provider, in the order of [`all`].
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The fixture's name.
+    pub name: &'static str,
+    /// What the provider says of itself.
+    pub can: Capabilities,
+    /// A check's name and what became of it.
+    pub outcomes: Vec<(&'static str, Outcome)>,
+}
+
+impl Report {
+    /// The checks that failed, one a line; empty if none did.
+    pub fn failures(&self) -> String {
+        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
+            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.name)),
+            Outcome::Passed | Outcome::Cannot(_) => None,
+        });
+        failed.collect()
+    }
+}
+
+/// Lets every check whose name contains `filter` act on fresh endpoints of a fixture.
+///
+/// # Panics
+/// If the fixture opens no endpoints at all.
+pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
+    let ends = fixture.open().unwrap_or_else(|why| panic!("{}: cannot open endpoints: {why}", fixture.name()));
+    let can = ends[0].provider.capabilities();
+    let lacking = |check: &Check| check.needs.iter().find_map(|needs| needs.lacking(&can, &ends));
+    // The lacks are looked for here, before these endpoints make room for others at the same addresses.
+    let chosen: Vec<_> =
+        all().filter(|check| check.name.contains(filter)).map(|check| (check, lacking(&check))).collect();
+    drop(ends);
+    let outcome = |(check, lacking): (Check, Option<&'static str>)| {
+        let outcome = match (lacking, Stage::open(fixture)) {
+            (Some(why), _) => Outcome::Cannot(why),
+            (None, Err(why)) => Outcome::Failed(format!("cannot open endpoints: {why}")),
+            (None, Ok(mut stage)) => (check.run)(&mut stage).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+        };
+        (check.name, outcome)
+    };
+    Report { name: fixture.name(), can, outcomes: chosen.into_iter().map(outcome).collect() }
+}
+
+/// The outcomes of several providers as a page of the book, one column each.
+pub fn page(reports: &[Report]) -> String {
+    let mut out = String::from(INTRODUCTION);
+    let mut row = |name: &str, cell: &dyn Fn(&Report) -> String| {
+        let cells = reports.iter().map(|report| format!(" {} |", cell(report)));
+        _ = writeln!(out, "| {name} |{}", cells.collect::<String>());
+    };
+    row("", &|report| report.name.into());
+    row("---", &|_| "---".into());
+    let yes = |is_so: bool| String::from(if is_so { "yes" } else { "no" });
+    row("unreliable datagrams (UD)", &|report| yes(report.can.ud));
+    row("unreliable connections (UC)", &|report| yes(report.can.uc));
+    row("reliable connections (RC)", &|report| yes(report.can.rc));
+    row("the target's processor may sleep", &|report| yes(report.can.target_sleeps));
+    row("memory windows", &|report| yes(report.can.windows));
+    row("longest operation", &|report| format!("{} MiB", report.can.max_operation >> 20));
+    for (index, check) in all().enumerate() {
+        row(check.name, &|report| match report.outcomes.get(index) {
+            Some((_, Outcome::Passed)) => "yes".into(),
+            Some((_, Outcome::Cannot(why))) => format!("no: {why}"),
+            Some((_, Outcome::Failed(_))) => "**fails**".into(),
+            None => String::new(),
+        });
+    }
+    out
+}
+
+const INTRODUCTION: &str = "\
+# What the providers can do
+
+The verbs are the same over every provider. This table is what the conformance suite found: every provider does every
+check, but where it says by itself that it cannot. A test keeps this page as the suite finds it; to write it anew:
+
+```sh
+UPDATE=1 cargo test -p shotline-verbs --test conformance
+```
+
+";
+
+/// Fails a check with a reason if something is not so.
+macro_rules! ensure {
+    ($is_so:expr, $($why:tt)+) => {
+        if !$is_so {
+            return Err(format!($($why)+));
+        }
+    };
+}
+
+/// Fails a check if two things are not equal.
+macro_rules! same {
+    ($found:expr, $expected:expr, $what:expr) => {{
+        let (found, expected) = (&$found, &$expected);
+        if found != expected {
+            return Err(format!("{}: {found:?}, not {expected:?}", $what));
+        }
+    }};
+}
+
+use {ensure, same};

@@ -1,0 +1,270 @@
+//! WRITE and READ.
+
+use super::stage::{Side, Stage, Wishes, fails, pattern};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
+use shotline_memory::{Access, Addressing};
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "RC: WRITEs of 0 bytes to 3 MiB land where they were told",
+        needs: RC,
+        run: |s| writes(s, Wishes::of(QpType::Rc), 3 << 20),
+    },
+    Check {
+        name: "RC: WRITEs land with an MTU of 256 bytes",
+        needs: RC,
+        run: |s| writes(s, Wishes { mtu: Mtu::B256, ..Wishes::of(QpType::Rc) }, 70_000),
+    },
+    Check {
+        name: "UC: WRITEs of 0 to 64 KiB land where they were told",
+        needs: UC,
+        run: |s| {
+            let most = s.fixture.unreliable_bytes();
+            writes(s, Wishes::of(QpType::Uc), most)
+        },
+    },
+    Check { name: "READs of 0 bytes to 3 MiB fetch what is there", needs: RC, run: |s| reads(s, Mtu::B4096, 3 << 20) },
+    Check { name: "READs fetch with an MTU of 256 bytes", needs: RC, run: |s| reads(s, Mtu::B256, 70_000) },
+    Check { name: "many READs at once come back each to its own place", needs: RC, run: many_reads },
+    Check { name: "WRITEs are gathered from and READs scattered to lists", needs: RC, run: lists },
+    Check {
+        name: "WRITE with immediate data uses a receive and touches only what it names",
+        needs: RC,
+        run: immediate,
+    },
+    Check { name: "operations of all kinds take effect in the order of their posting", needs: RC, run: order },
+    Check { name: "virtual addresses name the same bytes as offsets", needs: RC, run: virtual_addresses },
+    Check {
+        name: "a registration names its part of a region only",
+        needs: &[Needs::Kind(QpType::Rc), Needs::PartialRegistration],
+        run: part,
+    },
+    Check { name: "both ends write and read at once", needs: RC, run: both_ways },
+    Check {
+        name: "two initiators use one target at once",
+        needs: &[Needs::Kind(QpType::Rc), Needs::Third],
+        run: two_initiators,
+    },
+    Check {
+        name: "a target is told of one-sided operations if it asks, and they are counted",
+        needs: &[Needs::Kind(QpType::Rc), Needs::Notices],
+        run: notices,
+    },
+];
+
+fn write(s: &mut Stage<'_>, qp: Qp, a: &Side, from: (u64, u32), to: Remote) -> Result<(), Failure> {
+    s.post(a.end, qp, &[SendWr::new(9, Operation::Write(to), Data::Elements(&[a.element(from.0, from.1)]))])
+}
+
+fn read(s: &mut Stage<'_>, qp: Qp, a: &Side, into: (u64, u32), from: Remote) -> Result<(), Failure> {
+    s.post(a.end, qp, &[SendWr::new(8, Operation::Read(from), Data::Elements(&[a.element(into.0, into.1)]))])
+}
+
+fn around(mtu: Mtu, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mtu = mtu.bytes() as usize;
+    let sizes = [0, 1, 3, 4, 64, 255, 256, 257, mtu - 1, mtu, mtu + 1, 3 * mtu - 1, 3 * mtu, 3 * mtu + 5, most - 3];
+    sizes.into_iter().filter(move |len| *len <= most - 3).enumerate()
+}
+
+fn writes(s: &mut Stage<'_>, wishes: Wishes, most: usize) -> Result<(), Failure> {
+    let [a, b] = s.two(most)?;
+    let [qa, _] = s.connect([&a, &b], wishes)?;
+    for (turn, len) in around(wishes.mtu, most) {
+        b.region.zero(0, most);
+        a.fill(0, len, turn as u8);
+        write(s, qa, &a, (0, len as u32), b.remote(1))?;
+        let done = s.successes(&a, 1)?[0];
+        same!((done.id, done.completed, done.qp), (9, Completed::Write, qa.0), "the WRITE");
+        s.silence(&b)?; // and lets an unreliable one arrive
+        ensure!(b.bytes(1, len) == pattern(len, turn as u8), "{len} bytes landed, not as they were sent");
+        ensure!(b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0], "a neighbour of {len} bytes was written");
+    }
+    Ok(())
+}
+
+fn reads(s: &mut Stage<'_>, mtu: Mtu, most: usize) -> Result<(), Failure> {
+    let [a, b] = s.two(most)?;
+    let [qa, _] = s.connect([&a, &b], Wishes { mtu, ..Wishes::of(QpType::Rc) })?;
+    for (turn, len) in around(mtu, most) {
+        a.region.zero(0, most);
+        b.fill(1, len, turn as u8);
+        read(s, qa, &a, (2, len as u32), b.remote(1))?;
+        let done = s.successes(&a, 1)?[0];
+        same!((done.id, done.completed, done.bytes), (8, Completed::Read, len as u32), "the READ");
+        ensure!(a.bytes(2, len) == pattern(len, turn as u8), "{len} bytes came, not as they are there");
+        ensure!(a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0], "a neighbour of {len} bytes was written");
+        s.silence(&b)?;
+    }
+    Ok(())
+}
+
+fn many_reads(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(1 << 20)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    b.fill(0, 1 << 20, 1);
+    for id in 0..64_u64 {
+        let elements = [a.element(id * 16_384, 16_384)];
+        let source = b.remote((63 - id) * 16_384);
+        s.post(0, qa, &[SendWr::new(id, Operation::Read(source), Data::Elements(&elements))])?;
+    }
+    let ids: Vec<_> = s.successes(&a, 64)?.iter().map(|c| c.id).collect();
+    ensure!(ids.iter().enumerate().all(|(at, id)| *id == at as u64), "READs completed out of order: {ids:?}");
+    for id in 0..64 {
+        ensure!(a.bytes(id * 16_384, 16_384) == b.bytes((63 - id) * 16_384, 16_384), "READ {id} fetched other bytes");
+    }
+    Ok(())
+}
+
+fn lists(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    a.fill(0, 20_000, 9);
+    let from = [a.element(5, 4000), a.element(9000, 5000), a.element(19_000, 999)];
+    s.post(0, qa, &[SendWr::new(1, Operation::Write(b.remote(77)), Data::Elements(&from))])?;
+    let into = [a.element(60_001, 1), a.element(30_000, 4200), a.element(40_000, 5798)];
+    s.post(0, qa, &[SendWr::new(2, Operation::Read(b.remote(77)), Data::Elements(&into))])?;
+    s.successes(&a, 2)?;
+    let sent = [a.bytes(5, 4000), a.bytes(9000, 5000), a.bytes(19_000, 999)].concat();
+    ensure!(b.bytes(77, 9999) == sent, "the WRITE's bytes are not in the order of its list");
+    let got = [a.bytes(60_001, 1), a.bytes(30_000, 4200), a.bytes(40_000, 5798)].concat();
+    ensure!(got == sent, "the READ's bytes are not in the order of its list");
+    Ok(())
+}
+
+fn immediate(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for len in [0, 17, 10_000] {
+        b.region.zero(0, 64 << 10);
+        a.fill(0, len, 8);
+        s.receive(1, qb, 5, &[b.element(0, 64)])?;
+        let from = [a.element(0, len as u32)];
+        s.post(0, qa, &[SendWr::new(1, Operation::WriteImm(b.remote(20_000), 42), Data::Elements(&from))])?;
+        let got = s.successes(&b, 1)?[0];
+        let told = (got.id, got.completed, got.imm, got.bytes);
+        same!(told, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
+        s.successes(&a, 1)?;
+        ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not where they were told");
+        ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were touched");
+    }
+    Ok(())
+}
+
+fn order(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for turn in 0..50_u8 {
+        a.fill(0, 9000, turn);
+        a.fill(10_000, 9000, turn ^ 0x55);
+        let elements = [a.element(0, 9000), a.element(20_000, 9000), a.element(10_000, 9000), a.element(30_000, 9000)];
+        let (write, read) = (Operation::Write(b.remote(0)), Operation::Read(b.remote(0)));
+        let at = |index: usize| Data::Elements(&elements[index..=index]);
+        // The fence keeps the second WRITE from overtaking the READ before it (IBTA 10.8.3.3).
+        let second = SendWr { fence: true, ..SendWr::new(3, write, at(2)) };
+        let group = [SendWr::new(1, write, at(0)), SendWr::new(2, read, at(1)), second, SendWr::new(4, read, at(3))];
+        s.post(0, qa, &group)?;
+        same!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
+        ensure!(a.bytes(20_000, 9000) == pattern(9000, turn), "the first READ did not see the first WRITE alone");
+        ensure!(a.bytes(30_000, 9000) == pattern(9000, turn ^ 0x55), "the second READ did not see the second WRITE");
+    }
+    Ok(())
+}
+
+fn virtual_addresses(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let base = 0xFFFF_FFFF_FFFF_0000;
+    let registered = s.end(1).reg_mr(b.pd, &b.region, 0, 4096, Access::ALL, Addressing::Virtual(base));
+    let mr = registered.map_err(fails("memory"))?;
+    a.fill(0, 100, 1);
+    write(s, qa, &a, (0, 100), Remote { address: base + 50, rkey: mr.rkey })?;
+    s.successes(&a, 1)?;
+    ensure!(b.bytes(50, 100) == pattern(100, 1), "the bytes are not at the offset of their address");
+    Ok(())
+}
+
+fn part(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+    let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, Access::ALL, Addressing::ZeroBased);
+    let mr = registered.map_err(fails("memory"))?;
+    a.fill(0, 101, 1);
+    write(s, qa, &a, (0, 100), Remote { address: 0, rkey: mr.rkey })?;
+    s.successes(&a, 1)?;
+    ensure!(b.bytes(1000, 100) == pattern(100, 1), "address 0 is not the part's first byte");
+    write(s, qa, &a, (0, 100), Remote { address: 1, rkey: mr.rkey })?;
+    ensure!(s.successes(&a, 1).is_err(), "a byte behind the part was written");
+    ensure!(b.bytes(1100, 1) == [0] && b.bytes(1000, 100) == pattern(100, 1), "a refused WRITE wrote something");
+    Ok(())
+}
+
+fn both_ways(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4 << 20)?;
+    let qps = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let mib = 1 << 20;
+    a.fill(0, mib, 1);
+    b.fill(0, mib, 2);
+    for (this, that, qp) in [(&a, &b, qps[0]), (&b, &a, qps[1])] {
+        write(s, qp, this, (0, mib as u32), that.remote(mib as u64))?;
+        read(s, qp, this, (2 * mib as u64, mib as u32), that.remote(0))?;
+    }
+    s.successes(&a, 2)?;
+    s.successes(&b, 2)?;
+    for (side, other) in [(&a, 2), (&b, 1)] {
+        ensure!(side.bytes(mib, mib) == pattern(mib, other), "what was written is not there");
+        ensure!(side.bytes(2 * mib, mib) == pattern(mib, other), "what was read is not there");
+    }
+    Ok(())
+}
+
+fn two_initiators(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let target = s.side(0, 4 << 20)?;
+    let initiators = [s.side(1, 1 << 20)?, s.side(2, 1 << 20)?];
+    let mut qps = [Qp(0); 2];
+    for (qp, initiator) in qps.iter_mut().zip(&initiators) {
+        *qp = s.connect([initiator, &target], Wishes::of(QpType::Rc))?[0];
+    }
+    for (index, initiator) in initiators.iter().enumerate() {
+        initiator.fill(0, 1 << 20, index as u8 + 1);
+        for piece in 0..16_u64 {
+            let at = index as u64 * (2 << 20) + piece * 65_536;
+            write(s, qps[index], initiator, (piece * 65_536, 65_536), target.remote(at))?;
+        }
+    }
+    for initiator in &initiators {
+        s.successes(initiator, 16)?;
+    }
+    for index in 0..2 {
+        let found = target.bytes(index * (2 << 20), 1 << 20);
+        ensure!(found == pattern(1 << 20, index as u8 + 1), "the bytes of initiator {index} are not there");
+    }
+    Ok(())
+}
+
+fn notices(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    write(s, qa, &a, (0, 10), b.remote(0))?;
+    s.successes(&a, 1)?;
+    same!(s.end(1).next_access(), None, "nobody asked");
+    s.end(1).watch_mr(&b.mr, true).map_err(fails("asking"))?;
+    write(s, qa, &a, (0, 9000), b.remote(100))?;
+    read(s, qa, &a, (0, 20), b.remote(200))?;
+    let add = Operation::FetchAdd { remote: b.remote(304), add: 1 };
+    s.post(0, qa, &[SendWr::new(1, add, Data::Elements(&[a.element(0, 8)]))])?;
+    s.successes(&a, 3)?;
+    let told: Vec<_> =
+        std::iter::from_fn(|| s.end(1).next_access()).map(|n| (n.qp, n.rkey, n.kind, n.address, n.len)).collect();
+    let about = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
+    let expected =
+        [about(Completed::Write, 100, 9000), about(Completed::Read, 200, 20), about(Completed::FetchAdd, 304, 8)];
+    same!(told, expected, "notices");
+    let counted = s.end(1).mr_usage(&b.mr).map_err(fails("usage"))?;
+    let figures = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
+    same!(figures, (2, 9010, 1, 20, 1), "statistics");
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Completion queues, events, shared receive queues.
+
+use super::stage::{Stage, Wishes, fails};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{
+    AsyncEvent, Completed, Completion, Data, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, Status,
+    VerbsError,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "completions are taken a few at a time, in order", needs: RC, run: a_few },
+    Check { name: "a completion queue that overruns puts its queue pairs in error", needs: RC, run: overrun },
+    Check { name: "an armed queue tells of its next completion once, by file descriptor", needs: RC, run: event },
+    Check { name: "a queue armed for solicited completions tells of no others", needs: RC, run: solicited },
+    Check { name: "waiting ends at its time", needs: &[Needs::Nothing], run: waiting },
+    Check { name: "queue pairs share a receive queue", needs: RC, run: shared },
+    Check { name: "a shared receive queue tells when it runs low", needs: RC, run: limit },
+    Check { name: "what is in use cannot be destroyed", needs: RC, run: in_use },
+    Check { name: "handles of what is gone name nothing", needs: RC, run: gone },
+];
+
+fn a_few(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let (from, into) = ([a.element(0, 8)], [b.element(0, 8)]);
+    for id in 0..50 {
+        s.receive(1, qb, id, &into)?;
+        s.post(0, qa, &[SendWr::new(id, Operation::Send, Data::Elements(&from))])?;
+    }
+    s.settle()?;
+    let mut ids = Vec::new();
+    let mut out = [Completion::default(); 7];
+    while ids.len() < 50 {
+        let count = s.end(1).poll_cq(b.cq, &mut out).map_err(fails("polling"))?;
+        ensure!(count > 0, "only {} of 50 completions", ids.len());
+        ids.extend(out[..count].iter().map(|c| c.id));
+    }
+    same!(ids, (0..50).collect::<Vec<_>>(), "ids");
+    same!(s.end(1).poll_cq(b.cq, &mut []).map_err(fails("polling"))?, 0, "completions into no room");
+    Ok(())
+}
+
+fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let small = s.end(0).create_cq(4).map_err(fails("a completion queue"))?;
+    let config = QpConfig::new(QpType::Rc, a.pd, small, a.cq);
+    let qa = s.end(0).create_qp(&config).map_err(fails("a queue pair"))?;
+    let qb = s.create(&b, Wishes::of(QpType::Rc))?;
+    let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
+    s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
+    s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+    let elements = [a.element(0, 8)];
+    let write = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements));
+    s.post(0, qa, &[write; 5])?;
+    s.settle()?;
+    same!(s.end(0).qp_state(qa).map_err(fails("state"))?, QpState::Error, "the queue pair's state");
+    same!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "what is told");
+    let mut out = [Completion::default(); 8];
+    same!(s.end(0).poll_cq(small, &mut out).map_err(fails("polling"))?, 4, "completions that are left");
+    Ok(())
+}
+
+/// Whether an endpoint's descriptor is readable, or becomes so at once.
+fn readable(s: &mut Stage<'_>, end: usize, milliseconds: i64) -> Result<bool, Failure> {
+    let fd = s.end(end).fd();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).map(|count| count > 0).map_err(fails("poll"))
+}
+
+fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for id in 0..4 {
+        s.receive(1, qb, id, &[b.element(0, 8)])?;
+    }
+    s.settle()?;
+    s.end(1).arm_cq(b.cq, false).map_err(fails("arming"))?;
+    same!(s.end(1).next_event(), None, "events before anything came");
+    let from = [a.element(0, 8)];
+    let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
+    s.post(0, qa, &[send])?;
+    while s.end(0).progress().map_err(fails("progress"))? {}
+    ensure!(readable(s, 1, 999)?, "the descriptor is not readable though a message is there");
+    let mut event = None;
+    for _ in 0..100 {
+        s.end(1).progress().map_err(fails("progress"))?;
+        event = event.or_else(|| s.end(1).next_event());
+    }
+    same!(event, Some(b.cq), "the event");
+    s.successes(&b, 1)?;
+    s.post(0, qa, &[send])?;
+    s.successes(&b, 1)?;
+    same!(s.end(1).next_event(), None, "events of a queue that is not armed any more");
+    s.end(1).arm_cq(b.cq, false).map_err(fails("arming"))?;
+    s.post(0, qa, &[send])?;
+    while s.end(0).progress().map_err(fails("progress"))? {}
+    same!(s.end(1).wait(Duration::from_secs(5)).map_err(fails("waiting"))?, Some(b.cq), "what waiting brings");
+    s.successes(&b, 1)?;
+    Ok(())
+}
+
+fn solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    for id in 0..2 {
+        s.receive(1, qb, id, &[b.element(0, 8)])?;
+    }
+    s.end(1).arm_cq(b.cq, true).map_err(fails("arming"))?;
+    let from = [a.element(0, 8)];
+    let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
+    s.post(0, qa, &[send])?;
+    ensure!(!s.successes(&b, 1)?[0].solicited, "a plain SEND's completion is solicited");
+    same!(s.end(1).next_event(), None, "events of a SEND that solicits none");
+    s.post(0, qa, &[SendWr { solicited: true, ..send }])?;
+    ensure!(s.successes(&b, 1)?[0].solicited, "a soliciting SEND's completion is not solicited");
+    same!(s.end(1).next_event(), Some(b.cq), "the event");
+    Ok(())
+}
+
+fn waiting(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    s.end(0).arm_cq(a.cq, false).map_err(fails("arming"))?;
+    same!(s.end(0).wait(Duration::from_millis(3)).map_err(fails("waiting"))?, None, "what waiting brings");
+    same!(s.end(0).wait(Duration::ZERO).map_err(fails("waiting"))?, None, "what not waiting brings");
+    Ok(())
+}
+
+fn shared(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(fails("a shared receive queue"))?;
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        let qa = s.create(&a, Wishes::of(QpType::Rc))?;
+        let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
+        let qb = s.end(1).create_qp(&config).map_err(fails("a queue pair"))?;
+        let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
+        s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
+        s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+        let own = [b.element(0, 8)];
+        let refused = s.end(1).post_recv(qb, &[RecvWr { id: 0, elements: &own }]);
+        ensure!(matches!(refused, Err((0, PostError::NoQueue))), "a receive of its own was taken: {refused:?}");
+        pairs.push((qa, qb));
+    }
+    for id in 0..30 {
+        let into = [b.element(id * 1024, 1024)];
+        let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id, elements: &into }]);
+        posted.map_err(|(_, error)| format!("posting a receive: {error}"))?;
+    }
+    let from = [a.element(0, 1000)];
+    for turn in 0..30_usize {
+        let send = SendWr::new(1, Operation::SendImm(turn as u32), Data::Elements(&from));
+        s.post(0, pairs[turn % 3].0, &[send])?;
+    }
+    let mut got = s.successes(&b, 30)?;
+    s.successes(&a, 30)?;
+    for (_, qb) in &pairs {
+        let order: Vec<_> = got.iter().filter(|c| c.qp == qb.0).map(|c| c.imm).collect();
+        ensure!(order.len() == 10 && order.is_sorted(), "messages of one queue pair: {order:?}");
+    }
+    got.sort_unstable_by_key(|c| c.id);
+    same!(got.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
+    Ok(())
+}
+
+fn limit(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(fails("a shared receive queue"))?;
+    let qa = s.create(&a, Wishes::of(QpType::Rc))?;
+    let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
+    let qb = s.end(1).create_qp(&config).map_err(fails("a queue pair"))?;
+    let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
+    s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
+    s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+    let into = [b.element(0, 64)];
+    let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
+    posted.map_err(|(_, error)| format!("posting receives: {error}"))?;
+    s.end(1).arm_srq(srq, 3).map_err(fails("arming"))?;
+    let from = [a.element(0, 8)];
+    for told in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
+        s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
+        s.successes(&b, 1)?;
+        same!(s.end(1).next_async(), told, "the event of a limit of 3");
+    }
+    Ok(())
+}
+
+fn in_use(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(fails("a shared receive queue"))?;
+    let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
+    let qp = s.end(0).create_qp(&config).map_err(fails("a queue pair"))?;
+    let in_use = |result: Result<(), VerbsError>| matches!(result, Err(VerbsError::InUse { .. }));
+    ensure!(in_use(s.end(0).destroy_cq(a.cq)), "a completion queue in use was destroyed");
+    ensure!(in_use(s.end(0).destroy_srq(srq)), "a shared receive queue in use was destroyed");
+    s.end(0).destroy_qp(qp).map_err(fails("destroying a queue pair"))?;
+    s.end(0).destroy_srq(srq).map_err(fails("destroying a shared receive queue"))?;
+    s.end(0).destroy_cq(a.cq).map_err(fails("destroying a completion queue"))?;
+    match s.end(0).dealloc_pd(a.pd) {
+        Err(VerbsError::Unsupported(_)) => return Ok(()),
+        freed => ensure!(freed.is_err(), "a domain with memory in it was ended"),
+    }
+    s.end(0).dereg_mr(&a.mr).map_err(fails("deregistering"))?;
+    s.end(0).dealloc_pd(a.pd).map_err(fails("ending a domain"))
+}
+
+fn gone(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+    let from = [a.element(0, 8)];
+    s.receive(1, qb, 1, &[b.element(0, 8)])?;
+    s.end(1).destroy_qp(qb).map_err(fails("destroying a queue pair"))?;
+    s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
+    let failed = s.completions(&a, 1)?[0];
+    same!((failed.status, failed.completed), (Status::RetryExceeded, Completed::Send), "a SEND to nobody");
+    s.silence(&b)?;
+    ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
+    let posted = s.end(1).post_recv(qb, &[]);
+    ensure!(matches!(posted, Err((0, PostError::NoQueue))), "it takes receives: {posted:?}");
+    s.end(1).destroy_cq(b.cq).map_err(fails("destroying a completion queue"))?;
+    let another = s.end(1).create_cq(4).map_err(fails("a completion queue"))?;
+    ensure!(
+        another != b.cq && s.end(1).poll_cq(b.cq, &mut [Completion::default()]).is_err(),
+        "an old handle names a new queue"
+    );
+    s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+    ensure!(s.end(1).dereg_mr(&b.mr).is_err(), "memory was deregistered twice");
+    Ok(())
+}

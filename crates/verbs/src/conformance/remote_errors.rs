@@ -1,0 +1,245 @@
+//! What comes wrong from outside: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
+
+use super::stage::{Side, Stage, Wishes, fails, pattern};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{Data, Operation, Qp, QpState, QpType, Remote, SendWr, Status};
+use shotline_memory::Access;
+use std::time::Duration;
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "an unknown or foreign remote key is refused", needs: RC, run: keys },
+    Check { name: "bytes outside a registration are not reached, also where sums wrap", needs: RC, run: bounds },
+    Check { name: "the memory's rights hold", needs: RC, run: memory_rights },
+    Check {
+        name: "rights to write or to add alone hold",
+        needs: &[Needs::Kind(QpType::Rc), Needs::SeparateRights],
+        run: separate_rights,
+    },
+    Check { name: "the queue pair's rights hold", needs: RC, run: pair_rights },
+    Check { name: "a refused operation leaves the target's queue pair as it was", needs: RC, run: honest },
+    Check { name: "strict: a refused operation puts both queue pairs in error", needs: RC, run: strict },
+    Check {
+        name: "a key is refused from its end on",
+        needs: &[Needs::Kind(QpType::Rc), Needs::Revocation],
+        run: revoked,
+    },
+    Check {
+        name: "a window opens its bytes, with its rights, through its queue pair, until its end",
+        needs: &[Needs::Kind(QpType::Rc), Needs::Windows],
+        run: window,
+    },
+    Check { name: "memory stays until requests that use it are done", needs: RC, run: in_flight },
+    Check {
+        name: "packets from another address than the peer's are dropped",
+        needs: &[Needs::Kind(QpType::Rc), Needs::Stranger],
+        run: stranger,
+    },
+];
+
+/// Posts an operation that the target must refuse, over a connection of its own; the target's memory stays as it was.
+fn refused(
+    s: &mut Stage<'_>,
+    a: &Side,
+    b: &Side,
+    wishes: Wishes,
+    operation: Operation,
+    len: u32,
+) -> Result<(), Failure> {
+    let before = b.bytes(0, b.region.len());
+    let [qa, qb] = s.connect([a, b], wishes)?;
+    s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, len)]))])?;
+    let status = s.completions(a, 1)?[0].status;
+    // A target that drops makes the initiator give up, one that is strict tells it why.
+    let expected = if wishes.strict { Status::RemoteAccess } else { Status::RetryExceeded };
+    let either = status == expected || status == Status::RemoteAccess;
+    ensure!(either, "{operation:?} ended as {status:?}, not {expected:?}");
+    ensure!(b.bytes(0, b.region.len()) == before, "{operation:?} was refused and wrote something");
+    s.end(0).destroy_qp(qa).map_err(fails("destroying"))?;
+    s.end(1).destroy_qp(qb).map_err(fails("destroying"))
+}
+
+fn hasty() -> Wishes {
+    Wishes::hasty(QpType::Rc)
+}
+
+fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let foreign = s.side(1, 4096)?;
+    a.fill(0, 64, 1);
+    for remote in [Remote { rkey: b.mr.rkey ^ 1, ..b.remote(0) }, Remote { rkey: 0, ..b.remote(0) }, foreign.remote(0)]
+    {
+        for operation in [Operation::Write(remote), Operation::Read(remote), Operation::FetchAdd { remote, add: 1 }] {
+            refused(s, &a, &b, hasty(), operation, 8)?;
+        }
+    }
+    refused(s, &a, &b, Wishes { strict: true, ..hasty() }, Operation::Write(foreign.remote(0)), 8)?;
+    ensure!(foreign.bytes(0, 8) == [0; 8], "another domain's memory was written");
+    // No bytes, no key (IBTA 9.7.4.1.4).
+    let [qa, _] = s.connect([&a, &b], hasty())?;
+    let nothing = Operation::Write(Remote { address: 5, rkey: 0 });
+    s.post(0, qa, &[SendWr::new(1, nothing, Data::Elements(&[]))])?;
+    s.successes(&a, 1)?;
+    Ok(())
+}
+
+fn bounds(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(64 << 10)?;
+    a.fill(0, 64 << 10, 3);
+    let end = b.region.len() as u64;
+    for (address, len) in
+        [(end - 7, 8), (end, 8), (u64::MAX - 7, 8), (1 << 40, 8), (end - 8999, 9000), (u64::MAX - 99, 9000)]
+    {
+        let remote = Remote { address, ..b.remote(0) };
+        refused(s, &a, &b, hasty(), Operation::Write(remote), len)?;
+        refused(s, &a, &b, Wishes { strict: true, ..hasty() }, Operation::Read(remote), len)?;
+    }
+    Ok(())
+}
+
+fn memory_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+    rights(s, [(Access::LOCAL_WRITE, 0), (Access::REMOTE_READ, 1)])
+}
+
+fn separate_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [write, atomic] = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC].map(|access| Access::LOCAL_WRITE | access);
+    rights(s, [(write, 2), (atomic, 4)])
+}
+
+/// Tries READ (1), WRITE (2) and an atomic operation (4) on memory with each of these rights.
+fn rights(s: &mut Stage<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    a.fill(0, 64, 1);
+    for (access, allowed) in cases {
+        let side = s.side_with(1, 4096, access)?;
+        let remote = side.remote(0);
+        let operations =
+            [(Operation::Read(remote), 1), (Operation::Write(remote), 2), (Operation::FetchAdd { remote, add: 1 }, 4)];
+        for (operation, needed) in operations {
+            if allowed & needed == 0 {
+                refused(s, &a, &side, hasty(), operation, 8)?;
+                continue;
+            }
+            let [qa, _] = s.connect([&a, &side], hasty())?;
+            s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
+            s.successes(&a, 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn pair_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let remote = b.remote(0);
+    let wishes = |access| Wishes { access, ..hasty() };
+    refused(s, &a, &b, wishes(Access::REMOTE_READ), Operation::Write(remote), 8)?;
+    refused(s, &a, &b, wishes(Access::REMOTE_WRITE), Operation::Read(remote), 8)?;
+    refused(s, &a, &b, wishes(Access::REMOTE_WRITE), Operation::FetchAdd { remote, add: 1 }, 8)
+}
+
+fn write(s: &mut Stage<'_>, a: &Side, qp: Qp, to: Remote) -> Result<Status, Failure> {
+    s.post(a.end, qp, &[SendWr::new(1, Operation::Write(to), Data::Elements(&[a.element(0, 8)]))])?;
+    Ok(s.completions(a, 1)?[0].status)
+}
+
+fn honest(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], hasty())?;
+    ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was taken");
+    same!(s.end(1).qp_state(qb).map_err(fails("state"))?, QpState::ReadyToSend, "the target's state");
+    s.silence(&b)?;
+    same!(s.end(0).qp_state(qa).map_err(fails("state"))?, QpState::Error, "the initiator's state");
+    // Another initiator's connection never heard of it.
+    let [other, _] = s.connect([&a, &b], hasty())?;
+    same!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
+    Ok(())
+}
+
+fn strict(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes { strict: true, ..hasty() })?;
+    s.receive(1, qb, 5, &[b.element(0, 8)])?;
+    same!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
+    for (end, qp) in [(0, qa), (1, qb)] {
+        same!(s.end(end).qp_state(qp).map_err(fails("state"))?, QpState::Error, format!("the state at end {end}"));
+    }
+    let flushed = s.completions(&b, 1)?[0];
+    same!((flushed.id, flushed.status), (5, Status::Flushed), "the target's receive");
+    Ok(())
+}
+
+fn revoked(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], hasty())?;
+    same!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
+    s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+    a.fill(0, 8, 0xAA);
+    let before = b.bytes(0, 8);
+    ensure!(write(s, &a, qa, b.remote(0))? != Status::Success, "a WRITE with a key that has ended was taken");
+    ensure!(b.bytes(0, 8) == before, "it wrote");
+    Ok(())
+}
+
+fn window(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = [s.side(0, 4096)?, s.side_with(1, 4096, Access::LOCAL_WRITE)?];
+    a.fill(0, 64, 1);
+    for case in ["its queue pair", "another one", "behind its end", "no right", "unbound", "its time is over", "gone"] {
+        let [qa, qb] = s.connect([&a, &b], hasty())?;
+        let [_, other] = s.connect([&a, &b], hasty())?;
+        let bound_to = if case == "another one" { other } else { qb };
+        let lifetime = if case == "its time is over" { Duration::ZERO } else { Duration::from_secs(3600) };
+        let bound = s.end(1).bind_window(bound_to, &b.mr, 100, 8, Access::REMOTE_WRITE, Some(lifetime));
+        let window = bound.map_err(fails("binding"))?;
+        let remote = Remote { address: u64::from(case == "behind its end"), rkey: window.rkey };
+        if case == "unbound" {
+            s.end(1).unbind_window(&window).map_err(fails("unbinding"))?;
+            ensure!(s.end(1).unbind_window(&window).is_err(), "a window was unbound twice");
+        }
+        if case == "gone" {
+            s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+        }
+        b.region.zero(0, 200);
+        let operation = if case == "no right" { Operation::Read(remote) } else { Operation::Write(remote) };
+        s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
+        let status = s.completions(&a, 1)?[0].status;
+        same!(status == Status::Success, case == "its queue pair", format!("{case}: a success"));
+        let written = if case == "its queue pair" { pattern(8, 1) } else { vec![0; 8] };
+        same!(b.bytes(100, 8), written, format!("{case}: the window's bytes"));
+        ensure!(b.bytes(108, 8) == [0; 8] && b.bytes(92, 8) == [0; 8], "{case}: a neighbour was written");
+    }
+    Ok(())
+}
+
+fn in_flight(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(1 << 20)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    a.fill(0, 1 << 20, 4);
+    let extra = s.side(1, 1 << 20)?; // keeps the target's memory apart from what is deregistered
+    let mine = s.end(0).reg_mr(a.pd, &a.region, 0, 1 << 20, Access::ALL, shotline_memory::Addressing::ZeroBased);
+    let mine = mine.map_err(fails("memory"))?;
+    s.receive(1, qb, 1, &[b.element(0, 1 << 20)])?;
+    let from = [crate::api::Element { address: 0, len: 1 << 20, lkey: mine.lkey }];
+    s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
+    s.turn()?;
+    s.end(0).dereg_mr(&mine).map_err(fails("deregistering"))?;
+    s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+    s.successes(&a, 1)?;
+    s.successes(&b, 1)?;
+    ensure!(a.bytes(0, 1 << 20) == b.bytes(0, 1 << 20), "the bytes are not as they were sent");
+    drop(extra);
+    Ok(())
+}
+
+fn stranger(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let c = s.side(2, 4096)?;
+    let [_, qb] = s.connect([&a, &b], hasty())?;
+    let thief = s.create(&c, hasty())?;
+    let victim = (s.ends[1].address, qb.0);
+    s.bring_up(2, thief, victim, hasty())?;
+    c.fill(0, 8, 0xEE);
+    same!(write(s, &c, thief, b.remote(0))?, Status::RetryExceeded, "a stranger's WRITE");
+    ensure!(b.bytes(0, 8) == [0; 8], "a stranger wrote");
+    Ok(())
+}

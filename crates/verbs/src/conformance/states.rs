@@ -1,0 +1,126 @@
+//! The states of queue pairs.
+
+use super::stage::{Stage, Wishes, fails};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
+use shotline_memory::Access;
+
+const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "a queue pair's number is random, 24 bits, and neither 0 nor 1", needs: RC, run: numbers },
+    Check { name: "only the changes of state that the rules have are made", needs: RC, run: changes },
+    Check { name: "what may be posted depends on the state", needs: RC, run: posting },
+    Check { name: "going to the error state flushes everything, in order", needs: RC, run: flush },
+    Check { name: "what is posted in the error state is flushed", needs: RC, run: posted_in_error },
+    Check { name: "a reset queue pair forgets everything and can be used again", needs: RC, run: reset },
+];
+
+fn state(s: &mut Stage<'_>, end: usize, qp: Qp) -> Result<QpState, Failure> {
+    s.end(end).qp_state(qp).map_err(fails("state"))
+}
+
+fn numbers(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let a = s.side(0, 4096)?;
+    let mut numbers = Vec::new();
+    for _ in 0..50 {
+        numbers.push(s.create(&a, Wishes::of(QpType::Rc))?.0);
+    }
+    ensure!(numbers.iter().all(|number| (2..1 << 24).contains(number)), "numbers: {numbers:?}");
+    let rising = numbers.windows(2).filter(|two| two[1] > two[0]).count();
+    ensure!((5..45).contains(&rising), "the numbers follow each other: {numbers:?}"); // 2^-29 by chance
+    numbers.sort_unstable();
+    ensure!(numbers.windows(2).all(|two| two[0] != two[1]), "a number was given out twice");
+    Ok(())
+}
+
+fn changes(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let qp = s.create(&a, Wishes::of(QpType::Rc))?;
+    same!(state(s, 0, qp)?, QpState::Reset, "the first state");
+    let peer = (s.ends[b.end].address, 77);
+    let init = Modify::Init { access: Access::ALL, q_key: 0 };
+    let other = s.create(&a, Wishes::of(QpType::Rc))?;
+    s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
+    same!(state(s, 0, other)?, QpState::ReadyToSend, "the last state");
+    ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from ReadyToSend to Init");
+    s.end(0).modify_qp(other, Modify::Error).map_err(fails("to Error"))?;
+    ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from Error to Init");
+    s.end(0).modify_qp(other, Modify::Reset).map_err(fails("to Reset"))?;
+    s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
+    s.end(0).modify_qp(qp, Modify::Error).map_err(fails("from Reset to Error"))?;
+    same!(state(s, 0, qp)?, QpState::Error, "the state");
+    ensure!(s.bring_up(0, qp, peer, Wishes::of(QpType::Rc)).is_err(), "it left Error without Reset");
+    Ok(())
+}
+
+fn posting(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let qp = s.create(&a, Wishes::of(QpType::Rc))?;
+    let elements = [a.element(0, 8)];
+    let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements));
+    let receive = RecvWr { id: 2, elements: &elements };
+    ensure!(s.end(0).post_recv(qp, &[receive]).is_err(), "a receive was posted in Reset");
+    let refused = s.end(0).post_send(qp, &[send]);
+    ensure!(matches!(refused, Err((0, PostError::State(QpState::Reset)))), "a request in Reset: {refused:?}");
+    s.end(0).modify_qp(qp, Modify::Init { access: Access::ALL, q_key: 0 }).map_err(fails("to Init"))?;
+    s.end(0).post_recv(qp, &[receive]).map_err(|(_, error)| format!("a receive in Init: {error}"))?;
+    ensure!(s.end(0).post_send(qp, &[send]).is_err(), "a request was posted in Init");
+    Ok(())
+}
+
+fn flush(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let elements = [a.element(0, 8)];
+    for id in 0..10 {
+        s.receive(0, qa, 100 + id, &elements)?;
+    }
+    // Nothing listens where these go, so none is done before the change.
+    s.end(1).destroy_cq(b.cq).err().ok_or("the queue is not in use")?;
+    let sends: Vec<_> = (0..10)
+        .map(|id| SendWr { signalled: id % 2 == 0, ..SendWr::new(id, Operation::Send, Data::Elements(&elements)) })
+        .collect();
+    s.post(0, qa, &sends)?;
+    s.end(0).modify_qp(qa, Modify::Error).map_err(fails("to Error"))?;
+    let all = s.completions(&a, 20)?;
+    ensure!(all.iter().all(|c| c.status == Status::Flushed && c.qp == qa.0), "completions: {all:?}");
+    let ids = |from: u64| all.iter().map(|c| c.id).filter(|id| (from..from + 100).contains(id)).collect::<Vec<_>>();
+    same!(ids(0), (0..10).collect::<Vec<_>>(), "flushed requests, unsignalled ones, too");
+    same!(ids(100), (100..110).collect::<Vec<_>>(), "flushed receives");
+    s.silence(&a)
+}
+
+fn posted_in_error(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    s.end(0).modify_qp(qa, Modify::Error).map_err(fails("to Error"))?;
+    let elements = [a.element(0, 8)];
+    s.receive(0, qa, 1, &elements)?;
+    s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
+    let mut all = s.completions(&a, 2)?;
+    all.sort_unstable_by_key(|c| c.id);
+    let told: Vec<_> = all.iter().map(|c| (c.id, c.status, c.completed)).collect();
+    same!(told, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
+    Ok(())
+}
+
+fn reset(s: &mut Stage<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two(4096)?;
+    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let elements = [a.element(0, 8)];
+    s.receive(0, qa, 1, &elements)?;
+    s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
+    for (end, qp) in [(0, qa), (1, qb)] {
+        s.end(end).modify_qp(qp, Modify::Reset).map_err(fails("to Reset"))?;
+    }
+    s.silence(&a)?;
+    let peers = [(s.ends[1].address, qb.0), (s.ends[0].address, qa.0)];
+    s.bring_up(0, qa, peers[0], Wishes::of(QpType::Rc))?;
+    s.bring_up(1, qb, peers[1], Wishes::of(QpType::Rc))?;
+    s.receive(1, qb, 3, &[b.element(0, 8)])?;
+    s.post(0, qa, &[SendWr::new(4, Operation::Send, Data::Elements(&elements))])?;
+    same!(s.successes(&b, 1)?[0].id, 3, "the receive");
+    same!(s.successes(&a, 1)?[0].id, 4, "the SEND");
+    Ok(())
+}

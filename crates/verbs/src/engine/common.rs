@@ -1,0 +1,165 @@
+//! What every kind of queue pair has: number, state, peer, and the checks that come before all others.
+
+use super::inbound::Refusal;
+use super::sends::SendQueue;
+use super::{Arrived, Books, Context, Slot};
+use crate::api::{Accessed, Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, Status, VerbsError};
+use shotline_memory::{Access, Grant};
+use shotline_wire::bth::DEFAULT_P_KEY;
+use std::net::SocketAddr;
+
+/// Payload bytes that no operation may pass (IBTA volume 1, clause 9.7.6).
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
+
+#[derive(Debug)]
+pub(super) struct Common {
+    pub number: u32,
+    pub config: QpConfig,
+    pub state: QpState,
+    /// What peers may do through this queue pair.
+    pub access: Access,
+    pub peer: Option<(SocketAddr, u32)>,
+    /// Payload bytes of a full packet.
+    pub mtu: u32,
+}
+
+impl Common {
+    pub fn new(number: u32, config: &QpConfig) -> Self {
+        Self { number, config: *config, state: QpState::Reset, access: Access::NONE, peer: None, mtu: 256 }
+    }
+
+    /// Makes a change of state that the rules have (IBTA volume 1, clause 10.3.1); the engine does what it entails.
+    pub fn change(&mut self, change: &Modify) -> Result<(), VerbsError> {
+        use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendError};
+        let refused = |from: QpState, to: QpState| {
+            Err(VerbsError::Invalid(format!("a queue pair cannot go from state {from:?} to {to:?}")))
+        };
+        self.state = match (self.state, change) {
+            (_, Modify::Error) => Error,
+            (_, Modify::Reset) => {
+                (self.access, self.peer) = (Access::NONE, None);
+                Reset
+            }
+            (Reset | Init, Modify::Init { access, .. }) => {
+                self.access = *access;
+                Init
+            }
+            (Init, Modify::ReadyToReceive(attributes)) => {
+                let connected = self.config.kind != QpType::Ud;
+                if connected && attributes.peer.is_none() {
+                    return Err(VerbsError::Invalid("a connection needs the address of its peer".into()));
+                }
+                self.peer = attributes.peer.filter(|_| connected);
+                self.mtu = attributes.mtu.bytes();
+                ReadyToReceive
+            }
+            (ReadyToReceive | SendError, Modify::ReadyToSend(_)) => ReadyToSend,
+            (from, Modify::Init { .. }) => return refused(from, Init),
+            (from, Modify::ReadyToReceive(_)) => return refused(from, ReadyToReceive),
+            (from, Modify::ReadyToSend(_)) => return refused(from, ReadyToSend),
+        };
+        Ok(())
+    }
+
+    /// Whether packets are received.
+    pub fn receives(&self) -> bool {
+        matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendError)
+    }
+
+    /// The checks of a packet that come first: state, sender, partition. The sender's port is not looked at: it is
+    /// entropy for the paths of a network (RoCEv2, IBTA annex A17.4.5.1). UD has no peer, and any sender will do.
+    pub fn admits(&self, packet: &Arrived<'_>, books: &mut Books) -> bool {
+        let ip = |address: SocketAddr| address.ip().to_canonical();
+        if !self.receives() {
+            books.refused.bad_state += 1;
+        } else if self.peer.is_some_and(|(peer, _)| ip(peer) != ip(packet.source)) {
+            books.refused.bad_source += 1;
+        } else if (packet.bth.p_key ^ DEFAULT_P_KEY) & 0x7FFF != 0 {
+            books.refused.bad_partition += 1;
+        } else {
+            return true;
+        }
+        false
+    }
+
+    /// Whether a send work request may be posted in this state. In an error state it may, and is flushed.
+    pub fn posts(&self) -> Result<(), PostError> {
+        match self.state {
+            QpState::ReadyToSend | QpState::SendError | QpState::Error => Ok(()),
+            state => Err(PostError::State(state)),
+        }
+    }
+
+    /// Whether peers may do this through this queue pair at all.
+    pub fn allows(&self, needed: Access) -> Result<(), Refusal> {
+        if self.access.allows(needed) { Ok(()) } else { Err(Refusal::Access) }
+    }
+
+    /// The bytes that the peer names, if it may touch them so.
+    pub fn remote(
+        &self,
+        ctx: &Context<'_>,
+        rkey: u32,
+        address: u64,
+        len: u32,
+        needed: Access,
+    ) -> Result<Grant, Refusal> {
+        let grant = ctx.protection.remote_for(self.config.pd, self.number, ctx.now, rkey, address, len, needed);
+        grant.map_err(Refusal::Memory)
+    }
+
+    /// What is told of a one-sided operation that is done.
+    pub fn accessed(&self, grant: &Grant, kind: Completed) -> Accessed {
+        Accessed { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
+    }
+
+    /// A completion with nothing but its status.
+    pub fn completion(&self, id: u64, status: Status, completed: Completed) -> Completion {
+        let solicited = status != Status::Success;
+        let (bytes, imm, invalidated, source) = (0, None, None, None);
+        Completion { id, status, completed, qp: self.number, bytes, imm, invalidated, source, solicited }
+    }
+
+    /// Takes the oldest send request out of its queue and completes it, visibly if that was asked for or it failed.
+    pub fn retire(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, status: Status) {
+        let Some(request) = sends.retire(ctx.protection) else { return };
+        if request.signalled || status != Status::Success {
+            let bytes = if request.is_answered() { request.len } else { 0 };
+            let completion = Completion { bytes, ..self.completion(request.id, status, request.completed()) };
+            ctx.completions.push(self.config.send_cq, completion);
+        }
+    }
+
+    /// Completes all send requests as flushed.
+    pub fn flush_sends(&self, ctx: &mut Context<'_>, sends: &mut SendQueue) {
+        while sends.first() < sends.end() {
+            self.retire(ctx, sends, Status::Flushed);
+        }
+    }
+
+    /// Lets go of all requests, and of a receive in which a message had begun, without completing them.
+    pub fn forget(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, slot: Option<Slot>) {
+        while sends.retire(ctx.protection).is_some() {}
+        if let Some(slot) = slot {
+            ctx.receives.finish(ctx.protection, slot);
+        }
+        if self.config.srq.is_none() {
+            ctx.receives.flush(ctx.protection, |_| ());
+        }
+    }
+
+    /// Completes a receive that a message had taken, with a failure.
+    pub fn fail_receive(&self, ctx: &mut Context<'_>, slot: Slot, status: Status) {
+        let id = ctx.receives.finish(ctx.protection, slot);
+        ctx.completions.push(self.config.recv_cq, self.completion(id, status, Completed::Recv));
+    }
+
+    /// Completes the posted receives as flushed. Those of a shared queue stay for its other queue pairs.
+    pub fn flush_receives(&self, ctx: &mut Context<'_>) {
+        if self.config.srq.is_none() {
+            let (completions, cq) = (&mut *ctx.completions, self.config.recv_cq);
+            let flushed = |id| completions.push(cq, self.completion(id, Status::Flushed, Completed::Recv));
+            ctx.receives.flush(ctx.protection, flushed);
+        }
+    }
+}

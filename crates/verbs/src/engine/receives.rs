@@ -1,0 +1,119 @@
+//! Posted receives.
+
+use crate::api::{PostError, RecvWr};
+use shotline_memory::{Access, Pd, Pin, Protection, Sge};
+use std::collections::VecDeque;
+
+/// One posted receive of a [`RecvQueue`], by its place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(u32);
+
+/// Posted receives, in order: a queue pair's own, or shared by several.
+///
+/// Elements are resolved and pinned when they are posted, so what a packet meets is only memory that was good then. A
+/// receive leaves the order when a message begins in it ([`Self::take`]) and gives its room back when the message is
+/// complete ([`Self::finish`]): so a shared queue can have one message in progress for each of its queue pairs. All
+/// memory is had at the beginning.
+#[derive(Debug)]
+pub struct RecvQueue {
+    pd: Pd,
+    max_sge: u32,
+    receives: Box<[Receive]>,
+    /// `max_sge` for each receive.
+    elements: Box<[Sge]>,
+    pins: Box<[Option<Pin>]>,
+    posted: VecDeque<u32>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Receive {
+    id: u64,
+    count: u32,
+    bytes: u64,
+}
+
+impl RecvQueue {
+    /// An empty queue for `depth` receives of up to `max_sge` elements.
+    pub fn new(pd: Pd, depth: u32, max_sge: u32) -> Self {
+        let elements = depth as usize * max_sge as usize;
+        Self {
+            pd,
+            max_sge,
+            receives: vec![Receive::default(); depth as usize].into(),
+            elements: vec![Sge::EMPTY; elements].into(),
+            pins: std::iter::repeat_with(|| None).take(elements).collect(),
+            posted: VecDeque::with_capacity(depth as usize),
+            free: (0..depth).rev().collect(),
+        }
+    }
+
+    /// Posts a receive: checks its elements for local writing and keeps their memory until it is finished.
+    pub fn post(&mut self, protection: &mut Protection, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let found = wr.elements.len();
+        if found > self.max_sge as usize {
+            return Err(PostError::TooManyElements { most: self.max_sge, found });
+        }
+        let &place = self.free.last().ok_or(PostError::Full)?;
+        let start = place as usize * self.max_sge as usize;
+        let mut bytes = 0;
+        for (index, element) in wr.elements.iter().enumerate() {
+            bytes += u64::from(element.len);
+            self.elements[start + index] = protection
+                .local(self.pd, element.lkey, element.address, element.len, Access::LOCAL_WRITE)
+                .map_err(|refused| PostError::Element { index, refused })?;
+        }
+        for (index, element) in wr.elements.iter().enumerate() {
+            self.pins[start + index] = protection.pin(element.lkey);
+        }
+        self.free.pop();
+        self.receives[place as usize] = Receive { id: wr.id, count: found as u32, bytes };
+        self.posted.push_back(place);
+        Ok(())
+    }
+
+    /// Receives that no message has begun in.
+    pub fn len(&self) -> usize {
+        self.posted.len()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+    /// The receive that the next message will take, or (`nth` > 0) one behind it.
+    pub fn peek(&self, nth: usize) -> Option<Slot> {
+        self.posted.get(nth).copied().map(Slot)
+    }
+    /// Takes the next receive out of the order: a message begins in it. Its room is not free before
+    /// [`Self::finish`].
+    pub fn take(&mut self) -> Option<Slot> {
+        self.posted.pop_front().map(Slot)
+    }
+    /// Where a receive's message lands.
+    pub fn elements(&self, slot: Slot) -> &[Sge] {
+        let start = slot.0 as usize * self.max_sge as usize;
+        &self.elements[start..][..self.receives[slot.0 as usize].count as usize]
+    }
+    /// How long its message can be.
+    pub fn bytes(&self, slot: Slot) -> u64 {
+        self.receives[slot.0 as usize].bytes
+    }
+    /// Gives back the room of a receive that was taken, lets go of its memory, and returns its id for the completion.
+    pub fn finish(&mut self, protection: &mut Protection, slot: Slot) -> u64 {
+        let start = slot.0 as usize * self.max_sge as usize;
+        let receive = self.receives[slot.0 as usize];
+        for pin in &mut self.pins[start..][..receive.count as usize] {
+            if let Some(pin) = pin.take() {
+                protection.unpin(pin);
+            }
+        }
+        self.free.push(slot.0);
+        receive.id
+    }
+    /// Takes and finishes every receive that no message has begun in, in order; `each` gets their ids.
+    pub fn flush(&mut self, protection: &mut Protection, mut each: impl FnMut(u64)) {
+        while let Some(slot) = self.take() {
+            each(self.finish(protection, slot));
+        }
+    }
+}

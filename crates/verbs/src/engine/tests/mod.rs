@@ -1,0 +1,277 @@
+//! Two engines, driven packet by packet.
+
+mod local;
+mod picks;
+mod rc_requester;
+mod rc_responder;
+mod refusals;
+mod uc;
+
+use super::*;
+use crate::api::{Completed, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegionId, Registrar};
+use shotline_transport::To;
+use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
+use shotline_wire::bth::Opcode;
+use shotline_wire::roce::Packet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where payloads land that no place was picked for, and where engines' own memory is.
+const SCRATCH: u64 = 1 << 20;
+const LENT: u64 = 3 << 19;
+const TIMEOUT: Nanos = 1_000_000;
+const MTU: u32 = 256;
+
+#[derive(Default)]
+struct Collected(Vec<Completion>);
+
+impl Completions for Collected {
+    fn push(&mut self, _cq: Cq, completion: Completion) {
+        self.0.push(completion);
+    }
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+struct Wire {
+    bth: Bth,
+    extensions: Extensions,
+    /// With its padding.
+    payload: Vec<u8>,
+}
+
+impl Wire {
+    fn new(opcode: Opcode, to: &Side, psn: u32, payload: &[u8]) -> Self {
+        let pad = payload.len().wrapping_neg() & 3;
+        let bth = Bth { pad: pad as u8, ..Bth::new(opcode, to.engine.number(), psn) };
+        let payload = [payload, &[0; 3][..pad]].concat();
+        Self { bth, extensions: Extensions::default(), payload }
+    }
+    fn reth(mut self, remote: Remote, length: u32) -> Self {
+        let reth = shotline_wire::reth::Reth { address: remote.address, r_key: remote.rkey, length };
+        self.extensions.reth = Some(reth);
+        self
+    }
+    fn atomic(mut self, remote: Remote, compare: u64, swap_or_add: u64) -> Self {
+        let (address, r_key) = (remote.address, remote.rkey);
+        let atomic = shotline_wire::atomic::AtomicEth { address, r_key, swap_or_add, compare };
+        self.extensions.atomic = Some(atomic);
+        self
+    }
+    fn answer(to: &Side, psn: u32, syndrome: Syndrome) -> Self {
+        let mut wire = Self::new(Opcode::RcAcknowledge, to, psn, &[]);
+        wire.extensions.aeth = Some(Aeth { syndrome, msn: 0 });
+        wire
+    }
+    fn syndrome(&self) -> Option<Syndrome> {
+        self.extensions.aeth.map(|aeth| aeth.syndrome)
+    }
+}
+
+/// One end: an engine and what it works with.
+struct Side {
+    engine: Engine,
+    protection: Protection,
+    pd: Pd,
+    memory: Arc<Region>,
+    /// The first MiB, with all rights, counted from 0.
+    mr: Mr,
+    receives: RecvQueue,
+    done: Collected,
+    books: Books,
+    address: SocketAddr,
+    now: Nanos,
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    kind: QpType,
+    mtu: Mtu,
+    strict: bool,
+    psn: [u32; 2],
+    access: Access,
+    max_rd_atomic: u8,
+    retries: u8,
+    rnr_retries: u8,
+    max_sge: u32,
+}
+
+const RC: Options = Options {
+    kind: QpType::Rc,
+    mtu: Mtu::B256,
+    strict: false,
+    psn: [100, 7000],
+    access: Access::ALL,
+    max_rd_atomic: 2,
+    retries: 3,
+    rnr_retries: 2,
+    max_sge: 4,
+};
+const UC: Options = Options { kind: QpType::Uc, ..RC };
+
+impl Side {
+    fn new(number: u32, options: &Options) -> Self {
+        let memory = Region::host(2 << 20).unwrap();
+        let mut registrar = Registrar::new();
+        let region = registrar.add(Arc::clone(&memory));
+        let mut protection = Protection::new(registrar.finish());
+        let pd = protection.allocate();
+        let mr = protection.register(pd, &memory, 0, SCRATCH, Access::ALL, Addressing::ZeroBased).unwrap();
+        let base = QpConfig::new(options.kind, pd, Cq(0), Cq(1));
+        let config = QpConfig { strict: options.strict, max_sge: options.max_sge, ..base };
+        let lent = Sge { region, offset: LENT, len: Engine::memory(&config) };
+        Self {
+            engine: Engine::new(number, &config, lent),
+            protection,
+            pd,
+            memory,
+            mr,
+            receives: RecvQueue::new(pd, 8, 4),
+            done: Collected::default(),
+            books: Books::default(),
+            address: SocketAddr::from(([10, 0, 0, number as u8], 4791)),
+            now: 1,
+        }
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Engine, &mut Context<'_>) -> T) -> T {
+        let mut ctx = Context {
+            now: self.now,
+            protection: &mut self.protection,
+            receives: &mut self.receives,
+            completions: &mut self.done,
+            books: &mut self.books,
+        };
+        act(&mut self.engine, &mut ctx)
+    }
+    fn modify(&mut self, change: Modify) -> Result<(), VerbsError> {
+        self.with(|engine, ctx| engine.modify(ctx, &change))
+    }
+    fn bring_up(&mut self, peer: (SocketAddr, u32), options: &Options, send: u32, receive: u32) {
+        self.modify(Modify::Init { access: options.access, q_key: 0 }).unwrap();
+        self.modify(Modify::ReadyToReceive(ReadyToReceive {
+            peer: Some(peer),
+            mtu: options.mtu,
+            psn: receive,
+            max_dest_rd_atomic: options.max_rd_atomic,
+            min_rnr_timer: RnrTimer::from_code(1).unwrap(),
+            ack_every: 0,
+        }))
+        .unwrap();
+        self.modify(Modify::ReadyToSend(ReadyToSend {
+            psn: send,
+            timeout: Duration::from_nanos(TIMEOUT),
+            retries: options.retries,
+            rnr_retries: options.rnr_retries,
+            max_rd_atomic: options.max_rd_atomic,
+        }))
+        .unwrap();
+    }
+
+    /// Posts a request for bytes of its own memory.
+    fn post(&mut self, id: u64, operation: Operation, address: u64, len: u32) -> Result<(), PostError> {
+        let elements = [Element { address, len, lkey: self.mr.lkey }];
+        self.send(&SendWr::new(id, operation, Data::Elements(&elements)))
+    }
+    fn send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.with(|engine, ctx| engine.post_send(ctx, wr))
+    }
+    fn post_recv(&mut self, id: u64, pieces: &[(u64, u32)]) {
+        let lkey = self.mr.lkey;
+        let elements: Vec<_> = pieces.iter().map(|&(address, len)| Element { address, len, lkey }).collect();
+        self.with(|engine, ctx| engine.post_recv(ctx, &RecvWr { id, elements: &elements })).unwrap();
+    }
+    fn remote(&self, address: u64) -> Remote {
+        Remote { address, rkey: self.mr.rkey }
+    }
+
+    fn transmit(&mut self, most: usize) -> Vec<Wire> {
+        let mut burst = Burst::default();
+        let wants = self.engine.wants_to_send(self.now);
+        self.with(|engine, ctx| engine.transmit(ctx, &mut burst, most));
+        assert!(wants || burst.is_empty(), "it said that it had nothing to send");
+        assert!(burst.len() <= most);
+        let packet = |outgoing: &Outgoing| {
+            let mut bytes = outgoing.header.to_vec();
+            for sge in burst.elements(outgoing) {
+                let start = bytes.len();
+                bytes.resize(start + sge.len as usize, 0);
+                self.memory.read(sge.offset as usize, &mut bytes[start..]);
+            }
+            bytes.extend([0; 4]);
+            let packet = Packet::parse(&bytes).unwrap();
+            let payload = bytes[packet.bth.opcode.header_len()..bytes.len() - 4].to_vec();
+            Wire { bth: packet.bth, extensions: packet.extensions, payload }
+        };
+        burst.packets.iter().map(packet).collect()
+    }
+    /// Hands a packet over that has landed in scratch memory.
+    fn receive(&mut self, from: SocketAddr, wire: &Wire) {
+        self.memory.write(SCRATCH as usize, &wire.payload);
+        let region = RegionId(0);
+        let landed = Landed::Scratch(Sge { region, offset: SCRATCH, len: wire.payload.len() as u32 });
+        self.receive_landed(from, wire, landed, false);
+    }
+    fn receive_landed(&mut self, source: SocketAddr, wire: &Wire, landed: Landed, congested: bool) {
+        let (bth, extensions, len) = (wire.bth, &wire.extensions, wire.payload.len() as u32);
+        let arrived = Arrived { bth, extensions, landed, len, congested, source };
+        self.with(|engine, ctx| engine.receive(ctx, &arrived));
+    }
+    fn expire_at(&mut self, now: Nanos) {
+        self.now = now;
+        self.with(|engine, ctx| engine.expire(ctx));
+    }
+    /// What completed since the last call: ids and status.
+    fn completed(&mut self) -> Vec<(u64, Status)> {
+        self.done.0.drain(..).map(|completion| (completion.id, completion.status)).collect()
+    }
+    fn read(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(address as usize, &mut bytes);
+        bytes
+    }
+}
+
+/// Two connected ends.
+struct Ends {
+    a: Side,
+    b: Side,
+}
+
+impl Ends {
+    fn new(options: Options) -> Self {
+        let (mut a, mut b) = (Side::new(2, &options), Side::new(3, &options));
+        a.bring_up((b.address, 3), &options, options.psn[0], options.psn[1]);
+        b.bring_up((a.address, 2), &options, options.psn[1], options.psn[0]);
+        // Bytes that show where they are from.
+        let pattern: Vec<u8> = (0..SCRATCH / 2).map(|at| (at % 251) as u8).collect();
+        a.memory.write(0, &pattern);
+        Self { a, b }
+    }
+    fn arrive_at_b(&mut self, packets: &[Wire]) {
+        packets.iter().for_each(|packet| self.b.receive(self.a.address, packet));
+    }
+    fn arrive_at_a(&mut self, packets: &[Wire]) {
+        packets.iter().for_each(|packet| self.a.receive(self.b.address, packet));
+    }
+    /// Carries packets to and fro until nobody sends any.
+    fn settle(&mut self) {
+        loop {
+            let (there, back) = (self.a.transmit(64), self.b.transmit(64));
+            if there.is_empty() && back.is_empty() {
+                return;
+            }
+            self.arrive_at_b(&there);
+            self.arrive_at_a(&back);
+        }
+    }
+}
+
+fn opcodes(packets: &[Wire]) -> Vec<Opcode> {
+    packets.iter().map(|packet| packet.bth.opcode).collect()
+}
+fn psns(packets: &[Wire]) -> Vec<u32> {
+    packets.iter().map(|packet| packet.bth.psn).collect()
+}

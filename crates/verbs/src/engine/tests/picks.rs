@@ -1,0 +1,176 @@
+//! Places that are chosen before a packet is checked.
+
+use super::*;
+use Opcode::*;
+
+/// A batch that comes to a side: picks for it, then every packet lands where it was picked for and is received.
+fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
+    let total = |wire: &Wire| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
+    let (first, last) = (&packets[0], &packets[packets.len() - 1]);
+    let ahead = Ahead {
+        bth: first.bth,
+        extensions: &first.extensions,
+        first: first.payload.len() as u32,
+        segment: total(first),
+        last: total(last),
+        source: from,
+    };
+    let mut picks = vec![Pick::default(); packets.len()];
+    side.engine.pick(&side.protection, &side.receives, &ahead, &mut picks);
+    let mut scratch = SCRATCH;
+    let mut landed = vec![];
+    for (wire, pick) in packets.iter().zip(&picks) {
+        let header = pick.header_len.map_or(first.bth.opcode.header_len(), usize::from);
+        landed.push(match pick.to {
+            To::Memory(pieces) if header == wire.bth.opcode.header_len() => {
+                let mut rest = wire.payload.as_slice();
+                for piece in pieces {
+                    let (now, later) = rest.split_at(rest.len().min(piece.len as usize));
+                    side.memory.write(piece.offset as usize, now);
+                    rest = later;
+                }
+                assert!(rest.is_empty(), "the place is too short");
+                Landed::Memory(pieces)
+            }
+            _ => {
+                side.memory.write(scratch as usize, &wire.payload);
+                let len = wire.payload.len() as u32;
+                scratch += u64::from(len);
+                Landed::Scratch(Sge { region: RegionId(0), offset: scratch - u64::from(len), len })
+            }
+        });
+    }
+    for (wire, landed) in packets.iter().zip(landed) {
+        side.receive_landed(from, wire, landed, false);
+    }
+    picks
+}
+
+fn in_place(picks: &[Pick]) -> usize {
+    picks.iter().filter(|pick| matches!(pick.to, To::Memory(_))).count()
+}
+
+#[test]
+fn what_follows_a_checked_write_lands_in_place_and_the_packet_with_the_address_does_not() {
+    let mut ends = Ends::new(RC);
+    let to = ends.b.remote(0x1000);
+    ends.a.post(1, Operation::WriteImm(to, 7), 0, 10 * MTU).unwrap();
+    ends.b.post_recv(9, &[]);
+    let packets = ends.a.transmit(64);
+    let (from, b) = (ends.a.address, &mut ends.b);
+    assert_eq!(in_place(&batch(from, b, &packets[..1])), 0);
+    assert_eq!(b.books.bytes_copied, u64::from(MTU));
+    assert_eq!(in_place(&batch(from, b, &packets[1..5])), 4);
+    // The last packet's header is longer; its length gives that away.
+    assert_eq!(in_place(&batch(from, b, &packets[5..9])), 4);
+    assert_eq!(in_place(&batch(from, b, &packets[9..])), 1);
+    assert_eq!(b.books.bytes_copied, u64::from(MTU));
+    assert_eq!(b.completed(), [(9, Status::Success)]);
+    assert_eq!(b.read(0x1000, 10 * 256), ends.a.read(0, 10 * 256));
+}
+
+#[test]
+fn a_short_last_packet_behind_others_is_known_by_its_length() {
+    for imm in [false, true] {
+        let mut ends = Ends::new(RC);
+        let to = ends.b.remote(0x1000);
+        let operation = if imm { Operation::WriteImm(to, 7) } else { Operation::Write(to) };
+        ends.a.post(1, operation, 0, 3 * MTU + 8).unwrap();
+        ends.b.post_recv(9, &[]);
+        let packets = ends.a.transmit(64);
+        batch(ends.a.address, &mut ends.b, &packets[..1]);
+        let picks = batch(ends.a.address, &mut ends.b, &packets[1..]);
+        assert_eq!((in_place(&picks), picks[2].header_len), (3, imm.then_some(16)));
+        assert_eq!(ends.b.read(0x1000, 3 * 256 + 8), ends.a.read(0, 3 * 256 + 8));
+    }
+}
+
+#[test]
+fn nothing_is_placed_for_a_packet_that_is_not_due_or_not_allowed() {
+    let mut ends = Ends::new(RC);
+    let to = ends.b.remote(0x1000);
+    ends.a.post(1, Operation::Write(to), 0, 4 * MTU).unwrap();
+    let packets = ends.a.transmit(64);
+    let from = ends.a.address;
+    batch(from, &mut ends.b, &packets[..1]);
+    ends.b.post_recv(9, &[(0x4000, 4096)]);
+    let due = ends.b.read(0x1000, 4096);
+    for (opcode, psn) in
+        [(RcWriteMiddle, 102), (RcWriteMiddle, 100), (RcSendFirst, 101), (RcSendOnly, 102), (UcSendOnly, 101)]
+    {
+        let forged = Wire::new(opcode, &ends.b, psn, &[0xEE; 256]);
+        assert_eq!(in_place(&batch(from, &mut ends.b, &[forged])), 0, "{opcode:?} {psn}");
+    }
+    assert_eq!(ends.b.read(0x1000, 4096), due);
+    let lkey = ends.b.mr.lkey;
+    ends.b.protection.deregister(lkey);
+    assert_eq!(in_place(&batch(from, &mut ends.b, &packets[1..])), 0, "the key has ended");
+    assert_eq!(ends.b.read(0x1000, 4096), due);
+}
+
+#[test]
+fn sends_land_in_their_receives_also_when_a_batch_holds_several() {
+    let mut ends = Ends::new(RC);
+    for id in 0..4 {
+        ends.b.post_recv(id, &[(0x1000 + id * 0x100, 100), (0x8000 + id * 0x100, 156)]);
+        ends.a.post(id, Operation::Send, id * 1000, MTU).unwrap();
+    }
+    let packets = ends.a.transmit(64);
+    assert_eq!(in_place(&batch(ends.a.address, &mut ends.b, &packets)), 4);
+    assert_eq!((ends.b.books.bytes_copied, ends.b.completed().len()), (0, 4));
+    for id in 0..4 {
+        let bytes = [ends.b.read(0x1000 + id * 0x100, 100), ends.b.read(0x8000 + id * 0x100, 156)].concat();
+        assert_eq!(bytes, ends.a.read(id * 1000, 256));
+    }
+}
+
+#[test]
+fn a_wrong_guess_at_where_a_send_ends_costs_a_copy_and_no_byte() {
+    // Messages of 2, 1, 3 packets in one batch of equal lengths, into receives that are longer than they.
+    let mut ends = Ends::new(RC);
+    for (id, len) in [(0, 2 * MTU), (1, MTU), (2, 3 * MTU)] {
+        ends.b.post_recv(id, &[(0x1000 * (id + 1), 1000)]);
+        ends.a.post(id, Operation::Send, 5000 * id, len).unwrap();
+    }
+    let packets = ends.a.transmit(64);
+    assert_eq!(packets.len(), 6);
+    batch(ends.a.address, &mut ends.b, &packets);
+    assert_eq!(ends.b.completed(), [0, 1, 2].map(|id| (id, Status::Success)));
+    for (id, len) in [(0, 512), (1, 256), (2, 768)] {
+        assert_eq!(ends.b.read(0x1000 * (id + 1), len), ends.a.read(5000 * id, len));
+    }
+}
+
+#[test]
+fn answers_to_reads_land_in_place_over_several_requests() {
+    let mut ends = Ends::new(RC);
+    let there = ends.b.remote(0);
+    ends.b.memory.write(0, &[0x5A; 4096]);
+    ends.a.post(1, Operation::Write(there), 0, 0).unwrap();
+    ends.a.post(2, Operation::Read(there), 0x8_0000, 3 * MTU).unwrap();
+    ends.a.post(3, Operation::Read(there), 0x9_0000, 2 * MTU + 8).unwrap();
+    let requests = ends.a.transmit(64);
+    ends.arrive_at_b(&requests);
+    let answers = ends.b.transmit(64);
+    assert_eq!(answers.len(), 6);
+    let from = ends.b.address;
+    // First and middle; last, and the next one's first and middle; its last.
+    for range in [0..2, 2..5, 5..6] {
+        assert_eq!(in_place(&batch(from, &mut ends.a, &answers[range.clone()])), range.len());
+    }
+    assert_eq!((ends.a.completed().len(), ends.a.books.bytes_copied), (3, 0));
+    assert_eq!((ends.a.read(0x8_0000, 768), ends.a.read(0x9_0000, 520)), (vec![0x5A; 768], vec![0x5A; 520]));
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_gets_no_place() {
+    let mut ends = Ends::new(RC);
+    let there = ends.b.remote(0);
+    ends.a.post(2, Operation::Read(there), 0x8_0000, 3 * MTU).unwrap();
+    ends.a.transmit(64);
+    for psn in [99, 101, 103, 5000] {
+        let forged = Wire::new(RcReadResponseMiddle, &ends.a, psn, &[0xEE; 256]);
+        assert_eq!(in_place(&batch(ends.b.address, &mut ends.a, &[forged])), 0, "{psn}");
+    }
+    assert_eq!(ends.a.read(0x8_0000, 768), [0; 768]);
+}

@@ -1,0 +1,228 @@
+use super::*;
+use Opcode::*;
+
+fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> Wire {
+    let mut wire = Wire::new(RcWriteOnly, &ends.b, psn, payload).reth(ends.b.remote(address), payload.len() as u32);
+    wire.bth.ack_request = true;
+    wire
+}
+
+#[test]
+fn a_batch_is_acknowledged_once() {
+    let mut ends = Ends::new(RC);
+    let packets: Vec<_> = (0..10).map(|at| write(&ends, 100 + at, 0, &[at as u8; 8])).collect();
+    ends.arrive_at_b(&packets);
+    let answers = ends.b.transmit(64);
+    assert_eq!((psns(&answers), answers[0].syndrome()), (vec![109], Some(Syndrome::ACK)));
+    assert_eq!(answers[0].extensions.aeth.unwrap().msn, 10);
+    assert_eq!(ends.b.transmit(64).len(), 0);
+}
+
+#[test]
+fn a_gap_is_told_once_and_then_there_is_silence_until_the_missing_packet_comes() {
+    let mut ends = Ends::new(RC);
+    let ahead: Vec<_> = (101..110).map(|psn| write(&ends, psn, 0, &[1; 8])).collect();
+    for packet in &ahead {
+        ends.arrive_at_b(std::slice::from_ref(packet));
+        ends.b.now += 1_000_000;
+        if packet.bth.psn == 101 {
+            let answers = ends.b.transmit(64);
+            let expected = Some(Syndrome::Nak(NakCode::PsnSequenceError));
+            assert_eq!((answers.len(), answers[0].bth.psn, answers[0].syndrome()), (1, 100, expected));
+        }
+        assert_eq!(ends.b.transmit(64).len(), 0);
+    }
+    assert_eq!((ends.b.books.out_of_sequence, ends.b.books.bytes_in), (9, 0));
+    let missing = write(&ends, 100, 0, &[2; 8]);
+    ends.arrive_at_b(&[missing, ahead[1].clone()]);
+    let answers = ends.b.transmit(64);
+    assert_eq!((answers[0].bth.psn, answers[0].syndrome()), (101, Some(Syndrome::Nak(NakCode::PsnSequenceError))));
+}
+
+#[test]
+fn whoever_makes_gaps_gets_few_answers() {
+    let mut ends = Ends::new(RC);
+    for round in 0..100 {
+        // A gap, and at once what is missing: each would be worth an answer.
+        let (ahead, due) = (write(&ends, 101 + round, 0, &[1; 8]), write(&ends, 100 + round, 0, &[1; 8]));
+        ends.arrive_at_b(&[ahead]);
+        ends.b.transmit(64);
+        ends.arrive_at_b(&[due]);
+        ends.b.now += 1000;
+    }
+    assert_eq!((ends.b.books.naks_out.sequence, ends.b.books.refused.naks_held), (5, 95));
+}
+
+#[test]
+fn a_write_that_comes_again_is_acknowledged_again_and_writes_nothing() {
+    let mut ends = Ends::new(RC);
+    let packets = [write(&ends, 100, 0, &[1; 8]), write(&ends, 101, 64, &[2; 8])];
+    ends.arrive_at_b(&packets);
+    ends.b.transmit(64);
+    ends.b.memory.write(0, &[9; 8]);
+    ends.arrive_at_b(&packets[..1]);
+    let answers = ends.b.transmit(64);
+    assert_eq!((psns(&answers), answers[0].syndrome()), (vec![101], Some(Syndrome::ACK)));
+    assert_eq!((ends.b.read(0, 8), ends.b.books.duplicates, ends.b.books.bytes_in), (vec![9; 8], 1, 16));
+}
+
+#[test]
+fn an_atomic_operation_that_comes_again_is_answered_as_before_and_not_done_again() {
+    let mut ends = Ends::new(RC);
+    ends.b.memory.write(8, &40_u64.to_ne_bytes());
+    let add = |psn| Wire::new(RcFetchAdd, &ends.b, psn, &[]).atomic(ends.b.remote(8), 0, 2);
+    let requests = [add(100), add(101), add(102)];
+    for (request, original) in requests.iter().zip([40, 42, 44]) {
+        for _ in 0..3 {
+            ends.arrive_at_b(std::slice::from_ref(request));
+            let answers = ends.b.transmit(64);
+            assert_eq!((answers.len(), answers[0].bth.psn), (1, request.bth.psn));
+            assert_eq!(answers[0].extensions.atomic_ack.unwrap().original, original);
+        }
+    }
+    assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
+    // Two may be unanswered, so the first cannot be asked for any more; another operation never was.
+    let other = Wire::new(RcCompareSwap, &ends.b, 101, &[]).atomic(ends.b.remote(8), 0, 2);
+    ends.arrive_at_b(&[requests[0].clone(), other]);
+    assert_eq!((ends.b.transmit(64).len(), ends.b.books.refused.bad_psn), (0, 2));
+    assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
+}
+
+#[test]
+fn a_read_that_comes_again_is_answered_again_in_whole_or_in_part_but_not_beyond_what_was_asked() {
+    let mut ends = Ends::new(RC);
+    let read = |psn, address, len| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(ends.b.remote(address), len);
+    let (whole, part, beyond) = (read(100, 0, 1000), read(102, 512, 488), read(102, 512, 800));
+    ends.arrive_at_b(std::slice::from_ref(&whole));
+    assert_eq!(psns(&ends.b.transmit(64)), [100, 101, 102, 103]);
+    ends.arrive_at_b(std::slice::from_ref(&whole));
+    assert_eq!(psns(&ends.b.transmit(64)), [100, 101, 102, 103]);
+    ends.arrive_at_b(&[part]);
+    let answers = ends.b.transmit(64);
+    assert_eq!(opcodes(&answers), [RcReadResponseFirst, RcReadResponseLast]);
+    assert_eq!(answers[1].payload.len(), 232);
+    ends.arrive_at_b(&[beyond]);
+    assert_eq!((ends.b.transmit(64).len(), ends.b.books.refused.bad_psn), (0, 1));
+    // Asked for again while it is being answered: it begins anew, and is not answered twice.
+    ends.arrive_at_b(std::slice::from_ref(&whole));
+    assert_eq!(psns(&ends.b.transmit(2)), [100, 101]);
+    ends.arrive_at_b(&[whole]);
+    assert_eq!(psns(&ends.b.transmit(64)), [100, 101, 102, 103]);
+}
+
+#[test]
+fn answers_keep_the_order_of_requests_and_the_acknowledgement_comes_last() {
+    let mut ends = Ends::new(RC);
+    let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 3 * MTU);
+    let add = Wire::new(RcFetchAdd, &ends.b, 103, &[]).atomic(ends.b.remote(8), 0, 2);
+    let packets = [read, add, write(&ends, 104, 64, &[1; 8])];
+    ends.arrive_at_b(&packets);
+    assert_eq!(psns(&ends.b.transmit(2)), [100, 101]);
+    let rest = ends.b.transmit(64);
+    assert_eq!(psns(&rest), [102, 103, 104]);
+    assert_eq!(opcodes(&rest), [RcReadResponseLast, RcAtomicAcknowledge, RcAcknowledge]);
+}
+
+#[test]
+fn a_reader_does_not_keep_our_own_requests_back() {
+    let mut ends = Ends::new(RC);
+    let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 1 << 19);
+    ends.arrive_at_b(&[read]);
+    let to = ends.a.remote(0);
+    ends.b.post(1, Operation::Write(to), 0, 8 * MTU).unwrap();
+    let packets = ends.b.transmit(16);
+    let ours = packets.iter().filter(|packet| crate::engine::segment::Segment::of(packet.bth.opcode).is_some()).count();
+    assert_eq!((packets.len(), ours), (16, 8));
+}
+
+#[test]
+fn a_message_lands_by_the_scatter_list_of_its_receive() {
+    let mut ends = Ends::new(RC);
+    ends.b.post_recv(7, &[(0x1000, 100), (0x3000, 0), (0x2000, 300), (0x4000, 300)]);
+    ends.a.post(1, Operation::SendImm(0xABCD), 0, 650).unwrap();
+    ends.settle();
+    let [completion] = ends.b.done.0[..] else { panic!("{:?}", ends.b.done.0) };
+    assert_eq!((completion.id, completion.bytes, completion.imm), (7, 650, Some(0xABCD)));
+    let bytes = [ends.b.read(0x1000, 100), ends.b.read(0x2000, 300), ends.b.read(0x4000, 250)].concat();
+    assert_eq!(bytes, ends.a.read(0, 650));
+    assert_eq!(ends.b.read(0x4000 + 250, 50), [0; 50]);
+}
+
+#[test]
+fn a_write_with_immediate_data_takes_a_receive_and_leaves_its_memory_alone() {
+    let mut ends = Ends::new(RC);
+    ends.b.post_recv(7, &[(0x1000, 100)]);
+    let to = ends.b.remote(0x2000);
+    ends.a.post(1, Operation::WriteImm(to, 5), 0, 600).unwrap();
+    ends.settle();
+    let [completion] = ends.b.done.0[..] else { panic!("{:?}", ends.b.done.0) };
+    assert_eq!((completion.completed, completion.bytes, completion.imm), (Completed::RecvWriteImm, 600, Some(5)));
+    assert_eq!((ends.b.read(0x1000, 100), ends.b.read(0x2000, 600)), (vec![0; 100], ends.a.read(0, 600)));
+    let usage = ends.b.protection.usage(ends.b.mr.lkey).unwrap();
+    assert_eq!((usage.writes, usage.bytes_in), (1, 600));
+}
+
+#[test]
+fn a_send_can_end_a_key_and_the_key_is_refused_from_then_on() {
+    let mut ends = Ends::new(RC);
+    let other = ends.b.protection.register(ends.b.pd, &ends.b.memory, 0, 64, Access::ALL, Addressing::ZeroBased);
+    let other = other.unwrap();
+    ends.b.post_recv(7, &[(0x1000, 100)]);
+    ends.a.post(1, Operation::SendInvalidate(other.rkey), 0, 8).unwrap();
+    ends.settle();
+    assert_eq!(ends.b.done.0[0].invalidated, Some(other.rkey));
+    let wire = Wire::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
+    ends.arrive_at_b(&[wire]);
+    assert_eq!((ends.b.books.refused.bad_key, ends.b.books.bytes_in), (1, 8));
+}
+
+#[test]
+fn a_key_that_ends_stops_the_write_and_the_read_that_are_under_way() {
+    let mut ends = Ends::new(RC);
+    let to = ends.b.remote(0x1000);
+    ends.a.post(1, Operation::Write(to), 0, 3 * MTU).unwrap();
+    let packets = ends.a.transmit(64);
+    ends.arrive_at_b(&packets[..1]);
+    let lkey = ends.b.mr.lkey;
+    assert!(ends.b.protection.deregister(lkey));
+    ends.arrive_at_b(&packets[1..2]);
+    assert_eq!((ends.b.books.refused.bad_key, ends.b.books.bytes_in), (1, u64::from(MTU)));
+    assert_eq!(ends.b.read(0x1000 + u64::from(MTU), 8), [0; 8]);
+
+    for strict in [false, true] {
+        let mut ends = Ends::new(Options { strict, ..RC });
+        let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 4 * MTU);
+        ends.arrive_at_b(&[read]);
+        assert_eq!(ends.b.transmit(2).len(), 2);
+        let lkey = ends.b.mr.lkey;
+        assert!(ends.b.protection.deregister(lkey));
+        let rest = ends.b.transmit(64);
+        assert_eq!(ends.b.books.refused.bad_key, 1);
+        let expected = if strict { vec![(102, Some(Syndrome::Nak(NakCode::RemoteAccessError)))] } else { vec![] };
+        let rest: Vec<_> =
+            rest.iter().chain(&ends.b.transmit(64)).map(|wire| (wire.bth.psn, wire.syndrome())).collect();
+        assert_eq!(rest, expected);
+        assert_eq!(ends.b.engine.state(), if strict { QpState::Error } else { QpState::ReadyToSend });
+    }
+}
+
+#[test]
+fn congestion_is_told_to_the_sender_and_it_slows_down() {
+    let mut ends = Ends::new(RC);
+    let packet = write(&ends, 100, 0, &[1; 8]);
+    let landed = Landed::Scratch(Sge { region: RegionId(0), offset: SCRATCH, len: 8 });
+    let from = ends.a.address;
+    ends.b.receive_landed(from, &packet, landed, true);
+    let answers = ends.b.transmit(64);
+    assert_eq!(opcodes(&answers), [CongestionNotification, RcAcknowledge]);
+    assert!(answers[0].bth.becn && answers[0].payload == [0; 16] && answers[0].bth.dest_qp == 2);
+    ends.arrive_at_a(&answers[..1]);
+    let to = ends.b.remote(0);
+    ends.a.post(1, Operation::Write(to), 0, 1 << 18).unwrap();
+    let sent = ends.a.transmit(4096).len();
+    let due = ends.a.engine.deadline().unwrap();
+    assert!(sent < 1024 && due > ends.a.now && !ends.a.engine.wants_to_send(ends.a.now), "{sent} at once");
+    ends.a.now = due;
+    assert!(ends.a.engine.wants_to_send(due) && !ends.a.transmit(64).is_empty());
+    assert_eq!((ends.a.books.cnps_in, ends.b.books.cnps_out), (1, 1));
+}

@@ -1,0 +1,212 @@
+//! What arrives wrong from outside: dropped and counted, and the peer goes on; or, strictly, answered with the
+//! standard's code and the end of the queue pair.
+
+use super::*;
+use Opcode::*;
+
+type Cause = fn(&Refusals) -> u64;
+
+/// Every wrong request, the counter of its cause, and the standard's answer.
+fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
+    use NakCode::{InvalidRequest, RemoteAccessError};
+    let full = ends.b.remote(0);
+    let other = ends.b.protection.allocate();
+    let memory = Arc::clone(&ends.b.memory);
+    let mut register = |pd, access, addressing| {
+        let mr = ends.b.protection.register(pd, &memory, 0, 4096, access, addressing).unwrap();
+        Remote { address: mr.address, rkey: mr.rkey }
+    };
+    let foreign = register(other, Access::ALL, Addressing::ZeroBased);
+    let read_only = register(ends.b.pd, Access::REMOTE_READ, Addressing::ZeroBased);
+    let write_only = register(ends.b.pd, Access::LOCAL_WRITE | Access::REMOTE_WRITE, Addressing::ZeroBased);
+    let high = register(ends.b.pd, Access::ALL, Addressing::Virtual(u64::MAX - 4096));
+    let unknown = Remote { address: 0, rkey: full.rkey ^ 1 };
+    let at = |remote: Remote, address| Remote { address, ..remote };
+    let packet = |opcode, len: usize| Wire::new(opcode, &ends.b, 100, &vec![0xEE; len]);
+    let write = |remote, len: usize| packet(RcWriteOnly, len).reth(remote, len as u32);
+    let read = |remote, len| packet(RcReadRequest, 0).reth(remote, len);
+    let add = |remote| packet(RcFetchAdd, 0).atomic(remote, 0, 1);
+    let mut unpadded = write(full, 8);
+    unpadded.payload.truncate(6);
+    let mut padded_beyond = write(full, 0);
+    padded_beyond.bth.pad = 3;
+    vec![
+        ("a key that nobody has", write(unknown, 8), |r| r.bad_key, RemoteAccessError),
+        ("a key of another domain", write(foreign, 8), |r| r.bad_key, RemoteAccessError),
+        ("a READ with such a key", read(unknown, 8), |r| r.bad_key, RemoteAccessError),
+        ("an atomic operation with such a key", add(unknown), |r| r.bad_key, RemoteAccessError),
+        ("a WRITE to what may be read", write(read_only, 8), |r| r.bad_rights, RemoteAccessError),
+        ("a READ of what may be written", read(write_only, 8), |r| r.bad_rights, RemoteAccessError),
+        ("an atomic operation on what may be written", add(write_only), |r| r.bad_rights, RemoteAccessError),
+        ("a byte past the end", write(at(full, SCRATCH - 7), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("far behind the end", write(at(full, u64::MAX), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("an address that wraps", read(at(high, u64::MAX - 3), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("before the beginning", read(at(high, high.address - 1), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("more than there is", read(full, 1 << 31), |r| r.bad_bounds, RemoteAccessError),
+        ("an atomic operation astride", add(at(full, 4)), |r| r.bad_bounds, InvalidRequest),
+        ("an atomic operation on the last bytes but one", add(at(full, SCRATCH)), |r| r.bad_bounds, RemoteAccessError),
+        ("more than an operation may have", read(full, (1 << 31) + 1), |r| r.bad_length, InvalidRequest),
+        ("the longest length", packet(RcWriteFirst, 256).reth(full, u32::MAX), |r| r.bad_length, InvalidRequest),
+        ("a payload longer than the MTU", write(full, 260), |r| r.bad_length, InvalidRequest),
+        ("a payload shorter than its WRITE", packet(RcWriteOnly, 8).reth(full, 12), |r| r.bad_length, InvalidRequest),
+        ("a payload longer than its WRITE", packet(RcWriteOnly, 8).reth(full, 4), |r| r.bad_length, InvalidRequest),
+        (
+            "a first packet that is not full",
+            packet(RcWriteFirst, 128).reth(full, 512),
+            |r| r.bad_length,
+            InvalidRequest,
+        ),
+        ("a first packet that is all", packet(RcWriteFirst, 256).reth(full, 256), |r| r.bad_length, InvalidRequest),
+        ("a payload that is not padded", unpadded, |r| r.bad_length, InvalidRequest),
+        ("padding of nothing", padded_beyond, |r| r.bad_length, InvalidRequest),
+        ("a READ with a payload", packet(RcReadRequest, 8).reth(full, 8), |r| r.bad_length, InvalidRequest),
+        ("a middle of nothing", packet(RcWriteMiddle, 256), |r| r.bad_opcode, InvalidRequest),
+        ("an end of nothing", packet(RcSendLast, 8), |r| r.bad_opcode, InvalidRequest),
+        ("an operation that there is not", packet(RcFlush, 0).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
+        ("an atomic write", packet(RcAtomicWrite, 8).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
+    ]
+}
+
+fn honest_write_arrives(ends: &mut Ends, why: &str) {
+    let to = ends.b.remote(0x800);
+    ends.a.post(1, Operation::Write(to), 0, 600).unwrap();
+    ends.settle();
+    assert_eq!(ends.a.completed(), [(1, Status::Success)], "after {why}");
+    assert_eq!(ends.b.read(0x800, 600), ends.a.read(0, 600), "after {why}");
+}
+
+#[test]
+fn a_wrong_request_is_counted_by_its_cause_and_changes_nothing() {
+    let mut ends = Ends::new(RC);
+    ends.b.memory.write(0, &[0x55; 4096]);
+    let before = ends.b.read(0, SCRATCH as usize);
+    for (why, wire, cause, _) in wrong(&mut ends) {
+        let counted = ends.b.books.refused;
+        ends.arrive_at_b(&[wire]);
+        assert_eq!(cause(&ends.b.books.refused), cause(&counted) + 1, "{why}");
+        assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{why}");
+        assert_eq!(ends.b.books.bytes_in, 0, "{why}");
+        assert!(ends.b.read(0, SCRATCH as usize) == before, "{why}");
+    }
+    honest_write_arrives(&mut ends, "all of them");
+}
+
+#[test]
+fn strictly_a_wrong_request_is_answered_and_ends_the_queue_pair() {
+    let count = wrong(&mut Ends::new(RC)).len();
+    for index in 0..count {
+        let mut ends = Ends::new(Options { strict: true, ..RC });
+        ends.b.post_recv(9, &[(0, 8)]);
+        let (why, wire, _, code) = wrong(&mut ends).swap_remove(index);
+        ends.arrive_at_b(&[wire]);
+        assert_eq!((ends.b.engine.state(), ends.b.completed()), (QpState::Error, vec![(9, Status::Flushed)]), "{why}");
+        let answers = ends.b.transmit(64);
+        assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{why}");
+        assert_eq!(ends.b.books.bytes_in, 0, "{why}");
+        assert!(!ends.b.engine.wants_to_send(ends.b.now), "{why}");
+    }
+}
+
+#[test]
+fn a_queue_pair_without_a_right_refuses_what_the_memory_would_allow() {
+    for strict in [false, true] {
+        let mut ends = Ends::new(Options { access: Access::NONE, strict, ..RC });
+        let full = ends.b.remote(0);
+        for wire in [
+            Wire::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(full, 8),
+            Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(full, 8),
+            Wire::new(RcFetchAdd, &ends.b, 100, &[]).atomic(full, 0, 8),
+        ] {
+            ends.arrive_at_b(&[wire]);
+        }
+        assert_eq!(ends.b.books.refused.bad_rights, if strict { 1 } else { 3 });
+        assert_eq!(ends.b.read(0, 8), [0; 8]);
+    }
+}
+
+#[test]
+fn more_reads_at_once_than_agreed_are_refused() {
+    for strict in [false, true] {
+        let mut ends = Ends::new(Options { strict, ..RC });
+        let full = ends.b.remote(0);
+        let reads: Vec<_> = (100..103).map(|psn| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
+        ends.arrive_at_b(&reads);
+        assert_eq!(ends.b.books.refused.too_many, 1);
+        let answers = ends.b.transmit(64);
+        let naks = answers.iter().filter(|answer| answer.syndrome() != Some(Syndrome::ACK)).count();
+        assert_eq!((psns(&answers[..2]), naks), (vec![100, 101], usize::from(strict)));
+    }
+}
+
+#[test]
+fn a_send_longer_than_its_receive_is_refused_and_the_receive_stays() {
+    for strict in [false, true] {
+        let mut ends = Ends::new(Options { strict, ..RC });
+        ends.b.post_recv(9, &[(0, 300)]);
+        ends.a.post(1, Operation::Send, 0, 400).unwrap();
+        let packets = ends.a.transmit(64);
+        ends.arrive_at_b(&packets);
+        assert_eq!(ends.b.books.refused.bad_length, 1);
+        if strict {
+            assert_eq!(ends.b.completed(), [(9, Status::LocalLength)]);
+            let answers = ends.b.transmit(64);
+            ends.arrive_at_a(&answers);
+            assert_eq!(ends.a.completed(), [(1, Status::RemoteInvalid)]);
+        } else {
+            assert_eq!((ends.b.completed(), ends.b.engine.state()), (vec![], QpState::ReadyToSend));
+        }
+    }
+}
+
+#[test]
+fn a_wrong_packet_in_a_message_leaves_the_message_and_its_receive_as_they_are() {
+    let mut ends = Ends::new(RC);
+    ends.b.post_recv(9, &[(0x1000, 600)]);
+    ends.a.post(1, Operation::Send, 0, 600).unwrap();
+    let packets = ends.a.transmit(64);
+    ends.arrive_at_b(&packets[..1]);
+    for (opcode, len) in
+        [(RcSendOnly, 8), (RcSendMiddle, 100), (RcSendLast, 0), (RcWriteMiddle, 256), (RcSendFirst, 256)]
+    {
+        let wire = Wire::new(opcode, &ends.b, 101, &vec![0xEE; len]);
+        ends.arrive_at_b(&[wire]);
+    }
+    let read = Wire::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
+    ends.arrive_at_b(&[read]);
+    assert_eq!((ends.b.books.refused.bad_opcode, ends.b.books.refused.bad_length), (4, 2));
+    ends.arrive_at_b(&packets[1..]);
+    assert_eq!(ends.b.completed(), [(9, Status::Success)]);
+    assert_eq!(ends.b.read(0x1000, 600), ends.a.read(0, 600));
+}
+
+#[test]
+fn strangers_other_partitions_other_services_and_the_wrong_state_are_silence() {
+    let mut ends = Ends::new(RC);
+    let packet = Wire::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(ends.b.remote(0), 8);
+    ends.b.receive(SocketAddr::from(([10, 0, 0, 9], 4791)), &packet);
+    let mut partition = packet.clone();
+    partition.bth.p_key = 0x7FFE;
+    let mut service = packet.clone();
+    service.bth.opcode = UcWriteOnly;
+    ends.arrive_at_b(&[partition, service]);
+    let refused = ends.b.books.refused;
+    assert_eq!((refused.bad_source, refused.bad_partition, refused.bad_opcode), (1, 1, 1));
+    ends.b.modify(Modify::Reset).unwrap();
+    ends.arrive_at_b(&[packet]);
+    assert_eq!((ends.b.books.refused.bad_state, ends.b.books.bytes_in), (1, 0));
+    assert!(!ends.b.engine.wants_to_send(ends.b.now));
+}
+
+#[test]
+fn an_empty_write_or_read_needs_no_key_and_a_port_of_any_number_is_the_peer() {
+    let mut ends = Ends::new(RC);
+    let nowhere = Remote { address: u64::MAX, rkey: 0 };
+    let write = Wire::new(RcWriteOnly, &ends.b, 100, &[]).reth(nowhere, 0);
+    let read = Wire::new(RcReadRequest, &ends.b, 101, &[]).reth(nowhere, 0);
+    let port = SocketAddr::new(ends.a.address.ip(), 50_000);
+    ends.b.receive(port, &write);
+    ends.b.receive(port, &read);
+    let answers = ends.b.transmit(64);
+    assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
+    assert_eq!(ends.b.books.refused, Refusals::default());
+}

@@ -1,0 +1,220 @@
+//! Unreliable datagrams: messages of one packet, from and to anybody (IBTA volume 1, clauses 9.8.3 and 10.2.5).
+//!
+//! - A datagram is at most one MTU long. It is taken if its Q_Key is the queue pair's and a receive is posted that can
+//!   hold it; else it is dropped and counted, and the receive stays. There is no answer and no error state for what
+//!   comes from outside, so [`QpConfig::strict`] changes nothing here.
+//! - A destination's Q_Key with the high bit set means the queue pair's own ([`Destination::q_key`]).
+//! - A receive begins with the message. There is no area of 40 bytes for a GRH, as hardware has it: the sender's
+//!   address and queue pair are in the completion ([`Completion::source`]), which a user can trust as far as the
+//!   network. Up to three bytes behind a message may be overwritten by its padding, where the receive is as long.
+//! - One rate for all destinations: a notification of congestion slows all of them down.
+//!
+//! [`Destination::q_key`]: crate::api::Destination::q_key
+
+use super::common::Common;
+use super::congestion::{Congestion, Notifier, notification};
+use super::places::{part, settle};
+use super::sends::SendQueue;
+use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
+use crate::api::{
+    Completed, Completion, Modify, Operation, PostError, QpConfig, QpState, QpType, SendWr, Status, VerbsError,
+};
+use shotline_memory::{Protection, Sge};
+use shotline_transport::Pick;
+use shotline_wire::bth::{Opcode, Service};
+use shotline_wire::roce::UdHeader;
+use std::net::SocketAddr;
+
+/// A Q_Key with this bit stands for the sending queue pair's own.
+const OWN_Q_KEY: u32 = 1 << 31;
+const PSN_MASK: u32 = (1 << 24) - 1;
+
+/// One queue pair.
+#[derive(Debug)]
+pub struct Ud {
+    pub(super) common: Common,
+    pub(super) sends: SendQueue,
+    q_key: u32,
+    /// The next packet's; receivers do not look at it.
+    psn: u32,
+    /// Requests before this one have been sent, and complete when their burst is on its way.
+    sent: u64,
+    congestion: Congestion,
+    notifier: Notifier,
+    /// Who is to be told of congestion.
+    notify: Option<(SocketAddr, u32)>,
+}
+
+impl Ud {
+    pub(super) fn new(number: u32, config: &QpConfig, lent: Sge) -> Self {
+        Self {
+            common: Common::new(number, config),
+            sends: SendQueue::new(config, lent),
+            q_key: 0,
+            psn: 0,
+            sent: 0,
+            congestion: Congestion::default(),
+            notifier: Notifier::default(),
+            notify: None,
+        }
+    }
+
+    pub(super) fn modify(&mut self, ctx: &mut Context<'_>, change: &Modify) -> Result<(), VerbsError> {
+        self.common.change(change)?;
+        match change {
+            Modify::Init { q_key, .. } => self.q_key = *q_key,
+            Modify::ReadyToReceive(_) => {}
+            Modify::ReadyToSend(attributes) => self.psn = attributes.psn & PSN_MASK,
+            Modify::Error => {
+                self.flush_sends(ctx);
+                self.common.flush_receives(ctx);
+                self.notify = None;
+            }
+            Modify::Reset => {
+                self.common.forget(ctx, &mut self.sends, None);
+                self.sent = self.sends.end();
+                (self.congestion, self.notifier, self.notify) = Default::default();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.common.posts()?;
+        if !matches!(wr.operation, Operation::Send | Operation::SendImm(_)) {
+            return Err(PostError::Unsupported(QpType::Ud));
+        }
+        self.sends.post(ctx.protection, wr, u64::from(self.common.mtu))?;
+        if self.common.state != QpState::ReadyToSend {
+            self.flush_sends(ctx);
+        }
+        Ok(())
+    }
+
+    /// Receives in their order.
+    pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
+        let mine = ahead.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
+        if !mine || !self.common.receives() {
+            return;
+        }
+        let (first, count) = (ahead.first, picks.len());
+        let last = if count > 1 { (first + ahead.last).saturating_sub(ahead.segment) } else { first };
+        for (nth, pick) in picks.iter_mut().enumerate() {
+            let Some(slot) = receives.peek(nth) else { return };
+            let len = if nth + 1 < count { first } else { last };
+            pick.to = part(receives.elements(slot), 0, len).place();
+        }
+    }
+
+    pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
+        if !self.common.admits(packet, ctx.books) {
+            return;
+        }
+        let refused = &mut ctx.books.refused;
+        match (packet.bth.opcode.service(), packet.extensions.deth) {
+            (Service::CongestionNotification, _) => {
+                ctx.books.cnps_in += 1;
+                self.congestion.on_cnp(ctx.now);
+            }
+            (Service::UnreliableDatagram, Some(deth)) if deth.q_key != self.q_key => refused.bad_q_key += 1,
+            (Service::UnreliableDatagram, Some(deth)) => self.take(ctx, packet, deth.src_qp),
+            _ => refused.bad_opcode += 1,
+        }
+    }
+
+    /// A datagram that is for this queue pair.
+    fn take(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>, src_qp: u32) {
+        if packet.congested && self.notifier.marked(ctx.now) {
+            self.notify = Some((packet.source, src_qp));
+        }
+        let refused = &mut ctx.books.refused;
+        let Some(len) = packet.len.checked_sub(packet.bth.pad.into()).filter(|len| *len <= self.common.mtu) else {
+            refused.bad_length += 1;
+            return;
+        };
+        let Some(slot) = ctx.receives.peek(0) else {
+            refused.no_receive += 1;
+            return;
+        };
+        let fits = u64::from(len) <= ctx.receives.bytes(slot);
+        let place = part(ctx.receives.elements(slot), 0, len);
+        if !fits || !settle(ctx.protection, ctx.books, packet.landed, len, place) {
+            ctx.books.refused.bad_length += 1;
+            return;
+        }
+        ctx.receives.take();
+        ctx.books.bytes_in += u64::from(len);
+        let id = ctx.receives.finish(ctx.protection, slot);
+        let completion = Completion {
+            bytes: len,
+            imm: packet.extensions.imm.map(|imm| imm.0),
+            source: Some((packet.source, src_qp)),
+            solicited: packet.bth.solicited,
+            ..self.common.completion(id, Status::Success, Completed::Recv)
+        };
+        ctx.completions.push(self.common.config.recv_cq, completion);
+    }
+
+    pub(super) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, most: usize) {
+        self.complete_sent(ctx);
+        let room = burst.len() + most;
+        if burst.len() < room
+            && let Some((to, qp)) = self.notify.take()
+        {
+            burst.push(to, notification(qp), &[]);
+            ctx.books.cnps_out += 1;
+        }
+        while burst.len() < room && self.has_work() {
+            let (request, number) = (self.sends.get(self.sent), self.sent);
+            if !self.congestion.allow(ctx.now, request.len) {
+                return;
+            }
+            self.congestion.sent(ctx.now, request.len);
+            self.sent += 1;
+            // The send queue takes no datagram without one.
+            let Some(destination) = self.sends.destination(number) else { continue };
+            let imm = if let Operation::SendImm(imm) = request.operation { Some(imm) } else { None };
+            let padding = self.sends.padding(request.len);
+            let header = UdHeader {
+                opcode: if imm.is_some() { Opcode::UdSendOnlyImm } else { Opcode::UdSendOnly },
+                dest_qp: destination.qp,
+                src_qp: self.common.number,
+                q_key: if destination.q_key & OWN_Q_KEY == 0 { destination.q_key } else { self.q_key },
+                psn: self.psn,
+                imm,
+                solicited: request.solicited,
+                pad: padding.len as u8,
+            };
+            self.psn = (self.psn + 1) & PSN_MASK;
+            let payload = part(self.sends.elements(number), 0, request.len);
+            burst.push_part(destination.address, header.emit(), payload, padding);
+        }
+    }
+
+    pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
+        let may = || self.has_work() && self.congestion.next(now).is_none();
+        self.notify.is_some() || self.sends.first() < self.sent || may()
+    }
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        if self.has_work() { self.congestion.next(0) } else { None }
+    }
+    /// Nothing waits for an answer.
+    pub(super) fn expire(&mut self, _ctx: &mut Context<'_>) {}
+
+    fn has_work(&self) -> bool {
+        self.common.state == QpState::ReadyToSend && self.sent < self.sends.end()
+    }
+
+    fn complete_sent(&mut self, ctx: &mut Context<'_>) {
+        while self.sends.first() < self.sent {
+            self.common.retire(ctx, &mut self.sends, Status::Success);
+        }
+    }
+
+    /// What has been sent is done, the rest is flushed.
+    fn flush_sends(&mut self, ctx: &mut Context<'_>) {
+        self.complete_sent(ctx);
+        self.common.flush_sends(ctx, &mut self.sends);
+        self.sent = self.sends.end();
+    }
+}

@@ -1,0 +1,369 @@
+//! A simulated network for the engines: two ends (or more), real memory, real bytes, simulated time.
+//!
+//! Every packet is written out, sealed with its ICRC, carried by a [`Link`] that may lose, double, delay, reorder,
+//! damage or mark it, comes in a batch with others, is landed in the place that the engine picked from the first
+//! header of the batch, checked, parsed and received. Nothing waits: time jumps to the next event. The same seed gives
+//! the same run (remote keys alone are the operating system's, and nothing depends on their value).
+//!
+//! It is public for tests of whatever is built on the engines. A test runs its seeds through [`seeds`], which says how
+//! to run a failed one again:
+//!
+//! ```
+//! use shotline_memory::Access;
+//! use shotline_verbs::api::{Data, Element, Operation, QpType, Remote, SendWr, Status};
+//! use shotline_verbs::pair::{Link, Options, Pair, seeds};
+//!
+//! seeds("a_write_arrives", 8, |seed| {
+//!     let mut pair = Pair::new(seed, &[1 << 16; 2]).unwrap();
+//!     pair.set_links(Link { loss: 0.1, ..Link::PERFECT });
+//!     let [(a, cq), (b, _)] = pair.connect(QpType::Rc, &Options::default()).unwrap();
+//!
+//!     pair.node(0).memory().write(0, &[7; 9000]);
+//!     let from = pair.node_mut(0).register(0, 9000, Access::NONE).unwrap();
+//!     let to = pair.node_mut(1).register(0, 9000, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+//!     let element = [Element { address: 0, len: 9000, lkey: from.lkey }];
+//!     let write = Operation::Write(Remote { address: 0, rkey: to.rkey });
+//!     pair.post_send(0, a, &SendWr::new(1, write, Data::Elements(&element))).unwrap();
+//!
+//!     pair.run(1_000_000_000);
+//!     assert_eq!(pair.node_mut(0).poll(cq).unwrap().status, Status::Success);
+//!     assert_eq!(pair.node(1).read(0, 9000), [7; 9000]);
+//!     assert_eq!(pair.node(1).engine(b).unwrap().number(), b);
+//! });
+//! ```
+
+mod link;
+mod node;
+mod packet;
+mod random;
+mod seed;
+
+pub use link::{Datagram, Link, LinkBooks};
+pub use node::{Node, NodeBooks};
+pub use packet::{is_intact, seal};
+pub use random::Random;
+pub use seed::seeds;
+
+use crate::api::{
+    Cq, Modify, Mtu, PostError, QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, VerbsError,
+};
+use crate::engine::Nanos;
+use link::Line;
+use shotline_memory::Access;
+use shotline_transport::MAX_BATCH;
+use shotline_wire::aeth::RnrTimer;
+use shotline_wire::udp::ROCE_PORT;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Attributes of a pair of connected queue pairs, the same for both.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// The first sequence number of the first end, and of the second.
+    pub psn: [u32; 2],
+    /// What peers may do.
+    pub access: Access,
+    /// Queue key (UD).
+    pub q_key: u32,
+    /// READs and atomic operations that may be unanswered.
+    pub rd_atomic: u8,
+    /// Time after which is sent again.
+    pub timeout: Duration,
+    /// How often, at most.
+    pub retries: u8,
+    /// How often to a peer that was not ready; 7: without end.
+    pub rnr_retries: u8,
+    /// How long such a peer asks to wait, as a code.
+    pub rnr_timer: u8,
+    /// Bytes after which a peer asks for an acknowledgement ([`ReadyToReceive::ack_every`]).
+    pub ack_every: u32,
+    /// Requests that a queue holds.
+    pub depth: u32,
+    /// NAKs and error states as the InfiniBand rules have them.
+    pub strict: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mtu: Mtu::B1024,
+            psn: [0x10, 0x9000],
+            access: Access::ALL,
+            q_key: 0x1111_1111,
+            rd_atomic: 4,
+            timeout: Duration::from_micros(500),
+            retries: 7,
+            rnr_retries: 7,
+            rnr_timer: 1,
+            ack_every: 0,
+            depth: 64,
+            strict: false,
+        }
+    }
+}
+
+/// Nodes and the links between them.
+pub struct Pair {
+    now: Nanos,
+    /// What this run draws from.
+    pub random: Random,
+    nodes: Vec<Node>,
+    /// The way out of each node.
+    lines: Vec<Line>,
+    flights: BinaryHeap<Reverse<Flight>>,
+    order: u64,
+    sent: Vec<Datagram>,
+    /// Packets that were sent to nobody.
+    pub astray: u64,
+    /// Keeps a copy of every packet that is sent, for who looks at them or replays them.
+    pub captured: Option<Vec<(Nanos, Datagram)>>,
+}
+
+impl Pair {
+    /// Nodes with so many bytes of memory each, at 10.0.0.1 and so on, over perfect links.
+    pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
+        let nodes = memory.iter().enumerate().map(|(at, bytes)| Node::new(Self::address(at), *bytes));
+        Ok(Self::of(seed, nodes.collect::<Result<_, _>>()?))
+    }
+
+    /// The same, with these nodes.
+    pub fn of(seed: u64, nodes: Vec<Node>) -> Self {
+        Self {
+            now: 1_000_000,
+            random: Random::new(seed),
+            lines: vec![Line::new(Link::PERFECT); nodes.len()],
+            nodes,
+            flights: BinaryHeap::new(),
+            order: 0,
+            sent: Vec::new(),
+            astray: 0,
+            captured: None,
+        }
+    }
+
+    /// The address that a node has by its place.
+    pub fn address(at: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::new(10, 0, 0, at as u8 + 1), ROCE_PORT))
+    }
+
+    /// Simulated time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+    /// A node.
+    pub fn node(&self, at: usize) -> &Node {
+        &self.nodes[at]
+    }
+    /// A node.
+    pub fn node_mut(&mut self, at: usize) -> &mut Node {
+        &mut self.nodes[at]
+    }
+    /// The way out of a node, from now on.
+    pub fn set_link(&mut self, at: usize, link: Link) {
+        self.lines[at].link = link;
+    }
+    /// The way out of every node, from now on.
+    pub fn set_links(&mut self, link: Link) {
+        self.lines.iter_mut().for_each(|line| line.link = link);
+    }
+    /// What the way out of a node did.
+    pub fn link_books(&self, at: usize) -> &LinkBooks {
+        &self.lines[at].books
+    }
+
+    /// Makes a queue pair on each of the first two nodes, with one completion queue each, and connects them.
+    pub fn connect(&mut self, kind: QpType, options: &Options) -> Result<[(u32, Cq); 2], VerbsError> {
+        let ends = [0, 1].map(|at| {
+            let node = &mut self.nodes[at];
+            let cq = node.create_cq();
+            let depth = options.depth;
+            let base = QpConfig::new(kind, node.pd(), cq, cq);
+            let config = QpConfig { max_send_wr: depth, max_recv_wr: depth, strict: options.strict, ..base };
+            (node.create_qp(&config), cq)
+        });
+        for (at, (qp, _)) in ends.iter().enumerate() {
+            let peer = (self.nodes[1 - at].address(), ends[1 - at].0);
+            self.bring_up(at, *qp, Some(peer), options, options.psn[at], options.psn[1 - at])?;
+        }
+        Ok(ends)
+    }
+
+    /// Takes a queue pair from `Reset` to `ReadyToSend`.
+    pub fn bring_up(
+        &mut self,
+        at: usize,
+        qp: u32,
+        peer: Option<(SocketAddr, u32)>,
+        options: &Options,
+        send_psn: u32,
+        receive_psn: u32,
+    ) -> Result<(), VerbsError> {
+        let ready_to_receive = ReadyToReceive {
+            peer: peer.filter(|_| self.nodes[at].engine(qp).is_some_and(|engine| engine.config().kind != QpType::Ud)),
+            mtu: options.mtu,
+            psn: receive_psn,
+            max_dest_rd_atomic: options.rd_atomic,
+            min_rnr_timer: RnrTimer::from_code(options.rnr_timer & 31).expect("5 bits"),
+            ack_every: options.ack_every,
+        };
+        let ready_to_send = ReadyToSend {
+            psn: send_psn,
+            timeout: options.timeout,
+            retries: options.retries,
+            rnr_retries: options.rnr_retries,
+            max_rd_atomic: options.rd_atomic,
+        };
+        let init = Modify::Init { access: options.access, q_key: options.q_key };
+        for change in [init, Modify::ReadyToReceive(ready_to_receive), Modify::ReadyToSend(ready_to_send)] {
+            self.modify(at, qp, &change)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a queue pair's state.
+    pub fn modify(&mut self, at: usize, qp: u32, change: &Modify) -> Result<(), VerbsError> {
+        self.nodes[at].modify(self.now, qp, change)
+    }
+    /// Posts to a send queue. The packets leave with the next step.
+    pub fn post_send(&mut self, at: usize, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.nodes[at].post_send(self.now, qp, wr)
+    }
+    /// Posts a receive.
+    pub fn post_recv(&mut self, at: usize, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.nodes[at].post_recv(self.now, qp, wr)
+    }
+
+    /// Puts a packet on its way, as an attacker does who can send with any source address: it takes no link, and
+    /// arrives with the next step.
+    pub fn inject(&mut self, packet: Datagram) {
+        self.launch(self.now, packet);
+    }
+
+    /// Does everything until the next event, then that event. Returns false when nothing is left to happen.
+    ///
+    /// # Panics
+    /// If an engine breaks its word: see [`Self::run`].
+    pub fn step(&mut self) -> bool {
+        self.transmit();
+        let arrival = self.flights.peek().map(|flight| flight.0.at);
+        let deadline = self.nodes.iter().filter_map(Node::deadline).min();
+        let Some(next) = [arrival, deadline].into_iter().flatten().min() else { return false };
+        self.now = self.now.max(next);
+        self.arrive();
+        let now = self.now;
+        self.nodes.iter_mut().for_each(|node| node.expire(now));
+        true
+    }
+
+    /// Steps until nothing is left to happen, or for so long in simulated time. Returns whether all came to rest.
+    ///
+    /// # Panics
+    /// If an engine breaks its word: it wants to send and sends nothing, sends more than it may, or has a deadline
+    /// that does not pass.
+    pub fn run(&mut self, time: Nanos) -> bool {
+        let end = self.now.saturating_add(time);
+        let (mut since, mut steps) = (self.now, 0);
+        while self.now <= end {
+            if !self.step() {
+                return true;
+            }
+            (since, steps) = if self.now == since { (since, steps + 1) } else { (self.now, 0) };
+            let stuck = self.nodes.iter().flat_map(|node| node.queue_pairs().filter_map(|qp| node.engine(qp)));
+            assert!(steps < 10_000, "time stands still at {since}: {:#?}", stuck.collect::<Vec<_>>());
+        }
+        false
+    }
+
+    fn transmit(&mut self) {
+        let mut sent = std::mem::take(&mut self.sent);
+        loop {
+            let mut any = false;
+            for at in 0..self.nodes.len() {
+                let most = self.random.of(&[1, 2, 7, 16, 64]);
+                any |= self.nodes[at].transmit(self.now, most, &mut sent);
+                for packet in sent.drain(..) {
+                    self.dispatch(at, packet);
+                }
+            }
+            if !any {
+                break;
+            }
+        }
+        self.sent = sent;
+    }
+
+    fn dispatch(&mut self, from: usize, packet: Datagram) {
+        if let Some(captured) = &mut self.captured {
+            captured.push((self.now, packet.clone()));
+        }
+        let mut arrivals = Vec::with_capacity(2);
+        let arrive = &mut |at, packet| arrivals.push((at, packet));
+        self.lines[from].carry(self.now, &mut self.random, packet, arrive);
+        arrivals.into_iter().for_each(|(at, packet)| self.launch(at, packet));
+    }
+
+    fn launch(&mut self, at: Nanos, packet: Datagram) {
+        self.order += 1;
+        self.flights.push(Reverse(Flight { at, order: self.order, packet }));
+    }
+
+    /// Delivers what has arrived, in batches as a kernel's GRO makes them.
+    fn arrive(&mut self) {
+        let mut batch: Vec<Datagram> = Vec::new();
+        while self.flights.peek().is_some_and(|flight| flight.0.at <= self.now) {
+            let Some(Reverse(Flight { packet, .. })) = self.flights.pop() else { break };
+            if !fits(&batch, &packet) {
+                self.deliver(&batch);
+                batch.clear();
+            }
+            batch.push(packet);
+        }
+        self.deliver(&batch);
+    }
+
+    fn deliver(&mut self, batch: &[Datagram]) {
+        let Some(first) = batch.first() else { return };
+        match self.nodes.iter_mut().find(|node| node.address() == first.destination) {
+            Some(node) => node.receive(self.now, batch),
+            None => self.astray += batch.len() as u64,
+        }
+    }
+}
+
+/// Whether a packet may be the next of a batch: one flow, one mark, equal lengths but for a shorter last one.
+fn fits(batch: &[Datagram], next: &Datagram) -> bool {
+    let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return true };
+    let bytes: usize = batch.iter().map(|packet| packet.bytes.len()).sum();
+    (first.source, first.destination, first.marked) == (next.source, next.destination, next.marked)
+        && last.bytes.len() == first.bytes.len()
+        && next.bytes.len() <= first.bytes.len()
+        && batch.len() < MAX_BATCH
+        && bytes + next.bytes.len() <= usize::from(u16::MAX)
+}
+
+struct Flight {
+    at: Nanos,
+    order: u64,
+    packet: Datagram,
+}
+
+impl PartialEq for Flight {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Flight {}
+impl PartialOrd for Flight {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Flight {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}

@@ -1,0 +1,351 @@
+//! One end: memory, queue pairs and completion queues, and the way of a batch of packets into them.
+
+use super::{Datagram, packet};
+use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
+use crate::engine::{Ahead, Arrived, Books, Burst, Completions, Context, Engine, Nanos, RecvQueue};
+use shotline_memory::{Access, Addressing, Mr, Pd, Protection, Region, RegionId, RegisterError, Registrar, Sge};
+use shotline_transport::{Landed, MAX_BATCH, Pick, SCRATCH_BYTES, To};
+use shotline_wire::roce::{ICRC_LEN, Packet};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What engines are lent: enough for the queues of some dozen queue pairs.
+const LENT: u32 = 1 << 18;
+/// A whole batch, and once more: payloads that were cut wrongly land twice.
+const SCRATCH: u32 = 2 * SCRATCH_BYTES;
+const OWN: u32 = LENT + SCRATCH;
+
+/// What came to a node. `arrived` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeBooks {
+    /// Packets that came.
+    pub arrived: u64,
+    /// Given to a queue pair, whose own [`Books`] tell what became of them.
+    pub delivered: u64,
+    /// Dropped: the ICRC does not match.
+    pub bad_icrc: u64,
+    /// Dropped: not a RoCEv2 packet.
+    pub malformed: u64,
+    /// Dropped: no queue pair of this number.
+    pub unknown_qp: u64,
+}
+
+/// One end of a simulated network.
+///
+/// Its packets take the way that they take through a provider: a place is chosen for each of a batch by the first
+/// one's header alone ([`Engine::pick`]), all payloads land, and only then is each packet checked and received.
+pub struct Node {
+    address: SocketAddr,
+    memory: Arc<Region>,
+    scratch: Sge,
+    /// Where the memory that engines were lent begins; it grows downwards, to here.
+    lent: u64,
+    free: u64,
+    pd: Pd,
+    /// Keys and registrations.
+    pub protection: Protection,
+    /// Whether payloads land in the places that engines pick, or all in scratch memory, as they do over a transport
+    /// that cannot look ahead.
+    pub steers: bool,
+    /// What came.
+    pub books: NodeBooks,
+    pairs: Vec<Option<Pair>>,
+    receives: Vec<RecvQueue>,
+    completions: Queues,
+    burst: Burst,
+}
+
+struct Pair {
+    engine: Engine,
+    receives: usize,
+    books: Books,
+}
+
+#[derive(Default)]
+struct Queues(Vec<VecDeque<Completion>>);
+
+impl Completions for Queues {
+    fn push(&mut self, cq: Cq, completion: Completion) {
+        self.0[cq.0 as usize].push_back(completion);
+    }
+}
+
+impl Node {
+    /// The number of a node's first queue pair; the others follow.
+    pub const FIRST_QP: u32 = 0x100;
+
+    /// A node with at least so many bytes of memory, all zero.
+    pub fn new(address: SocketAddr, bytes: usize) -> Result<Self, VerbsError> {
+        Self::over(address, Region::host(bytes + OWN as usize)?)
+    }
+
+    /// A node over memory that is there: all but its last 384 KiB, which are the node's own, is left as it is.
+    ///
+    /// # Panics
+    /// If it is shorter than that.
+    pub fn over(address: SocketAddr, memory: Arc<Region>) -> Result<Self, VerbsError> {
+        let mut registrar = Registrar::new();
+        let region: RegionId = registrar.add(Arc::clone(&memory));
+        let scratch = Sge { region, offset: (memory.len() - SCRATCH as usize) as u64, len: SCRATCH };
+        let mut protection = Protection::new(registrar.finish());
+        let pd = protection.allocate();
+        // Keeps the region in the table, whatever else is registered of it and ends.
+        let own = protection.allocate();
+        protection.register(own, &memory, 0, 0, Access::NONE, Addressing::ZeroBased)?;
+        let free = (memory.len() - OWN as usize) as u64;
+        Ok(Self {
+            address,
+            memory,
+            scratch,
+            lent: scratch.offset,
+            free,
+            pd,
+            protection,
+            steers: true,
+            books: NodeBooks::default(),
+            pairs: Vec::new(),
+            receives: Vec::new(),
+            completions: Queues::default(),
+            burst: Burst::default(),
+        })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+    /// Its memory. The last 384 KiB are its own: scratch and what engines are lent.
+    pub fn memory(&self) -> &Arc<Region> {
+        &self.memory
+    }
+    /// Its protection domain.
+    pub fn pd(&self) -> Pd {
+        self.pd
+    }
+    /// Bytes of its memory.
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset as usize, &mut bytes);
+        bytes
+    }
+    /// Registers some bytes of its memory, addressed by their offset in it.
+    pub fn register(&mut self, offset: u64, len: u64, access: Access) -> Result<Mr, RegisterError> {
+        self.protection.register(self.pd, &self.memory, offset, len, access, Addressing::Virtual(offset))
+    }
+
+    /// Makes a completion queue, without end.
+    pub fn create_cq(&mut self) -> Cq {
+        self.completions.0.push(VecDeque::new());
+        Cq(self.completions.0.len() as u32 - 1)
+    }
+    /// Takes the oldest completion.
+    pub fn poll(&mut self, cq: Cq) -> Option<Completion> {
+        self.completions.0.get_mut(cq.0 as usize)?.pop_front()
+    }
+    /// Makes a receive queue that several queue pairs may share.
+    pub fn create_srq(&mut self, depth: u32, max_sge: u32) -> Srq {
+        self.receives.push(RecvQueue::new(self.pd, depth, max_sge));
+        Srq(self.receives.len() as u32 - 1)
+    }
+    /// Makes a queue pair and returns its number.
+    ///
+    /// # Panics
+    /// If there is no memory left to lend it.
+    pub fn create_qp(&mut self, config: &QpConfig) -> u32 {
+        let number = Self::FIRST_QP + self.pairs.len() as u32;
+        let Srq(receives) = config.srq.unwrap_or_else(|| self.create_srq(config.max_recv_wr, config.max_sge));
+        self.lent -= u64::from(Engine::memory(config));
+        assert!(self.lent >= self.free, "no memory left for another queue pair");
+        let lent = Sge { region: self.scratch.region, offset: self.lent, len: Engine::memory(config) };
+        self.memory.zero(lent.offset as usize, lent.len as usize);
+        let engine = Engine::new(number, config, lent);
+        self.pairs.push(Some(Pair { engine, receives: receives as usize, books: Books::default() }));
+        number
+    }
+    /// Destroys a queue pair: its requests let go of their memory and do not complete, its packets find nobody.
+    pub fn destroy_qp(&mut self, now: Nanos, qp: u32) -> Result<(), VerbsError> {
+        self.modify(now, qp, &Modify::Reset)?;
+        index(qp).and_then(|at| self.pairs.get_mut(at)?.take()).map(|_| ()).ok_or(VerbsError::NoSuch("queue pair"))
+    }
+
+    /// Changes a queue pair's state.
+    pub fn modify(&mut self, now: Nanos, qp: u32, change: &Modify) -> Result<(), VerbsError> {
+        self.with(now, qp, |engine, ctx| engine.modify(ctx, change)).unwrap_or(Err(VerbsError::NoSuch("queue pair")))
+    }
+    /// Posts to a send queue.
+    pub fn post_send(&mut self, now: Nanos, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.with(now, qp, |engine, ctx| engine.post_send(ctx, wr)).unwrap_or(Err(PostError::NoQueue))
+    }
+    /// Posts a receive to a queue pair's own queue.
+    pub fn post_recv(&mut self, now: Nanos, qp: u32, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.with(now, qp, |engine, ctx| engine.post_recv(ctx, wr)).unwrap_or(Err(PostError::NoQueue))
+    }
+    /// Posts a receive to a shared queue.
+    pub fn post_srq_recv(&mut self, srq: Srq, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let queue = self.receives.get_mut(srq.0 as usize).ok_or(PostError::NoQueue)?;
+        queue.post(&mut self.protection, wr)
+    }
+
+    /// A queue pair's engine.
+    pub fn engine(&self, qp: u32) -> Option<&Engine> {
+        self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.engine)
+    }
+    /// A queue pair's counters.
+    pub fn qp_books(&self, qp: u32) -> Option<&Books> {
+        self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.books)
+    }
+    /// The numbers of its queue pairs, those that were destroyed included.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..self.pairs.len() as u32).map(|at| Self::FIRST_QP + at)
+    }
+
+    fn with<T>(&mut self, now: Nanos, qp: u32, act: impl FnOnce(&mut Engine, &mut Context<'_>) -> T) -> Option<T> {
+        let pair = self.pairs.get_mut(index(qp)?)?.as_mut()?;
+        let mut ctx = Context {
+            now,
+            protection: &mut self.protection,
+            receives: &mut self.receives[pair.receives],
+            completions: &mut self.completions,
+            books: &mut pair.books,
+        };
+        Some(act(&mut pair.engine, &mut ctx))
+    }
+
+    /// The next time at which a queue pair wants [`Self::expire`].
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.pairs.iter().flatten().filter_map(|pair| pair.engine.deadline()).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        for qp in self.queue_pairs() {
+            self.with(now, qp, |engine, ctx| {
+                if engine.deadline().is_some_and(|due| due <= now) {
+                    engine.expire(ctx);
+                }
+            });
+        }
+    }
+
+    /// Lets each queue pair that wants to send up to `most` packets. Returns whether one did.
+    pub(super) fn transmit(&mut self, now: Nanos, most: usize, out: &mut Vec<Datagram>) -> bool {
+        let before = out.len();
+        let mut burst = std::mem::take(&mut self.burst);
+        for qp in self.queue_pairs() {
+            self.with(now, qp, |engine, ctx| {
+                if engine.wants_to_send(now) {
+                    engine.transmit(ctx, &mut burst, most);
+                    assert!(burst.len() <= most, "asked for {most} packets at most, got {}", burst.len());
+                    let rests = !engine.wants_to_send(now);
+                    assert!(!burst.is_empty() || rests, "wants to send at {now} and sends nothing: {engine:?}");
+                }
+            });
+            for outgoing in &burst.packets {
+                let mut payload = Vec::new();
+                for sge in burst.elements(outgoing) {
+                    let at = payload.len();
+                    payload.resize(at + sge.len as usize, 0);
+                    let region = self.protection.regions().get(sge.region);
+                    region.read(sge.offset as usize, &mut payload[at..]);
+                }
+                out.push(packet::seal(self.address, outgoing.to, &outgoing.header, &payload));
+            }
+            burst.clear();
+        }
+        self.burst = burst;
+        out.len() > before
+    }
+
+    /// Takes a batch: packets of one sender, equally long but for a shorter last one, not more than [`MAX_BATCH`].
+    pub(super) fn receive(&mut self, now: Nanos, batch: &[Datagram]) {
+        let mut picks = [Pick::default(); MAX_BATCH];
+        let header = self.pick(batch, &mut picks[..batch.len()]);
+        let mut scratch = self.scratch;
+        let landed: Vec<(usize, Landed)> = batch
+            .iter()
+            .zip(&picks)
+            .map(|(packet, pick)| {
+                let end = packet.bytes.len().saturating_sub(ICRC_LEN);
+                let split = pick.header_len.map_or(header, usize::from).min(end);
+                (split, self.land(pick.to, &packet.bytes[split..end], &mut scratch))
+            })
+            .collect();
+        for (packet, (split, landed)) in batch.iter().zip(landed) {
+            self.take(now, packet, split, landed, &mut scratch);
+        }
+    }
+
+    /// Asks the queue pair of the first packet for places. Returns the length of the first packet's header.
+    fn pick(&self, batch: &[Datagram], picks: &mut [Pick]) -> usize {
+        let [first, ..] = batch else { return 0 };
+        let Ok(packet) = Packet::parse(&first.bytes) else { return 0 };
+        let header = packet.bth.opcode.header_len();
+        if let Some(pair) =
+            index(packet.bth.dest_qp).and_then(|at| self.pairs.get(at)?.as_ref()).filter(|_| self.steers)
+        {
+            let covered = |packet: &Datagram| (packet.bytes.len() - ICRC_LEN) as u32;
+            let ahead = Ahead {
+                bth: packet.bth,
+                extensions: &packet.extensions,
+                first: covered(first) - header as u32,
+                segment: covered(first),
+                last: batch.last().map_or(0, covered),
+                source: first.source,
+            };
+            pair.engine.pick(&self.protection, &self.receives[pair.receives], &ahead, picks);
+        }
+        header
+    }
+
+    /// Puts a payload where it was picked to go, or into scratch memory.
+    fn land(&self, to: To, payload: &[u8], scratch: &mut Sge) -> Landed {
+        if let To::Memory(places) = to
+            && payload.len() as u64 <= u64::from(places[0].len) + u64::from(places[1].len)
+        {
+            let (first, second) = payload.split_at(payload.len().min(places[0].len as usize));
+            for (place, part) in places.iter().zip([first, second]).filter(|(_, part)| !part.is_empty()) {
+                self.protection.regions().get(place.region).write(place.offset as usize, part);
+            }
+            return Landed::Memory(places);
+        }
+        let place = Sge { len: payload.len() as u32, ..*scratch };
+        self.memory.write(place.offset as usize, payload);
+        scratch.offset += u64::from(place.len);
+        scratch.len -= place.len;
+        Landed::Scratch(place)
+    }
+
+    /// Checks a packet that has landed and gives it to its queue pair.
+    fn take(&mut self, now: Nanos, datagram: &Datagram, split: usize, landed: Landed, scratch: &mut Sge) {
+        self.books.arrived += 1;
+        if !packet::is_intact(datagram) {
+            self.books.bad_icrc += 1;
+            return;
+        }
+        let Ok(packet) = Packet::parse(&datagram.bytes) else {
+            self.books.malformed += 1;
+            return;
+        };
+        let header = packet.bth.opcode.header_len();
+        let payload = &datagram.bytes[header..datagram.bytes.len() - ICRC_LEN];
+        // The batch was split by its first packet's header; where that was wrong, the payload is cut out again.
+        let landed = if split == header { landed } else { self.land(To::Scratch, payload, scratch) };
+        let arrived = Arrived {
+            bth: packet.bth,
+            extensions: &packet.extensions,
+            landed,
+            len: payload.len() as u32,
+            congested: datagram.marked,
+            source: datagram.source,
+        };
+        match self.with(now, packet.bth.dest_qp, |engine, ctx| engine.receive(ctx, &arrived)) {
+            Some(()) => self.books.delivered += 1,
+            None => self.books.unknown_qp += 1,
+        }
+    }
+}
+
+fn index(qp: u32) -> Option<usize> {
+    Some(qp.checked_sub(Node::FIRST_QP)? as usize)
+}

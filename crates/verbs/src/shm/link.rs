@@ -1,0 +1,205 @@
+//! How two processes come together, and how one sleeps.
+
+use super::board::Board;
+use super::control::{Control, Heard, Message};
+use super::endpoint::ShmEndpoint;
+use crate::api::VerbsError;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use shotline_transport::IoError;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the other side may take for its first message.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A socket that processes of the same user connect to.
+#[derive(Debug)]
+pub struct ShmListener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl ShmListener {
+    /// Listens at a path, which must not exist. Only this user may connect.
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
+        let path = path.as_ref();
+        let socket = packets()?;
+        // Before it has a name: it is never open to others, not for a moment.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
+        rustix::net::listen(&socket, 16).map_err(failed)?;
+        Ok(Self { socket, path: path.into() })
+    }
+    /// Waits for the next process and links with it.
+    pub fn accept(&self) -> Result<ShmEndpoint, VerbsError> {
+        let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).map_err(failed)?;
+        let theirs = rustix::net::sockopt::socket_peercred(&socket).map_err(failed)?.uid;
+        if theirs != rustix::process::geteuid() {
+            return Err(VerbsError::Invalid("a process of another user connected and was refused".into()));
+        }
+        ShmEndpoint::over(socket)
+    }
+    /// To wait for a process together with others: it is readable when [`Self::accept`] does not wait.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for ShmListener {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlink(&self.path);
+    }
+}
+
+/// A connected socket and our half of what is exchanged over it.
+struct Offered {
+    control: Control,
+    mine: Board,
+}
+
+impl Offered {
+    fn new(socket: OwnedFd) -> Result<Self, VerbsError> {
+        let (mine, mut control) = (Board::new()?, Control::new(socket));
+        control.tell(Message::Hello(rustix::io::dup(mine.fd()).map_err(failed)?));
+        Ok(Self { control, mine })
+    }
+
+    fn join(mut self) -> Result<ShmEndpoint, VerbsError> {
+        let end = Instant::now() + PATIENCE;
+        let strange = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
+        loop {
+            match self.control.hear() {
+                Heard::Message(Message::Hello(board)) => {
+                    let theirs = Board::of_peer(board).ok_or_else(strange)?;
+                    return ShmEndpoint::new(self.control, self.mine, theirs);
+                }
+                Heard::Nothing => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(strange());
+                    }
+                    let mut fds = [PollFd::from_borrowed_fd(self.control.fd(), PollFlags::IN)];
+                    match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(failed(error)),
+                    }
+                }
+                _ => return Err(strange()),
+            }
+        }
+    }
+}
+
+impl ShmEndpoint {
+    /// Links with the process that listens at a path.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
+        let socket = packets()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_ref()).map_err(failed)?).map_err(failed)?;
+        Self::over(socket)
+    }
+
+    /// Links with whoever has the other end of a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits for
+    /// the other side to do the same, at most 5 s.
+    pub fn over(socket: OwnedFd) -> Result<Self, VerbsError> {
+        Offered::new(socket)?.join()
+    }
+
+    /// Two endpoints of one link, in this process.
+    pub fn pair() -> Result<(Self, Self), VerbsError> {
+        let (a, b) = Self::sockets()?;
+        let (a, b) = (Offered::new(a)?, Offered::new(b)?);
+        Ok((a.join()?, b.join()?))
+    }
+
+    /// Two ends of a socket for [`Self::over`], one for this process and one to hand on.
+    pub fn sockets() -> Result<(OwnedFd, OwnedFd), VerbsError> {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)
+    }
+}
+
+fn packets() -> Result<OwnedFd, VerbsError> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)
+}
+
+pub(super) fn failed(error: Errno) -> VerbsError {
+    VerbsError::Io(IoError::System { what: "the link between two processes".into(), source: error.into(), hint: "" })
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// What an endpoint sleeps on: the peer's messages, its own events, its earliest deadline.
+#[derive(Debug)]
+pub(super) struct Sleep {
+    epoll: OwnedFd,
+    /// Own events only: nobody else has it.
+    events: OwnedFd,
+    raised: bool,
+    timer: OwnedFd,
+    timer_at: Option<Instant>,
+}
+
+impl Sleep {
+    pub(super) fn new(control: &Control) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        for fd in [control.fd(), events.as_fd(), timer.as_fd()] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self { epoll, events, raised: false, timer, timer_at: None })
+    }
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+    /// The socket is at its end, and would never let us sleep again.
+    pub(super) fn forget(&self, control: &Control) {
+        let _ = epoll::delete(&self.epoll, control.fd());
+    }
+    /// There is an event to take.
+    pub(super) fn raise(&mut self) {
+        if !self.raised {
+            self.raised = rustix::io::write(&self.events, &1_u64.to_ne_bytes()).is_ok();
+        }
+    }
+    /// There is none any more.
+    pub(super) fn lower(&mut self) {
+        if self.raised {
+            let _ = rustix::io::read(&self.events, &mut [0_u8; 8]);
+            self.raised = false;
+        }
+    }
+    /// Wakes up at this time. A late or early wake-up does no harm.
+    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+        if self.timer_at == at {
+            return;
+        }
+        // 0 would switch the timer off.
+        let after = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after.unwrap_or_default()) };
+        if rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value).is_ok() {
+            self.timer_at = at;
+        }
+    }
+    /// Sleeps until something happens, or for `most`.
+    pub(super) fn sleep(&mut self, most: Duration) -> Result<(), Errno> {
+        let mut found = Vec::with_capacity(3);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), Some(&timespec(most))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Completion queues and receive queues.
+
+use crate::api::{Completed, Completion, PostError, RecvWr, Status};
+use shotline_memory::{Access, Pd, Pin, Protection, Refused, Sge};
+use std::collections::VecDeque;
+
+/// A completion as it is kept: small, because it is written and read once for each request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) id: u64,
+    pub(super) qp: u32,
+    /// The queue pair's slot, and for a send request its number: taking the completion frees the places up to it.
+    pub(super) slot: u32,
+    pub(super) number: u32,
+    pub(super) bytes: u32,
+    /// Immediate data or an ended key.
+    pub(super) word: u32,
+    pub(super) status: Status,
+    pub(super) completed: Completed,
+    pub(super) flags: u8,
+}
+
+impl Entry {
+    pub(super) const IMM: u8 = 1;
+    pub(super) const INVALIDATED: u8 = 2;
+    pub(super) const SOLICITED: u8 = 4;
+
+    /// Of a request that went well and brought no bytes.
+    #[inline]
+    pub(super) fn new(id: u64, completed: Completed, qp: u32, slot: usize) -> Self {
+        let status = Status::Success;
+        Self { id, qp, slot: slot as u32, number: 0, bytes: 0, word: 0, status, completed, flags: 0 }
+    }
+    /// Of one that went wrong. Errors are events for whoever waits for solicited ones, too.
+    pub(super) fn failed(self, status: Status) -> Self {
+        Self { status, flags: Self::SOLICITED, ..self }
+    }
+    /// What a send request's completion frees.
+    #[inline]
+    pub(super) fn freeing(self, number: u32) -> Self {
+        Self { number, ..self }
+    }
+    /// Whether it is of the send queue.
+    #[inline]
+    pub(super) fn is_send(&self) -> bool {
+        !matches!(self.completed, Completed::Recv | Completed::RecvWriteImm)
+    }
+    #[inline]
+    pub(super) fn completion(&self) -> Completion {
+        Completion {
+            id: self.id,
+            status: self.status,
+            completed: self.completed,
+            qp: self.qp,
+            bytes: self.bytes,
+            imm: (self.flags & Self::IMM != 0).then_some(self.word),
+            invalidated: (self.flags & Self::INVALIDATED != 0).then_some(self.word),
+            source: None,
+            solicited: self.flags & Self::SOLICITED != 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    No,
+    Solicited,
+    Any,
+}
+
+#[derive(Debug)]
+pub(super) struct CompletionQueue {
+    /// A ring of a power of two of places, of which `depth` are used at most. (A `VecDeque` would have entries made
+    /// elsewhere and copied in, and the copy waits for the making.)
+    ring: Box<[Entry]>,
+    head: usize,
+    len: usize,
+    depth: usize,
+    armed: Armed,
+    /// More came than fit: as the standard has it, its queue pairs are of no use any more.
+    pub(super) overrun: bool,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(depth: u32) -> Self {
+        let depth = depth as usize;
+        let ring = vec![Entry::new(0, Completed::Send, 0, 0); depth.next_power_of_two()].into();
+        Self { ring, head: 0, len: 0, depth, armed: Armed::No, overrun: false }
+    }
+    pub(super) fn arm(&mut self, solicited_only: bool) {
+        // The wider request wins (IBTA 11.4.2.2).
+        if self.armed != Armed::Any {
+            self.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
+        }
+    }
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed != Armed::No
+    }
+    /// Enters a completion. Returns whether an event is due.
+    #[inline(always)]
+    pub(super) fn push(&mut self, entry: Entry) -> bool {
+        if self.len == self.depth {
+            self.overrun = true;
+            return false;
+        }
+        let event = self.armed == Armed::Any || self.armed == Armed::Solicited && entry.flags & Entry::SOLICITED != 0;
+        let at = (self.head + self.len) & (self.ring.len() - 1);
+        self.ring[at] = entry;
+        self.len += 1;
+        if event {
+            self.armed = Armed::No;
+        }
+        event
+    }
+    /// The oldest completion.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<&Entry> {
+        self.len = self.len.checked_sub(1)?;
+        let at = self.head;
+        self.head = (at + 1) & (self.ring.len() - 1);
+        Some(&self.ring[at])
+    }
+}
+
+/// Memory of a posted request.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) elements: Vec<Sge>,
+    pins: Vec<Pin>,
+}
+
+impl Held {
+    /// Holds an element, which stays as long as it is held.
+    pub(super) fn hold(&mut self, protection: &mut Protection, sge: Sge, lkey: u32) -> Result<(), Refused> {
+        self.pins.push(protection.pin(lkey).ok_or(Refused::UnknownKey)?);
+        self.elements.push(sge);
+        Ok(())
+    }
+    /// Lets all of it go.
+    pub(super) fn let_go(&mut self, protection: &mut Protection) {
+        self.elements.clear();
+        self.pins.drain(..).for_each(|pin| protection.unpin(pin));
+    }
+}
+
+/// A posted receive.
+#[derive(Debug, Default)]
+pub(super) struct Receive {
+    pub(super) id: u64,
+    pub(super) held: Held,
+    pub(super) len: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    pub(super) pd: Pd,
+    pub(super) shared: bool,
+    depth: usize,
+    max_sge: u32,
+    pub(super) posted: VecDeque<Receive>,
+    /// Fewer receives than this are worth an event.
+    pub(super) limit: Option<u32>,
+    /// Emptied ones, whose memory is used again.
+    spare: Vec<Receive>,
+}
+
+impl ReceiveQueue {
+    pub(super) fn new(pd: Pd, depth: u32, max_sge: u32, shared: bool) -> Self {
+        let posted = VecDeque::with_capacity(depth as usize);
+        Self { pd, shared, depth: depth as usize, max_sge, posted, limit: None, spare: Vec::new() }
+    }
+    pub(super) fn len(&self) -> usize {
+        self.posted.len()
+    }
+    pub(super) fn post(&mut self, protection: &mut Protection, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.posted.len() == self.depth {
+            return Err(PostError::Full);
+        }
+        if wr.elements.len() > self.max_sge as usize {
+            return Err(PostError::TooManyElements { most: self.max_sge, found: wr.elements.len() });
+        }
+        let mut receive = self.spare.pop().unwrap_or_default();
+        for (index, element) in wr.elements.iter().enumerate() {
+            let place = protection.local(self.pd, element.lkey, element.address, element.len, Access::LOCAL_WRITE);
+            if let Err(refused) = place.and_then(|sge| receive.held.hold(protection, sge, element.lkey)) {
+                self.give_back(protection, receive);
+                return Err(PostError::Element { index, refused });
+            }
+        }
+        receive.id = wr.id;
+        receive.len = wr.elements.iter().map(|element| u64::from(element.len)).sum();
+        self.posted.push_back(receive);
+        Ok(())
+    }
+    pub(super) fn take(&mut self) -> Option<Receive> {
+        self.posted.pop_front()
+    }
+    /// A receive that was taken and not used.
+    pub(super) fn put_back(&mut self, receive: Receive) {
+        self.posted.push_front(receive);
+    }
+    /// A receive is done.
+    pub(super) fn give_back(&mut self, protection: &mut Protection, mut receive: Receive) {
+        receive.held.let_go(protection);
+        self.spare.push(receive);
+    }
+}

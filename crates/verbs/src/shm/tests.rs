@@ -1,0 +1,213 @@
+//! A peer that writes whatever it likes to its board, its ring and the socket.
+
+use super::board::{KEYS, QUEUES, RING, Word};
+use super::carry::record_len;
+use super::control::{KeyOffer, Message};
+use super::endpoint::{Counters, ShmEndpoint};
+use super::receive::Header;
+use crate::api::{
+    Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
+    ReadyToSend, RecvWr, Remote, SendWr, Status,
+};
+use shotline_memory::{Access, Addressing, Mr, Region};
+use shotline_wire::aeth::RnrTimer;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+    /// One of these, or now and then anything.
+    fn pick(&mut self, likely: &[u32]) -> u32 {
+        match self.below(8) {
+            0 => self.roll() as u32,
+            1 => self.below(100) as u32,
+            index => likely[index as usize % likely.len()],
+        }
+    }
+}
+
+/// The honest side. Its requests and receives use the first half of its memory; the second is nobody's business.
+struct Honest {
+    shm: ShmEndpoint,
+    cq: Cq,
+    qp: Qp,
+    region: Arc<Region>,
+    mr: Mr,
+}
+
+const HALF: usize = 64 << 10;
+
+fn honest(mut shm: ShmEndpoint) -> Honest {
+    let pd = shm.alloc_pd().unwrap();
+    let cq = shm.create_cq(256).unwrap();
+    let qp = shm.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap();
+    let region = Region::memfd("test", 2 * HALF).unwrap();
+    region.write(HALF, &vec![0x5A; HALF]);
+    let mr = shm.reg_mr(pd, &region, 0, 2 * HALF as u64, Access::LOCAL_WRITE, Addressing::ZeroBased).unwrap();
+    Honest { shm, cq, qp, region, mr }
+}
+
+fn connect(side: &mut Honest, peer: u32) {
+    let receive = ReadyToReceive {
+        peer: Some(("127.0.0.1:0".parse().unwrap(), peer)),
+        mtu: Mtu::B4096,
+        psn: 0,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: RnrTimer::from_code(1).unwrap(),
+        ack_every: 0,
+    };
+    let send = ReadyToSend { psn: 0, timeout: Duration::from_micros(50), retries: 1, rnr_retries: 1, max_rd_atomic: 1 };
+    let init = Modify::Init { access: Access::ALL, q_key: 0 };
+    for change in [Modify::Reset, init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
+        if side.shm.modify_qp(side.qp, change).is_err() {
+            return; // the peer broke the link
+        }
+    }
+}
+
+/// The hostile side looks connected, so that much gets through the first checks.
+fn pretend(evil: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) {
+    let words = [(Word::Number, own.1), (Word::Peer, peer), (Word::Access, 31), (Word::Domain, 0), (Word::State, 1)];
+    words.iter().for_each(|(word, value)| evil.mine.pair(0, *word).store(*value, Ordering::Release));
+    evil.mine.changes().fetch_add(1, Ordering::Release);
+    evil.mine.receives(0).store(1000, Ordering::Release);
+    evil.mine.live(0).store(7, Ordering::Release);
+    let offer = KeyOffer { slot: 0, rkey: 7, domain: 0, address: 0, len: 4096, access: Access::ALL };
+    evil.control.tell(Message::Ended { slot: 0, rkey: 7 });
+    evil.control.tell(Message::Key(offer, rustix::io::dup(memory.fd().unwrap()).unwrap()));
+}
+
+/// The hostile side does one thing.
+fn attack(
+    evil: &mut ShmEndpoint,
+    dice: &mut Dice,
+    target: (u32, u32),
+    own: (u32, u32),
+    memory: &Region,
+    tail: &mut u64,
+) {
+    let (to_slot, to) = target;
+    let numbers = [0, 1, 2, 64, 4096, to, own.0, own.1, u32::MAX, 1 << 31];
+    match dice.below(9) {
+        0 => {
+            let line = if dice.below(2) == 0 { own.0 as usize } else { dice.below(QUEUES as u64) as usize };
+            let words =
+                [Word::Number, Word::Peer, Word::State, Word::Access, Word::Domain, Word::Receives, Word::RnrTimer];
+            let more = [Word::Strict, Word::Expected, Word::Refused, Word::Verdict];
+            let word = *words.iter().chain(&more).nth(dice.below(11) as usize).unwrap();
+            evil.mine.pair(line, word).store(dice.pick(&numbers), Ordering::Release);
+        }
+        1 => evil.mine.receives(dice.below(64) as usize).store(dice.pick(&numbers), Ordering::Release),
+        2 => evil.mine.live(dice.below(KEYS as u64) as usize).store(dice.pick(&numbers), Ordering::Release),
+        3 => evil.mine.wake().store(dice.roll() as u32, Ordering::Release),
+        4 if dice.below(100) == 0 => evil.mine.head().store(dice.roll() >> dice.below(64), Ordering::Release),
+        4 if dice.below(100) == 0 => evil.mine.tail().store(dice.roll() >> dice.below(64), Ordering::Release),
+        4..=6 => {
+            let fragment = [0, 32, 64, 5000][dice.below(4) as usize];
+            let mut header = Header {
+                to_slot,
+                to,
+                from: own.1,
+                message: dice.below(2) as u32,
+                flags: if dice.below(2) == 0 { Header::FIRST | Header::LAST } else { dice.below(64) as u16 },
+                queue: dice.roll() as u16,
+                word: dice.roll() as u32,
+                total: fragment,
+                fragment,
+            };
+            // Half of them have one field wrong.
+            let field = match dice.below(16) {
+                0 => &mut header.to_slot,
+                1 => &mut header.to,
+                2 => &mut header.from,
+                3 => &mut header.message,
+                4 | 5 => &mut header.total,
+                6 => &mut header.fragment,
+                _ => &mut header.word,
+            };
+            *field = dice.pick(&numbers);
+            let (board, at, _) = evil.mine.ring(*tail & (RING - 1));
+            board.write(at, &header.bytes());
+            *tail += if dice.below(50) == 0 { 64 * dice.below(90) } else { record_len(u64::from(fragment)) };
+            evil.mine.tail().store(*tail, Ordering::Release);
+        }
+        7 => {
+            let access = Access::from_bits(dice.roll() as u8);
+            let (slot, rkey) = (dice.pick(&[0, 1, KEYS as u32]), dice.pick(&[0, 7, 8]));
+            let (address, len) = ([0, u64::MAX, 5][dice.below(3) as usize], dice.roll() >> dice.below(64));
+            let fd = match dice.below(3) {
+                0 => rustix::io::dup(memory.fd().unwrap()).unwrap(),
+                1 => rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap(),
+                _ => std::fs::File::open("/dev/null").unwrap().into(),
+            };
+            let domain = dice.pick(&[0]);
+            evil.control.tell(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
+        }
+        _ => match dice.below(5) {
+            0 => evil.control.tell(Message::Named { rkey: dice.pick(&[7, 8]), name: vec![0xFF; 64] }),
+            1 => evil.control.tell(Message::Ended { slot: dice.pick(&[0, 1, u32::MAX]), rkey: dice.pick(&[7, 8]) }),
+            2 => evil.control.tell(Message::Fault { qp: to, from: own.1 }),
+            3 => _ = rustix::net::send(evil.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
+            _ => evil.control.wake(),
+        },
+    }
+}
+
+#[test]
+fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
+    let (mut good, mut counts) = ([0_u32; 2], [0; 3]);
+    for seed in 0..150 {
+        let mut dice = Dice(seed);
+        let (a, mut evil) = ShmEndpoint::pair().unwrap();
+        let mut a = honest(a);
+        let memory = Region::memfd("theirs", 4096).unwrap();
+        let (own, mut tail) = ((0, 77), 0);
+        for round in 0..300 {
+            if round % 10 == 0 {
+                pretend(&mut evil, &memory, own, a.qp.0);
+                connect(&mut a, own.1);
+            }
+            attack(&mut evil, &mut dice, (0, a.qp.0), own, &memory, &mut tail);
+            let elements = [Element { address: dice.below(1000), len: dice.below(3200) as u32, lkey: a.mr.lkey }];
+            let remote = Remote { address: dice.below(1000), rkey: dice.pick(&[7]) };
+            let operation = match dice.below(6) {
+                0 => Operation::Write(remote),
+                1 => Operation::Read(remote),
+                2 => Operation::WriteImm(remote, 1),
+                3 => Operation::SendInvalidate(5),
+                _ => Operation::Send,
+            };
+            let _ = a.shm.post_send(a.qp, &[SendWr::new(1, operation, Data::Elements(&elements))]);
+            let _ = a.shm.post_recv(a.qp, &[RecvWr { id: 2, elements: &elements }]);
+            let mut out = [Completion::default(); 16];
+            let found = a.shm.poll_cq(a.cq, &mut out).unwrap();
+            for done in out[..found].iter().filter(|done| done.status == Status::Success) {
+                good[usize::from(matches!(done.completed, Completed::Recv | Completed::RecvWriteImm))] += 1;
+            }
+            if dice.below(20) == 0 {
+                a.shm.progress().unwrap();
+                let _ = a.shm.peer_region("x");
+            }
+        }
+        let mut guard = vec![0; HALF];
+        a.region.read(HALF, &mut guard);
+        assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory that nobody named was written");
+        let Counters { stray, refused, nonsense, .. } = a.shm.counters();
+        counts.iter_mut().zip([stray, refused, nonsense]).for_each(|(sum, count)| *sum += count);
+    }
+    // Not all of it was turned away at the door: requests and messages got through, and each kind of refusal was met.
+    assert!(good.iter().all(|count| *count > 100) && counts.iter().all(|count| *count > 100), "{good:?} {counts:?}");
+}

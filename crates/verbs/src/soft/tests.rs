@@ -1,0 +1,415 @@
+//! What arrives from strangers, and memory that a transport cannot reach.
+
+use super::{Drops, SoftEndpoint};
+use crate::api::{
+    Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
+    RecvWr, Remote, SendWr, Status, VerbsError,
+};
+use shotline_memory::{Access, Addressing, DeviceMemory, Mr, Pd, Region, RegionId, Regions, Registrar, Sge};
+use shotline_transport::inproc::{self, InprocConfig, InprocIo};
+use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer};
+use shotline_wire::aeth::RnrTimer;
+use shotline_wire::bth::{Bth, Opcode};
+use shotline_wire::reth::Reth;
+use shotline_wire::roce::Extensions;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const MEMORY: u64 = 1 << 16;
+
+fn address(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 4791))
+}
+
+fn scratch() -> (Regions, Sge) {
+    let mut registrar = Registrar::new();
+    let region = registrar.add(Region::heap(SCRATCH_BYTES as usize).unwrap());
+    (registrar.finish(), Sge { region, offset: 0, len: SCRATCH_BYTES })
+}
+
+/// An endpoint with memory and a UC queue pair, and the wire's other end, which sends whatever it likes.
+struct Attacked {
+    endpoint: SoftEndpoint<InprocIo>,
+    wire: InprocIo,
+    payload: Sge,
+    region: Arc<Region>,
+    pd: Pd,
+    mr: Mr,
+    cq: Cq,
+    qp: Qp,
+}
+
+/// Counts what comes back.
+#[derive(Default)]
+struct Count(usize);
+impl Steer for Count {
+    fn header_len(&mut self, _: &Seen<'_>) -> usize {
+        Bth::LEN
+    }
+    fn pick(&mut self, _: &Seen<'_>, _: &mut [Pick]) {}
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        self.0 += batch.len();
+    }
+}
+
+impl Attacked {
+    fn new(sealed: bool) -> Self {
+        let (regions, payload) = scratch();
+        regions.get(RegionId(0)).write(0, &(0..=255).collect::<Vec<u8>>());
+        let mut wire = None;
+        let mut endpoint = SoftEndpoint::over(address(1), |own, scratch| {
+            let here = InprocConfig { address: address(1), sealed, capacity: 0, scratch };
+            let there = InprocConfig { address: address(2), scratch: payload, ..here };
+            let (a, b) = inproc::pair(256, (here, own), (there, &regions));
+            wire = Some(b);
+            Ok(a)
+        })
+        .unwrap();
+        let (pd, region) = (endpoint.alloc_pd().unwrap(), Region::heap(MEMORY as usize).unwrap());
+        let mr = endpoint.reg_mr(pd, &region, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
+        let cq = endpoint.create_cq(64).unwrap();
+        let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
+        bring_up(&mut endpoint, qp, (address(2), 77));
+        Self { endpoint, wire: wire.unwrap(), payload, region, pd, mr, cq, qp }
+    }
+
+    /// Sends packets in one batch; each with a header and payload bytes from 0 on.
+    fn send(&mut self, packets: &[(Bth, Extensions, u32)], seal: Seal) {
+        let headers: Vec<_> = packets.iter().map(|(bth, extensions, _)| extensions.emit(bth)).collect();
+        let gather: Vec<_> = packets.iter().map(|(_, _, len)| [Sge { len: *len, ..self.payload }]).collect();
+        let sends: Vec<_> = headers.iter().zip(&gather).map(|(header, gather)| Send { header, gather, seal }).collect();
+        assert_eq!(self.wire.send(address(1), &sends).unwrap(), packets.len());
+        while self.endpoint.progress().unwrap() {}
+    }
+
+    fn bth(&self, opcode: Opcode, psn: u32) -> Bth {
+        Bth::new(opcode, self.qp.0, psn)
+    }
+
+    fn write(&self, to: u64, len: u32) -> Extensions {
+        Extensions { reth: Some(Reth { address: to, r_key: self.mr.rkey, length: len }), ..Extensions::default() }
+    }
+
+    fn drops(&self) -> Drops {
+        self.endpoint.statistics().drops
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.region.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// Packets that came back.
+    fn answers(&mut self) -> usize {
+        let mut count = Count::default();
+        self.wire.poll(&mut count, 64).unwrap();
+        count.0
+    }
+}
+
+fn bring_up(endpoint: &mut SoftEndpoint<InprocIo>, qp: Qp, peer: (SocketAddr, u32)) {
+    let rtr = ReadyToReceive {
+        peer: Some(peer),
+        mtu: Mtu::B4096,
+        psn: 0,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: RnrTimer::from_code(1).unwrap(),
+        ack_every: 0,
+    };
+    let timeout = Duration::from_millis(20);
+    let rts = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+    for change in
+        [Modify::Init { access: Access::ALL, q_key: 0 }, Modify::ReadyToReceive(rtr), Modify::ReadyToSend(rts)]
+    {
+        endpoint.modify_qp(qp, change).unwrap();
+    }
+}
+
+#[test]
+fn packets_for_nobody_are_counted_and_get_silence() {
+    let mut attacked = Attacked::new(true);
+    let stranger = (attacked.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
+    let write = attacked.write(0, 8);
+    attacked.send(&[(Bth::new(Opcode::UcWriteOnly, stranger, 0), write, 8)], Seal::Compute);
+    assert_eq!(attacked.drops(), Drops { unknown_qp: 1, ..Drops::default() });
+    // For a queue pair that is here, but of another transport service.
+    attacked.send(&[(attacked.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
+    assert_eq!(attacked.drops(), Drops { unknown_qp: 1, wrong_service: 1, ..Drops::default() });
+    assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
+}
+
+#[test]
+fn a_wrong_icrc_changes_nothing() {
+    let mut attacked = Attacked::new(true);
+    let write = attacked.write(0, 8);
+    // With any other value the check may find an identification for which it fits: 2^-16 of them do.
+    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Forced(0x1234_5678));
+    let drops = attacked.drops();
+    assert_eq!((drops.bad_icrc, drops.total()), (1, 1), "{drops:?}");
+    assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
+    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Compute);
+    assert_eq!(attacked.bytes(0, 8), [0, 1, 2, 3, 4, 5, 6, 7], "the same with its own ICRC");
+}
+
+#[test]
+fn packets_that_nobody_vouches_for_are_never_taken() {
+    let mut attacked = Attacked::new(false);
+    let write = attacked.write(0, 8);
+    attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::None);
+    assert_eq!(attacked.drops(), Drops { unverified: 1, ..Drops::default() });
+    assert_eq!(attacked.bytes(0, 8), [0; 8]);
+}
+
+#[test]
+fn runts_and_unknown_opcodes_are_malformed() {
+    let mut attacked = Attacked::new(true);
+    for header in [&[][..], &[0x2A], &[0xFF; 12], &[0x2A, 0x40, 0xFF, 0xFF, 0, 0, 0, 9, 0, 0, 0, 0]] {
+        attacked.wire.send(address(1), &[Send { header, gather: &[], seal: Seal::Compute }]).unwrap();
+    }
+    while attacked.endpoint.progress().unwrap() {}
+    assert_eq!(attacked.drops(), Drops { malformed: 4, ..Drops::default() });
+    // More padding than payload.
+    let bth = Bth { pad: 3, ..attacked.bth(Opcode::UcSendOnly, 0) };
+    attacked.send(&[(bth, Extensions::default(), 2)], Seal::Compute);
+    assert_eq!(attacked.drops().malformed, 5);
+}
+
+#[test]
+fn a_header_of_another_length_than_the_batch_s_first_costs_nothing_but_a_copy() {
+    let mut attacked = Attacked::new(true);
+    let qp = attacked.qp;
+    for address in [1000, 2000] {
+        let into = [Element { address, len: 100, lkey: attacked.mr.lkey }];
+        attacked.endpoint.post_recv(qp, &[RecvWr { id: address, elements: &into }]).unwrap();
+    }
+    let (send, write) = (Extensions::default(), attacked.write(0, 24));
+    let [first, second, third, fourth] = [
+        (attacked.bth(Opcode::UcSendOnly, 0), send, 40),
+        (attacked.bth(Opcode::UcWriteOnly, 1), write, 24),
+        (attacked.bth(Opcode::UcWriteOnly, 2), attacked.write(200, 24), 24),
+        (attacked.bth(Opcode::UcSendOnly, 3), send, 40),
+    ];
+    let bytes: Vec<u8> = (0..40).collect();
+    attacked.send(&[first, second], Seal::Compute); // the second's header is longer
+    assert_eq!((attacked.bytes(1000, 40), attacked.bytes(0, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
+    attacked.send(&[third, fourth], Seal::Compute); // and here it is shorter
+    assert_eq!((attacked.bytes(2000, 40), attacked.bytes(200, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
+    assert_eq!(attacked.endpoint.statistics().bytes_moved, 24 + 40);
+    assert_eq!(
+        (attacked.endpoint.poll_cq(attacked.cq, &mut [Completion::default(); 4]).unwrap(), attacked.drops().total()),
+        (2, 0)
+    );
+}
+
+#[test]
+fn a_full_path_keeps_what_its_requests_have_let_go_of() {
+    // The path takes 4 packets, a request has 64.
+    let [mut a, mut b] = SoftEndpoint::pair(4, [address(1), address(2)]).unwrap();
+    let mut ends = Vec::new();
+    for endpoint in [&mut a, &mut b] {
+        let (pd, region) = (endpoint.alloc_pd().unwrap(), Region::heap(1 << 18).unwrap());
+        let mr = endpoint.reg_mr(pd, &region, 0, 1 << 18, Access::ALL, Addressing::ZeroBased).unwrap();
+        let cq = endpoint.create_cq(64).unwrap();
+        let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
+        ends.push((region, mr, cq, qp));
+    }
+    bring_up(&mut a, ends[0].3, (address(2), ends[1].3.0));
+    bring_up(&mut b, ends[1].3, (address(1), ends[0].3.0));
+    let bytes: Vec<u8> = (0..1_u32 << 18).map(|at| (at >> 5) as u8 ^ at as u8).collect();
+    let (here, mine, cq, qp) = &ends[0];
+    here.write(0, &bytes);
+    let from = [Element { address: 0, len: 1 << 18, lkey: mine.lkey }];
+    let remote = Remote { address: 0, rkey: ends[1].1.rkey };
+    a.post_send(*qp, &[SendWr::new(1, Operation::Write(remote), Data::Elements(&from))]).unwrap();
+    let mut complete = false;
+    for _ in 0..1000 {
+        if !complete && a.poll_cq(*cq, &mut [Completion::default()]).unwrap() == 1 {
+            complete = true;
+            here.zero(0, 1 << 18); // it is ours again
+            assert!(a.dereg_mr(mine).is_ok());
+        }
+        a.progress().unwrap();
+        b.progress().unwrap();
+    }
+    assert!(complete && a.statistics().path_full > 0);
+    let mut found = vec![0; 1 << 18];
+    ends[1].0.read(0, &mut found);
+    assert!(found == bytes, "the WRITE's bytes are not those that were posted");
+}
+
+#[test]
+fn whoever_sleeps_on_the_descriptor_is_woken_when_something_is_to_be_sent_again() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut attacked = Attacked::new(true);
+    let pd = attacked.endpoint.alloc_pd().unwrap();
+    let qp = attacked.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, attacked.cq, attacked.cq)).unwrap();
+    bring_up(&mut attacked.endpoint, qp, (address(2), 77)); // who never answers
+    attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"anybody?"))]).unwrap();
+    for times in 1..=3 {
+        while attacked.endpoint.progress().unwrap() {}
+        assert_eq!(attacked.answers(), 1, "sent {times} times");
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let woken = poll(&mut [PollFd::new(&attacked.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
+        assert_eq!(woken, 1, "nobody was woken to send again");
+    }
+}
+
+/// A device that has its bytes to itself.
+struct Far(Mutex<Vec<u8>>);
+
+// SAFETY: the copies are of the lengths that they are asked for, between the caller's memory and the vector, whose
+// indexing checks its side.
+unsafe impl DeviceMemory for Far {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
+        let bytes = self.0.lock().unwrap();
+        // SAFETY: the caller vouches for `to`; the source is `len` bytes of a slice.
+        unsafe { std::ptr::copy_nonoverlapping(bytes[offset..offset + len].as_ptr(), to, len) };
+    }
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
+        let mut bytes = self.0.lock().unwrap();
+        // SAFETY: the caller vouches for `from`; the target is `len` bytes of a slice.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes[offset..offset + len].as_mut_ptr(), len) };
+    }
+}
+
+fn device_end(endpoint: &mut SoftEndpoint<InprocIo>) -> (Arc<Region>, Pd, Mr, Cq, Qp) {
+    let pd = endpoint.alloc_pd().unwrap();
+    let region = Region::device(Arc::new(Far(Mutex::new(vec![0; 1 << 20]))));
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let mr = endpoint.reg_mr(pd, &region, 0, 1 << 20, access, Addressing::ZeroBased).unwrap();
+    let cq = endpoint.create_cq(64).unwrap();
+    let qp = endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap();
+    (region, pd, mr, cq, qp)
+}
+
+#[test]
+fn a_device_s_memory_is_written_read_and_sent_to_like_any_other() {
+    let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
+    let (here, _, mine, cq, qa) = device_end(&mut a);
+    let (there, _, theirs, other_cq, qb) = device_end(&mut b);
+    bring_up(&mut a, qa, (address(2), qb.0));
+    bring_up(&mut b, qb, (address(1), qa.0));
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+    here.write(0, &bytes);
+    let element = |mr: &Mr, address, len| [Element { address, len, lkey: mr.lkey }];
+    let (from, into) = (element(&mine, 0, 300_000), element(&mine, 500_000, 300_000));
+    let remote = Remote { address: 1, rkey: theirs.rkey };
+    let slot = element(&theirs, 600_000, 300_000);
+    b.post_recv(qb, &[RecvWr { id: 1, elements: &slot }]).unwrap();
+    let requests = [
+        SendWr::new(1, Operation::Write(remote), Data::Elements(&from)),
+        SendWr::new(2, Operation::Read(remote), Data::Elements(&into)),
+        SendWr::new(3, Operation::Send, Data::Elements(&from)),
+    ];
+    a.post_send(qa, &requests).unwrap();
+    let mut done: Vec<Completion> = Vec::new();
+    for _ in 0..10_000 {
+        let mut out = [Completion::default(); 4];
+        let count = a.poll_cq(cq, &mut out).unwrap();
+        done.extend(&out[..count]);
+        b.progress().unwrap();
+        if done.len() == 3 {
+            break;
+        }
+    }
+    assert!(done.len() == 3 && done.iter().all(|c| c.status == Status::Success), "{done:?}");
+    assert_eq!(b.poll_cq(other_cq, &mut [Completion::default(); 4]).unwrap(), 1);
+    for (region, offset) in [(&there, 1), (&here, 500_000), (&there, 600_000)] {
+        let mut found = vec![0; 300_000];
+        region.read(offset, &mut found);
+        assert!(found == bytes, "at {offset}");
+    }
+}
+
+#[test]
+fn a_device_s_memory_takes_no_atomic_operations() {
+    let [mut a, _b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
+    let pd = a.alloc_pd().unwrap();
+    let region = Region::device(Arc::new(Far(Mutex::new(vec![0; 4096]))));
+    let refused = a.reg_mr(pd, &region, 0, 4096, Access::ALL, Addressing::ZeroBased);
+    assert!(matches!(refused, Err(VerbsError::Register(_))), "{refused:?}");
+}
+
+#[test]
+fn an_acknowledgement_behind_a_longer_header_in_one_batch_is_taken() {
+    let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
+    let end = |endpoint: &mut SoftEndpoint<InprocIo>| {
+        let (pd, region) = (endpoint.alloc_pd().unwrap(), Region::heap(4096).unwrap());
+        let mr = endpoint.reg_mr(pd, &region, 0, 4096, Access::ALL, Addressing::ZeroBased).unwrap();
+        let cq = endpoint.create_cq(64).unwrap();
+        (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap(), region)
+    };
+    let ((mine, cq, qa, here), (theirs, other_cq, qb, there)) = (end(&mut a), end(&mut b));
+    bring_up(&mut a, qa, (address(2), qb.0));
+    bring_up(&mut b, qb, (address(1), qa.0));
+    let write = |from: &mut SoftEndpoint<InprocIo>, qp: Qp, to: &Mr, word: u64| {
+        let remote = Remote { address: 0, rkey: to.rkey };
+        let word = word.to_le_bytes();
+        from.post_send(qp, &[SendWr::new(0, Operation::Write(remote), Data::Inline(&word))]).unwrap();
+    };
+    let word = |region: &Region| {
+        let mut bytes = [0; 8];
+        region.read(0, &mut bytes);
+        u64::from_le_bytes(bytes)
+    };
+    let mut out = [Completion::default(); 4];
+    let mut done = 0;
+    for number in 1..100 {
+        // There: the answer is posted while the acknowledgement of what it answers is still owed.
+        write(&mut a, qa, &theirs, number);
+        while word(&there) != number {
+            done += a.poll_cq(cq, &mut out).unwrap();
+            b.poll_cq(other_cq, &mut out).unwrap();
+        }
+        write(&mut b, qb, &mine, number);
+        while word(&here) != number {
+            b.poll_cq(other_cq, &mut out).unwrap();
+            done += a.poll_cq(cq, &mut out).unwrap();
+        }
+    }
+    assert!(done >= 98, "{done} of 99 writes are acknowledged by the answers to them");
+    for (endpoint, qp) in [(&a, qa), (&b, qb)] {
+        assert_eq!(endpoint.statistics().drops, Drops::default());
+        assert_eq!(endpoint.books(qp).unwrap().retransmitted, 0);
+    }
+}
+
+#[test]
+fn memory_whose_last_receive_completes_within_a_batch_stays_until_the_batch_is_through() {
+    let mut attacked = Attacked::new(true);
+    let qp = attacked.qp;
+    let receive = |attacked: &mut Attacked, id: u64, len: u32| {
+        let region = Region::heap(len as usize).unwrap();
+        let pd = attacked.pd;
+        let mr = attacked
+            .endpoint
+            .reg_mr(pd, &region, 0, u64::from(len), Access::LOCAL_WRITE, Addressing::ZeroBased)
+            .unwrap();
+        let elements = [Element { address: 0, len, lkey: mr.lkey }];
+        attacked.endpoint.post_recv(qp, &[RecvWr { id, elements: &elements }]).unwrap();
+        (region, mr)
+    };
+    // The first receive is longer than its message: the third payload is taken for a part of that one, and lands there.
+    let (first, mr) = receive(&mut attacked, 1, 3 * 4096);
+    let (second, _) = receive(&mut attacked, 2, 4096);
+    attacked.endpoint.dereg_mr(&mr).unwrap();
+    let plain = Extensions::default();
+    let packets = [Opcode::UcSendFirst, Opcode::UcSendLast, Opcode::UcSendOnly];
+    let packets: Vec<_> = (0..).zip(packets).map(|(psn, code)| (attacked.bth(code, psn), plain, 4096)).collect();
+    attacked.send(&packets, Seal::Compute);
+    let mut out = [Completion::default(); 4];
+    let cq = attacked.cq;
+    assert_eq!(attacked.endpoint.poll_cq(cq, &mut out).unwrap(), 2);
+    assert!(out[..2].iter().all(|done| done.status == Status::Success), "{out:?}");
+    let (mut found, mut sent) = ([0; 4096], [0; 4096]);
+    second.read(0, &mut found);
+    first.read(0, &mut sent);
+    assert_eq!(found, sent, "both messages begin with the same bytes");
+    let _ = attacked.endpoint.progress().unwrap();
+    assert_eq!(Arc::strong_count(&first), 1, "and then it goes");
+}

@@ -1,0 +1,204 @@
+//! The conformance suite on every provider, and the table in the book that is made of it.
+//!
+//! `CHECK=... cargo test -p shotline-verbs --test conformance` runs the checks whose names contain something.
+//! `UPDATE=1 cargo test -p shotline-verbs --test conformance` writes the table anew.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use shotline_memory::Region;
+use shotline_verbs::conformance::{End, Fixture, Report, page, run};
+use shotline_verbs::shm::ShmEndpoint;
+use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+/// Software endpoints over UDP sockets of this machine, with ports of the kernel's choice: others have theirs.
+struct Udp {
+    name: &'static str,
+    addresses: [&'static str; 3],
+}
+
+impl Fixture for Udp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let open = |address: &&str| {
+            let address: SocketAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
+            let endpoint = SoftEndpoint::udp(address, UdpOptions::default()).map_err(|error| error.to_string())?;
+            let address = endpoint.address();
+            Ok(End { provider: Box::new(endpoint), address })
+        };
+        self.addresses.iter().map(open).collect()
+    }
+}
+
+/// Software endpoints within one process.
+struct Inproc;
+
+impl Fixture for Inproc {
+    fn name(&self) -> &'static str {
+        "soft, in process"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let addresses = ["10.0.0.1:4791", "10.0.0.2:4791"].map(|address| address.parse().unwrap());
+        let pair = SoftEndpoint::pair(256, addresses).map_err(|error| error.to_string())?;
+        let end = |endpoint: SoftEndpoint<_>| {
+            let address = endpoint.address();
+            End { provider: Box::new(endpoint), address }
+        };
+        Ok(pair.into_iter().map(end).collect())
+    }
+}
+
+/// Shared memory; both ends in this process.
+struct Shm;
+
+impl Fixture for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let (a, b) = ShmEndpoint::pair().map_err(|error| error.to_string())?;
+        // Addresses mean nothing to it.
+        let end = |endpoint| End { provider: Box::new(endpoint), address: ([127, 0, 0, 1], 4791).into() };
+        Ok([a, b].map(end).into())
+    }
+    fn region(&self, bytes: usize) -> Result<Arc<Region>, String> {
+        Region::memfd("conformance", bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Software endpoints over raw frames, on a cable between two network namespaces of their own.
+struct Frames {
+    names: [String; 2],
+    spaces: [OwnedFd; 2],
+}
+
+impl Frames {
+    /// None, said aloud, without the rights or tools for it.
+    fn new() -> Option<Self> {
+        let names = [0, 1].map(|end| format!("shotline-{}-{end}", std::process::id()));
+        for name in &names {
+            if let Err(reason) = ip(&format!("netns add {name}")) {
+                eprintln!("skipped: cannot make a network namespace ({}); run as root", reason.trim());
+                return None;
+            }
+        }
+        let [first, second] = &names;
+        let cable = [
+            "link add cable mtu 9000 address 02:00:00:00:00:01 netns FIRST type veth peer name cable mtu 9000 address \
+             02:00:00:00:00:02 netns SECOND",
+            "-n FIRST address add 10.91.9.1/24 dev cable",
+            "-n SECOND address add 10.91.9.2/24 dev cable",
+            "-n FIRST link set cable up",
+            "-n SECOND link set cable up",
+        ];
+        for words in cable {
+            ip(&words.replace("FIRST", first).replace("SECOND", second)).unwrap();
+        }
+        let open = |name: &String| rustix::fs::open(format!("/run/netns/{name}"), OFlags::CLOEXEC, Mode::empty());
+        let spaces = [open(first).unwrap(), open(second).unwrap()];
+        Some(Self { names, spaces })
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| _ = ip(&format!("netns delete {name}")));
+    }
+}
+
+impl Fixture for Frames {
+    fn name(&self) -> &'static str {
+        "soft, raw frames"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let enter =
+            |space: &OwnedFd| move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let home = rustix::fs::open("/proc/thread-self/ns/net", OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let open = |end: usize| {
+            enter(&self.spaces[end]);
+            let address = SocketAddr::from(([10, 91, 9, end as u8 + 1], 4791));
+            let peer = Some([2, 0, 0, 0, 0, 2 - end as u8]);
+            let endpoint = SoftEndpoint::frames("cable", address, peer, UdpOptions::default());
+            endpoint.map(|endpoint| End { provider: Box::new(endpoint), address }).map_err(|error| error.to_string())
+        };
+        let ends = [0, 1].map(open).into_iter().collect();
+        enter(&home);
+        ends
+    }
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(words.split_whitespace()).output().map_err(|error| error.to_string())?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
+}
+
+const V4: Udp = Udp { name: "soft, UDP over IPv4", addresses: ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"] };
+const V6: Udp = Udp { name: "soft, UDP over IPv6", addresses: ["[::1]:0", "[::1]:0", "[::1]:0"] };
+/// Columns of the table.
+const FIXTURES: [&(dyn Fixture + Sync); 4] = [&V4, &V6, &Inproc, &Shm];
+
+/// The outcomes of a fixture, had once however many tests ask.
+fn report(index: usize) -> &'static Report {
+    static REPORTS: [OnceLock<Report>; FIXTURES.len()] = [const { OnceLock::new() }; FIXTURES.len()];
+    REPORTS[index].get_or_init(|| run(FIXTURES[index], &std::env::var("CHECK").unwrap_or_default()))
+}
+
+fn passes(index: usize) {
+    let report = report(index);
+    assert!(!report.outcomes.is_empty(), "no check has this name");
+    assert!(report.failures().is_empty(), "\n{}", report.failures());
+}
+
+#[test]
+fn software_endpoints_over_udp_and_ipv4_conform() {
+    passes(0);
+}
+
+#[test]
+fn software_endpoints_over_udp_and_ipv6_conform() {
+    passes(1);
+}
+
+#[test]
+fn software_endpoints_in_one_process_conform() {
+    passes(2);
+}
+
+#[test]
+fn shared_memory_endpoints_conform() {
+    passes(3);
+}
+
+/// Not a column of the table: not everyone who runs the tests may open raw sockets.
+#[test]
+fn software_endpoints_over_raw_frames_conform() {
+    let Some(frames) = Frames::new() else { return };
+    let report = run(&frames, &std::env::var("CHECK").unwrap_or_default());
+    assert!(report.failures().is_empty(), "\n{}", report.failures());
+}
+
+#[test]
+fn the_book_s_table_is_what_the_checks_found() {
+    if std::env::var_os("CHECK").is_some() {
+        return; // not all of them
+    }
+    let reports: Vec<_> = (0..FIXTURES.len()).map(|index| report(index).clone()).collect();
+    let found = page(&reports);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/capabilities.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == found,
+        "docs/capabilities.md is not what the checks found. Write it anew:\n\
+         UPDATE=1 cargo test -p shotline-verbs --test conformance"
+    );
+}
