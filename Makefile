@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack plots clean
+.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,11 @@ bench-trigger: ## trigger to whole shot, beside a bare UDP ping-pong; ARGS=... f
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/trigger.py $(ARGS)
+
+bench-rdma: ## writes, reads and messages beside UCX and libfabric; ARGS=... for its options
+	@$(SETUP) build rdma
+	cargo build --release --locked --package shotline
+	python3 bench/rdma.py $(ARGS)
 
 bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options
 	@$(SETUP) build python

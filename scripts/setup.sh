@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python package test bench plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench rdma plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,6 +23,7 @@ for group in "$@"; do
             apt+=(fio)
             pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0)
             ;;
+        rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;

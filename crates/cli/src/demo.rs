@@ -197,6 +197,7 @@ pub fn granted_receive_buffer(wanted: usize) -> Result<usize> {
         receive_buffer: wanted,
         remainders: false,
         stamps: false,
+        ecn: false,
     };
     Ok(UdpIo::open(&config, &Registrar::new().finish())?.receive_buffer())
 }

@@ -161,7 +161,8 @@ pub fn run(device: Device) -> Result {
     Ok(())
 }
 
-fn stop_at_end_of_stdin(stop: &AtomicBool) {
+/// Sets the flag when standard input ends.
+pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
     let mut sink = [0; 64];
     while !matches!(std::io::stdin().read(&mut sink), Ok(0) | Err(_)) {}
     stop.store(true, Ordering::Relaxed);
@@ -214,6 +215,7 @@ pub fn open(
         receive_buffer: 1 << 16,
         remainders: false,
         stamps: false,
+        ecn: false,
     };
     let io = UdpIo::open(&config, regions)?;
     Ok(Outlet { source: io.local_addr(), io })

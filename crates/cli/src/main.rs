@@ -13,6 +13,7 @@ mod export;
 mod import;
 mod inspect;
 mod output;
+mod perf;
 mod plan;
 mod plot;
 mod probe;
@@ -22,6 +23,7 @@ mod recover;
 mod replay;
 mod signals;
 mod sweep;
+mod target;
 mod trigger;
 mod verify;
 mod view;
@@ -64,6 +66,10 @@ enum Command {
     /// Measure frame rate, bandwidth and losses over the trigger frequency; find the highest loss-free rate
     #[command(subcommand)]
     Sweep(sweep::Sweep),
+    /// Serve memory that others read and write by its keys, with no application behind it
+    Target(Box<target::Args>),
+    /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
+    Perf(Box<perf::Args>),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -103,6 +109,8 @@ fn main() -> ExitCode {
         Command::Trigger(args) => trigger::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Sweep(sweep) => sweep::run(sweep),
+        Command::Target(args) => target::run(&args),
+        Command::Perf(args) => perf::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {

@@ -21,6 +21,10 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
+    /// Both.
+    pub fn total(self) -> f64 {
+        self.cpu_user_s + self.cpu_sys_s
+    }
     /// Until now.
     pub fn now() -> Self {
         let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;

@@ -95,7 +95,7 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 /// A socket as a run wants it.
 pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
     let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
-    let config = UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true };
+    let config = UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
     let io = UdpIo::open(&config, regions)?;
     Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
 }

@@ -65,8 +65,10 @@ fn every_command_has_help_with_an_example() {
     let probe = ["discover", "describe", "configure", "start", "stop", "status", "trigger"].map(|word| ["probe", word]);
     let sweep = ["network", "disk", "search"].map(|word| ["sweep", word]);
     let pairs = [["emulate", "probe"]].into_iter().chain(probe).chain(sweep);
-    let single =
-        ["demo", "record", "replay", "inspect", "verify", "recover", "export", "import", "doctor", "trigger", "plan"];
+    let single = [
+        "demo", "record", "replay", "inspect", "verify", "recover", "export", "import", "doctor", "trigger", "plan",
+        "target", "perf",
+    ];
     let single = single.map(|word| vec![word]);
     for command in single.into_iter().chain(pairs.map(Vec::from)) {
         let command = command.as_slice();
@@ -82,9 +84,10 @@ fn every_command_has_help_with_an_example() {
 fn without_a_command_it_lists_them() {
     let output = shotline(&[]);
     let help = String::from_utf8_lossy(&output.stderr).into_owned();
-    for command in
-        ["demo", "record", "replay", "inspect", "verify", "doctor", "probe", "trigger", "sweep", "plan", "emulate"]
-    {
+    for command in [
+        "demo", "record", "replay", "inspect", "verify", "doctor", "probe", "trigger", "sweep", "plan", "target",
+        "perf", "emulate",
+    ] {
         assert!(help.contains(command), "{help}");
     }
 }

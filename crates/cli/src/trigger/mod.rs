@@ -1,6 +1,6 @@
 //! `shotline trigger`: from the trigger command to the whole shot.
 
-mod stats;
+pub mod stats;
 
 use crate::child::Probe;
 use crate::output::pin;

@@ -1,0 +1,183 @@
+//! Rates: groups of operations, as many under way as asked for.
+
+use super::connection::{Connection, Lanes, Need, operation, rights};
+use super::report::{Iteration, Row};
+use super::{Args, Point, Verb};
+use crate::Result;
+use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr, Status};
+use shotline_verbs::cm::Endpoint;
+use shotline_verbs::cm::message::{MOST_RECEIVES, Play, Receives};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Completions taken at once.
+const BATCH: usize = 64;
+/// Polls without a completion between two looks at the clock and the control connection.
+const SILENT: u32 = 1024;
+/// Groups between two of which the time is taken, if they are short: a clock costs as much as a small copy.
+const SAMPLE: u64 = 64;
+/// Groups of so many bytes are all timed.
+const LONG: u64 = 256 << 10;
+/// Times that are kept.
+const TIMES: usize = 1 << 20;
+/// Memory for a target's receives.
+const RECEIVE_BYTES: u64 = 32 << 20;
+
+/// Measures a rate.
+pub fn measure<P: Endpoint>(
+    connection: &mut Connection<P>,
+    args: &Args,
+    point: &Point,
+    verb: Verb,
+    stop: &AtomicBool,
+) -> Result<Row> {
+    let Point { size, group, .. } = *point;
+    let under_way = u32::from(group) * u32::from(args.depth);
+    let span = args.span(point);
+    // Twice what is under way, so that the target's reposting is not waited for.
+    let receives =
+        (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MOST_RECEIVES).min(2 * u64::from(under_way)));
+    let lanes = connection.open(&Need {
+        pairs: args.pairs,
+        sends: under_way,
+        receives: 1,
+        target_receives: match verb {
+            Verb::Send => Receives { count: receives as u16, bytes: size },
+            _ => Receives::default(),
+        },
+        target_sends: if args.bidirectional { group } else { 0 },
+        // One a group, unless something goes wrong.
+        completions: u32::from(args.pairs) * u32::from(args.depth) + 64,
+        mtu: args.mtu,
+        rights: rights(verb),
+        bytes: if verb == Verb::Send { 0 } else { span },
+    })?;
+    if args.bidirectional {
+        let (read, memory) = (verb == Verb::Read, connection.own_key());
+        for lane in &lanes.all {
+            connection.play(lane, Play::Stream { read, bytes: size, group, memory })?;
+        }
+    }
+    let mut row = Row::new(verb, args, point, connection.provider.capabilities().name);
+    for _ in 0..point.iterations {
+        row.iterations.push(iterate(connection, &lanes, args, point, verb, stop)?);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    connection.close(lanes)?;
+    row.sum_up();
+    Ok(row)
+}
+
+fn iterate<P: Endpoint>(
+    connection: &mut Connection<P>,
+    lanes: &Lanes,
+    args: &Args,
+    point: &Point,
+    verb: Verb,
+    stop: &AtomicBool,
+) -> Result<Iteration> {
+    let Point { size, group, .. } = *point;
+    let elements: Vec<Element> = elements(connection, args.span(point), size);
+    let requests: Vec<SendWr<'_>> = requests(&elements, lanes, verb, size, group);
+    let number: HashMap<u32, usize> = lanes.all.iter().enumerate().map(|(index, lane)| (lane.qp.0, index)).collect();
+    let mut next = vec![0; lanes.all.len()];
+    let mut times = Vec::with_capacity(TIMES);
+    let every = if u64::from(size) * u64::from(group) >= LONG { 1 } else { SAMPLE };
+    // The sampled group: its queue pair, groups on it to be completed before, and when it was posted.
+    let mut sampled: Option<(usize, u64, Instant)> = None;
+    let mut under_way = vec![0_u64; lanes.all.len()];
+
+    let from = connection.moment(lanes)?;
+    let began = Instant::now();
+    let end = began + point.seconds;
+    let (mut ended, mut over, mut groups, mut silent, mut posted) = (began, false, 0_u64, 0, 0_u64);
+    let mut post = |connection: &mut Connection<P>, lane: usize, under_way: &mut [u64]| -> Result {
+        let at: &mut usize = &mut next[lane];
+        let group = &requests[*at..*at + usize::from(group)];
+        connection.provider.post_send(lanes.all[lane].qp, group).map_err(|(_, error)| error)?;
+        *at = (*at + group.len()) % requests.len();
+        under_way[lane] += 1;
+        Ok(())
+    };
+    for _ in 0..args.depth {
+        for lane in 0..lanes.all.len() {
+            post(connection, lane, &mut under_way)?;
+            posted += 1;
+        }
+    }
+    let mut done = [Completion::default(); BATCH];
+    while groups < posted {
+        let mut count = connection.provider.poll_cq(lanes.cq, &mut done)?;
+        if count == 0 {
+            if args.event {
+                count = connection.sleep(lanes, &mut done)?;
+            }
+            silent += 1;
+            if count == 0 && (silent % SILENT == 0 || args.event) {
+                over |= Instant::now() >= end || stop.load(Ordering::Relaxed);
+                connection.check()?;
+            }
+        }
+        for completion in &done[..count] {
+            if completion.status != Status::Success {
+                return Err(connection.failed(completion));
+            }
+            groups += 1;
+            let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
+            under_way[lane] -= 1;
+            if let Some((at, before, since)) = &mut sampled
+                && *at == lane
+            {
+                if *before == 0 {
+                    if times.len() < TIMES {
+                        times.push(since.elapsed().as_nanos() as u64);
+                    }
+                    sampled = None;
+                } else {
+                    *before -= 1;
+                }
+            }
+            if groups.is_multiple_of(every) {
+                ended = Instant::now();
+                over |= ended >= end || stop.load(Ordering::Relaxed);
+            }
+            if !over {
+                if groups.is_multiple_of(every) && sampled.is_none() {
+                    sampled = Some((lane, under_way[lane], Instant::now()));
+                }
+                post(connection, lane, &mut under_way)?;
+                posted += 1;
+            }
+        }
+    }
+    ended = ended.max(Instant::now());
+    let to = connection.moment(lanes)?;
+    let operations = groups * u64::from(group);
+    Ok(Iteration::new(from, to, ended - began, operations, operations * u64::from(size), times))
+}
+
+/// One element for each operation of the span.
+pub fn elements<P: Endpoint>(connection: &Connection<P>, span: u64, size: u32) -> Vec<Element> {
+    let step = u64::from(size.max(8));
+    let memory = connection.memory;
+    let element = |place: u64| Element { address: memory.address + place * step, len: size, lkey: memory.lkey };
+    (0..span / step).map(element).collect()
+}
+
+/// One request for each element; the last of each group completes.
+pub fn requests<'a>(elements: &'a [Element], lanes: &Lanes, verb: Verb, size: u32, group: u16) -> Vec<SendWr<'a>> {
+    let step = u64::from(size.max(8));
+    let request = |(place, element): (usize, &'a Element)| {
+        let remote = Remote { address: lanes.key.address + place as u64 * step, rkey: lanes.key.rkey };
+        let signalled = (place + 1).is_multiple_of(usize::from(group));
+        let data = Data::Elements(std::slice::from_ref(element));
+        SendWr { signalled, ..SendWr::new(place as u64, operation(verb, remote), data) }
+    };
+    elements.iter().enumerate().map(request).collect()
+}
+
+/// How long something took at most before it is said to be lost.
+pub const LOST: Duration = Duration::from_secs(5);

@@ -1,0 +1,320 @@
+//! `shotline perf`: rates, latencies and processor time of one-sided operations and messages.
+
+mod connection;
+mod drive;
+mod latency;
+mod matrix;
+mod overhead;
+mod peer;
+mod report;
+
+use crate::target::{Size, Transport, bind, mtu, seconds};
+use crate::{Result, output, signals};
+use connection::Connection;
+use peer::Peer;
+use shotline_transport::lossy::Lossy;
+use shotline_transport::udp::UdpIo;
+use shotline_verbs::api::Mtu;
+use shotline_verbs::cm::{Client, Endpoint, Listen, Token};
+use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// Bytes into the target's memory
+    Write,
+    /// Bytes out of the target's memory
+    Read,
+    /// Messages into receives that the target has posted
+    Send,
+    /// Fetch and add on the target's memory
+    Atomic,
+    /// The time that single operations take
+    Latency,
+}
+
+/// Arguments of `shotline perf`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without --to it starts a target of its own in a process of its own, on loopback, and ends it. A rate counts payload
+bytes that were acknowledged. Times are those of groups: from the post of the first operation to the completion of the
+last; of latency, those of single operations, and for messages and pings half of there and back, as perftest and UCX
+have it.
+
+Examples:
+  shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
+  shotline perf read --bidirectional --seconds 10 --iterations 10
+  shotline perf latency --of write,ping --size 8
+  shotline perf --matrix                                   tables I to IV of paper 2, beside its figures
+  shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps")]
+pub struct Args {
+    /// What to measure
+    #[arg(required_unless_present = "matrix")]
+    verb: Option<Verb>,
+    /// Bytes of an operation [default: 4K,64K,1M; latency: 8]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    size: Vec<Size>,
+    /// Operations of a group: posted with one doorbell, the last one completes
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    group: Vec<u16>,
+    /// Groups under way at once, on each queue pair
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// Queue pairs to the one target
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pairs: u16,
+    /// Length of an iteration
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    seconds: Duration,
+    /// How often each is measured: the average and the worst are told
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    iterations: u16,
+    /// The target does the same at the same time (write, read)
+    #[arg(long)]
+    bidirectional: bool,
+    /// Memory that the operations walk through on both sides [default: what is under way at once]
+    #[arg(long, value_name = "BYTES")]
+    span: Option<Size>,
+    /// Sleep on a file descriptor until a completion comes, instead of polling
+    #[arg(long)]
+    event: bool,
+    /// Measure the processor time of posting and completing alone
+    #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
+    post_only: bool,
+    /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved)
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',', default_value = "write,read,send,ping")]
+    of: Vec<latency::Of>,
+    /// Measure what tables I to IV of paper 2 have: 4 KB to 256 KB, single and in groups, write and read
+    #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
+    matrix: bool,
+    /// Measure as long as the paper: ten iterations of ten seconds each
+    #[arg(long, requires = "matrix", conflicts_with_all = ["seconds", "iterations"])]
+    paper: bool,
+    /// How to reach the target: soft (RoCEv2 over UDP), shm (shared memory of this machine)
+    #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target")]
+    transport: Transport,
+    /// A target that runs already: where it listens
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
+    to: Option<String>,
+    /// Its token
+    #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
+    token: Option<Token>,
+    /// The same, from a file that only its owner can read
+    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Target")]
+    token_file: Option<PathBuf>,
+    /// Its region [default: the first with the rights that are needed]
+    #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
+    region: Option<String>,
+    /// Local address for the traffic [default: the route's own, any port]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Target")]
+    bind: Option<SocketAddr>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
+    mtu: Mtu,
+    /// Receive buffer to ask the kernel for, on both sides
+    #[arg(long, value_name = "BYTES", default_value = "64M")]
+    receive_buffer: Size,
+    /// Lose packets that are sent here with this probability, as a bad network would (soft)
+    #[arg(long, value_name = "P", default_value = "0", value_parser = probability)]
+    loss: f64,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// Processor of its own target
+    #[arg(long, value_name = "N", conflicts_with = "to")]
+    target_cpu: Option<u32>,
+    /// Print one JSON object for each measurement
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures.
+pub fn run(args: &Args) -> Result {
+    let stop = signals::stop_flag()?;
+    let plan = args.plan()?;
+    let own = match &args.to {
+        Some(_) => None,
+        None => Some(Peer::start(args.transport, &args.peer_arguments(&plan))?),
+    };
+    // Only now: the target would inherit it.
+    args.cpu.map_or(Ok(()), output::pin)?;
+    let to = match &own {
+        Some(peer) => (peer.listen.clone(), peer.token),
+        None => (args.target()?, args.known_token()?),
+    };
+    let done = match args.transport {
+        Transport::Soft => {
+            let provider = args.soft(&to.0)?;
+            let from = provider.address().ip();
+            measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+        }
+        Transport::Shm => {
+            let mut client = Client::connect(&to.0, None, to.1)?;
+            let provider = client.link()?;
+            measure(args, &plan, client, provider, &stop)
+        }
+    };
+    match (done, own) {
+        (Ok(()), Some(peer)) => peer.end(),
+        (done, _) => done,
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// What.
+    pub what: What,
+    /// Bytes of an operation.
+    pub size: u32,
+    /// Operations of a group.
+    pub group: u16,
+    /// Length of an iteration.
+    pub seconds: Duration,
+    /// Iterations.
+    pub iterations: u16,
+}
+
+/// What one measurement measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A rate of these.
+    Rate(Verb),
+    /// A latency of these.
+    Latency(latency::Of),
+    /// The processor time of posting these.
+    Overhead(Verb),
+}
+
+/// Longest operation that is measured.
+const LONGEST: u64 = 1 << 30;
+
+impl Args {
+    /// All measurements, in order.
+    fn plan(&self) -> Result<Vec<Point>> {
+        let Self { seconds, iterations, .. } = *self;
+        if self.matrix {
+            let (seconds, iterations) = if self.paper { (Duration::from_secs(10), 10) } else { (seconds, iterations) };
+            return Ok(matrix::points(seconds, iterations));
+        }
+        let verb = self.verb.ok_or("expected write, read, send, atomic or latency, or --matrix")?;
+        let few = matches!(verb, Verb::Latency | Verb::Atomic) || self.post_only;
+        let sizes = match (self.size.as_slice(), few) {
+            ([], true) => vec![Size(8)],
+            ([], false) => vec![Size(4 << 10), Size(64 << 10), Size(1 << 20)],
+            (sizes, _) => sizes.to_vec(),
+        };
+        if self.bidirectional && !matches!(verb, Verb::Write | Verb::Read) {
+            return Err("--bidirectional is for write and read".into());
+        }
+        let mut points = Vec::new();
+        for size in sizes {
+            let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= LONGEST);
+            let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
+            if verb == Verb::Atomic && size != 8 {
+                return Err("atomic operations have 8 bytes".into());
+            }
+            if verb == Verb::Latency {
+                let of = self.of.iter().filter(|of| size == 8 || **of != latency::Of::Atomic);
+                points.extend(of.map(|of| Point { what: What::Latency(*of), size, group: 1, seconds, iterations }));
+                continue;
+            }
+            let what = if self.post_only { What::Overhead(verb) } else { What::Rate(verb) };
+            points.extend(self.group.iter().map(|group| Point { what, size, group: *group, seconds, iterations }));
+        }
+        Ok(points)
+    }
+
+    /// Memory of a measurement on either side: whole groups.
+    fn span(&self, point: &Point) -> u64 {
+        if let What::Latency(_) = point.what {
+            return 2 * u64::from(point.size.max(8)); // there and back
+        }
+        let group = u64::from(point.size.max(8)) * u64::from(point.group);
+        let under_way = group * u64::from(self.depth);
+        let groups = self.span.map_or(0, |span| span.0 / group) * group;
+        groups.max(under_way)
+    }
+
+    fn peer_arguments(&self, plan: &[Point]) -> Vec<String> {
+        let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
+        let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
+        words.extend(["--mtu".into(), self.mtu.bytes().to_string(), "--queue-pairs".into(), self.pairs.to_string()]);
+        words.extend(["--receive-buffer".into(), self.receive_buffer.0.to_string()]);
+        if self.transport == Transport::Soft {
+            let six = self.bind.is_some_and(|bind| bind.is_ipv6());
+            let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
+            words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
+        }
+        if let Some(cpu) = self.target_cpu {
+            words.extend(["--cpu".into(), cpu.to_string()]);
+        }
+        words
+    }
+
+    fn target(&self) -> Result<Listen> {
+        use std::net::ToSocketAddrs as _;
+        let to = self.to.as_deref().unwrap_or_default();
+        if to.contains('/') {
+            return Ok(Listen::Unix(to.into()));
+        }
+        let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
+        let address = found.into_iter().next().ok_or_else(|| format!("there is no address of {to}"))?;
+        Ok(Listen::Tcp(address))
+    }
+
+    fn known_token(&self) -> Result<Token> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok(*token),
+            (None, Some(path)) => Ok(Token::read(path)?),
+            (None, None) => Err("a target has a token: say it with --token or --token-file".into()),
+        }
+    }
+
+    /// An endpoint on the address from which the target is reached.
+    fn soft(&self, to: &Listen) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
+        let bind = match (self.bind, to) {
+            (Some(bind), _) => bind,
+            (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
+            (None, Listen::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
+        };
+        let options = UdpOptions { receive_buffer: self.receive_buffer.0 as usize };
+        Ok(SoftEndpoint::lossy_udp(bind, options, self.loss, 1)?)
+    }
+}
+
+fn probability(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| format!("expected a probability from 0 to 1, found {text}"))
+}
+
+fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P, stop: &AtomicBool) -> Result {
+    let mut rows = Vec::new();
+    let span = plan.iter().map(|point| args.span(point)).max().unwrap_or(0);
+    let mut connection = Connection::new(provider, client, args.region.as_deref(), span)?;
+    for point in plan {
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            break;
+        }
+        let row = match point.what {
+            What::Rate(verb) => drive::measure(&mut connection, args, point, verb, stop)?,
+            What::Latency(of) => latency::measure(&mut connection, args, point, of, stop)?,
+            What::Overhead(verb) => overhead::measure(&mut connection, args, point, verb, stop)?,
+        };
+        if args.json {
+            println!("{}", serde_json::to_string(&row)?);
+        } else {
+            report::progress(&row);
+        }
+        rows.push(row);
+    }
+    if !args.json {
+        if args.matrix { matrix::print(&rows) } else { report::print(&rows) }
+    }
+    connection.end()
+}

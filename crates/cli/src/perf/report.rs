@@ -1,0 +1,282 @@
+//! What was measured, for people and for programs.
+
+use super::connection::Moment;
+use super::matrix::Paper;
+use super::{Args, Point, Verb, What};
+use crate::target::Size;
+use crate::trigger::stats::Quantiles;
+use serde::Serialize;
+use shotline_verbs::api::Completed;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+/// One iteration of a measurement.
+#[derive(Debug)]
+pub struct Iteration {
+    seconds: f64,
+    operations: u64,
+    bytes: u64,
+    own_cpu: f64,
+    target_cpu: f64,
+    retransmitted: u64,
+    played_bytes: u64,
+    /// Nanoseconds.
+    times: Vec<u64>,
+    /// Nanoseconds to post and to complete an operation.
+    pub overhead_ns: Option<(f64, f64)>,
+}
+
+impl Iteration {
+    /// Between two moments.
+    pub fn new(from: Moment, to: Moment, took: Duration, operations: u64, bytes: u64, times: Vec<u64>) -> Self {
+        Self {
+            seconds: took.as_secs_f64(),
+            operations,
+            bytes,
+            // Processor time is known for a little longer than the measurement.
+            own_cpu: (to.own_cpu - from.own_cpu) / (to.at - from.at).as_secs_f64(),
+            target_cpu: (to.target_cpu - from.target_cpu) / (to.at - from.at).as_secs_f64(),
+            retransmitted: to.retransmitted.saturating_sub(from.retransmitted),
+            played_bytes: to.played_bytes.saturating_sub(from.played_bytes),
+            times,
+            overhead_ns: None,
+        }
+    }
+}
+
+/// The average over the iterations, and the worst of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Over {
+    /// Arithmetic mean.
+    pub average: f64,
+    /// The lowest rate, or the highest cost.
+    pub worst: f64,
+}
+
+impl Over {
+    /// Of iterations; zeros of none.
+    fn of(values: impl Iterator<Item = f64> + Clone, worst: fn(f64, f64) -> f64) -> Self {
+        let count = values.clone().count().max(1) as f64;
+        let average = values.clone().sum::<f64>() / count;
+        Self { average, worst: values.reduce(worst).unwrap_or(0.0) }
+    }
+
+    /// As the paper has it: the worst in parentheses.
+    pub fn words(&self, digits: usize) -> String {
+        format!("{:.digits$} ({:.digits$})", self.average, self.worst)
+    }
+}
+
+/// A measurement.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub verb: &'static str,
+    transport: &'static str,
+    /// Bytes of an operation.
+    pub size: u32,
+    /// Operations of a group.
+    pub group: u16,
+    depth: u16,
+    pairs: u16,
+    mtu: u32,
+    bidirectional: bool,
+    event: bool,
+    /// The iterations that were made.
+    #[serde(rename = "iterations")]
+    made: usize,
+    seconds: f64,
+    operations: u64,
+    bytes: u64,
+    /// Payload in one direction that was acknowledged.
+    pub gbps: Over,
+    /// The other direction's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    back_gbps: Option<Over>,
+    operations_per_s: Over,
+    /// Of one processor.
+    pub cpu_initiator_percent: Over,
+    /// Of one processor.
+    pub cpu_target_percent: Over,
+    /// Of groups, or of latency: of operations.
+    us: Option<Quantiles>,
+    /// The times are half of there and back.
+    halved: bool,
+    /// Nanoseconds to post an operation, and to take its completion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    post_ns: Option<Over>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete_ns: Option<Over>,
+    /// Packets sent again, by both sides.
+    retransmitted: u64,
+    /// What paper 2 has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paper: Option<&'static Paper>,
+    #[serde(skip)]
+    pub iterations: Vec<Iteration>,
+}
+
+impl Row {
+    /// Before the first iteration.
+    pub fn new(verb: Verb, args: &Args, point: &Point, transport: &'static str) -> Self {
+        let none = Over { average: 0.0, worst: 0.0 };
+        let latency = match point.what {
+            What::Latency(of) => Some(of),
+            _ => None,
+        };
+        let single = latency.is_some() || matches!(point.what, What::Overhead(_));
+        Self {
+            verb: latency.map_or(verb.name(), |of| of.name()),
+            transport,
+            size: point.size,
+            group: point.group,
+            depth: if single { 1 } else { args.depth },
+            pairs: if single { 1 } else { args.pairs },
+            mtu: args.mtu.bytes(),
+            bidirectional: args.bidirectional,
+            event: args.event,
+            made: 0,
+            seconds: 0.0,
+            operations: 0,
+            bytes: 0,
+            gbps: none,
+            back_gbps: args.bidirectional.then_some(none),
+            operations_per_s: none,
+            cpu_initiator_percent: none,
+            cpu_target_percent: none,
+            us: None,
+            halved: latency.is_some_and(|of| of.is_halved()),
+            post_ns: None,
+            complete_ns: None,
+            retransmitted: 0,
+            paper: args.matrix.then(|| Paper::of(verb, point.size, point.group)).flatten(),
+            iterations: Vec::new(),
+        }
+    }
+
+    /// After the last iteration.
+    pub fn sum_up(&mut self) {
+        let all = std::mem::take(&mut self.iterations);
+        let gbps = |bytes: u64, seconds: f64| bytes as f64 * 8e-9 / seconds.max(1e-9);
+        self.made = all.len();
+        self.seconds = all.iter().map(|one| one.seconds).sum();
+        self.operations = all.iter().map(|one| one.operations).sum();
+        self.bytes = all.iter().map(|one| one.bytes).sum();
+        self.gbps = Over::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
+        let back = || Over::of(all.iter().map(|one| gbps(one.played_bytes, one.seconds)), f64::min);
+        self.back_gbps = self.back_gbps.map(|_| back());
+        let rate = all.iter().map(|one| one.operations as f64 / one.seconds.max(1e-9));
+        self.operations_per_s = Over::of(rate, f64::min);
+        self.cpu_initiator_percent = Over::of(all.iter().map(|one| one.own_cpu * 100.0), f64::max);
+        self.cpu_target_percent = Over::of(all.iter().map(|one| one.target_cpu * 100.0), f64::max);
+        self.retransmitted = all.iter().map(|one| one.retransmitted).sum();
+        let overheads = || all.iter().filter_map(|one| one.overhead_ns);
+        if overheads().next().is_some() {
+            self.post_ns = Some(Over::of(overheads().map(|(post, _)| post), f64::max));
+            self.complete_ns = Some(Over::of(overheads().map(|(_, complete)| complete), f64::max));
+        }
+        self.us = Quantiles::of(all.into_iter().flat_map(|one| one.times).collect());
+    }
+}
+
+impl Verb {
+    /// What its completions say.
+    pub fn completed(self) -> Completed {
+        match self {
+            Self::Write | Self::Latency => Completed::Write,
+            Self::Read => Completed::Read,
+            Self::Send => Completed::Send,
+            Self::Atomic => Completed::FetchAdd,
+        }
+    }
+    /// As it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::Atomic => "atomic",
+            Self::Latency => "latency",
+        }
+    }
+}
+
+/// Tells on a terminal how far it is.
+pub fn progress(row: &Row) {
+    if std::io::stderr().is_terminal() {
+        let size = Size(row.size.into());
+        eprintln!("{} {size} x {}: {} Gbit/s", row.verb, row.group, row.gbps.words(2));
+    }
+}
+
+/// Prints a table; rates, costs, and times of what was timed.
+pub fn print(rows: &[Row]) {
+    let costs = rows.iter().all(|row| row.post_ns.is_some());
+    let back = rows.iter().any(|row| row.back_gbps.is_some());
+    let mut head = vec!["", "size", "group"];
+    if costs {
+        head.extend(["post ns", "complete ns"]);
+    } else {
+        head.extend(["Gbit/s"]);
+        if back {
+            head.push("and back");
+        }
+        head.extend(["op/s", "CPU %", "target's", "p50 us", "p99", "p99.9", "max", "sent again"]);
+    }
+    let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for row in rows {
+        let mut cells = vec![row.verb.to_owned(), Size(row.size.into()).to_string(), row.group.to_string()];
+        match (row.post_ns, row.complete_ns) {
+            (Some(post), Some(complete)) => cells.extend([post.words(1), complete.words(1)]),
+            _ => {
+                cells.push(row.gbps.words(2));
+                if back {
+                    cells.push(row.back_gbps.map_or("-".into(), |back| back.words(2)));
+                }
+                cells.push(rate(row.operations_per_s.average));
+                cells.extend([row.cpu_initiator_percent, row.cpu_target_percent].map(|cpu| cpu.words(0)));
+                let times = row.us.map(|us| [us.p50, us.p99, us.p999, us.max]);
+                let times = times.map_or([const { String::new() }; 4], |times| times.map(|us| format!("{us:.2}")));
+                cells.extend(times);
+                cells.push(row.retransmitted.to_string());
+            }
+        }
+        table.push(cells);
+    }
+    println!("Averages over the iterations, the worst in parentheses:");
+    columns(&table);
+}
+
+/// Operations per second with three digits.
+fn rate(per_s: f64) -> String {
+    match per_s {
+        rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
+        rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
+        rate => format!("{rate:.0}"),
+    }
+}
+
+/// Prints a table whose columns end on the same column of the terminal.
+pub fn columns(table: &[Vec<String>]) {
+    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.len()).max();
+    for row in table {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = width(column).unwrap_or(0);
+            format!("{cell:>width$}")
+        });
+        println!("  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_rate_is_the_lowest_and_the_worst_cost_the_highest() {
+        let values = [3.0, 1.0, 2.0];
+        assert_eq!(Over::of(values.into_iter(), f64::min), Over { average: 2.0, worst: 1.0 });
+        assert_eq!(Over::of(values.into_iter(), f64::max), Over { average: 2.0, worst: 3.0 });
+        assert_eq!(Over::of([].into_iter(), f64::min), Over { average: 0.0, worst: 0.0 });
+    }
+}

@@ -1,0 +1,117 @@
+//! A target that is reached by shared memory: a link, and so an endpoint, for each initiator.
+
+use super::host::{Served, Serving};
+use super::report::{InitiatorState, RegionState, State};
+use crate::Result as Outcome;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use shotline_verbs::cm::message::{
+    Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
+};
+use shotline_verbs::cm::{Export, Exports, Host, SessionId, Tally};
+use shotline_verbs::shm::ShmEndpoint;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Exports over shared memory.
+pub struct Links {
+    exports: Vec<Export>,
+    plays: bool,
+    max_queue_pairs: u32,
+    strict: bool,
+    links: HashMap<SessionId, Served<ShmEndpoint>>,
+    /// What happened to links that have ended.
+    past: Tally,
+}
+
+impl Links {
+    /// Of these regions, each with memory that can be handed to another process; `strict` as for queue pairs.
+    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool) -> Self {
+        Self { exports, plays, max_queue_pairs, strict, links: HashMap::new(), past: Tally::default() }
+    }
+
+    fn link(&mut self, session: SessionId) -> Result<&mut Served<ShmEndpoint>, Refusal> {
+        self.links.get_mut(&session).ok_or_else(|| Refusal::new(Cause::Message, "link first, then connect"))
+    }
+}
+
+impl Serving for Links {
+    fn progress(&mut self) -> Outcome<bool> {
+        self.links.values_mut().try_fold(false, |busy, link| Ok(link.progress()? | busy))
+    }
+    fn must_poll(&self) -> bool {
+        self.links.values().any(Serving::must_poll)
+    }
+    fn prepare_sleep(&mut self) -> Outcome<bool> {
+        self.links.values_mut().try_fold(false, |busy, link| Ok(link.prepare_sleep()? | busy))
+    }
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.links.values().flat_map(Serving::descriptors).collect()
+    }
+    fn state(&self) -> State {
+        let mut sum = State {
+            provider: "shm",
+            regions: self.exports.iter().map(RegionState::of).collect(),
+            usage: None,
+            initiators: Vec::new(),
+            queue_pairs: Tally::default(),
+            endpoint: self.past.clone(),
+        };
+        for (session, link) in &self.links {
+            let state = link.state();
+            sum.endpoint.add(&state.endpoint);
+            sum.initiators.extend(state.initiators.into_iter().map(|one| InitiatorState { session: *session, ..one }));
+        }
+        sum
+    }
+}
+
+impl Host for Links {
+    fn welcome(&mut self) -> Welcome {
+        let (max_queue_pairs, max_operation) = (self.max_queue_pairs, 1 << 31);
+        Welcome { version: VERSION, provider: "shm".into(), max_queue_pairs, max_operation, plays: self.plays }
+    }
+
+    fn regions(&mut self) -> Regions {
+        let info = |export: &Export| RegionInfo {
+            name: export.name.clone(),
+            bytes: export.bytes,
+            rights: Rights(export.rights),
+        };
+        Regions { regions: self.exports.iter().map(info).collect() }
+    }
+
+    fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal> {
+        if self.links.contains_key(&session) {
+            return Err(Refusal::new(Cause::Message, "there is a link already"));
+        }
+        let endpoint = ShmEndpoint::over(socket).map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
+        let mut exports = Exports::new(endpoint);
+        (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
+        self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
+        self.links.insert(session, Served::new(exports, self.plays));
+        Ok(())
+    }
+
+    fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
+        self.link(session)?.connect(session, peer, offer)
+    }
+    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
+        self.link(session)?.play(session, playing)
+    }
+    fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
+        self.link(session)?.disconnect(session, qp)
+    }
+    fn statistics(&mut self, session: SessionId) -> Statistics {
+        match self.links.get_mut(&session) {
+            Some(link) => link.statistics(session),
+            None => Statistics { cpu_s: crate::output::CpuTime::now().total(), ..Statistics::default() },
+        }
+    }
+
+    fn left(&mut self, session: SessionId) {
+        if let Some(mut link) = self.links.remove(&session) {
+            link.left(session);
+            self.past.add(&link.total());
+        }
+    }
+}

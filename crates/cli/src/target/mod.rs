@@ -1,0 +1,296 @@
+//! `shotline target`: memory for others to read and write, with no application behind it.
+
+mod host;
+mod links;
+mod play;
+mod region;
+mod report;
+
+pub use region::Size;
+
+use crate::{Result, output, signals};
+use host::{Served, Serving};
+use links::Links;
+use region::Wanted;
+use report::Reporter;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use shotline_verbs::api::Mtu;
+use shotline_verbs::cm::{Control, Exports, Limits, Listen, Token};
+use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use shotline_wire::udp::ROCE_PORT;
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where initiators come to, unless told otherwise.
+pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
+
+/// Arguments of `shotline target`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Initiators say the token, get a queue pair and keys of their own, and read and write the regions; no program runs here
+but the endpoint itself. Ctrl-C ends it in order and tells what was done.
+
+Examples:
+  shotline target --region images=1G                                    1 GiB that can be read, on loopback
+  shotline target --region log=8G,file=/data/log,rights=rw --region counters=4K,rights=atomic
+  shotline target --region a=64M,rights=rw --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
+  shotline target --region a=64M,rights=rw --transport shm --listen ./a.sock
+  shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
+pub struct Args {
+    /// A region: NAME=SIZE, then as wished ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
+    /// [default: r]
+    #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
+    regions: Vec<Wanted>,
+    /// How initiators reach the memory: soft (RoCEv2 over UDP), shm (shared memory of this machine)
+    #[arg(long, value_name = "HOW", default_value = "soft")]
+    transport: Transport,
+    /// Local address of the memory's traffic (soft)
+    #[arg(long, value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1", value_parser = bind)]
+    bind: SocketAddr,
+    /// Where initiators connect to [default: 127.0.0.1:47920]; shm: the path of a socket
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// What initiators must say: 32 hexadecimal digits. Others on this machine can see it in the list of processes
+    /// [default: a random one, which is printed]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<Token>,
+    /// The same, from a file that only its owner can read; made with a random token if it is not there
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
+    mtu: Mtu,
+    /// Answer what is wrong with a NAK and the error state, as the InfiniBand rules have it, instead of dropping it
+    #[arg(long)]
+    strict_ib: bool,
+    /// Take messages (SEND), and play the other side of measurements
+    #[arg(long)]
+    messages: bool,
+    /// Most initiators at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    initiators: usize,
+    /// Most queue pairs of one initiator
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    queue_pairs: u32,
+    /// Receive buffer to ask the kernel for (soft)
+    #[arg(long, value_name = "BYTES", default_value = "64M")]
+    receive_buffer: Size,
+    /// Never sleep: the shortest latency, for a whole processor
+    #[arg(long)]
+    poll: bool,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    cpu: Option<u32>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", value_parser = crate::target::seconds)]
+    seconds: Option<Duration>,
+    /// Tell how it is every so many seconds [default on a terminal: 1]
+    #[arg(long, value_name = "S", value_parser = crate::target::seconds)]
+    every: Option<Duration>,
+    /// Print JSON objects: one in the end, and with --every one for each time
+    #[arg(long)]
+    json: bool,
+    /// End when standard input ends: for programs that start a target of their own
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+/// How initiators reach memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// RoCEv2 over UDP sockets.
+    Soft,
+    /// Shared memory of this machine.
+    Shm,
+}
+
+impl FromStr for Transport {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "soft" => Ok(Self::Soft),
+            "shm" => Ok(Self::Shm),
+            _ => Err(format!("expected soft or shm, found {text}")),
+        }
+    }
+}
+
+/// An address with or without a port.
+pub fn bind(text: &str) -> std::result::Result<SocketAddr, String> {
+    let alone = || text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, ROCE_PORT));
+    let address = text.parse().ok().or_else(alone);
+    address.ok_or_else(|| format!("expected an address such as 127.0.0.2 or [::1]:4791, found {text}"))
+}
+
+/// An MTU.
+pub fn mtu(text: &str) -> std::result::Result<Mtu, String> {
+    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
+    mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048 or 4096, found {text}"))
+}
+
+/// A positive number of seconds.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let number = text.parse().ok().filter(|seconds| (0.01..=1e9).contains(seconds));
+    number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds above 0.01, found {text}"))
+}
+
+/// Serves until it is asked to stop.
+pub fn run(args: &Args) -> Result {
+    let stop = signals::stop_flag()?;
+    if args.until_stdin_ends {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || crate::emulate::stop_at_end_of_stdin(&stop));
+    }
+    args.cpu.map_or(Ok(()), output::pin)?;
+    let shared = args.transport == Transport::Shm;
+    let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
+    match args.transport {
+        Transport::Soft => {
+            let options = UdpOptions { receive_buffer: args.receive_buffer.0 as usize };
+            let mut exports = Exports::new(SoftEndpoint::udp(args.bind, options)?);
+            (exports.max_queue_pairs, exports.strict, exports.mtu) = (args.queue_pairs, args.strict_ib, args.mtu);
+            regions.into_iter().try_for_each(|export| exports.export(export))?;
+            let memory = exports.provider().address();
+            serve(args, &mut Served::new(exports, args.messages), Some(memory), &stop)
+        }
+        Transport::Shm => {
+            serve(args, &mut Links::new(regions, args.messages, args.queue_pairs, args.strict_ib), None, &stop)
+        }
+    }
+}
+
+impl Args {
+    /// The token, and whether it is new and known to nobody.
+    fn token(&self) -> Result<(Token, bool)> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok((*token, false)),
+            (None, Some(path)) if path.exists() => Ok((Token::read(path)?, false)),
+            (None, Some(path)) => {
+                let token = Token::random()?;
+                token.write(path)?;
+                Ok((token, false))
+            }
+            (None, None) => Ok((Token::random()?, true)),
+        }
+    }
+
+    fn listen(&self) -> Result<Listen> {
+        let listen = match &self.listen {
+            None if self.transport == Transport::Shm => return Err("shared memory needs a --listen PATH".into()),
+            None => return Ok(Listen::Tcp(CONTROL)),
+            Some(listen) => listen,
+        };
+        match (listen.parse(), self.transport) {
+            (Ok(address), Transport::Soft) => Ok(Listen::Tcp(address)),
+            (Err(_), Transport::Shm) if listen.contains('/') => Ok(Listen::Unix(listen.into())),
+            (_, Transport::Soft) => Err(format!("expected --listen ADDRESS:PORT, found {listen}").into()),
+            (_, Transport::Shm) => Err(format!("expected --listen PATH with a '/' in it, found {listen}").into()),
+        }
+    }
+}
+
+fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result {
+    let (token, unknown) = args.token()?;
+    let listen = args.listen()?;
+    let limits = Limits { sessions: args.initiators, ..Limits::default() };
+    let mut control = Control::listen(&listen, token, limits)
+        .map_err(|error| format!("cannot listen on {listen}: {error}; choose another with --listen"))?;
+    if let Some(address) = memory {
+        eprintln!("memory at {address}");
+    }
+    if unknown {
+        eprintln!("token {token}");
+    }
+    let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
+    eprintln!("target waits for initiators on {where_to}");
+    let mut reporter = Reporter::new();
+    turn(args, host, &mut control, &mut reporter, stop)?;
+
+    control.close(host);
+    let report = reporter.report("end", host.state(), control.counts(), 0);
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        output::print_table(&report.rows());
+    }
+    if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
+}
+
+/// Rounds of a busy endpoint between two looks at the control connections.
+const ROUNDS: u32 = 256;
+/// An idle target looks on for so long before it sleeps: to be woken takes longer than to see the next packet.
+const AWAKE: Duration = Duration::from_micros(50);
+/// The longest sleep: a signal may come just before it.
+const NAP: Duration = Duration::from_millis(100);
+
+fn turn(
+    args: &Args,
+    host: &mut impl Serving,
+    control: &mut Control,
+    reporter: &mut Reporter,
+    stop: &AtomicBool,
+) -> Result {
+    let tell = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
+    let every = args.every.unwrap_or(Duration::from_secs(1));
+    let (mut rounds, mut idle_since) = (0, None);
+    let mut next = Instant::now() + every;
+    while !stop.load(Ordering::Relaxed) {
+        let busy = host.progress()?;
+        rounds += 1;
+        if busy {
+            idle_since = None;
+            if rounds % ROUNDS != 0 {
+                continue;
+            }
+        }
+        control.progress(host)?;
+        let now = Instant::now();
+        if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {
+            break;
+        }
+        if now >= next {
+            next = now + every;
+            if tell {
+                let strangers = control.strangers() as u64;
+                let report = reporter.report("live", host.state(), control.counts(), strangers);
+                if args.json {
+                    println!("{}", serde_json::to_string(&report)?);
+                } else {
+                    eprintln!("{}", report.line());
+                }
+            } else {
+                reporter.look(&host.state());
+            }
+        }
+        if !busy && !args.poll && !host.must_poll() {
+            let since = *idle_since.get_or_insert(now);
+            if now - since >= AWAKE {
+                sleep(host, control, next.saturating_duration_since(now).min(NAP))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until the memory's traffic or a control connection has something to do.
+fn sleep(host: &mut impl Serving, control: &Control, most: Duration) -> Result {
+    if host.prepare_sleep()? {
+        return Ok(());
+    }
+    let most = control.deadline().map_or(most, |deadline| deadline.min(most));
+    let time = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    let descriptors = host.descriptors();
+    let all = descriptors.iter().copied().chain([control.fd()]);
+    let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    match poll(&mut fds, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(format!("cannot wait for initiators: {error}").into()),
+    }
+}

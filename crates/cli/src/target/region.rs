@@ -1,0 +1,181 @@
+//! Regions as they are asked for on the command line, and the memory behind them.
+
+use crate::Result;
+use shotline_memory::{Access, Region};
+use shotline_verbs::cm::Export;
+use shotline_verbs::cm::message::Name;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Bytes, with a binary suffix: 4096, 4K, 64KiB, 8G.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || format!("expected bytes such as 4096, 4K or 8GiB (K, M, G, T: powers of 1024), found {text}");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let shift = match unit.strip_suffix("iB").or(unit.strip_suffix('B')).unwrap_or(unit) {
+            "" if !unit.starts_with('i') => 0,
+            "K" | "k" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift)) {
+            Some((shift, unit)) => f.pad(&format!("{} {unit}", self.0 >> shift)),
+            None => f.pad(&format!("{} B", self.0)),
+        }
+    }
+}
+
+/// What holds a region's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Heap,
+    Huge,
+    Memfd,
+    File(PathBuf),
+}
+
+/// `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    name: Name,
+    size: Size,
+    kind: Kind,
+    rights: Access,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut words = text.split(',');
+        let first = words.next().unwrap_or_default();
+        let (name, size) = first.split_once('=').ok_or_else(|| format!("expected NAME=SIZE, found {first}"))?;
+        let (name, size) = (Name::try_from(name.to_owned())?, size.parse::<Size>()?);
+        if size.0 == 0 {
+            return Err(format!("region {name} needs at least one byte"));
+        }
+        let (mut kind, mut rights) = (None, None);
+        for word in words {
+            let found = match word.split_once('=') {
+                None => kind.replace(named_kind(word)?).is_some(),
+                Some(("file", path)) if !path.is_empty() => kind.replace(Kind::File(path.into())).is_some(),
+                Some(("kind", word)) => kind.replace(named_kind(word)?).is_some(),
+                Some(("rights", letters)) => rights.replace(named_rights(letters)?).is_some(),
+                Some(_) => {
+                    return Err(format!("expected heap, huge, memfd, file=PATH or rights=r|w|rw|atomic, found {word}"));
+                }
+            };
+            if found {
+                return Err(format!("region {name}: {word} contradicts what stands before it"));
+            }
+        }
+        let (kind, rights) = (kind.unwrap_or(Kind::Heap), rights.unwrap_or(Access::REMOTE_READ));
+        Ok(Self { name, size, kind, rights })
+    }
+}
+
+fn named_kind(word: &str) -> std::result::Result<Kind, String> {
+    match word {
+        "heap" => Ok(Kind::Heap),
+        "huge" => Ok(Kind::Huge),
+        "memfd" => Ok(Kind::Memfd),
+        _ => Err(format!("expected heap, huge, memfd or file=PATH, found {word}")),
+    }
+}
+
+fn named_rights(letters: &str) -> std::result::Result<Access, String> {
+    match letters {
+        "r" => Ok(Access::REMOTE_READ),
+        "w" => Ok(Access::REMOTE_WRITE | Access::LOCAL_WRITE),
+        "rw" => Ok(Access::REMOTE_READ | Access::REMOTE_WRITE | Access::LOCAL_WRITE),
+        "atomic" => Ok(Access::ALL),
+        _ => Err(format!("expected rights r, w, rw or atomic (rw and atomic operations), found {letters}")),
+    }
+}
+
+impl Wanted {
+    /// Makes the memory. `shared`: as memory that other processes can map, whatever was asked for.
+    pub fn make(&self, shared: bool) -> Result<Export> {
+        let Self { name, size, .. } = self;
+        let len =
+            usize::try_from(size.0).map_err(|_| format!("region {name}: {size} is more than this machine has"))?;
+        let writable = self.rights.allows(Access::LOCAL_WRITE);
+        let region = match &self.kind {
+            _ if shared && writable && !self.rights.allows(Access::REMOTE_READ) => {
+                let words = format!("region {name}: shared memory that can be written can be read, too: use rights=rw");
+                return Err(words.into());
+            }
+            Kind::Heap if !shared => Region::host(len),
+            Kind::Heap | Kind::Memfd => Region::memfd(&format!("shotline-{name}"), len),
+            Kind::Huge | Kind::File(_) if shared => {
+                let words = format!("region {name}: only memory of its own making is handed to a process: use memfd");
+                return Err(words.into());
+            }
+            Kind::Huge => Region::huge(len),
+            Kind::File(path) => Region::file(path, len, writable),
+        };
+        let region: Arc<Region> = region.map_err(|error| format!("region {name}: {error}"))?;
+        // Another process maps whole pages.
+        let bytes = if shared { region.len() as u64 } else { size.0 };
+        Ok(Export { name: name.clone(), region, bytes, rights: self.rights })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_suffixes() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("4K", 4096), ("4KiB", 4096), ("8G", 8 << 30), ("1TiB", 1 << 40)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "K", "4Kb", "4 K", "-1", "4X", "99999999999T", "iB", "4iB"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        assert_eq!((Size(8 << 30).to_string(), Size(1500).to_string()), ("8 GiB".into(), "1500 B".into()));
+    }
+
+    #[test]
+    fn a_region_is_read_only_heap_unless_asked_otherwise() {
+        let wanted: Wanted = "name=1M".parse().unwrap();
+        assert_eq!((wanted.kind, wanted.rights), (Kind::Heap, Access::REMOTE_READ));
+        let wanted: Wanted = "log=8G,file=/tmp/a=b,rights=rw".parse().unwrap();
+        assert_eq!(wanted.kind, Kind::File("/tmp/a=b".into()));
+        assert!(wanted.rights.allows(Access::REMOTE_WRITE) && !wanted.rights.allows(Access::REMOTE_ATOMIC));
+    }
+
+    #[test]
+    fn what_is_no_region_is_refused_in_words() {
+        for (text, words) in [
+            ("8G", "NAME=SIZE"),
+            ("a b=8G", "letters, digits"),
+            ("a=8X", "8X"),
+            ("a=0", "at least one byte"),
+            ("a=1M,gpu", "heap, huge, memfd"),
+            ("a=1M,rights=x", "r, w, rw or atomic"),
+            ("a=1M,huge,file=/x", "contradicts"),
+            ("a=1M,file=", "file=PATH"),
+        ] {
+            let error = text.parse::<Wanted>().unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

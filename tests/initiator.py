@@ -1,0 +1,153 @@
+"""An initiator of another make, written from the documents: control messages as JSON, RoCEv2 packets over UDP.
+
+It does what an honest one does, and everything that it may not.
+"""
+
+import contextlib
+import json
+import secrets
+import socket
+import struct
+import zlib
+
+ACK, WRITE_ONLY, READ_REQUEST, READ_ONLY, FETCH_ADD, ATOMIC_ACK = 0x11, 0x0A, 0x0C, 0x10, 0x14, 0x12
+
+
+def split(address):
+    host, port = address.rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+class Control:
+    """A control connection: JSON objects behind their lengths."""
+
+    def __init__(self, address):
+        self.socket = socket.create_connection(split(address), timeout=20)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def say(self, **message):
+        data = json.dumps(message).encode()
+        self.socket.sendall(struct.pack(">I", len(data)) + data)
+
+    def hear(self):
+        head = self.take(4)
+        return json.loads(self.take(*struct.unpack(">I", head))) if head else None
+
+    def take(self, count):
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                return b""
+            data += piece
+        return data
+
+    def ask(self, **message):
+        self.say(**message)
+        return self.hear()
+
+    def hello(self, token):
+        return self.ask(type="hello", version=1, token=token)
+
+
+def icrc(source, destination, datagram):
+    """The IP header's variable fields, the UDP checksum and BTH byte 4 count as ones."""
+    masked = bytearray(datagram[:-4])
+    masked[6] = masked[7] = masked[12] = 0xFF
+    if ":" in source:
+        addresses = socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, destination)
+        head = b"\x6f\xff\xff\xff" + struct.pack(">HBB", len(datagram), 17, 255) + addresses
+    else:
+        # Linux sends unconnected datagrams with "don't fragment" and identification 0.
+        addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+        head = struct.pack(">BBHHHBBH", 0x45, 255, 20 + len(datagram), 0, 0x4000, 255, 17, 0xFFFF) + addresses
+    return struct.pack("<I", zlib.crc32(b"\xff" * 8 + head + masked))
+
+
+class Initiator:
+    """A queue pair of somebody else's software, on loopback."""
+
+    def __init__(self, target):
+        self.to = split(target.memory)
+        self.host = self.to[0]
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.bind((self.host, 0))
+        self.socket.settimeout(2)
+        self.port = self.socket.getsockname()[1]
+        self.qp, self.psn = secrets.randbelow(1 << 24), secrets.randbelow(1 << 24)
+        self.control = Control(target.address)
+        assert self.control.hello(target.token)["type"] == "welcome"
+        self.accept = self.control.ask(
+            type="connect",
+            kind="rc",
+            address=f"[{self.host}]:{self.port}" if family == socket.AF_INET6 else f"{self.host}:{self.port}",
+            qp=self.qp,
+            psn=self.psn,
+            mtu=1024,
+            max_rd_atomic=4,
+            max_dest_rd_atomic=4,
+        )
+        assert self.accept["type"] == "accept", self.accept
+        self.keys = {key["name"]: key for key in self.accept["keys"]}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.control.socket.close()
+        self.socket.close()
+
+    def packet(self, opcode, rest, psn=None, qp=None, crc=None, source=None):
+        psn = self.psn if psn is None else psn % (1 << 24)
+        qp = self.accept["qp"] if qp is None else qp
+        body = struct.pack(">BBHII", opcode, 0, 0xFFFF, qp, 1 << 31 | psn) + rest
+        host, port = source.getsockname()[:2] if source else (self.host, self.port)
+        udp = struct.pack(">HHHH", port, self.to[1], len(body) + 12, 0)
+        return body + (crc or icrc(host, self.host, udp + body + bytes(4)))
+
+    def send(self, *arguments, source=None, **options):
+        (source or self.socket).sendto(self.packet(*arguments, source=source, **options), self.to)
+
+    def answer(self):
+        """Opcode, PSN and what follows; none if there is silence."""
+        self.socket.settimeout(2)
+        data = self.socket.recv(4096)
+        opcode, destination, psn = data[0], int.from_bytes(data[5:8]), int.from_bytes(data[9:12])
+        assert destination == self.qp
+        return opcode, psn, data[12:-4]
+
+    def silence(self):
+        """Nothing comes back to a packet that is refused; a later honest operation proves that it was seen."""
+        self.socket.settimeout(0.05)
+        with contextlib.suppress(TimeoutError):
+            return self.socket.recv(4096)
+        return None
+
+    def write(self, name, offset, data, **options):
+        key = self.keys[name]
+        head = struct.pack(">QII", key["address"] + offset, key["rkey"], len(data))
+        self.send(WRITE_ONLY, head + data, **options)
+
+    def written(self, name, offset, data):
+        """Writes as an honest initiator does, and sees it acknowledged."""
+        self.write(name, offset, data)
+        opcode, psn, rest = self.answer()
+        assert (opcode, psn, rest[0] >> 5) == (ACK, self.psn, 0), (opcode, psn, rest)
+        self.psn = (self.psn + 1) % (1 << 24)
+
+    def read(self, name, offset, count):
+        key = self.keys[name]
+        self.send(READ_REQUEST, struct.pack(">QII", key["address"] + offset, key["rkey"], count))
+        opcode, psn, rest = self.answer()
+        assert (opcode, psn) == (READ_ONLY, self.psn)
+        self.psn = (self.psn + 1) % (1 << 24)
+        return rest[4 : 4 + count]
+
+    def refused(self):
+        return self.control.ask(type="statistics")["refused"]

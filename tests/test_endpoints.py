@@ -1,0 +1,478 @@
+"""Endpoints: `shotline target` serves memory, `shotline perf` measures it, and an initiator of another make tries it.
+
+That initiator is in `initiator.py`.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import time
+
+import pytest
+from initiator import ACK, ATOMIC_ACK, FETCH_ADD, Control, Initiator
+
+from common import Process, run, until
+
+CAUSES = ["wrong_token", "wrong_version", "malformed", "slow", "displaced", "hung_up"]
+
+
+class Target(Process):
+    """`shotline target` on ports of the kernel's choice."""
+
+    def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
+        super().__init__("target", "--bind", bind, "--listen", listen, "--json", *arguments)
+        self.token = self.memory = self.address = None
+        self.said = b""
+        while self.address is None:
+            line = self.popen.stderr.readline()  # or the end of a target that did not start
+            if not line:
+                self.popen.kill()
+                raise AssertionError(f"the target did not start: {self.popen.communicate()[1]}")
+            word, last = line.split()[0], line.split()[-1]
+            if word == "token":
+                self.token = last
+            if word == "memory":
+                self.memory = last
+            if word == "target":
+                self.address = last
+
+    def reports(self):
+        """Its JSON lines since the last call, of a target with --every."""
+        while select.select([self.popen.stdout], [], [], 0)[0] and (data := os.read(self.popen.stdout.fileno(), 65536)):
+            self.said += data
+        *lines, self.said = self.said.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def end_report(self):
+        """Ends it in order: its last report, whose counters balance."""
+        ended = self.interrupt()
+        assert ended.code == 0, ended.stderr
+        report = json.loads((self.said.decode() + ended.stdout).splitlines()[-1])
+        assert report["kind"] == "end" and report["balanced"] is True, report
+        control = report["control"]
+        assert control["begun"] == control["welcomed"] + sum(control[cause] for cause in CAUSES), control
+        dropped = sum(report["endpoint"]["refused"].values())
+        assert report["endpoint"]["packets_in"] == report["queue_pairs"]["packets_in"] + dropped, report
+        return report
+
+
+def perf(target, *arguments, **options):
+    to = () if target is None else ("--to", target.address, "--token", target.token)
+    return run("perf", *arguments, *to, **options)
+
+
+def region(report, name):
+    (found,) = [region for region in report["regions"] if region["name"] == name]
+    return found
+
+
+@pytest.fixture
+def exposed(tmp_path):
+    """A target on IPv6 with a file that may be written, and memory that may only be read."""
+    file = tmp_path / "memory"
+    regions = (
+        "--region",
+        f"data=8K,file={file},rights=rw",
+        "--region",
+        "quiet=4K",
+        "--region",
+        "count=64,rights=atomic",
+    )
+    with Target(*regions, bind="[::1]:0", listen="[::1]:0") as target:
+        target.file = file
+        yield target
+
+
+def test_an_initiator_of_another_make_writes_reads_and_counts(exposed):
+    with Initiator(exposed) as initiator:
+        assert [key["rights"] for key in initiator.keys.values()] == ["rw", "r", "rwa"]
+        initiator.written("data", 100, b"from afar...")
+        assert exposed.file.read_bytes()[100:112] == b"from afar..."
+        assert initiator.read("data", 104, 8) == b" afar..."
+        for before in (0, 5):
+            key = initiator.keys["count"]
+            initiator.send(FETCH_ADD, struct.pack(">QIQQ", key["address"] + 8, key["rkey"], 5, 0))
+            opcode, psn, rest = initiator.answer()
+            assert (opcode, psn, int.from_bytes(rest[4:12])) == (ATOMIC_ACK, initiator.psn, before)
+            initiator.psn = (initiator.psn + 1) % (1 << 24)
+    report = exposed.end_report()
+    data = region(report, "data")
+    assert (data["writes"], data["bytes_in"], data["reads"], data["bytes_out"]) == (1, 12, 1, 8), data
+    assert region(report, "count")["atomics"] == 2
+    assert report["queue_pairs"]["refused"] == {}
+
+
+WRONG = {
+    "another key": ("bad_key", lambda i: i.write("data", 0, b"evil", **other_key(i))),
+    "one byte past the end": ("bad_bounds", lambda i: i.write("data", 8192 - 3, b"evil")),
+    "an address that wraps": ("bad_bounds", lambda i: i.write("data", 2**64 - 2, b"evil")),
+    "a region that may be read": ("bad_rights", lambda i: i.write("quiet", 0, b"evil")),
+}
+
+
+def other_key(initiator):
+    """Changes the key for one packet."""
+    initiator.keys["data"] = {**initiator.keys["data"], "rkey": initiator.keys["data"]["rkey"] ^ 1}
+    return {}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_the_key_does_not_allow_is_refused_and_the_queue_pair_goes_on(exposed, what):
+    cause, attempt = WRONG[what]
+    with Initiator(exposed) as initiator:
+        keys = dict(initiator.keys)
+        initiator.written("data", 0, b"good")
+        attempt(initiator)
+        assert initiator.silence() is None
+        initiator.keys = keys
+        initiator.written("data", 4, b"more")
+        assert initiator.refused() == 1
+        assert exposed.file.read_bytes() == b"goodmore" + bytes(8184)
+    report = exposed.end_report()
+    assert report["queue_pairs"]["refused"] == {cause: 1}
+    assert region(report, "quiet")["writes"] == 0
+
+
+def test_forged_packets_change_nothing_and_the_honest_one_goes_on(tmp_path):
+    file = tmp_path / "memory"
+    with (
+        Target("--region", f"data=8K,file={file},rights=rw") as target,
+        Initiator(target) as initiator,
+        Initiator(target) as stranger,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as elsewhere,
+    ):
+        initiator.written("data", 0, b"good")
+        stranger.write(
+            "data", 0, b"evil", qp=initiator.accept["qp"], psn=initiator.psn
+        )  # the key is not of this domain
+        stranger.keys = initiator.keys
+        stranger.write("data", 0, b"evil")  # nor the other's of his
+        stranger.write("data", 0, b"evil", qp=initiator.accept["qp"] ^ 0x555555)
+        assert stranger.silence() is None
+        # Somebody who knows all there is to know, at another address.
+        elsewhere.bind(("127.0.0.3", 0))
+        initiator.write("data", 0, b"evil", source=elsewhere)
+        initiator.write("data", 0, b"evil", crc=b"\1\2\3\4")
+        initiator.socket.sendto(b"\x0a" + bytes(20), initiator.to)
+        assert initiator.silence() is None
+        initiator.write("data", 0, b"evil", psn=initiator.psn + 1000)  # a guess: it may be that some were lost
+        opcode, psn, rest = initiator.answer()
+        assert (opcode, psn, rest[0]) == (ACK, initiator.psn, 0x60)
+        initiator.written("data", 4, b"more")
+        # Again, as it was: acknowledged, and not carried out.
+        with file.open("r+b") as other:
+            other.seek(4)
+            other.write(b"xxxx")
+        initiator.write("data", 4, b"more", psn=initiator.psn - 1)
+        assert initiator.answer()[0] == ACK
+        assert file.read_bytes() == b"goodxxxx" + bytes(8184)
+        report = target.end_report()
+    dropped = {**report["endpoint"]["refused"], **report["queue_pairs"]["refused"]}
+    assert dropped.items() >= {"unknown_qp": 1, "bad_icrc": 1, "malformed": 1, "bad_source": 1, "bad_key": 2}.items()
+    assert region(report, "data")["writes"] == 2, report
+
+
+def test_keys_end_with_their_connection(exposed):
+    with Initiator(exposed) as first:
+        old = first.keys
+        first.written("data", 0, b"good")
+    with Initiator(exposed) as second:
+        assert {key["rkey"] for key in old.values()}.isdisjoint(key["rkey"] for key in second.keys.values())
+        new, second.keys = second.keys, old
+        second.write("data", 0, b"evil")
+        assert second.silence() is None
+        second.keys = new
+        assert second.read("data", 0, 4) == b"good"
+    assert exposed.end_report()["queue_pairs"]["refused"] == {"bad_key": 1}
+
+
+# --- the door -------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_token_is_refused_once_and_counted():
+    with Target("--region", "a=4K") as target:
+        with Control(target.address) as control:
+            answer = control.hello("0" * 32)
+            assert answer["type"] == "refused" and answer["cause"] == "token", answer
+            assert control.hear() is None, "closed"
+        message = run("perf", "read", "--to", target.address, "--token", "f" * 32).refused()
+        assert "token" in message
+        assert perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()["operations"] > 0
+        report = target.end_report()
+    assert (report["control"]["wrong_token"], report["control"]["welcomed"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        struct.pack(">I", 2) + b"{}",
+        struct.pack(">I", 17) + b'{"type":"regions"',
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_who_says_something_else_than_hello_is_turned_away(data):
+    with Target("--region", "a=4K") as target:
+        with Control(target.address) as control:
+            control.socket.sendall(data)
+            assert control.hear()["cause"] == "token"
+        assert target.end_report()["control"]["malformed"] == 1
+
+
+def test_strangers_cannot_keep_others_out():
+    with Target("--region", "a=4K") as target:
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(Control(target.address)).socket.sendall(b"\0")
+            ended = perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()
+        assert ended["operations"] > 0
+        control = target.end_report()["control"]
+    assert control["welcomed"] == 1 and control["displaced"] >= 60, control
+
+
+def test_what_an_offer_may_not_say_is_refused_in_words():
+    offer = {
+        "type": "connect",
+        "kind": "rc",
+        "address": "127.0.0.1:9",
+        "qp": 5,
+        "psn": 5,
+        "mtu": 1024,
+        "max_rd_atomic": 1,
+        "max_dest_rd_atomic": 1,
+    }
+    with Target("--region", "a=4K", "--queue-pairs", "2") as target, Control(target.address) as control:
+        control.hello(target.token)
+        assert control.ask(**offer)["type"] == "accept"
+        for change, words in [
+            ({"address": "10.0.0.1:4791"}, "10.0.0.1"),
+            ({"qp": 1 << 24}, "24 bits"),
+            ({"mtu": 1500}, "MTU"),
+            ({"kind": "rd"}, "rd"),
+            ({"psn": -1}, "-1"),
+            ({"receives": {"count": 1, "bytes": 1}}, "--messages"),
+            ({"extra": 1}, "extra"),
+        ]:
+            answer = control.ask(**{**offer, **change})
+            assert answer["type"] == "refused" and words in answer["words"], answer
+        assert control.ask(**offer)["type"] == "accept"
+        assert "2 queue pairs" in control.ask(**offer)["words"]
+        assert control.ask(type="disconnect", qp=12345)["cause"] == "unknown"
+        assert control.ask(type="goodbye")["type"] == "goodbye"
+        assert target.end_report()["balanced"]
+
+
+def test_the_token_comes_from_a_file_that_only_its_owner_reads(tmp_path):
+    path = tmp_path / "token"
+    with Target("--region", "a=4K", "--token-file", path) as target:
+        assert target.token is None, "known to who reads the file"
+        assert path.stat().st_mode & 0o777 == 0o600
+        flags = ("perf", "read", "--to", target.address, "--size", "4K", "--seconds", "0.05", "--json")
+        assert run(*flags, "--token-file", path).succeeded()["operations"] > 0
+        assert run(*flags, "--token", path.read_text().strip()).succeeded()["operations"] > 0
+        path.chmod(0o644)
+        assert "chmod 600" in run(*flags, "--token-file", path).refused()
+        assert "--token" in run(*flags).refused()
+    assert "0644" in run("target", "--region", "a=4K", "--token-file", path, "--listen", "127.0.0.1:0").refused()
+
+
+# --- target and perf -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
+def test_a_rate_is_measured_with_a_target_of_its_own(verb):
+    size = 8 if verb == "atomic" else 12345
+    row = perf(None, verb, "--size", size, "--group", 4, "--depth", 2, "--seconds", 0.1, "--iterations", 2, "--json")
+    row = row.succeeded()
+    assert (row["verb"], row["size"], row["group"], row["depth"], row["iterations"]) == (verb, size, 4, 2, 2)
+    assert row["operations"] > 0 and row["operations"] % 4 == 0 and row["bytes"] == row["operations"] * size
+    assert 0 < row["gbps"]["worst"] <= row["gbps"]["average"]
+    assert row["gbps"]["average"] == pytest.approx(row["bytes"] * 8e-9 / row["seconds"], rel=0.5)
+    for cpu in ("cpu_initiator_percent", "cpu_target_percent"):
+        assert 0 < row[cpu]["average"] <= row[cpu]["worst"]
+
+
+def test_latencies_are_measured_with_a_target_of_its_own():
+    ended = perf(None, "latency", "--of", "write,read,atomic,send,ping", "--seconds", 0.1, "--json")
+    assert ended.code == 0, ended.stderr
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [row["verb"] for row in rows] == [f"{of} latency" for of in ("write", "read", "atomic", "send", "ping")]
+    for row in rows:
+        us = row["us"]
+        assert us["count"] == row["operations"] and 0 < us["min"] <= us["p50"] <= us["p99"] <= us["max"], row
+        assert row["halved"] == (row["verb"] in ("send latency", "ping latency"))
+
+
+def test_all_ways_to_drive_it_work():
+    short = ("--seconds", 0.1, "--json")
+    both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
+    assert both["back_gbps"]["average"] > 0
+    pairs = perf(None, "read", "--size", "4K", "--pairs", 8, *short).succeeded()
+    assert pairs["pairs"] == 8 and pairs["operations"] >= 8
+    sleeping = perf(None, "write", "--size", "4K", "--event", *short).succeeded()
+    assert sleeping["event"] is True and sleeping["operations"] > 0
+    post = perf(None, "write", "--group", 64, "--post-only", *short).succeeded()
+    assert post["post_ns"]["average"] > 0 and post["complete_ns"]["average"] > 0
+    walk = perf(None, "write", "--size", "4K", "--span", "1M", "--mtu", 1024, *short).succeeded()
+    assert walk["mtu"] == 1024 and walk["operations"] > 0
+
+
+@pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
+def test_shared_memory_is_another_way(verb):
+    size = 8 if verb == "atomic" else 4096
+    flags = ("--transport", "shm", "--group", 4, "--pairs", 2, "--seconds", 0.1, "--json")
+    row = perf(None, verb, "--size", size, *flags).succeeded()
+    assert row["transport"] == "shm" and row["operations"] > 0 and row["bytes"] == row["operations"] * size
+
+
+def test_latencies_over_shared_memory():
+    of = ("write", "read", "atomic", "send", "ping")
+    ended = perf(None, "latency", "--transport", "shm", "--of", ",".join(of), "--seconds", 0.1, "--json")
+    assert ended.code == 0, ended.stderr
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [row["us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
+
+
+def test_a_target_over_shared_memory_has_a_socket_of_its_owner_only(tmp_path):
+    path = tmp_path / "target"
+    regions = ("--region", "a=64K,rights=rw", "--region", "ro=4K")
+    with Target(*regions, "--transport", "shm", listen=path) as target:
+        assert target.address == str(path) and path.stat().st_mode & 0o777 == 0o600
+        flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.1, "--json")
+        assert perf(target, "write", *flags).succeeded()["operations"] > 0
+        assert perf(target, "read", "--region", "ro", *flags).succeeded()["operations"] > 0
+        assert "rights 'r'" in perf(target, "write", "--region", "ro", *flags).refused()
+        wrong = ("--to", path, "--token", "0" * 32)
+        assert "token" in run("perf", "read", *flags, *wrong).refused()
+        long = ("--transport", "shm", "--size", "4K", "--seconds", 60, "--to", path, "--token", target.token)
+        with Process("perf", "write", *long) as victim:
+            time.sleep(0.5)
+            victim.signal(signal.SIGKILL)
+        assert perf(target, "write", *flags).succeeded()["operations"] > 0
+        report = target.end_report()
+    assert report["provider"] == "shm" and report["control"]["welcomed"] == 5 and report["initiators"] == []
+    assert not path.exists()
+
+
+def test_the_papers_tables_stand_beside_ours():
+    ended = perf(None, "--matrix", "--seconds", 0.02, "--json")
+    assert ended.code == 0, ended.stderr
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [row["paper"]["table"] for row in rows] == ["I"] * 7 + ["II"] * 7 + ["III"] * 7 + ["IV"] * 7
+    assert rows[13]["paper"]["gbps"] == [23.45, 23.44] and (rows[13]["size"], rows[13]["group"]) == (256 << 10, 8)
+    assert all(row["operations"] > 0 for row in rows)
+    words = perf(None, "--matrix", "--seconds", 0.02).stdout
+    assert all(f"Table {number}:" in words for number in ("I", "II", "III", "IV")) and "23.45 (23.44)" in words
+
+
+def test_a_file_holds_what_was_written_and_two_initiators_do_not_mind_each_other(tmp_path):
+    file = tmp_path / "log"
+    regions = ("--region", f"log=1M,file={file},rights=rw", "--region", "other=1M,rights=rw")
+    with Target(*regions) as target:
+        flags = ("--size", "4K", "--group", 16, "--seconds", 0.5, "--json", "--to", target.address)
+        with (
+            Process("perf", "write", *flags, "--token", target.token, "--region", "log") as first,
+            Process("perf", "read", *flags, "--token", target.token, "--region", "other") as second,
+        ):
+            written, read = first.end().succeeded(), second.end().succeeded()
+        report = target.end_report()
+    expected = bytes(i % 251 for i in range(16 * 4096))
+    found = file.read_bytes()
+    assert len(found) == 1 << 20 and found[: len(expected)] == expected and not any(found[len(expected) :])
+    log, other = region(report, "log"), region(report, "other")
+    assert (log["writes"], log["bytes_in"], log["reads"]) == (written["operations"], written["bytes"], 0)
+    assert (other["reads"], other["bytes_out"], other["writes"]) == (read["operations"], read["bytes"], 0)
+    assert report["control"]["welcomed"] == 2 and report["initiators"] == []
+
+
+def test_an_initiator_that_is_killed_leaves_nothing_behind():
+    with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
+        flags = ("--size", "256K", "--group", 4, "--seconds", 60, "--to", target.address, "--token", target.token)
+        with Process("perf", "write", *flags) as victim:
+            live = lambda check: lambda: any(check(report) for report in target.reports())
+            until(live(lambda report: region(report, "a")["writes"] > 0), what="a write")
+            victim.signal(signal.SIGKILL)
+            until(live(lambda report: not report["initiators"]), what="the end of its queue pairs")
+        assert perf(target, "write", "--size", "4K", "--seconds", 0.1, "--json").succeeded()["operations"] > 0
+        assert target.end_report()["control"]["welcomed"] == 2
+
+
+@pytest.mark.parametrize("event", [(), ("--event",)], ids=["polling", "sleeping"])
+def test_a_target_that_is_killed_is_missed(event):
+    with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
+        flags = ("--size", "64K", "--seconds", 60, "--to", target.address, "--token", target.token, *event)
+        with Process("perf", "write", *flags) as initiator:
+            until(lambda: any(region(report, "a")["writes"] > 0 for report in target.reports()), what="a write")
+            target.signal(signal.SIGKILL)
+            message = initiator.end().refused()
+    assert "gone away" in message or "does not answer" in message, message
+
+
+def test_perf_that_is_interrupted_ends_its_target_and_tells_what_it_has():
+    with Process("perf", "write", "--size", "4K", "--seconds", 60, "--json") as process:
+        children = until(lambda: descendants(process.pid), what="a target")
+        time.sleep(0.5)
+        row = process.interrupt().succeeded()
+        assert row["operations"] > 0 and row["seconds"] < 60
+        until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), what="the target's end")
+
+
+def descendants(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["write", "--region", "ro"], ["rights 'r'", "'w'"]),
+        (["write", "--region", "nowhere"], ["no region nowhere"]),
+        (["read", "--size", "2M"], ["no region of 2097152 bytes"]),
+        (["send"], ["--messages"]),
+        (["write", "--bidirectional"], ["--messages"]),
+        (["atomic"], ["rights 'a'"]),
+        (["send", "--bidirectional"], ["write and read"]),
+    ],
+)
+def test_what_a_target_does_not_offer_is_refused_in_words(flags, words):
+    with Target("--region", "ro=1M", "--region", "rw=1M,rights=rw") as target:
+        size = () if "--size" in flags or "atomic" in flags else ("--size", "4K")
+        message = perf(target, *flags, *size, "--seconds", 0.05).refused()
+        assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["target", "--region", "a=4K", "--bind", "192.0.2.1"], ["192.0.2.1"]),
+        (["target", "--region", "a=4K", "--region", "a=4K"], ["two regions", "a"]),
+        (["target", "--region", "a=4K,file=/dev/null/x"], ["/dev/null/x"]),
+        (["target", "--region", "a=4K", "--listen", "nowhere"], ["ADDRESS:PORT", "nowhere"]),
+        (["target", "--region", "a=4K", "--transport", "shm"], ["--listen PATH"]),
+        (["target", "--region", "a=4K,rights=w", "--transport", "shm"], ["rights=rw"]),
+        (["target", "--region", "a=4K,file=/tmp/x", "--transport", "shm"], ["memfd"]),
+        (["perf", "read", "--to", "127.0.0.1:1", "--token", "0" * 32], ["127.0.0.1:1"]),
+        (["perf", "latency", "--of", "ping", "--size", "4K"], ["8 to 64"]),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(flags, words):
+    if flags[0] == "target" and "--bind" not in flags:
+        flags = [*flags, "--bind", "127.0.0.1:0"]
+    message = run(*flags).refused()
+    assert all(word in message for word in words), message
+
+
+def test_a_target_ends_by_time_with_a_report():
+    with Target("--region", "a=4K", "--seconds", 0.3) as target:
+        report = target.end().succeeded()
+    assert report["kind"] == "end" and report["seconds"] >= 0.3 and report["balanced"] is True
+
+
+@pytest.mark.parametrize("command", ["target", "perf"])
+def test_the_help_has_examples(command):
+    end = run(command, "--help")
+    assert end.code == 0 and "Examples" in end.stdout and "--json" in end.stdout

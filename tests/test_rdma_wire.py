@@ -1,0 +1,314 @@
+"""Reliable connections on the wire, judged by programs that are not ours.
+
+`shotline perf` works on a `shotline target` over a cable between two network namespaces, without offloads. tshark
+decodes every packet, scapy makes every ICRC anew, and a second target, written from the documents alone, does what
+the packets say: it must come to the same memory and the same answers.
+"""
+
+import shutil
+import signal
+import struct
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+from conftest import need_root
+from scapy.config import conf
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
+from scapy.utils import RawPcapReader
+
+from common import Process, run, until
+
+MIB = 1 << 20
+PORT, CONTROL = 4791, 47920
+TOKEN = "00112233445566778899aabbccddeeff"
+SIZE = 10_001  # three packets or more, the last one padded
+MTU = {4: 1024, 6: 4096}
+VERBS = ("write", "read", "send", "atomic")
+
+# Opcodes of reliable connections (IBTA volume 1, table 38), by their headers.
+WRITE = {6: "first", 7: "middle", 8: "last"}
+SEND = {0: "first", 1: "middle", 2: "last"}
+READ_ANSWER = {13: "first", 14: "middle", 15: "last"}
+READ, ACK, ATOMIC_ANSWER, FETCH_ADD = 12, 17, 18, 20
+RETH, AETH, ATOMIC = {6, READ}, {13, 15, ACK, ATOMIC_ANSWER}, {FETCH_ADD}
+
+FIELDS = {
+    "infiniband.bth.opcode": "opcode",
+    "infiniband.bth.padcnt": "pad",
+    "infiniband.bth.destqp": "qp",
+    "infiniband.bth.a": "ack_wanted",
+    "infiniband.bth.psn": "psn",
+    "infiniband.reth.va": "address",
+    "infiniband.reth.r_key": "key",
+    "infiniband.reth.dmalen": "length",
+    "infiniband.aeth.syndrome": "syndrome",
+    "infiniband.aeth.msn": "msn",
+}
+
+
+@dataclass
+class Packet:
+    """A RoCEv2 packet, read by its documented offsets. What it does not have is None."""
+
+    raw: bytes  # from the IP header on
+    to_target: bool
+    opcode: int
+    pad: int
+    qp: int
+    ack_wanted: int
+    psn: int
+    payload: bytes
+    address: int | None = None
+    key: int | None = None
+    length: int | None = None
+    addend: int | None = None
+    syndrome: int | None = None
+    msn: int | None = None
+    original: int | None = None
+
+    @classmethod
+    def of(cls, raw, family, target):
+        datagram = raw[(20 if family == 4 else 40) + 8 :]
+        opcode, flags, key, qp, psn = struct.unpack_from(">BBHII", datagram)
+        assert flags & 0x0F == 0 and key == 0xFFFF and qp >> 24 == 0, "header version and default partition"
+        destination = raw[16:20] if family == 4 else raw[24:40]
+        packet = cls(raw, destination == target, opcode, flags >> 4 & 3, qp, psn >> 31, psn & 0xFFFFFF, b"")
+        at = 12
+        if opcode in RETH:
+            packet.address, packet.key, packet.length = struct.unpack_from(">QII", datagram, at)
+            at += 16
+        if opcode in ATOMIC:
+            packet.address, packet.key, packet.addend, _ = struct.unpack_from(">QIQQ", datagram, at)
+            at += 28
+        if opcode in AETH:
+            word = int.from_bytes(datagram[at : at + 4])
+            packet.syndrome, packet.msn = word >> 24, word & 0xFFFFFF
+            at += 4
+        if opcode == ATOMIC_ANSWER:
+            packet.original = int.from_bytes(datagram[at : at + 8])
+            at += 8
+        packet.payload = datagram[at : len(datagram) - 4 - packet.pad]
+        assert (len(datagram) - at) % 4 == 0, "padded to words"
+        return packet
+
+
+class Capture:
+    """Every verb in turn, each on queue pairs of its own: packets by verb, reports, and the target's memory."""
+
+    def __init__(self, cable, folder, family):
+        addresses = cable.ipv4 if family == 4 else cable.ipv6
+        ours, theirs = addresses if family == 4 else [f"[{address}]" for address in addresses]
+        self.family, self.memory, self.paths = family, folder / "memory", {}
+        self.packets, self.reports = {}, {}
+        conf.ipv6_enabled = True
+        self.target_address = (IP(dst=addresses[1]) if family == 4 else IPv6(dst=addresses[1])).build()
+        self.target_address = self.target_address[16:20] if family == 4 else self.target_address[24:40]
+        flags = ["--region", f"memory={MIB},file={self.memory},rights=atomic", "--messages", "--json"]
+        flags += [
+            "--bind",
+            f"{theirs}:{PORT}",
+            "--listen",
+            f"{theirs}:{CONTROL}",
+            "--token",
+            TOKEN,
+            "--mtu",
+            MTU[family],
+        ]
+        with Process("target", *flags, netns=cable.names[1]) as target:
+            line = ""
+            while "waits for initiators" not in line:
+                line = target.popen.stderr.readline()
+                assert line, "the target did not start"
+            for verb in VERBS:
+                self.paths[verb] = folder / f"{verb}.pcap"
+                flags = [
+                    "--to",
+                    f"{theirs}:{CONTROL}",
+                    "--token",
+                    TOKEN,
+                    "--bind",
+                    f"{ours}:{PORT}",
+                    "--mtu",
+                    MTU[family],
+                ]
+                flags += ["--size", 8 if verb == "atomic" else SIZE, "--group", 3, "--seconds", 0.01, "--json"]
+                self.measure(cable, verb, flags)
+            self.ended = target.interrupt().succeeded()
+
+    def measure(self, cable, verb, flags):
+        tcpdump = ["tcpdump", "-i", "cable", "-n", "-s", "0", "-B", "65536", "--immediate-mode", "-U", "-w"]
+        with subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{cable.names[1]}", *tcpdump, self.paths[verb], f"udp port {PORT}"],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as tcpdump:
+            try:
+                line = tcpdump.stderr.readline()
+                assert "listening on cable" in line, line
+                self.reports[verb] = run("perf", verb, *flags, netns=cable.names[0]).succeeded()
+                wanted = self.reports[verb]["operations"]
+                answers = {"write": None, "send": None, "read": 15, "atomic": ATOMIC_ANSWER}[verb]
+
+                def whole():
+                    packets = self.read(verb)
+                    if answers is None:
+                        acked = [packet.msn for packet in packets if packet.opcode == ACK]
+                        return acked and acked[-1] >= wanted
+                    return sum(packet.opcode == answers for packet in packets) >= wanted
+
+                until(whole, 10, f"the last answer of {verb} in the capture")
+            finally:
+                tcpdump.send_signal(signal.SIGINT)
+        self.packets[verb] = self.read(verb)
+
+    def read(self, verb):
+        frames = [frame[14:] for frame, _ in RawPcapReader(str(self.paths[verb]))]
+        return [Packet.of(frame, self.family, self.target_address) for frame in frames]
+
+
+@pytest.fixture(scope="module")
+def captured(cable, tmp_path_factory):
+    """Captures by family, each made once; one in which a time-out fired is not what is to be judged, and made anew."""
+    need_root("tcpdump", "tshark")
+    made = {}
+
+    def capture(family):
+        for _ in range(5):
+            if family not in made:
+                made[family] = Capture(cable, tmp_path_factory.mktemp("wire"), family)
+            if not any(report["retransmitted"] for report in made[family].reports.values()):
+                return made[family]
+            made.pop(family)
+        raise AssertionError("packets were sent again in each of five runs over a cable that loses none")
+
+    return capture
+
+
+def tshark(path, *arguments):
+    done = subprocess.run(
+        [shutil.which("tshark"), "-r", path, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+EACH = pytest.mark.parametrize("verb", VERBS)
+
+
+@BOTH
+@EACH
+def test_tshark_decodes_every_packet_as_documented(captured, family, verb):
+    capture = captured(family)
+    packets = capture.packets[verb]
+    lines = tshark(capture.paths[verb], "-T", "fields", *(word for field in FIELDS for word in ("-e", field)))
+    assert len(lines) == len(packets) > 10
+    for line, packet in zip(lines, packets, strict=True):
+        row = dict(zip(FIELDS.values(), line.split("\t"), strict=True))
+        words = {"True": 1, "False": 0, "": None}
+        decoded = {name: words[text] if text in words else int(text, 0) for name, text in row.items()}
+        if packet.opcode in ATOMIC:
+            decoded["address"], decoded["key"] = packet.address, packet.key  # tshark calls these RETH's, or nothing
+        assert decoded == {name: getattr(packet, name) for name in row}, line
+
+
+@BOTH
+@EACH
+def test_tshark_has_nothing_to_complain_about(captured, family, verb):
+    options = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]
+    wrong = "_ws.malformed or udp.checksum.status == 0 or ip.checksum.status == 0 or _ws.expert.severity >= 6291456"
+    assert not tshark(captured(family).paths[verb], *options, "-Y", wrong)
+
+
+@BOTH
+@EACH
+def test_scapy_confirms_every_icrc(captured, family, verb):
+    layer = IP if family == 4 else IPv6
+    packets = captured(family).packets[verb]
+    for packet in packets:
+        assert packet.raw[-4:] == layer(packet.raw)[BTH].compute_icrc(b""), packet
+    # A referee that confirms everything is none.
+    broken = bytearray(packets[0].raw)
+    broken[-9] ^= 1
+    assert layer(bytes(broken))[BTH].compute_icrc(b"") != bytes(broken[-4:])
+
+
+@BOTH
+@EACH
+def test_packets_are_numbered_and_cut_as_the_standard_has_it(captured, family, verb):
+    capture = captured(family)
+    requests = [packet for packet in capture.packets[verb] if packet.to_target]
+    assert len({packet.qp for packet in requests}) == 1
+    expected = requests[0].psn
+    parts = {"write": WRITE, "send": SEND}.get(verb)
+    mtu, before = MTU[family], "last"
+    for packet in requests:
+        assert packet.psn == expected, packet
+        if verb == "read":
+            assert (packet.opcode, packet.length, packet.payload) == (READ, SIZE, b"")
+            expected += -(-packet.length // mtu)  # as many as there will be answers
+        elif verb == "atomic":
+            assert (packet.opcode, packet.payload) == (FETCH_ADD, b"") and packet.address % 8 == 0
+            expected += 1
+        else:
+            part = parts[packet.opcode]
+            assert (part == "first") == (before == "last"), packet
+            assert len(packet.payload) == (SIZE % mtu if part == "last" else mtu), packet
+            assert packet.pad == (-SIZE % 4 if part == "last" else 0), packet
+            expected, before = expected + 1, part
+        expected %= 1 << 24
+
+
+@BOTH
+def test_a_target_written_from_the_documents_comes_to_the_same_memory_and_the_same_answers(captured, family):
+    capture = captured(family)
+    memory, mtu = bytearray(MIB), MTU[family]
+    for verb in VERBS:
+        done = {}  # by a packet's number: how many requests are complete with it
+        owed = {}  # by number: what the answer must be
+        complete, at, end = 0, None, None
+        answered = 0
+        for packet in capture.packets[verb]:
+            if packet.to_target:
+                if packet.opcode in WRITE:
+                    if packet.address is not None:
+                        at, end = packet.address, packet.address + packet.length
+                    memory[at : at + len(packet.payload)] = packet.payload
+                    at += len(packet.payload)
+                    assert (WRITE[packet.opcode] == "last") == (at == end)
+                last = packet.psn
+                if packet.opcode == READ:
+                    data = bytes(memory[packet.address : packet.address + packet.length])
+                    cut = [data[offset : offset + mtu] for offset in range(0, len(data), mtu)]
+                    owed |= {(packet.psn + index) % (1 << 24): part for index, part in enumerate(cut)}
+                    last = (packet.psn + len(cut) - 1) % (1 << 24)
+                if packet.opcode == FETCH_ADD:
+                    word = slice(packet.address, packet.address + 8)
+                    original = int.from_bytes(memory[word], "little")
+                    memory[word] = ((original + packet.addend) % (1 << 64)).to_bytes(8, "little")
+                    owed[packet.psn] = original
+                if packet.opcode in (READ, FETCH_ADD) or "last" in (WRITE.get(packet.opcode), SEND.get(packet.opcode)):
+                    complete += 1
+                done[last] = complete
+                continue
+            if packet.syndrome is not None:
+                assert packet.syndrome >> 5 == 0, "nothing is refused"
+            if packet.opcode in READ_ANSWER:
+                assert packet.payload == owed.pop(packet.psn), packet
+            elif packet.opcode == ATOMIC_ANSWER:
+                assert packet.original == owed.pop(packet.psn), packet
+            if packet.opcode in (ACK, 15, ATOMIC_ANSWER):
+                # Reads and atomics count once they are accepted, before their answer goes out.
+                accepted = range(done[packet.psn], complete + 1)
+                assert packet.msn in (accepted if verb in ("read", "atomic") else [done[packet.psn]]), packet
+                answered = packet.msn
+        assert not owed and answered == complete == capture.reports[verb]["operations"], verb
+    assert capture.memory.read_bytes() == memory
+    region = capture.ended["regions"][0]
+    assert region["writes"] == capture.reports["write"]["operations"]
+    assert region["bytes_out"] == capture.reports["read"]["bytes"]
+    assert region["atomics"] == capture.reports["atomic"]["operations"]
+    assert not capture.ended["endpoint"]["refused"] and not capture.ended["queue_pairs"]["refused"]
