@@ -30,6 +30,9 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+# A drive has its next write in a queue before the last one ends; here it comes only afterwards, and poll counts in
+# milliseconds. So a pause as short as this, in seconds, is none.
+QUEUED = 0.005
 MOST_WRITE = 1 << 20
 SECTOR = 512
 BLOCK = 4096
@@ -480,7 +483,9 @@ class Server:
         self.begin(op)
         due = 0.0
         if self.bytes_per_second:
-            free = max(self.busy_until, self.stalled_until, time.monotonic())
+            now, free = time.monotonic(), max(self.busy_until, self.stalled_until)
+            if now - free > QUEUED:
+                free = now
             due = self.busy_until = free + op.size / self.bytes_per_second
         self.count += 1
         heapq.heappush(self.held, (due, self.random.random(), self.count, unique, op, answer, error))
