@@ -59,9 +59,21 @@ pub fn measure<P: Endpoint>(
             connection.play(lane, Play::Stream { read, bytes: size, group, memory })?;
         }
     }
-    let mut row = Row::new(verb, args, point, connection.provider.capabilities().name);
+    let row = Row::new(verb, args, point, connection.provider.capabilities().name);
+    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, verb, stop))
+}
+
+/// Fills a row with its iterations, as many as are asked for or until it is stopped, and hangs up.
+pub fn repeat<P: Endpoint>(
+    connection: &mut Connection<P>,
+    lanes: Lanes,
+    mut row: Row,
+    point: &Point,
+    stop: &AtomicBool,
+    mut iterate: impl FnMut(&mut Connection<P>, &Lanes) -> Result<Iteration>,
+) -> Result<Row> {
     for _ in 0..point.iterations {
-        row.iterations.push(iterate(connection, &lanes, args, point, verb, stop)?);
+        row.iterations.push(iterate(connection, &lanes)?);
         if stop.load(Ordering::Relaxed) {
             break;
         }

@@ -1,7 +1,7 @@
 //! How long single operations take.
 
 use super::connection::{Connection, Lanes, Need, operation, rights};
-use super::drive::LOST;
+use super::drive::{LOST, repeat};
 use super::report::{Iteration, Row};
 use super::{Args, Point, Verb};
 use crate::Result;
@@ -96,16 +96,8 @@ pub fn measure<P: Endpoint>(
         }
         _ => {}
     }
-    let mut row = Row::new(of.verb(), args, point, connection.provider.capabilities().name);
-    for _ in 0..point.iterations {
-        row.iterations.push(iterate(connection, &lanes, args, point, of, stop)?);
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    connection.close(lanes)?;
-    row.sum_up();
-    Ok(row)
+    let row = Row::new(of.verb(), args, point, connection.provider.capabilities().name);
+    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, of, stop))
 }
 
 fn iterate<P: Endpoint>(

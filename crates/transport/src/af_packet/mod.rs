@@ -77,6 +77,7 @@ pub struct FrameIo {
     outgoing: sys::Outgoing,
     heads: Box<[[u8; HEAD]; sys::DEPTH]>,
     refused: Refused,
+    unknown_host: u64,
 }
 
 impl FrameIo {
@@ -113,6 +114,7 @@ impl FrameIo {
             outgoing: sys::Outgoing::new(),
             heads: Box::new([[0; HEAD]; sys::DEPTH]),
             refused: Refused::default(),
+            unknown_host: 0,
             config,
         })
     }
@@ -128,6 +130,11 @@ impl FrameIo {
     /// What was refused before any steer saw it.
     pub fn refused(&self) -> Refused {
         self.refused
+    }
+
+    /// Packets that were taken to be sent and are lost, because nobody knows the host's Ethernet address (yet).
+    pub fn unknown_host(&self) -> u64 {
+        self.unknown_host
     }
 
     fn trailer(&self) -> usize {
@@ -259,7 +266,10 @@ impl PacketIo for FrameIo {
 
     /// Packets to a host whose Ethernet address nobody knows yet are lost, while the kernel asks for it.
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        let Some(mac) = self.neighbours.find(to.ip()) else { return Ok(packets.len()) };
+        let Some(mac) = self.neighbours.find(to.ip()) else {
+            self.unknown_host += packets.len() as u64;
+            return Ok(packets.len());
+        };
         let mut taken = 0;
         while taken < packets.len() {
             let batch = &packets[taken..packets.len().min(taken + sys::DEPTH)];

@@ -146,6 +146,8 @@ fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
         let mut answering = cable.open(1, v4, &memory, true, None);
         ip("link set cable arp off");
         ip("neigh flush dev cable");
+        assert_eq!(answering.send(socket.local_addr(), &[one]).unwrap(), 1);
+        assert_eq!(answering.unknown_host(), 1, "it is lost, and counted");
         cable.enter(0);
         assert_eq!(socket.send(answering.local_addr(), &[one]).unwrap(), 1);
         receive(&mut answering, &memory, vec![None], 1);

@@ -167,13 +167,14 @@ impl Inbound {
         if end > ctx.receives.bytes(slot).min(MAX_MESSAGE) {
             return Err(Refusal::TooLong);
         }
-        let invalidated = packet.extensions.invalidate.map(|key| key.0).filter(|_| segment.invalidate);
-        if let Some(key) = invalidated {
-            ctx.protection.invalidate(common.config.pd, common.number, key).map_err(Refusal::Memory)?;
-        }
         let target = part(ctx.receives.elements(slot), at, len);
         if !settle(ctx.protection, ctx.books, packet.landed, len, target) {
             return Err(Refusal::Length);
+        }
+        // Last of what may be refused: a key that has ended could not be ended again when the packet comes once more.
+        let invalidated = packet.extensions.invalidate.map(|key| key.0).filter(|_| segment.invalidate);
+        if let Some(key) = invalidated {
+            ctx.protection.invalidate(common.config.pd, common.number, key).map_err(Refusal::Memory)?;
         }
         if segment.first {
             self.take(ctx);

@@ -413,3 +413,39 @@ fn memory_whose_last_receive_completes_within_a_batch_stays_until_the_batch_is_t
     let _ = attacked.endpoint.progress().unwrap();
     assert_eq!(Arc::strong_count(&first), 1, "and then it goes");
 }
+
+#[test]
+fn few_bytes_of_a_long_operation_are_copied_again_after_they_landed() {
+    const LEN: u32 = 64 << 10;
+    let [mut a, mut b] = SoftEndpoint::pair(256, [address(1), address(2)]).unwrap();
+    let end = |endpoint: &mut SoftEndpoint<InprocIo>| {
+        let (pd, region) = (endpoint.alloc_pd().unwrap(), Region::heap(LEN as usize).unwrap());
+        let mr = endpoint.reg_mr(pd, &region, 0, LEN.into(), Access::ALL, Addressing::ZeroBased).unwrap();
+        let cq = endpoint.create_cq(64).unwrap();
+        (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap())
+    };
+    let ((mine, cq, qa), (theirs, other_cq, qb)) = (end(&mut a), end(&mut b));
+    bring_up(&mut a, qa, (address(2), qb.0));
+    bring_up(&mut b, qb, (address(1), qa.0));
+    let (from, to) = ([Element { address: 0, len: LEN, lkey: mine.lkey }], Remote { address: 0, rkey: theirs.rkey });
+    let slot = [Element { address: 0, len: LEN, lkey: theirs.lkey }];
+    // Of every 16 packets: the first of a WRITE brings its address, and its batch is chosen before it is believed; all
+    // other places are known before.
+    for (operation, most) in [(Operation::Write(to), 2), (Operation::Send, 0), (Operation::Read(to), 0)] {
+        let before = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.books(qp).unwrap());
+        for _ in 0..50 {
+            if operation == Operation::Send {
+                b.post_recv(qb, &[RecvWr { id: 0, elements: &slot }]).unwrap();
+            }
+            a.post_send(qa, &[SendWr::new(0, operation, Data::Elements(&from))]).unwrap();
+            while a.poll_cq(cq, &mut [Completion::default(); 4]).unwrap() == 0 {
+                b.poll_cq(other_cq, &mut [Completion::default(); 4]).unwrap();
+            }
+        }
+        let after = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.books(qp).unwrap());
+        let copied: u64 =
+            before.iter().zip(&after).map(|(before, after)| after.bytes_copied - before.bytes_copied).sum();
+        let bytes = 50 * u64::from(LEN);
+        assert!(copied * 16 <= bytes * most, "{operation:?}: {copied} of {bytes}");
+    }
+}

@@ -392,7 +392,7 @@ impl Requester {
 
     /// Puts what an atomic operation found where the request wants it, in the order of this machine.
     fn put_original(&self, ctx: &Context<'_>, packet: &Arrived<'_>) -> bool {
-        let Some(answer) = packet.extensions.atomic_ack else { return false };
+        let Some(answer) = packet.extensions.atomic_ack.filter(|_| packet.len == 0) else { return false };
         let bytes = answer.original.to_ne_bytes();
         let mut rest = bytes.as_slice();
         for piece in part(self.sends.elements(self.sends.first()), 0, 8) {
@@ -400,7 +400,7 @@ impl Requester {
             ctx.protection.regions().get(piece.region).write(piece.offset as usize, now);
             rest = later;
         }
-        packet.len == 0
+        true
     }
 
     /// Everything before `upto` is acknowledged, as far as acknowledging is enough: whether it was for all.
