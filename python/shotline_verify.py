@@ -25,7 +25,9 @@ import numpy as np
 
 LOST, PARTIAL, COMPLETE = 0, 1, 2
 NEVER_ARRIVED = ("wire_gap", "overrun")
+NO_NUMBER = 2**64 - 1
 WHOLE_RUN = 0xFFFFFFFF
+DESCRIPTION_BYTES = 192  # what a digitizer says of its block, before the end-of-shot record
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 MASK = (1 << 64) - 1
 BITSHUFFLE = 32008
@@ -57,7 +59,7 @@ def cut(about):
     end = about["sample_bytes"] if about["apart"] else about["shot_bytes"]
     begins = [0, *range(about["first"], end, about["packet_bytes"])]
     pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
-    return pieces + ([(about["record_offset"], about["shot_bytes"])] if about["apart"] else [])
+    return pieces + ([(about["trailer_offset"], about["shot_bytes"])] if about["apart"] else [])
 
 
 def filters(dataset):
@@ -160,6 +162,8 @@ class Verifier:
         about["first"] = int(group.attrs.get("first_packet_bytes", about["packet_bytes"]))
         about["apart"] = bool(group.attrs.get("trailer_apart", 0))
         about["trailer"] = group.attrs.get("trailer", "record")
+        described = DESCRIPTION_BYTES if about["trailer"] == "block" else 0
+        about["trailer_offset"] = about["record_offset"] - described
         about["cut"] = cut(about)
         view = group["rf"]
         rows = view.shape[0]
@@ -227,7 +231,7 @@ class Verifier:
         good = bool(entry["record_good"])
         if (state == COMPLETE) != (bool(present.all()) and good):
             self.wrong(f"{where}: its state contradicts its packets and record")
-        if good and about["trailer"] == "record":
+        if good and about["trailer"] in ("record", "block"):
             self.record(where, about, chunk, entry, found)
         elif good and about["trailer"] == "hsb_metadata":
             self.metadata(where, about, chunk, entry, found)
@@ -257,7 +261,7 @@ class Verifier:
         has_codec = BITSHUFFLE in filters(dataset)
         if has_codec and mask == 2:
             closing = behind_samples(raw, samples.size, samples.dtype.itemsize)
-            slot = packed(samples, about["packing"]).ljust(about["record_offset"], b"\0") + closing
+            slot = packed(samples, about["packing"]).ljust(about["trailer_offset"], b"\0") + closing
             if len(slot) != about["shot_bytes"]:
                 self.wrong(f"row {row} of link {link}: {len(closing)} bytes behind the samples of its chunk")
                 return None
@@ -404,6 +408,8 @@ class Verifier:
         lost = np.concatenate(
             [np.arange(first, first + count, dtype=np.uint64) for first, count in losses] or [np.empty(0, np.uint64)]
         )
+        # Where rows join shots by their stamps, nobody knows the number of a shot that a link does not have.
+        table = table[(table["state"] != LOST) | (table["number"] != NO_NUMBER)]
         numbers = table["number"]
         if not self.file["books"].shape[0]:
             # The run goes on or broke off: what was before a loss may not be visible yet, but before a row all is.

@@ -4,6 +4,7 @@
 //! numpy's memory, without the interpreter's lock. Names, slices and everything else that a user sees are made in
 //! `python/shotline/`; `python/shotline/_native.pyi` says what crosses the border.
 
+mod dsp;
 mod error;
 mod recording;
 mod samples;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 /// The native part of the package.
 #[pymodule(name = "_native")]
 mod native {
+    #[pymodule_export]
+    use crate::dsp::{DownConverter, Spectrum};
     use crate::error::Failure;
     #[pymodule_export]
     use crate::recording::Recording;

@@ -6,8 +6,8 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | acquisition | [`shot`] (the words), [`record`], [`framing`], [`setup`] |
-//! | other senders | [`spead`] (heaps), [`hsb`] (frames of a sensor bridge) |
+//! | acquisition | [`shot`] (the words), [`record`], [`block`], [`framing`], [`setup`] |
+//! | other senders | [`spead`] (heaps), [`hsb`] (frames of a sensor bridge), [`vita49`] (packets of a radio) |
 //! | RoCEv2 | [`roce`] (a whole packet), [`bth`], [`deth`], [`reth`], [`aeth`], [`atomic`], [`imm`], [`icrc`] |
 //! | below | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] |
 //! | tools | [`crc`], [`ParseError`] |
@@ -41,6 +41,7 @@ extern crate std;
 
 pub mod aeth;
 pub mod atomic;
+pub mod block;
 pub mod bth;
 pub mod crc;
 pub mod deth;
@@ -58,6 +59,7 @@ pub mod setup;
 pub mod shot;
 pub mod spead;
 pub mod udp;
+pub mod vita49;
 
 mod bytes;
 mod error;

@@ -102,7 +102,7 @@ impl Record {
             sample_bytes: geometry.sample_bytes(),
             samples: geometry.samples(),
             channels: geometry.channels(),
-            packets: geometry.packets() as u16, // at most 4096
+            packets: geometry.packets() as u16, // at most 16384
             sample_rate_hz: geometry.sample_rate_hz(),
         }
     }
@@ -182,7 +182,13 @@ impl Record {
         self.finish(crc::append(u32::MAX, bytes, remainder))
     }
 
-    /// The shot's geometry, if the record agrees with itself about it.
+    /// Whether it tells of shots of this geometry.
+    pub fn is_of(&self, geometry: &Geometry) -> bool {
+        let Self { clock_locked, triggered, shot, tai_ns, stream, event, .. } = *self;
+        *self == Self { clock_locked, triggered, shot, tai_ns, stream, event, ..Self::of(geometry) }
+    }
+
+    /// The geometry of a shot as we cut it, if the record agrees with itself about it.
     pub fn geometry(&self) -> Result<Geometry, ParseError> {
         let geometry = Geometry::new(self.channels, self.samples, self.bits, self.packing, self.sample_rate_hz)?;
         let length = |what, expected: u32, found: u32| match expected == found {

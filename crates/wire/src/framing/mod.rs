@@ -6,8 +6,8 @@
 //! | 1 | [`counted`] | RoCEv2 UD, no immediate, 20 bytes | none: 24-bit PSN | yes | senders without an immediate |
 //! | 2 | [`udp`] | own, 32 bytes | 64 bits | no | instruments without RoCE, tests |
 //!
-//! Senders that are not ours, and take no set-up from us, have framings that are told about them:
-//! [`spead`] and [`hsb`].
+//! Senders that take no set-up from us have framings that are learned from their packets: [`digitizer`], whose packets
+//! tell everything, [`spead`] and [`hsb`].
 //!
 //! # A framing of your own
 //!
@@ -66,16 +66,20 @@ use arrayvec::ArrayVec;
 use core::fmt::Debug;
 
 pub mod counted;
+pub mod digitizer;
 pub mod hsb;
 pub mod spead;
 pub mod ud;
 pub mod udp;
+pub mod vita49;
 
+pub use self::vita49::Vita49;
 pub use counted::Counted;
+pub use digitizer::Digitizer;
 pub use hsb::Hsb;
 pub use spead::Spead;
 pub use ud::Ud;
-pub use udp::Udp;
+pub use udp::Udp; // not the crate of that name, which tests use
 
 /// Room for any framing's header: SPEAD's with 15 items.
 pub const MAX_HEADER: usize = 128;
@@ -251,13 +255,13 @@ pub fn by_name(name: &str) -> Option<&'static dyn Framing> {
     ALL.into_iter().find(|framing| framing.name() == name)
 }
 
-/// Names of the framings of senders that are not ours.
-pub const FOREIGN: [&str; 2] = ["spead", "hsb"];
+/// Names of the framings of senders that take no set-up from us.
+pub const LEARNED: [&str; 3] = ["digitizer", "spead", "hsb"];
 
 /// Whether packets of the framing with this name end in an ICRC; none if there is no such framing.
 pub fn is_sealed(name: &str) -> Option<bool> {
     match name {
-        "spead" => Some(false),
+        "digitizer" | "spead" => Some(false),
         "hsb" => Some(true),
         _ => by_name(name).map(|framing| framing.sealed()),
     }

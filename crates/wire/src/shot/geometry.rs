@@ -6,11 +6,11 @@
 //! | packet 0 | packet 1 | ...            | last     |
 //! ```
 
-use super::{MAX_PACKETS, PACKET_BYTES, PAD_BYTES, RECORD_BYTES};
-use crate::hsb;
+use super::{MAX_INDEXED, MAX_PACKETS, PACKET_BYTES, PAD_BYTES, RECORD_BYTES};
+use crate::{block, hsb};
 
-/// Bytes of the largest shot.
-const MAX_SHOT_BYTES: u64 = (MAX_PACKETS * PACKET_BYTES) as u64;
+/// Bytes of the largest shot: blocks of a digitizer are tens of megabytes.
+const MAX_SHOT_BYTES: u64 = 1 << 28;
 
 /// How samples lie in a shot's bytes. The numbers are those of the end-of-shot record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,11 +68,14 @@ pub enum Trailer {
     None = 1,
     /// The end-of-frame metadata of a Holoscan Sensor Bridge ([`hsb::Metadata`]).
     HsbMetadata = 2,
+    /// What a digitizer found out about its block ([`block::Description`]), then our end-of-shot record, whose CRC
+    /// covers both.
+    Block = 3,
 }
 
 impl Trailer {
     /// Every trailer, in the order of its number.
-    pub const ALL: [Self; 3] = [Self::Record, Self::None, Self::HsbMetadata];
+    pub const ALL: [Self; 4] = [Self::Record, Self::None, Self::HsbMetadata, Self::Block];
 
     /// Its bytes, and the multiple at which it begins.
     fn extent(self) -> (u32, u32) {
@@ -80,7 +83,13 @@ impl Trailer {
             Self::Record => (RECORD_BYTES, PAD_BYTES),
             Self::None => (0, 1),
             Self::HsbMetadata => (hsb::Metadata::LEN as u32, hsb::PAGE_UNIT),
+            Self::Block => (block::LEN as u32 + RECORD_BYTES, PAD_BYTES),
         }
+    }
+
+    /// Whether our end-of-shot record closes it, and its CRC proves the shot.
+    pub fn has_record(self) -> bool {
+        matches!(self, Self::Record | Self::Block)
     }
 
     /// The name used in files.
@@ -89,6 +98,7 @@ impl Trailer {
             Self::Record => "record",
             Self::None => "none",
             Self::HsbMetadata => "hsb_metadata",
+            Self::Block => "block",
         }
     }
 
@@ -123,7 +133,8 @@ impl Default for Cut {
     }
 }
 
-/// The shape of every shot of a stream. It exists only if such a shot fits the wire's 12-bit index.
+/// The shape of every shot of a stream. It exists only if such a shot fits a presence map, and, as we cut it, the
+/// wire's 12-bit index.
 ///
 /// Sample order is time first: all channels of sample 0, then of sample 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,6 +169,9 @@ pub enum GeometryError {
         /// Packets they take.
         packets: u64,
     },
+    /// More bytes than any shot may have.
+    #[error("a shot of {0} bytes is too large, {MAX_SHOT_BYTES} can be handled: use fewer samples or channels")]
+    Huge(u64),
     /// Cut into more packets than a presence map holds.
     #[error(
         "a shot of {bytes} bytes in packets of {packet} is {packets} packets, {MAX_PACKETS} can be kept track of: make the sender's packets larger or its shots smaller"
@@ -201,21 +215,42 @@ impl Geometry {
         packing: Packing,
         sample_rate_hz: u32,
     ) -> Result<Self, GeometryError> {
+        let own = Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?;
+        let bytes = own.total_bytes();
+        let packets = bytes.div_ceil(u64::from(PACKET_BYTES));
+        if packets > u64::from(MAX_INDEXED) {
+            return Err(GeometryError::TooLarge { bytes, packets });
+        }
+        Ok(own)
+    }
+
+    /// The same of shots that end in `trailer` and are cut by `cut`.
+    pub fn cut_as(
+        (channels, samples): (u16, u32),
+        (bits, packing): (u8, Packing),
+        sample_rate_hz: u32,
+        trailer: Trailer,
+        cut: Cut,
+    ) -> Result<Self, GeometryError> {
+        Self::unbounded(channels, samples, bits, packing, sample_rate_hz)?.sent_as(trailer, cut)
+    }
+
+    /// Everything checked but how large it is.
+    fn unbounded(
+        channels: u16,
+        samples: u32,
+        bits: u8,
+        packing: Packing,
+        sample_rate_hz: u32,
+    ) -> Result<Self, GeometryError> {
         if channels == 0 || samples == 0 {
             return Err(GeometryError::Empty { channels, samples });
         }
         if bits == 0 || u32::from(bits) > packing.bits_per_sample() {
             return Err(GeometryError::Bits { bits, holds: packing.bits_per_sample() });
         }
-        let count = u64::from(channels) * u64::from(samples);
-        if packing == Packing::Packed12 && count % 2 == 1 {
+        if packing == Packing::Packed12 && u64::from(channels) * u64::from(samples) % 2 == 1 {
             return Err(GeometryError::OddSamples { channels, samples });
-        }
-        let sample_bytes = count * u64::from(packing.bits_per_sample()) / 8;
-        let bytes = sample_bytes.next_multiple_of(u64::from(PAD_BYTES)) + u64::from(RECORD_BYTES);
-        let packets = bytes.div_ceil(u64::from(PACKET_BYTES));
-        if packets > u64::from(MAX_PACKETS) {
-            return Err(GeometryError::TooLarge { bytes, packets });
         }
         let (trailer, cut) = (Trailer::Record, Cut::default());
         Ok(Self { channels, samples, bits, packing, sample_rate_hz, trailer, cut })
@@ -228,14 +263,23 @@ impl Geometry {
             return Err(GeometryError::EmptyPacket(bytes));
         }
         let own = Self { trailer, cut, ..self };
-        let (bytes, packets) = (u64::from(own.shot_bytes()), u64::from(own.packets()));
+        let bytes = own.total_bytes();
         if bytes > MAX_SHOT_BYTES {
-            return Err(GeometryError::TooLarge { bytes, packets: bytes.div_ceil(u64::from(PACKET_BYTES)) });
+            return Err(GeometryError::Huge(bytes));
         }
+        let packets = u64::from(own.packets());
         if packets > u64::from(MAX_PACKETS) {
             return Err(GeometryError::TooFine { bytes, packet: cut.rest, packets });
         }
         Ok(own)
+    }
+
+    /// Bytes on the wire, however many.
+    fn total_bytes(&self) -> u64 {
+        let samples =
+            u64::from(self.channels) * u64::from(self.samples) * u64::from(self.packing.bits_per_sample()) / 8;
+        let (trailer, unit) = self.trailer.extent();
+        samples.next_multiple_of(u64::from(unit)) + u64::from(trailer)
     }
 
     /// Channels per sample instant.
@@ -268,12 +312,16 @@ impl Geometry {
     }
     /// Bytes of samples alone.
     pub fn sample_bytes(&self) -> u32 {
-        // Cannot overflow: `new` bounded the whole shot to 16 MiB.
+        // Cannot overflow: no geometry comes to be whose shot is larger than MAX_SHOT_BYTES.
         (u64::from(self.channels) * u64::from(self.samples) * u64::from(self.packing.bits_per_sample()) / 8) as u32
     }
     /// Samples and the padding behind them: the offset of the trailer.
     pub fn trailer_offset(&self) -> u32 {
         self.sample_bytes().next_multiple_of(self.trailer.extent().1)
+    }
+    /// The offset of our end-of-shot record, if that closes the shot.
+    pub fn record_offset(&self) -> Option<u32> {
+        self.trailer.has_record().then(|| self.shot_bytes() - RECORD_BYTES)
     }
     /// Bytes of the shot on the wire: samples, padding and trailer.
     pub fn shot_bytes(&self) -> u32 {
@@ -348,7 +396,17 @@ mod tests {
         let refused = |first, rest| g.sent_as(Trailer::None, Cut { first, rest, trailer_apart: false }).unwrap_err();
         assert_eq!(refused(0, 1000), GeometryError::EmptyPacket(0));
         assert_eq!(refused(1000, 1 << 16), GeometryError::EmptyPacket(1 << 16));
-        assert_eq!(refused(64, 64), GeometryError::TooFine { bytes: 1 << 20, packet: 64, packets: 1 << 14 });
+        assert_eq!(refused(32, 32), GeometryError::TooFine { bytes: 1 << 20, packet: 32, packets: 1 << 15 });
+    }
+
+    #[test]
+    fn a_block_of_a_digitizer_is_16_mi_samples_of_i_and_q_in_jumbo_frames() {
+        let cut = Cut::uniform(8192);
+        let g = Geometry::cut_as((2, 1 << 24), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap();
+        assert_eq!((g.sample_bytes(), g.shot_bytes(), g.packets()), (64 << 20, (64 << 20) + 256, 8193));
+        assert_eq!((g.trailer_offset(), g.record_offset()), (64 << 20, Some((64 << 20) + 192)));
+        let huge = Geometry::cut_as((2, u32::MAX), (16, Packing::Int16Le), 0, Trailer::Block, cut).unwrap_err();
+        assert_eq!(huge, GeometryError::Huge(4 * u64::from(u32::MAX).next_multiple_of(16) + 256));
     }
 
     #[test]
@@ -367,7 +425,7 @@ mod tests {
     proptest! {
         #[test]
         fn packets_tile_the_shot_and_are_found_where_they_begin(
-            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..3, apart: bool,
+            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..4, apart: bool,
         ) {
             let trailer = Trailer::ALL[kind];
             let cut = Cut { first, rest, trailer_apart: apart && trailer != Trailer::None };

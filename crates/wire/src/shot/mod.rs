@@ -13,8 +13,10 @@ pub const PACKET_BYTES: u32 = 4096;
 pub const PAD_BYTES: u32 = 64;
 /// The end-of-shot record that closes every shot of a sender that speaks our formats ([`crate::record`]).
 pub const RECORD_BYTES: u32 = 64;
-/// Packets in the largest shot: the packet index has 12 bits on the wire.
-pub const MAX_PACKETS: u32 = 1 << 12;
+/// Packets that RoCE's immediate can tell apart in a shot: its packet index has 12 bits.
+pub const MAX_INDEXED: u32 = 1 << 12;
+/// Packets of the largest shot of any framing: a presence map has room for so many.
+pub const MAX_PACKETS: u32 = 1 << 14;
 
 /// Shot numbers stay below this: 2^48, nine years at a million shots a second. A larger one is no number but damage.
 pub const MAX_SHOTS: u64 = 1 << 48;

@@ -1,0 +1,197 @@
+//! What a digitizer found out about a block of its samples: the 192 bytes before the end-of-shot record of
+//! [`crate::shot::Trailer::Block`].
+//!
+//! | byte | field | type |
+//! |---|---|---|
+//! | 0 | magic `BLCK` | 4 bytes |
+//! | 4 | version, 1 | u8 |
+//! | 5 | peaks that follow, 0 to 5 | u8 |
+//! | 6 | zeros | 2 bytes |
+//! | 8 | centre frequency in Hz | f64 |
+//! | 16 | volts per count | f64, 0 unknown |
+//! | 24 | offset of the source's clock from its reference, ns | i64 |
+//! | 32 | drift of that clock, parts per billion | f32 |
+//! | 36 | signal-to-noise ratio in dB | f32, NaN unknown |
+//! | 40 | blocks that the device has lost since it began, for want of room | u64 |
+//! | 48 | points of the transform that the peaks come from | u32, 0 none |
+//! | 52 | zeros | 4 bytes |
+//! | 56 | five peaks, strongest first: Hz from the centre f64, dB relative to a full-scale tone f32, zeros 4 bytes | 80 bytes |
+//! | 136 | zeros | 56 bytes |
+//!
+//! All of it is **little-endian**, so that a recording can show the bytes where they landed, as a table.
+
+use crate::ParseError;
+
+/// The description's first four bytes.
+pub const MAGIC: [u8; 4] = *b"BLCK";
+/// The version that this crate writes and reads.
+pub const VERSION: u8 = 1;
+/// Bytes of a description.
+pub const LEN: usize = 192;
+/// Most peaks that it tells of.
+pub const PEAKS: usize = 5;
+
+/// Where the fields are.
+pub mod at {
+    /// How many peaks there are.
+    pub const COUNT: usize = 5;
+    /// Centre frequency.
+    pub const CENTRE: usize = 8;
+    /// Volts per count.
+    pub const SCALE: usize = 16;
+    /// Clock offset.
+    pub const OFFSET: usize = 24;
+    /// Clock drift.
+    pub const DRIFT: usize = 32;
+    /// Signal-to-noise ratio.
+    pub const SNR: usize = 36;
+    /// Blocks lost in the device.
+    pub const OVERRUN: usize = 40;
+    /// Points of the transform.
+    pub const POINTS: usize = 48;
+    /// The first peak.
+    pub const PEAKS: usize = 56;
+}
+/// Bytes from one peak to the next: frequency f64, power f32, zeros.
+pub const PEAK_BYTES: usize = 16;
+
+/// A line of the spectrum.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peak {
+    /// Hz from the centre frequency.
+    pub frequency_hz: f64,
+    /// dB relative to a full-scale tone.
+    pub power_dbfs: f32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// Centre frequency in Hz.
+    pub centre_hz: f64,
+    /// Volts per count; 0 if unknown.
+    pub volts_per_count: f64,
+    /// Offset of the source's clock from its reference, in ns.
+    pub clock_offset_ns: i64,
+    /// Drift of that clock, in parts per billion.
+    pub clock_drift_ppb: f32,
+    /// Signal-to-noise ratio in dB; NaN if unknown.
+    pub snr_db: f32,
+    /// Blocks that the device has lost since it began.
+    pub overrun: u64,
+    /// Points of the transform that the peaks come from; 0 if there was none.
+    pub points: u32,
+    /// The strongest lines, strongest first.
+    pub peaks: arrayvec::ArrayVec<Peak, PEAKS>,
+}
+
+impl Default for Description {
+    fn default() -> Self {
+        Self {
+            centre_hz: 0.0,
+            volts_per_count: 0.0,
+            clock_offset_ns: 0,
+            clock_drift_ppb: 0.0,
+            snr_db: f32::NAN,
+            overrun: 0,
+            points: 0,
+            peaks: arrayvec::ArrayVec::new(),
+        }
+    }
+}
+
+impl Description {
+    /// Reads a description. Reserved bytes are ignored.
+    pub fn parse(bytes: &[u8; LEN]) -> Result<Self, ParseError> {
+        if bytes[..4] != MAGIC {
+            let found = field(bytes, 0).map_or(0, u32::from_be_bytes);
+            let (expected, found) = (u32::from_be_bytes(MAGIC).into(), found.into());
+            return Err(ParseError::Value { what: "block description's magic", expected, found });
+        }
+        if bytes[4] != VERSION {
+            let (expected, found) = (VERSION.into(), bytes[4].into());
+            return Err(ParseError::Value { what: "block description's version", expected, found });
+        }
+        let count = usize::from(bytes[at::COUNT]);
+        if count > PEAKS {
+            let (most, found) = (PEAKS as u64, count as u64);
+            return Err(ParseError::Range { what: "block description's peaks", least: 0, most, found });
+        }
+        let peak = |index: usize| {
+            let at = at::PEAKS + index * PEAK_BYTES;
+            let (hz, power) = (field(bytes, at), field(bytes, at + 8));
+            Peak { frequency_hz: hz.map_or(0.0, f64::from_le_bytes), power_dbfs: power.map_or(0.0, f32::from_le_bytes) }
+        };
+        Ok(Self {
+            centre_hz: field(bytes, at::CENTRE).map_or(0.0, f64::from_le_bytes),
+            volts_per_count: field(bytes, at::SCALE).map_or(0.0, f64::from_le_bytes),
+            clock_offset_ns: field(bytes, at::OFFSET).map_or(0, i64::from_le_bytes),
+            clock_drift_ppb: field(bytes, at::DRIFT).map_or(0.0, f32::from_le_bytes),
+            snr_db: field(bytes, at::SNR).map_or(0.0, f32::from_le_bytes),
+            overrun: field(bytes, at::OVERRUN).map_or(0, u64::from_le_bytes),
+            points: field(bytes, at::POINTS).map_or(0, u32::from_le_bytes),
+            peaks: (0..count).map(peak).collect(),
+        })
+    }
+
+    /// The description's bytes.
+    pub fn emit(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC);
+        put(4, &[VERSION, self.peaks.len() as u8]);
+        put(at::CENTRE, &self.centre_hz.to_le_bytes());
+        put(at::SCALE, &self.volts_per_count.to_le_bytes());
+        put(at::OFFSET, &self.clock_offset_ns.to_le_bytes());
+        put(at::DRIFT, &self.clock_drift_ppb.to_le_bytes());
+        put(at::SNR, &self.snr_db.to_le_bytes());
+        put(at::OVERRUN, &self.overrun.to_le_bytes());
+        put(at::POINTS, &self.points.to_le_bytes());
+        for (index, peak) in self.peaks.iter().enumerate() {
+            let at = at::PEAKS + index * PEAK_BYTES;
+            put(at, &peak.frequency_hz.to_le_bytes());
+            put(at + 8, &peak.power_dbfs.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8; LEN], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(
+            centre_hz in -1e12_f64..1e12, volts_per_count in 0.0_f64..1.0, clock_offset_ns: i64, overrun: u64,
+            clock_drift_ppb in -1e6_f32..1e6, snr_db in -20_f32..200.0, points: u32,
+            peaks in prop::collection::vec((-1e9_f64..1e9, -200_f32..0.0), 0..=PEAKS),
+        ) {
+            let peaks = peaks.iter().map(|&(frequency_hz, power_dbfs)| Peak { frequency_hz, power_dbfs }).collect();
+            let description = Description {
+                centre_hz, volts_per_count, clock_offset_ns, clock_drift_ppb, snr_db, overrun, points, peaks,
+            };
+            prop_assert_eq!(Description::parse(&description.emit()), Ok(description));
+        }
+
+        #[test]
+        fn nothing_panics_and_nothing_but_a_description_is_read(bytes: [u8; 32], tame: bool) {
+            let mut all = [0; LEN];
+            for (to, from) in all.iter_mut().zip(bytes.iter().cycle()) { *to = *from; }
+            if tame { all[..5].copy_from_slice(b"BLCK\x01"); }
+            prop_assert_eq!(Description::parse(&all).is_ok(), tame && all[at::COUNT] <= 5);
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_said_to_be() {
+        let bytes = Description::default().emit();
+        let read = Description::parse(&bytes).unwrap();
+        assert!(read.snr_db.is_nan() && read.peaks.is_empty() && read.points == 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! VITA 49 packets of data as blocks of equal length: where a payload belongs follows from its time stamp.
+//!
+//! The stamp is that of the packet's first sample, so the samples since the first block began are a difference of two
+//! stamps times the rate; blocks are cut from there, and nothing else need be known. Packet counts (modulo 16) are not
+//! looked at. Blocks end in no record of ours, samples stay as they are on the wire (big-endian). Packets with a
+//! trailer are refused: behind the payload there is no place for it.
+
+use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use crate::shot::Geometry;
+use crate::vita49::{Kind, Prologue, Time};
+use crate::{ParseError, bytes};
+use arrayvec::ArrayVec;
+
+/// The framing of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vita49 {
+    /// The stamp of block 0's first sample.
+    pub begin: Time,
+    /// Samples a second.
+    pub rate: u64,
+    /// Bytes of a sample: 4 for a pair of 16 bits. At least 1, and blocks hold whole samples.
+    pub sample_bytes: u32,
+}
+
+impl Framing for Vita49 {
+    fn name(&self) -> &'static str {
+        "vita49"
+    }
+
+    fn sealed(&self) -> bool {
+        false
+    }
+
+    fn header_len(&self, first: &[u8]) -> usize {
+        Prologue::len_seen(first)
+    }
+
+    /// The stream identifier, 0 if there is none.
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        Ok(Prologue::head(header)?.stream.unwrap_or(0))
+    }
+
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        let prologue = Prologue::head(header)?;
+        if prologue.kind != Kind::Data || prologue.has_trailer() {
+            let (what, found) = ("VITA 49 packet that is no data without a trailer, type", prologue.kind as u64);
+            return Err(ParseError::Unknown { what, found });
+        }
+        let expected = u64::from(prologue.words) * 4;
+        let found = prologue.size() as u64 + u64::from(payload_len);
+        if found != expected {
+            return Err(ParseError::Length { what: "VITA 49 packet", expected, found });
+        }
+        let stamp = ParseError::Unknown { what: "VITA 49 time stamp that no block has, type", found: 0 };
+        let samples = prologue.time.samples_since(self.begin, self.rate).and_then(|n| u64::try_from(n).ok());
+        let at = samples.and_then(|n| n.checked_mul(self.sample_bytes.into())).ok_or(stamp)?;
+        let (number, offset) = (at / u64::from(g.shot_bytes()), (at % u64::from(g.shot_bytes())) as u32);
+        let packet = Packet::at(g, 0, number, offset)?;
+        packet.expect_len(payload_len)?;
+        Ok(Place { position: Position::Shot { number, bits: 64, offset, last: packet.last }, len: payload_len })
+    }
+
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        let at = p.shot.wrapping_mul(p.shot_bytes.into()).wrapping_add(p.offset.into());
+        let time = self.begin.after(at / u64::from(self.sample_bytes.max(1)), self.rate);
+        let prologue = Prologue { time, count: (p.psn % 16) as u8, ..Prologue::data(link.stream) };
+        bytes::append(out, &prologue.sized(p.len as usize).emit());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shot::{Cut, Packing, Trailer};
+    use crate::vita49::{Fraction, Seconds};
+    use proptest::prelude::*;
+
+    fn blocks(samples: u32, each: u32) -> Geometry {
+        let g = Geometry::new(2, samples, 16, Packing::Int16Le, 0).unwrap();
+        g.sent_as(Trailer::None, Cut { first: 4 * each, rest: 4 * each, trailer_apart: false }).unwrap()
+    }
+
+    fn begin() -> impl Strategy<Value = Time> {
+        let seconds = prop_oneof![Just(Seconds::Utc(1_700_000_000)), Just(Seconds::Gps(7)), Just(Seconds::Other(0))];
+        let fraction = prop_oneof![
+            (0_u64..1_000_000).prop_map(Fraction::Samples),
+            (0_u64..1_000_000_000_000).prop_map(Fraction::Picoseconds),
+            (0_u64..1 << 60).prop_map(Fraction::FreeRunning),
+        ];
+        (seconds, fraction).prop_map(|(seconds, fraction)| Time { seconds: Some(seconds), fraction: Some(fraction) })
+    }
+
+    proptest! {
+        #[test]
+        fn every_piece_of_a_block_is_placed_where_it_was_sent_from(
+            begin in begin(), rate in 1_000_000_u64..1_000_000_000, samples in 16_u32..100_000, each in 16_u32..2000,
+            shot in 0_u64..1_000_000, stream: u32, index: prop::sample::Index,
+        ) {
+            let (g, framing) = (blocks(samples, each), Vita49 { begin, rate, sample_bytes: 4 });
+            let packet = Packet::nth(&g, 9, shot, index.index(g.packets() as usize) as u32).unwrap();
+            let mut header = ArrayVec::new();
+            framing.emit(&Link { stream, ..Link::default() }, &packet, &mut header);
+            prop_assert_eq!(framing.header_len(&header), header.len());
+            prop_assert_eq!(framing.key(&header), Ok(stream));
+            let place = framing.place(&header, packet.len, &g).unwrap();
+            let position = Position::Shot { number: shot, bits: 64, offset: packet.offset, last: packet.last };
+            prop_assert_eq!(place, Place { position, len: packet.len });
+            prop_assert!(framing.place(&header, packet.len + 4, &g).is_err());
+            prop_assert!(framing.place(&header[..header.len() - 1], packet.len, &g).is_err());
+            let later = begin.after((shot + 1) * u64::from(samples), rate);
+            for begin in [Time { fraction: None, ..begin }, later] {
+                let other = Vita49 { begin, ..framing };
+                prop_assert!(other.place(&header, packet.len, &g).is_err(), "of another clock, or before its block 0");
+            }
+        }
+
+        #[test]
+        fn nothing_panics_and_every_place_is_inside_the_block(
+            begin in begin(), rate: u64, header in prop::collection::vec(any::<u8>(), 0..40), len: u32, tame: bool,
+            sample_bytes: u32,
+        ) {
+            let (g, framing, mut header) = (blocks(1000, 100), Vita49 { begin, rate, sample_bytes }, header);
+            if tame && header.len() > 4 {
+                header[..2].copy_from_slice(&[0x10, 0x60]);
+            }
+            let _ = (framing.key(&header), framing.header_len(&header));
+            if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
+                prop_assert!(offset + len <= g.shot_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_trailer_and_context_have_no_place() {
+        let time = Time { seconds: Some(Seconds::Gps(1)), fraction: Some(Fraction::Samples(0)) };
+        let (g, framing) = (blocks(100, 100), Vita49 { begin: time, rate: 1000, sample_bytes: 4 });
+        let data = Prologue { time, ..Prologue::data(1) };
+        assert!(framing.place(&data.sized(400).emit(), 400, &g).is_ok());
+        let trailer = Prologue { flags: Prologue::TRAILER, ..data };
+        assert!(framing.place(&trailer.sized(396).emit(), 400, &g).is_err());
+        assert!(framing.place(&Prologue { kind: Kind::Context, ..data }.sized(400).emit(), 400, &g).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Time stamps (5.1.4, 5.1.5): seconds of one of three clocks, and a fraction of one of three kinds.
+
+use super::{MAX_PROLOGUE, WORD};
+use crate::ParseError;
+use crate::bytes::{Fields, append};
+use arrayvec::ArrayVec;
+
+/// Picoseconds of a second.
+pub const PS_PER_SECOND: u64 = 1_000_000_000_000;
+
+/// Whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Seconds {
+    /// Of UTC, since 1970; leap seconds are not counted, as in POSIX.
+    Utc(u32),
+    /// Of GPS time, since 6 January 1980: TAI less 19 seconds, without leap seconds.
+    Gps(u32),
+    /// Of a clock that sender and receiver have agreed upon.
+    Other(u32),
+}
+
+/// A part of a second, or a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fraction {
+    /// Samples since the second began.
+    Samples(u64),
+    /// Picoseconds since the second began, less than 10^12.
+    Picoseconds(u64),
+    /// Samples since something that has nothing to do with the seconds.
+    FreeRunning(u64),
+}
+
+/// When: of data, the moment of its first sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Time {
+    /// Whole seconds.
+    pub seconds: Option<Seconds>,
+    /// The rest.
+    pub fraction: Option<Fraction>,
+}
+
+impl Time {
+    pub(super) fn parse(seconds: u32, fraction: u32, fields: &mut Fields<'_>) -> Result<Self, ParseError> {
+        let seconds = match seconds {
+            1 => Some(Seconds::Utc(fields.u32()?)),
+            2 => Some(Seconds::Gps(fields.u32()?)),
+            3 => Some(Seconds::Other(fields.u32()?)),
+            _ => None,
+        };
+        let fraction = match fraction {
+            1 => Some(Fraction::Samples(fields.u64()?)),
+            2 => match fields.u64()? {
+                found @ PS_PER_SECOND.. => {
+                    let (what, most) = ("picoseconds of a VITA 49 time stamp", PS_PER_SECOND - 1);
+                    return Err(ParseError::Range { what, least: 0, most, found });
+                }
+                ps => Some(Fraction::Picoseconds(ps)),
+            },
+            3 => Some(Fraction::FreeRunning(fields.u64()?)),
+            _ => None,
+        };
+        Ok(Self { seconds, fraction })
+    }
+
+    /// The header's codes for what there is.
+    pub(super) fn codes(self) -> (u32, u32) {
+        let seconds = match self.seconds {
+            None => 0,
+            Some(Seconds::Utc(_)) => 1,
+            Some(Seconds::Gps(_)) => 2,
+            Some(Seconds::Other(_)) => 3,
+        };
+        let fraction = match self.fraction {
+            None => 0,
+            Some(Fraction::Samples(_)) => 1,
+            Some(Fraction::Picoseconds(_)) => 2,
+            Some(Fraction::FreeRunning(_)) => 3,
+        };
+        (seconds, fraction)
+    }
+
+    pub(super) fn emit(self, out: &mut ArrayVec<u8, MAX_PROLOGUE>) {
+        if let Some(Seconds::Utc(s) | Seconds::Gps(s) | Seconds::Other(s)) = self.seconds {
+            append(out, &s.to_be_bytes());
+        }
+        if let Some(Fraction::Samples(n) | Fraction::Picoseconds(n) | Fraction::FreeRunning(n)) = self.fraction {
+            append(out, &n.to_be_bytes());
+        }
+        debug_assert!(out.len().is_multiple_of(WORD));
+    }
+
+    /// Samples from `earlier` to this, at `rate` samples a second: negative if it is the other way round. Picoseconds
+    /// are rounded to the nearest sample.
+    ///
+    /// Nothing if the two are not on one clock. A free-running count needs no seconds; other fractions count from
+    /// theirs, and are of one unknown second if neither stamp has any.
+    pub fn samples_since(self, earlier: Self, rate: u64) -> Option<i128> {
+        let fraction = match (self.fraction, earlier.fraction) {
+            (Some(Fraction::FreeRunning(now)), Some(Fraction::FreeRunning(then))) => {
+                return Some(i128::from(now) - i128::from(then));
+            }
+            (Some(Fraction::Samples(now)), Some(Fraction::Samples(then))) => i128::from(now) - i128::from(then),
+            (Some(Fraction::Picoseconds(now)), Some(Fraction::Picoseconds(then))) => {
+                let (second, ps) = (i128::from(PS_PER_SECOND), i128::from(now) - i128::from(then));
+                (ps.checked_mul(rate.into())? + second / 2).div_euclid(second)
+            }
+            (None, None) => 0,
+            _ => return None,
+        };
+        let seconds = match (self.seconds, earlier.seconds) {
+            (Some(Seconds::Utc(now)), Some(Seconds::Utc(then)))
+            | (Some(Seconds::Gps(now)), Some(Seconds::Gps(then)))
+            | (Some(Seconds::Other(now)), Some(Seconds::Other(then))) => i128::from(now) - i128::from(then),
+            (None, None) if self.fraction.is_some() => 0,
+            _ => return None,
+        };
+        Some(seconds * i128::from(rate) + fraction)
+    }
+
+    /// The stamp so many samples later, at `rate` samples a second; picoseconds are rounded down.
+    ///
+    /// Seconds wrap at 2^32, as they do on the wire. Without a rate, or without a fraction to count in, nothing moves
+    /// but whole seconds.
+    #[must_use]
+    pub fn after(self, samples: u64, rate: u64) -> Self {
+        let (wide, rate) = (u128::from(samples), u128::from(rate.max(1)));
+        let second = u128::from(PS_PER_SECOND);
+        let (carried, fraction) = match self.fraction {
+            Some(Fraction::FreeRunning(count)) => (0, Some(Fraction::FreeRunning(count.wrapping_add(samples)))),
+            Some(Fraction::Samples(count)) => {
+                let total = u128::from(count) + wide;
+                (total / rate, Some(Fraction::Samples((total % rate) as u64)))
+            }
+            Some(Fraction::Picoseconds(ps)) => {
+                let total = u128::from(ps) + wide % rate * second / rate;
+                (wide / rate + total / second, Some(Fraction::Picoseconds((total % second) as u64)))
+            }
+            None => (wide / rate, None),
+        };
+        let carried = carried as u32;
+        let seconds = self.seconds.map(|seconds| match seconds {
+            Seconds::Utc(s) => Seconds::Utc(s.wrapping_add(carried)),
+            Seconds::Gps(s) => Seconds::Gps(s.wrapping_add(carried)),
+            Seconds::Other(s) => Seconds::Other(s.wrapping_add(carried)),
+        });
+        Self { seconds, fraction }
+    }
+}
