@@ -10,7 +10,8 @@
 //! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
 //!
-//! [`lossy::Lossy`] stands before any of them and loses packets on purpose.
+//! [`lossy::Lossy`] stands before any of them and loses packets on purpose. [`prebuilt::PrebuiltIo`] is for senders
+//! whose frames lie ready in memory.
 
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
@@ -18,9 +19,14 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 pub mod af_packet;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+mod frame;
 pub mod inproc;
+mod land;
 pub mod lossy;
 mod payload;
+pub mod prebuilt;
 mod seal;
 mod sys;
 pub mod udp;

@@ -4,7 +4,8 @@
 //! CRC, and the ICRC follows from it and the header by linearity (`wire::icrc`). What depends only on the
 //! addresses and the length is kept per flow, so that a packet costs its header's few bytes.
 
-use crate::{Done, Icrc};
+use crate::{Done, Icrc, Seal, Send, payload};
+use shotline_memory::Regions;
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::icrc::{self, Flow, Network};
 use std::net::{IpAddr, SocketAddr};
@@ -59,6 +60,22 @@ impl Sealer {
         let prefix = self.contexts[context].prefix(segment);
         let after = icrc::after_header(prefix, header);
         !(self.shifts.shift(after, payload_len) ^ remainder)
+    }
+
+    /// The ICRC of a packet to send that stands alone, from the first of these addresses to the second.
+    pub fn seal_send(
+        &mut self,
+        regions: &Regions,
+        [from, to]: [SocketAddr; 2],
+        packet: &Send<'_>,
+        payload_len: usize,
+    ) -> u32 {
+        let remainder = match packet.seal {
+            Seal::Forced(value) => return value,
+            Seal::Remainder(remainder) => remainder,
+            Seal::Compute | Seal::None => payload::remainder(regions, packet.gather),
+        };
+        self.seal(from, to, 0, packet.header, payload_len, remainder)
     }
 
     /// The verdict on a received ICRC.

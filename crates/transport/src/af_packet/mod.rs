@@ -7,22 +7,19 @@
 //!
 //! What the kernel would have dropped silently has a cause here: [`Refused`].
 
-mod frame;
 mod neighbour;
 mod sys;
 
+use crate::frame::{self, Mac};
+use crate::land::Landing;
 use crate::payload::{self, Places};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::sys::set_buffer;
-use crate::{
-    Capabilities, Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer,
-};
-use frame::Datagram;
+use crate::{Capabilities, Icrc, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use neighbour::Neighbours;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
-use shotline_wire::shot::DropCause;
-use shotline_wire::{ParseError, crc, icrc};
+use shotline_wire::ParseError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -69,7 +66,7 @@ pub struct FrameIo {
     /// Nothing is read from it: see [`sys::hold_port`].
     _port: OwnedFd,
     local: SocketAddr,
-    mac: neighbour::Mac,
+    mac: Mac,
     neighbours: Neighbours,
     sealer: Sealer,
     places: Places,
@@ -140,64 +137,6 @@ impl FrameIo {
     fn trailer(&self) -> usize {
         if self.config.sealed { ICRC_BYTES } else { 0 }
     }
-
-    /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
-    fn land<S: Steer>(
-        places: &mut Places,
-        sealer: &mut Sealer,
-        config: &FrameConfig,
-        datagram: &Datagram<'_>,
-        steer: &mut S,
-    ) -> Icrc {
-        let bytes = datagram.payload;
-        let len = bytes.len() as u32;
-        let first = &bytes[..bytes.len().min(MAX_HEADER)];
-        let seen = Seen { first, packets: 1, segment: len, last: len, source: datagram.source };
-        let trailer = if config.sealed { ICRC_BYTES } else { 0 };
-        let mut done = Done {
-            landed: Landed::Scratch(Sge::EMPTY),
-            header: first,
-            len: 0,
-            source: datagram.source,
-            stamp_ns: 0,
-            icrc: Icrc::Absent,
-            payload_crc: 0,
-            congested: datagram.congested,
-            fault: Some(DropCause::Malformed),
-        };
-        let header = steer.header_len(&seen).min(MAX_HEADER);
-        if let Some(most) = bytes.len().checked_sub(trailer).filter(|most| header <= *most) {
-            let mut pick = [Pick::default()];
-            steer.pick(&seen, &mut pick);
-            let header = pick[0].header_len.map_or(header, |foretold| usize::from(foretold).min(MAX_HEADER).min(most));
-            let (front, sealed) = bytes.split_at(most);
-            let (header, payload) = front.split_at(header);
-            done.header = header;
-            done.len = payload.len() as u32;
-            done.fault = None;
-            done.landed = places.land(pick[0].to, payload, config.scratch);
-            done.payload_crc = crc::remainder(payload);
-            let ports = [datagram.source.port(), datagram.destination.port()];
-            if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
-                done.icrc = sealer.check_known(datagram.network, ports, &done, received);
-                // Inputs that no socket of ours sends with: options, or packets that may be fragmented.
-                if done.icrc == Icrc::Bad && icrc::verify_ip_packet(datagram.packet) == Ok(true) {
-                    done.icrc = Icrc::Good;
-                }
-                if done.icrc == Icrc::Bad {
-                    done.fault = Some(DropCause::BadIcrc);
-                }
-            }
-        }
-        let verdict = done.icrc;
-        steer.landed(&[done]);
-        verdict
-    }
-}
-
-/// Whether both name the same host and port; only one of them says on which link.
-fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
-    (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
 impl PacketIo for FrameIo {
@@ -228,11 +167,18 @@ impl PacketIo for FrameIo {
             })?;
             for frame in (0..came).filter_map(|index| self.frames.get(index)) {
                 match frame::parse(frame) {
-                    Ok(mut datagram) if is_same(datagram.destination, self.local) => {
+                    Ok(mut datagram) if frame::is_same(datagram.destination, self.local) => {
                         if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, self.local) {
                             source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
                         }
-                        let verdict = Self::land(&mut self.places, &mut self.sealer, &self.config, &datagram, steer);
+                        let landing = Landing {
+                            places: &mut self.places,
+                            sealer: &mut self.sealer,
+                            scratch: self.config.scratch,
+                            sealed: self.config.sealed,
+                            remainders: true,
+                        };
+                        let verdict = landing.land(&datagram, steer);
                         packets += 1;
                         if verdict == Icrc::Good {
                             self.neighbours.seen(datagram.source.ip(), datagram.mac);
@@ -285,7 +231,7 @@ impl PacketIo for FrameIo {
 
 impl FrameIo {
     /// Sends up to [`sys::DEPTH`] packets. Returns how many went.
-    fn batch(&mut self, mac: neighbour::Mac, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+    fn batch(&mut self, mac: Mac, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let trailer = self.trailer();
         self.outgoing.clear();
         for (packet, head) in packets.iter().zip(self.heads.iter_mut()) {
@@ -298,16 +244,7 @@ impl FrameIo {
             head[..headers.len()].copy_from_slice(&headers);
             head[headers.len()..end].copy_from_slice(packet.header);
             if self.config.sealed {
-                let icrc = match packet.seal {
-                    Seal::Forced(value) => value,
-                    Seal::Remainder(remainder) => {
-                        self.sealer.seal(self.local, to, 0, packet.header, payload_len, remainder)
-                    }
-                    Seal::Compute | Seal::None => {
-                        let remainder = payload::remainder(&self.places.regions, packet.gather);
-                        self.sealer.seal(self.local, to, 0, packet.header, payload_len, remainder)
-                    }
-                };
+                let icrc = self.sealer.seal_send(&self.places.regions, [self.local, to], packet, payload_len);
                 head[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
             }
             let (front, back) = head.split_at_mut(end);

@@ -3,15 +3,13 @@
 //! Whoever sends to a host that nobody knows yet loses packets, as on any path, while the kernel asks for it.
 
 use super::sys;
+use crate::frame::Mac;
 use rustix::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-
-/// An Ethernet address.
-pub type Mac = [u8; 6];
 
 /// Hosts remembered.
 const MOST: usize = 64;

@@ -14,6 +14,7 @@ mod send;
 mod small;
 mod sys;
 
+use crate::prebuilt::{PrebuiltIo, Run};
 use crate::seal::Sealer;
 use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use receive::{Place, Receiver};
@@ -158,6 +159,26 @@ impl PacketIo for UdpIo {
         while taken < packets.len() {
             let rest = &packets[taken..packets.len().min(taken + MAX_BATCH)];
             taken += self.sender.batch(&self.fd, self.local, &mut self.sealer, to, rest)?;
+        }
+        Ok(taken)
+    }
+}
+
+impl PrebuiltIo for UdpIo {
+    fn headroom(&self) -> usize {
+        0
+    }
+
+    /// There is nothing to write: the kernel makes the headers.
+    fn prebuild(&mut self, _to: SocketAddr, frame: Sge) -> Result<(), IoError> {
+        self.sender.accepts_prebuilt(frame.len)
+    }
+
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        self.sender.accepts_prebuilt(frames.len)?;
+        let mut taken = 0;
+        while taken < frames.count as usize {
+            taken += self.sender.run(&self.fd, to, frames.after(taken))?;
         }
         Ok(taken)
     }

@@ -2,10 +2,11 @@
 
 use super::UdpConfig;
 use super::sys::{self, Address, Message, Piece, push};
+use crate::prebuilt::Run;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send, payload};
 use rustix::fd::OwnedFd;
-use shotline_memory::Regions;
+use shotline_memory::{Regions, Sge};
 use std::net::SocketAddr;
 
 /// Most UDP payload bytes of one batch, for IPv4 and IPv6 alike.
@@ -66,6 +67,38 @@ impl Sender {
             }
         }
         self.gather(local, sealer, to, &packets[..taken])?;
+        self.transmit(fd, to, segment, taken)
+    }
+
+    /// Whether packets of so many bytes can be sent as they are.
+    pub(super) fn accepts_prebuilt(&self, len: u32) -> Result<(), IoError> {
+        if self.sealed {
+            return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
+        }
+        if len == 0 || len as usize > MAX_BYTES {
+            return Err(IoError::Config(format!("no prebuilt packet is {len} bytes long: 1 to {MAX_BYTES}")));
+        }
+        Ok(())
+    }
+
+    /// Sends as many packets of a run as one batch takes: one piece of memory if nothing lies between them. Returns
+    /// how many that were.
+    pub(super) fn run(&mut self, fd: &OwnedFd, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        let count = (MAX_BYTES / frames.len as usize).min(MAX_BATCH).min(frames.count as usize);
+        self.pieces.clear();
+        if frames.stride == frames.len {
+            let all = Sge { len: frames.len * count as u32, ..frames.frame(0) };
+            self.pieces.push(Piece { iov_base: self.regions.address(all).cast(), iov_len: all.len as usize });
+        } else {
+            let frames = (0..count as u32).map(|index| frames.frame(index));
+            let piece = |at: Sge| Piece { iov_base: self.regions.address(at).cast(), iov_len: at.len as usize };
+            self.pieces.extend(frames.map(piece));
+        }
+        self.transmit(fd, to, frames.len as usize, count)
+    }
+
+    /// Sends the pieces as so many packets, cut every `segment` bytes.
+    fn transmit(&mut self, fd: &OwnedFd, to: SocketAddr, segment: usize, count: usize) -> Result<usize, IoError> {
         if self.destination.as_ref().is_none_or(|(known, _)| *known != to) {
             if self.may_connect {
                 sys::connect(fd, to).map_err(|source| failed(source, format!("finding the route to {to}")))?;
@@ -73,11 +106,11 @@ impl Sender {
             self.destination = Some((to, Address::new(to)));
         }
         let address = self.destination.as_ref().map(|(_, address)| address).filter(|_| !self.may_connect);
-        let message = Message { pieces: &mut self.pieces, segment: segment as u16, segmented: taken > 1 };
+        let message = Message { pieces: &mut self.pieces, segment: segment as u16, segmented: count > 1 };
         // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
         match unsafe { sys::send(fd, address, message) } {
-            Ok(_) => Ok(taken),
-            Err(source) => Err(failed(source, format!("sending {taken} packets to {to}"))),
+            Ok(_) => Ok(count),
+            Err(source) => Err(failed(source, format!("sending {count} packets to {to}"))),
         }
     }
 

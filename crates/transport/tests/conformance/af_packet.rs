@@ -12,11 +12,11 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Two network namespaces joined by a cable, both new: nothing of the machine's own network is touched.
-struct Cable([OwnedFd; 2]);
+pub struct Cable([OwnedFd; 2]);
 
 impl Cable {
     /// None, said aloud, without the rights or tools for it.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let namespace = || {
             // SAFETY: only this thread's network namespace changes, and it has no sockets yet.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -47,11 +47,18 @@ impl Cable {
             ip(&format!("address add {}/24 dev cable", address(end, true)));
             ip(&format!("address add {}/64 dev cable nodad", address(end, false)));
         }
+        for end in 0..2 {
+            cable.enter(end);
+            // Until the kernel has noticed that the cable is in, it drops what is sent.
+            while !ip("-oneline link show dev cable").contains("state UP") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         Some(cable)
     }
 
     /// From here on this thread's sockets belong to that end.
-    fn enter(&self, end: usize) {
+    pub fn enter(&self, end: usize) {
         move_into_link_name_space(rustix::fd::AsFd::as_fd(&self.0[end]), Some(LinkNameSpaceType::Network)).unwrap();
     }
 
@@ -70,7 +77,7 @@ impl Cable {
         FrameIo::open(config, &memory.regions).unwrap()
     }
 
-    fn open_udp(&self, end: usize, v4: bool, memory: &Memory) -> UdpIo {
+    pub fn open_udp(&self, end: usize, v4: bool, memory: &Memory) -> UdpIo {
         self.enter(end);
         let config = UdpConfig {
             bind: SocketAddr::new(address(end, v4), 0),
@@ -95,9 +102,10 @@ fn mac(end: usize) -> Option<[u8; 6]> {
     Some([2, 0, 0, 0, 0, end as u8 + 1])
 }
 
-fn ip(words: &str) {
+pub fn ip(words: &str) -> String {
     let done = Command::new("ip").args(words.split(' ')).output().unwrap();
     assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 #[test]

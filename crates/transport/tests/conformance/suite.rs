@@ -258,12 +258,14 @@ pub fn conforms<P: PacketIo>(memory: &Memory, to: SocketAddr, tx: &mut P, rx: &m
     small_among_large(memory, to, tx, rx, seal);
     new_table(memory, to, tx, rx, seal);
 
-    // Its descriptor is readable exactly while packets wait.
-    assert!(!is_readable(rx, Duration::ZERO));
-    assert_eq!(tx.send(to, &[one]).unwrap(), 1);
-    assert!(is_readable(rx, Duration::from_secs(10)));
-    receive(rx, memory, vec![None], 1);
-    assert!(!is_readable(rx, Duration::ZERO));
+    // Its descriptor, if it has one, is readable exactly while packets wait.
+    if rx.fd().is_some() {
+        assert!(!is_readable(rx, Duration::ZERO));
+        assert_eq!(tx.send(to, &[one]).unwrap(), 1);
+        assert!(is_readable(rx, Duration::from_secs(10)));
+        receive(rx, memory, vec![None], 1);
+        assert!(!is_readable(rx, Duration::ZERO));
+    }
 
     if sealed {
         // A known remainder seals without reading; a wrong one, or a forced value, is caught.

@@ -3,6 +3,7 @@
 use crate::suite::{HEADER, Memory, Noting, PLACES, conforms, header, post, receive};
 use rustix::net::sockopt;
 use shotline_memory::Sge;
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{Icrc, Landed, PacketIo, Pick, Recv, Seal, Send, To};
 use shotline_wire::crc;
@@ -207,5 +208,36 @@ fn packets_leave_markable_and_a_mark_of_congestion_is_told_of_whole_batches_and_
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_run_of_prebuilt_packets_comes_whole_with_and_without_gaps_between_them() {
+    let memory = Memory::new();
+    for ip in ["127.0.0.1", "::1"] {
+        let (mut tx, mut rx) = udp_pair(&memory, ip, false);
+        let to = rx.local_addr();
+        assert_eq!(tx.headroom(), 0);
+        let first = memory.payload(0, 1).0[0];
+        // More than one call takes, by bytes and by number, and one that does not divide evenly.
+        for (len, stride, count) in [(1000, 1000, 60), (1000, 1024, 60), (9000, 9000, 7), (40, 40, 150), (700, 704, 1)]
+        {
+            let run = Run { region: first.region, offset: 8, stride, len, count };
+            tx.prebuild(to, run.frame(0)).unwrap();
+            assert_eq!(tx.send_prebuilt(to, run).unwrap(), count as usize);
+            let got = receive(&mut rx, &memory, Vec::new(), count as usize);
+            for (index, got) in got.iter().enumerate() {
+                let (_, bytes) = memory.payload(run.frame(index as u32).offset, len);
+                let whole = [got.header.as_slice(), &got.bytes].concat();
+                assert_eq!((whole == bytes, got.fault), (true, None), "packet {index} of {run:?}");
+            }
+        }
+        let run = Run { region: first.region, offset: 0, stride: 100, len: 100, count: 5 };
+        assert_eq!(run.after(3), Run { offset: 300, count: 2, ..run });
+        assert_eq!(tx.send_prebuilt(to, run.after(9)).unwrap(), 0, "nothing is left");
+        assert!(tx.prebuild(to, Sge { len: 65_600, ..run.frame(0) }).is_err());
+        assert!(tx.prebuild(to, Sge { len: 0, ..run.frame(0) }).is_err());
+        let (mut sealed, _) = udp_pair(&memory, ip, true);
+        assert!(sealed.send_prebuilt(to, run).is_err(), "an ICRC needs the payload");
     }
 }

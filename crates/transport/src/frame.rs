@@ -1,10 +1,12 @@
 //! Frames around datagrams: read with every check that a kernel makes, and written.
 
-use super::neighbour::Mac;
 use arrayvec::ArrayVec;
 use shotline_wire::icrc::Network;
 use shotline_wire::{ParseError, ethernet, ipv4, ipv6, udp};
 use std::net::{IpAddr, SocketAddr};
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
 
 /// Bytes of the headers in front of a datagram, at most.
 pub const MAX_HEADERS: usize = ethernet::Header::LEN + ipv6::Header::LEN + udp::Header::LEN;
@@ -109,6 +111,11 @@ pub fn headers(
     let payload_len = payload_len as u16;
     out.extend(udp::Header { source: from.port(), destination: to.port(), payload_len, checksum: 0 }.emit());
     Some(out)
+}
+
+/// Whether both name the same host and port; only one of them says on which link.
+pub fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
+    (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
 #[cfg(test)]

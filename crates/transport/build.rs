@@ -1,0 +1,26 @@
+//! Builds the layer over DPDK where its feature is on; nothing otherwise.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(feature = "dpdk")]
+    dpdk();
+}
+
+/// DPDK's burst functions are inline and its structures are its own: C calls them (`src/dpdk/shim.c`).
+#[cfg(feature = "dpdk")]
+fn dpdk() {
+    let dpdk = pkg_config::Config::new().atleast_version("22.11").probe("libdpdk").unwrap_or_else(|error| {
+        panic!("the feature dpdk needs DPDK 22.11 or newer (on Debian: apt-get install libdpdk-dev dpdk): {error}")
+    });
+    println!("cargo::rerun-if-changed=src/dpdk/shim.c");
+    println!("cargo::rerun-if-changed=src/dpdk/shim.h");
+    let mut build = cc::Build::new();
+    build.file("src/dpdk/shim.c").includes(&dpdk.include_paths).std("gnu11");
+    // What pkg-config says beside paths, and this crate does not pass on.
+    build.flag("-include").flag("rte_config.h");
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+        build.flag("-march=corei7");
+    }
+    // Its headers have unused parameters of their own.
+    build.flag("-Wno-unused-parameter").compile("shotline_dpdk");
+}

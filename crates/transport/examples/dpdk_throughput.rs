@@ -1,0 +1,331 @@
+//! What goes through a port that DPDK drives, for `bench/memif.py`, which runs `dpdk-testpmd` beside it.
+//!
+//! ```text
+//! cargo run --release --features dpdk --example dpdk_throughput -- ROLE DEVICE SECONDS [BYTES [POOL_MIB]]
+//! ```
+//!
+//! Roles: `slots` receives datagrams of `BYTES` long frames, payloads into one slot after the other; `frames` sends such
+//! frames as prebuilt ones; `shots` receives shots of a probe as RoCEv2 UD packets of 4096 bytes into contiguous
+//! buffers, one fewer than the probe has patterns, every ICRC checked; `probe` sends them, every ICRC made. The receivers open a memif as its server, wait for
+//! the sender, and print one JSON object `SECONDS` after its first packet. Senders stop when the link does.
+
+use shotline_memory::{Region, Regions, Registrar, Sge};
+use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_wire::bth::{Bth, Opcode};
+use shotline_wire::deth::Deth;
+use shotline_wire::imm::ImmDt;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const PAYLOAD: u32 = 4096;
+const HEADER: usize = Bth::LEN + Deth::LEN + ImmDt::LEN;
+/// A shot of 96 channels, 2000 samples of 12 bits each, with its record.
+const PACKETS: u32 = 71;
+const SHOT_BYTES: u32 = PACKETS * PAYLOAD;
+const QUEUE_PAIR: u32 = 0x11;
+const Q_KEY: u32 = 0x1234_5678;
+const BATCH: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [role, device, seconds, rest @ ..] = words.as_slice() else {
+        return Err("expected ROLE DEVICE SECONDS [BYTES [POOL_MIB]]".into());
+    };
+    let length = Duration::from_secs_f64(seconds.parse()?);
+    let frame: u32 = rest.first().map_or(Ok(PAYLOAD), |text| text.parse())?;
+    let pool_mib: u32 = rest.get(1).map_or(Ok(32), |text| text.parse())?;
+    let memory = Memory::new(pool_mib.clamp(1, 2048) << 20)?;
+    let sealed = matches!(role.as_str(), "shots" | "probe");
+    // Those of dpdk-testpmd's own packets, which it sends to the second.
+    let (sender, receiver) = ("198.18.0.1:49152".parse()?, "198.18.0.2:4791".parse()?);
+    let bind: SocketAddr = if matches!(role.as_str(), "slots" | "shots") { receiver } else { sender };
+    let mut config = DpdkConfig { sealed, remainders: false, ..DpdkConfig::new(device, bind, memory.scratch) };
+    config.eal = EalConfig { memory_mib: 128, ..EalConfig::default() };
+    let mut io = DpdkIo::open(config, &memory.regions)?;
+    match role.as_str() {
+        "slots" => receive(&mut io, &mut Slots { memory: &memory, next: 0, bytes: 0, packets: 0 }, length),
+        "shots" => receive(&mut io, &mut Shots::new(&memory), length),
+        "frames" => send_frames(&mut io, &memory, receiver, frame, length),
+        "probe" => send_shots(&mut io, &memory, receiver, length),
+        _ => Err(format!("no role {role}: slots, shots, frames or probe").into()),
+    }
+}
+
+/// One pool, and scratch.
+struct Memory {
+    pool: Arc<Region>,
+    pool_sge: Sge,
+    scratch: Sge,
+    regions: Regions,
+}
+
+impl Memory {
+    fn new(bytes: u32) -> Outcome<Self> {
+        let mut registrar = Registrar::new();
+        let pool = Region::huge(bytes as usize).or_else(|_| Region::host(bytes as usize))?;
+        for page in 0..bytes as usize / 4096 {
+            pool.zero(page * 4096, 8); // its first touch is not measured
+        }
+        let pool_sge = Sge { region: registrar.add(Arc::clone(&pool)), offset: 0, len: bytes };
+        let scratch = registrar.add(Region::host(SCRATCH_BYTES as usize)?);
+        let scratch = Sge { region: scratch, offset: 0, len: SCRATCH_BYTES };
+        Ok(Self { pool, pool_sge, scratch, regions: registrar.finish() })
+    }
+
+    fn at(&self, offset: u32, len: u32) -> Sge {
+        Sge { offset: u64::from(offset), len, ..self.pool_sge }
+    }
+
+    /// Whole shots that the pool holds.
+    fn shots(&self) -> u32 {
+        self.pool_sge.len / SHOT_BYTES
+    }
+
+    /// Fills the pool with words that say where they are.
+    fn fill(&self) {
+        for at in (0..u64::from(self.pool_sge.len)).step_by(8) {
+            self.pool.write(at as usize, &word(at));
+        }
+    }
+}
+
+fn word(at: u64) -> [u8; 8] {
+    at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
+}
+
+/// A steer that counts what is measured.
+trait Measured: Steer {
+    /// Bytes that are what the rate is of, and packets.
+    fn counts(&self) -> (u64, u64);
+    /// Whatever else is to be said, as members of a JSON object.
+    fn rest(&self) -> Outcome<String>;
+}
+
+fn receive<S: Measured>(io: &mut DpdkIo, steer: &mut S, length: Duration) -> Outcome<()> {
+    io.wait_link(PATIENCE)?;
+    let mut run = |until: Instant, first: bool| -> Outcome<()> {
+        while Instant::now() < until && (!first || steer.counts().1 == 0) {
+            for _ in 0..64 {
+                io.poll(steer, 4 * BATCH)?;
+            }
+        }
+        Ok(())
+    };
+    run(Instant::now() + PATIENCE, true)?;
+    run(Instant::now() + length / 4, false)?; // caches, and the sender's way to its full rate
+    let (before, begun) = (steer.counts(), Instant::now());
+    let until = begun + length;
+    while Instant::now() < until {
+        for _ in 0..64 {
+            io.poll(steer, 4 * BATCH)?;
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let (bytes, packets) = steer.counts();
+    let (bytes, packets) = (bytes - before.0, packets - before.1);
+    let statistics = io.statistics();
+    println!(
+        "{{\"gbps\": {:.3}, \"packets\": {packets}, \"seconds\": {seconds:.6}, \"link_downs\": {}, \"missed\": {}, {}}}",
+        bytes as f64 * 8e-9 / seconds,
+        statistics.link_downs,
+        statistics.causes().iter().map(|(_, count)| count).sum::<u64>(),
+        steer.rest()?
+    );
+    Ok(())
+}
+
+/// Every payload into the next slot. Counts frames as testpmd does, with their headers.
+struct Slots<'a> {
+    memory: &'a Memory,
+    next: u32,
+    bytes: u64,
+    packets: u64,
+}
+
+/// Bytes of Ethernet, IPv4 and UDP headers.
+const FRAME_HEADERS: u32 = 42;
+
+impl Steer for Slots<'_> {
+    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+        0
+    }
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+        let slot = seen.segment.next_multiple_of(64);
+        for pick in picks {
+            if self.next + slot > self.memory.pool_sge.len {
+                self.next = 0;
+            }
+            pick.to = To::Memory([self.memory.at(self.next, slot), Sge::EMPTY]);
+            self.next += slot;
+        }
+    }
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        for done in batch.iter().filter(|done| done.fault.is_none()) {
+            self.bytes += u64::from(done.len + FRAME_HEADERS);
+            self.packets += 1;
+        }
+    }
+}
+
+impl Measured for Slots<'_> {
+    fn counts(&self) -> (u64, u64) {
+        (self.bytes, self.packets)
+    }
+    fn rest(&self) -> Outcome<String> {
+        Ok("\"what\": \"frames\"".into())
+    }
+}
+
+/// Every payload to its place in its shot.
+struct Shots<'a> {
+    memory: &'a Memory,
+    /// Of each buffer: the shot that it holds, and which of its packets have come.
+    held: Vec<(u32, u128)>,
+    whole: u64,
+    bytes: u64,
+    packets: u64,
+    faults: u64,
+}
+
+impl<'a> Shots<'a> {
+    fn new(memory: &'a Memory) -> Self {
+        Self {
+            memory,
+            held: vec![(u32::MAX, 0); memory.shots() as usize - 1],
+            whole: 0,
+            bytes: 0,
+            packets: 0,
+            faults: 0,
+        }
+    }
+
+    /// Shot and packet of a header.
+    fn numbers(header: &[u8]) -> Option<(u32, u32)> {
+        let (bth, rest) = Bth::parse(header).ok()?;
+        let (deth, rest) = Deth::parse(rest).ok()?;
+        let (imm, _) = ImmDt::parse(rest).ok()?;
+        let ours = bth.opcode == Opcode::UdSendOnlyImm && bth.dest_qp == QUEUE_PAIR && deth.q_key == Q_KEY;
+        let (shot, packet) = (imm.0 >> 12, imm.0 & 0xFFF);
+        (ours && packet < PACKETS).then_some((shot, packet))
+    }
+
+    fn buffer(&self, shot: u32) -> u32 {
+        shot % self.held.len() as u32
+    }
+}
+
+impl Steer for Shots<'_> {
+    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+        HEADER
+    }
+    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
+        let Some((shot, packet)) = Self::numbers(seen.first) else { return };
+        let begin = self.buffer(shot) * SHOT_BYTES;
+        for (pick, packet) in picks.iter_mut().zip(packet..PACKETS) {
+            pick.to = To::Memory([self.memory.at(begin + packet * PAYLOAD, PAYLOAD), Sge::EMPTY]);
+        }
+    }
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        for done in batch {
+            let numbers = Self::numbers(done.header);
+            let good = done.icrc == Icrc::Good && matches!(done.landed, Landed::Memory(_)) && done.len == PAYLOAD;
+            let Some((shot, packet)) = numbers.filter(|_| good) else {
+                self.faults += 1;
+                continue;
+            };
+            let index = self.buffer(shot) as usize;
+            let (held, seen) = &mut self.held[index];
+            if *held != shot {
+                (*held, *seen) = (shot, 0);
+            }
+            *seen |= 1 << packet;
+            self.whole += u64::from(packet + 1 == PACKETS && seen.count_ones() == PACKETS);
+            self.bytes += u64::from(done.len);
+            self.packets += 1;
+        }
+    }
+}
+
+impl Measured for Shots<'_> {
+    fn counts(&self) -> (u64, u64) {
+        (self.bytes, self.packets)
+    }
+    /// Every buffer that holds a whole shot holds what was sent.
+    fn rest(&self) -> Outcome<String> {
+        let mut bytes = vec![0; SHOT_BYTES as usize];
+        let mut checked = 0;
+        for (index, (shot, seen)) in self.held.iter().enumerate() {
+            if seen.count_ones() != PACKETS {
+                continue;
+            }
+            self.memory.pool.read(index * SHOT_BYTES as usize, &mut bytes);
+            let begin = u64::from(shot % self.memory.shots()) * u64::from(SHOT_BYTES);
+            let (words, _) = bytes.as_chunks::<8>();
+            if !words.iter().zip((begin..).step_by(8)).all(|(found, at)| *found == word(at)) {
+                return Err(format!("shot {shot} is not as it was sent").into());
+            }
+            checked += 1;
+        }
+        Ok(format!("\"shots\": {}, \"faults\": {}, \"shots_compared\": {checked}", self.whole, self.faults))
+    }
+}
+
+fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, length: Duration) -> Outcome<()> {
+    let stride = frame.next_multiple_of(64);
+    let run =
+        Run { region: memory.pool_sge.region, offset: 0, stride, len: frame, count: memory.pool_sge.len / stride };
+    for index in 0..run.count {
+        io.prebuild(to, run.frame(index))?;
+    }
+    io.wait_link(PATIENCE)?;
+    let end = Instant::now() + length;
+    while io.link_is_up() && Instant::now() < end {
+        let mut taken = 0;
+        while taken < run.count as usize && io.link_is_up() {
+            taken += io.send_prebuilt(to, run.after(taken))?;
+        }
+    }
+    Ok(())
+}
+
+fn send_shots(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, length: Duration) -> Outcome<()> {
+    memory.fill();
+    io.wait_link(PATIENCE)?;
+    let end = Instant::now() + length;
+    let mut headers = [[0; HEADER]; BATCH];
+    let mut gathers = [[Sge::EMPTY; 1]; BATCH];
+    let mut psn = 0_u32;
+    for shot in (0..1_u32 << 20).cycle() {
+        if !io.link_is_up() || Instant::now() >= end {
+            break;
+        }
+        let begin = shot % memory.shots() * SHOT_BYTES;
+        let mut next = 0;
+        while next < PACKETS {
+            let count = BATCH.min((PACKETS - next) as usize);
+            for (index, packet) in (next..).take(count).enumerate() {
+                let bth = Bth { solicited: packet + 1 == PACKETS, ..Bth::new(Opcode::UdSendOnlyImm, QUEUE_PAIR, psn) };
+                psn = (psn + 1) & 0xFF_FFFF;
+                headers[index][..12].copy_from_slice(&bth.emit());
+                headers[index][12..20].copy_from_slice(&Deth { q_key: Q_KEY, src_qp: QUEUE_PAIR }.emit());
+                headers[index][20..].copy_from_slice(&ImmDt(shot << 12 | packet).emit());
+                gathers[index] = [memory.at(begin + packet * PAYLOAD, PAYLOAD)];
+            }
+            let sends: [Send<'_>; BATCH] =
+                std::array::from_fn(|i| Send { header: &headers[i], gather: &gathers[i], seal: Seal::Compute });
+            let mut taken = 0;
+            while taken < count && io.link_is_up() {
+                taken += io.send(to, &sends[taken..count])?;
+            }
+            next += count as u32;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Frames out: headers and ICRCs made here, payloads from where they lie.
+
+use super::sys::{BURST, Piece};
+use super::{DpdkIo, HEAD};
+use crate::frame::{self, MAX_HEADERS};
+use crate::prebuilt::{PrebuiltIo, Run};
+use crate::seal::ICRC_BYTES;
+use crate::{IoError, MAX_HEADER, Send, payload};
+use shotline_memory::Sge;
+use shotline_wire::{ethernet, ipv4, ipv6, udp};
+use std::net::SocketAddr;
+
+/// Frames to be sent at once, each a list of pieces.
+pub struct Outgoing {
+    heads: Box<[[u8; HEAD]; BURST]>,
+    pieces: Vec<Piece>,
+    ends: Vec<u32>,
+}
+
+// SAFETY: the addresses in `pieces` are made and used within one call.
+unsafe impl std::marker::Send for Outgoing {}
+
+impl Outgoing {
+    /// No frames.
+    pub fn new() -> Self {
+        let (pieces, ends) = (Vec::with_capacity(4 * BURST), Vec::with_capacity(BURST));
+        Self { heads: Box::new([[0; HEAD]; BURST]), pieces, ends }
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.ends.clear();
+    }
+}
+
+impl DpdkIo {
+    /// Sends up to [`BURST`] packets. Returns how many went.
+    pub(super) fn send_burst(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
+        let macs = [self.mac, self.hosts.find(to.ip())];
+        let from = self.config.bind;
+        self.outgoing.clear();
+        for (packet, head) in packets.iter().zip(self.outgoing.heads.iter_mut()) {
+            let payload_len = payload::len(packet.gather);
+            let len = packet.header.len() + payload_len + trailer;
+            let headers = frame::headers(macs, from, to, len, self.config.ecn)
+                .filter(|headers| {
+                    let ip = headers.len() - ethernet::Header::LEN + len;
+                    packet.header.len() <= MAX_HEADER && ip <= usize::from(self.config.mtu)
+                })
+                .ok_or_else(|| refused(from, to, len, self.config.mtu))?;
+            let end = headers.len() + packet.header.len();
+            head[..headers.len()].copy_from_slice(&headers);
+            head[headers.len()..end].copy_from_slice(packet.header);
+            if self.config.sealed {
+                let icrc = self.sealer.seal_send(&self.places.regions, [from, to], packet, payload_len);
+                head[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
+            }
+            self.outgoing.pieces.push(Piece::copied(&head[..end]));
+            for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
+                self.outgoing.pieces.push(Piece::lying(self.places.regions.address(*sge), sge.len));
+            }
+            if trailer > 0 {
+                self.outgoing.pieces.push(Piece::copied(&head[end..end + trailer]));
+            }
+            self.outgoing.ends.push(self.outgoing.pieces.len() as u32);
+        }
+        // SAFETY: the pieces are `outgoing.heads` and elements of registered regions, which stay readable.
+        let sent = unsafe { self.port.send(&self.outgoing.pieces, &self.outgoing.ends) };
+        self.counted.sent += sent as u64;
+        Ok(sent)
+    }
+
+    /// Sends one frame as it is. Returns whether it went.
+    pub(super) fn send_whole(&mut self, frame: &[u8]) -> bool {
+        // SAFETY: the piece is the frame, which is borrowed until the call returns.
+        unsafe { self.port.send(&[Piece::copied(frame)], &[1]) == 1 }
+    }
+}
+
+fn refused(from: SocketAddr, to: SocketAddr, len: usize, mtu: u16) -> IoError {
+    IoError::Config(format!("no packet from {from} to {to} carries {len} bytes after UDP at an MTU of {mtu}"))
+}
+
+impl PrebuiltIo for DpdkIo {
+    fn headroom(&self) -> usize {
+        let ip = if self.config.bind.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
+        ethernet::Header::LEN + ip + udp::Header::LEN
+    }
+
+    fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError> {
+        if self.config.sealed {
+            return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
+        }
+        let (from, mtu) = (self.config.bind, self.config.mtu);
+        let macs = [self.mac, self.hosts.find(to.ip())];
+        let headers = (frame.len as usize)
+            .checked_sub(self.headroom())
+            .and_then(|len| frame::headers(macs, from, to, len, self.config.ecn))
+            .filter(|_| frame.len as usize <= ethernet::Header::LEN + usize::from(mtu))
+            .ok_or_else(|| refused(from, to, (frame.len as usize).saturating_sub(self.headroom()), mtu))?;
+        debug_assert!(headers.len() <= MAX_HEADERS);
+        self.places.regions.get(frame.region).write(frame.offset as usize, &headers);
+        Ok(())
+    }
+
+    /// The headers say where to, so `to` is not looked at. Frames sent while there is no link are lost, and counted.
+    fn send_prebuilt(&mut self, _to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        if frames.len as usize > ethernet::Header::LEN + usize::from(self.config.mtu) {
+            let what = format!("a frame of {} bytes is too long for an MTU of {}", frames.len, self.config.mtu);
+            return Err(IoError::Config(what));
+        }
+        let count = frames.count as usize;
+        if !self.link_is_up() {
+            self.counted.no_link += count as u64;
+            return Ok(count);
+        }
+        let mut taken = 0;
+        while taken < count {
+            let rest = frames.after(taken);
+            let batch = rest.count.min(BURST as u32);
+            self.outgoing.clear();
+            for index in 0..batch {
+                let frame = rest.frame(index);
+                self.outgoing.pieces.push(Piece::lying(self.places.regions.address(frame), frame.len));
+                self.outgoing.ends.push(index + 1);
+            }
+            // SAFETY: the pieces are elements of registered regions, which stay readable.
+            let sent = unsafe { self.port.send(&self.outgoing.pieces, &self.outgoing.ends) };
+            self.counted.sent += sent as u64;
+            taken += sent;
+            if sent < batch as usize {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+}

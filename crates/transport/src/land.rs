@@ -1,0 +1,71 @@
+//! Landing one datagram, for backends that have its frame in hand.
+
+use crate::frame::Datagram;
+use crate::payload::Places;
+use crate::seal::{ICRC_BYTES, Sealer};
+use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Seen, Steer};
+use shotline_memory::Sge;
+use shotline_wire::shot::DropCause;
+use shotline_wire::{crc, icrc};
+
+/// What it takes to land a datagram.
+pub struct Landing<'a> {
+    pub places: &'a mut Places,
+    pub sealer: &'a mut Sealer,
+    pub scratch: Sge,
+    /// Packets end in an ICRC.
+    pub sealed: bool,
+    /// Remainders of payloads without an ICRC are asked for, too.
+    pub remainders: bool,
+}
+
+impl Landing<'_> {
+    /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
+    pub fn land<S: Steer>(self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
+        let bytes = datagram.payload;
+        let len = bytes.len() as u32;
+        let first = &bytes[..bytes.len().min(MAX_HEADER)];
+        let seen = Seen { first, packets: 1, segment: len, last: len, source: datagram.source };
+        let trailer = if self.sealed { ICRC_BYTES } else { 0 };
+        let mut done = Done {
+            landed: Landed::Scratch(Sge::EMPTY),
+            header: first,
+            len: 0,
+            source: datagram.source,
+            stamp_ns: 0,
+            icrc: Icrc::Absent,
+            payload_crc: 0,
+            congested: datagram.congested,
+            fault: Some(DropCause::Malformed),
+        };
+        let header = steer.header_len(&seen).min(MAX_HEADER);
+        if let Some(most) = bytes.len().checked_sub(trailer).filter(|most| header <= *most) {
+            let mut pick = [Pick::default()];
+            steer.pick(&seen, &mut pick);
+            let header = pick[0].header_len.map_or(header, |foretold| usize::from(foretold).min(MAX_HEADER).min(most));
+            let (front, sealed) = bytes.split_at(most);
+            let (header, payload) = front.split_at(header);
+            done.header = header;
+            done.len = payload.len() as u32;
+            done.fault = None;
+            done.landed = self.places.land(pick[0].to, payload, self.scratch);
+            if self.sealed || self.remainders {
+                done.payload_crc = crc::remainder(payload); // of bytes that the copy has just read
+            }
+            let ports = [datagram.source.port(), datagram.destination.port()];
+            if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
+                done.icrc = self.sealer.check_known(datagram.network, ports, &done, received);
+                // Inputs that no socket of ours sends with: options, or packets that may be fragmented.
+                if done.icrc == Icrc::Bad && icrc::verify_ip_packet(datagram.packet) == Ok(true) {
+                    done.icrc = Icrc::Good;
+                }
+                if done.icrc == Icrc::Bad {
+                    done.fault = Some(DropCause::BadIcrc);
+                }
+            }
+        }
+        let verdict = done.icrc;
+        steer.landed(&[done]);
+        verdict
+    }
+}

@@ -1,0 +1,62 @@
+//! Frames whose headers were made once: [`PrebuiltIo`], for senders whose DMA writes payloads into them.
+//!
+//! A sender lays frames of one length one after another in registered memory, has the backend write its headers
+//! into each frame's headroom once ([`PrebuiltIo::prebuild`]), and from then on only payloads change: a device
+//! writes them in place, and [`PrebuiltIo::send_prebuilt`] hands whole [`Run`]s over. The processor touches no
+//! payload byte here; a driver or a socket that copies still does, once.
+//!
+//! Such frames carry what they carry. A seal that covers the payload (ICRC) cannot be made without reading it, so a
+//! backend that seals refuses them.
+
+use crate::{IoError, PacketIo};
+use shotline_memory::{RegionId, Sge};
+use std::net::SocketAddr;
+
+/// Frames laid one after another in one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where they are.
+    pub region: RegionId,
+    /// Where the first begins, in bytes.
+    pub offset: u64,
+    /// Bytes from one frame's beginning to the next one's, at least [`Self::len`].
+    pub stride: u32,
+    /// Bytes of each frame: headroom and UDP payload.
+    pub len: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Run {
+    /// One frame of the run.
+    pub fn frame(&self, index: u32) -> Sge {
+        let offset = self.offset + u64::from(index) * u64::from(self.stride);
+        Sge { region: self.region, offset, len: self.len }
+    }
+
+    /// What is left when so many are gone from its front.
+    pub fn after(&self, taken: usize) -> Self {
+        let taken = (taken as u64).min(u64::from(self.count));
+        let offset = self.offset + taken * u64::from(self.stride);
+        Self { offset, count: self.count - taken as u32, ..*self }
+    }
+}
+
+/// A backend that sends frames as they lie in memory.
+pub trait PrebuiltIo: PacketIo {
+    /// Bytes before the UDP payload in a frame of this backend: 0 for sockets, whose kernel makes the headers; 42 for
+    /// Ethernet, IPv4 and UDP; 62 for Ethernet, IPv6 and UDP.
+    fn headroom(&self) -> usize;
+    /// Writes the headers of a packet to this destination into the frame's first [`Self::headroom`] bytes. The frame's
+    /// length is fixed by it; its payload is not read.
+    ///
+    /// # Errors
+    /// For a length that no packet has, a host that cannot be reached, and a backend that seals.
+    fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError>;
+    /// Sends frames that were prebuilt for this destination, in order. Returns how many were taken, fewer than given
+    /// when the path is full. Those may be written again when it returns.
+    ///
+    /// # Panics
+    /// For frames outside their region: they are the caller's own.
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError>;
+}

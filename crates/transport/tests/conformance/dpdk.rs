@@ -1,0 +1,406 @@
+//! Ports of DPDK's software drivers: shared memory, without privileges and without huge pages.
+
+use crate::af_packet::{Cable, ip};
+use crate::suite::{Memory, Noting, PLACES, conforms, header, receive};
+use shotline_memory::Sge;
+use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, Pages};
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::{Icrc, IoError, PacketIo, Seal, Send};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A name that no other test has, in a folder that goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shotline-dpdk-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn memif(&self, name: &str, role: &str) -> String {
+        let socket = self.0.join("m.sock");
+        format!("net_memif_{name}_{role},role={role},id=0,socket={},socket-abstract=no", socket.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(device: String, bind: &str, memory: &Memory) -> DpdkConfig {
+    let eal = EalConfig { memory_mib: 512, pages: Pages::Normal, arguments: Vec::new() };
+    let config = DpdkConfig::new(device, bind.parse().unwrap(), memory.scratch);
+    DpdkConfig { eal, capacity: PLACES as usize, ..config }
+}
+
+fn address(v4: bool, end: usize) -> &'static str {
+    [["[fd91:9::1]:4791", "10.91.9.1:4791"], ["[fd91:9::2]:4791", "10.91.9.2:4791"]][end][usize::from(v4)]
+}
+
+fn memif_pair(folder: &Folder, name: &str, memory: &Memory, set: impl Fn(&mut DpdkConfig)) -> (DpdkIo, DpdkIo) {
+    // In one process the server comes first: both share what the driver knows of the socket.
+    let [mut server, mut client] = [("server", 0), ("client", 1)].map(|(role, end)| {
+        let mut config = config(folder.memif(name, role), address(true, end), memory);
+        set(&mut config);
+        DpdkIo::open(config, &memory.regions).unwrap()
+    });
+    for end in [&mut server, &mut client] {
+        end.wait_link(PATIENCE).unwrap();
+    }
+    (server, client)
+}
+
+#[test]
+fn memif_conforms() {
+    let memory = Memory::new();
+    for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
+        let folder = Folder::new(&format!("conforms-{v4}-{sealed}"));
+        let name = format!("conforms_{v4}_{sealed}");
+        let (mut server, mut client) = memif_pair(&folder, &name, &memory, |config| {
+            let end = usize::from(config.device.contains("client"));
+            config.bind = address(v4, end).parse().unwrap();
+            config.sealed = sealed;
+        });
+        let to: SocketAddr = server.local_addr();
+        conforms(&memory, to, &mut client, &mut server, sealed);
+        let to: SocketAddr = client.local_addr();
+        conforms(&memory, to, &mut server, &mut client, sealed);
+        let statistics = server.statistics();
+        assert_eq!(statistics.landed, statistics.received);
+        assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
+        assert_eq!((statistics.link_ups, statistics.link_downs, statistics.no_link), (1, 0, 0));
+    }
+}
+
+#[test]
+fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
+    let memory = Memory::new();
+    let folder = Folder::new("prebuilt");
+    for v4 in [true, false] {
+        let (mut rx, mut tx) = memif_pair(&folder, &format!("prebuilt_{v4}"), &memory, |config| {
+            let end = usize::from(config.device.contains("client"));
+            config.bind = address(v4, end).parse().unwrap();
+            config.sealed = false;
+        });
+        let (head, to) = (tx.headroom(), rx.local_addr());
+        assert_eq!(head, if v4 { 42 } else { 62 });
+        // Three frames in one place each, with bytes between them that are nobody's.
+        let first = memory.place(0, 2000);
+        let run = Run { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
+        for index in 0..3 {
+            tx.prebuild(to, run.frame(index)).unwrap();
+        }
+        for round in 0..3_u8 {
+            for index in 0..3 {
+                let frame = run.frame(index);
+                let payload = vec![round * 16 + index as u8; 2000 - head];
+                memory.regions.get(frame.region).write(frame.offset as usize + head, &payload);
+            }
+            assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
+            for (index, got) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
+                let whole = [got.header.as_slice(), &got.bytes].concat();
+                assert_eq!(whole, vec![round * 16 + index as u8; 2000 - head]);
+                assert_eq!((got.icrc, got.fault), (Icrc::Absent, None));
+            }
+        }
+        assert!(tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(), "no room for the headers");
+        assert!(tx.prebuild(to, Sge { len: 9015, ..run.frame(0) }).is_err(), "longer than the MTU");
+        assert!(tx.send_prebuilt(to, Run { len: 9015, count: 1, ..run }).is_err());
+    }
+}
+
+/// Another program's port: DPDK's own test program, at the other end of a memif. It is killed when it is dropped.
+struct Foreign(Child, PathBuf);
+
+impl Foreign {
+    /// None, said aloud, where it is not installed.
+    fn start(folder: &Folder, name: &str, devices: &[String], forward: &[&str]) -> Option<Self> {
+        Self::start_as("client", folder, name, devices, forward)
+    }
+
+    fn start_as(role: &str, folder: &Folder, name: &str, devices: &[String], forward: &[&str]) -> Option<Self> {
+        let socket = folder.0.join("m.sock");
+        if role == "server" {
+            let _ = std::fs::remove_file(&socket); // it does not remove what it left itself
+        }
+        let memif = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no,bsize=10240", socket.display());
+        let mut command = Command::new("dpdk-testpmd");
+        command.args(["--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", "256", "--lcores=0@0,1@0"]);
+        command.arg(format!("--file-prefix=shotline-test-{name}")).args(["--vdev", &memif]);
+        for device in devices {
+            command.args(["--vdev", device]);
+        }
+        // Ten kilobytes hold any frame of the captures; without a terminal it runs until it is told to end.
+        command.args(["--", "--mbuf-size=10368", "--total-num-mbufs=2048", "--no-lsc-interrupt"]).args(forward);
+        let log = folder.0.join("foreign.log");
+        let [out, err] = [(); 2].map(|()| std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap());
+        command.args(["--stats-period=60"]).stdin(Stdio::null()).stdout(out).stderr(err);
+        match command.spawn() {
+            Ok(child) => Some(Self(child, log)),
+            Err(error) => {
+                eprintln!("skipped: dpdk-testpmd does not start ({error}); it is in Debian's dpdk-dev");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("dpdk-testpmd: {}", std::fs::read_to_string(&self.1).unwrap_or_default());
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+    }
+}
+
+#[test]
+fn a_sender_that_is_killed_and_comes_back_is_received_from_again_and_its_link_counted() {
+    let memory = Memory::new();
+    let folder = Folder::new("killed");
+    let mut config = config(folder.memif("killed", "server"), "198.18.0.2:4791", &memory);
+    config.sealed = false;
+    let mut rx = DpdkIo::open(config, &memory.regions).unwrap();
+    for round in 1..=4 {
+        let forward = ["--forward-mode=txonly", "--txpkts=4096", "--tx-ip=198.18.0.1,198.18.0.2", "--tx-udp=9,4791"];
+        let Some(mut sender) = Foreign::start(&folder, "killed", &[], &forward) else { return };
+        let before = rx.statistics().landed;
+        let poll = |rx: &mut DpdkIo| {
+            let mut steer = Noting::new(&memory, [].into());
+            rx.poll(&mut steer, 64).unwrap();
+            assert!(steer.got.iter().all(|got| got.header.len() + got.bytes.len() == 4096 - 42 && got.fault.is_none()));
+        };
+        until("its packets", || {
+            poll(&mut rx);
+            rx.statistics().landed > before + 500
+        });
+        // In the middle of a burst as likely as not: what both share is unmapped.
+        sender.0.kill().unwrap();
+        until("the link is down", || {
+            poll(&mut rx);
+            !rx.link_is_up()
+        });
+        let statistics = rx.statistics();
+        assert_eq!((statistics.link_ups, statistics.link_downs), (round, round));
+        let refused: u64 = statistics.causes().iter().map(|(_, count)| count).sum();
+        assert_eq!(statistics.landed + refused, statistics.received, "{statistics:?}");
+    }
+}
+
+#[test]
+fn a_client_finds_a_server_that_comes_later_or_again() {
+    let memory = Memory::new();
+    let folder = Folder::new("later");
+    let open = |role| DpdkIo::open(config(folder.memif("later", role), address(true, 0), &memory), &memory.regions);
+    // Of another process: both sides in one share what the driver knows of the socket.
+    let mut client = open("client").unwrap();
+    let forward = ["--forward-mode=rxonly"];
+    for round in 1..=3 {
+        let Some(server) = Foreign::start_as("server", &folder, "later", &[], &forward) else { return };
+        client.wait_link(PATIENCE).unwrap();
+        let head = header(1);
+        let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+        assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
+        drop(server);
+        until("the link is down", || !client.link_is_up());
+        let statistics = client.statistics();
+        assert_eq!((statistics.link_ups, statistics.link_downs, statistics.sent), (round, round, 3 * round));
+    }
+}
+
+#[test]
+fn packets_sent_without_a_link_are_lost_and_counted_and_the_error_says_what_is_missing() {
+    let memory = Memory::new();
+    let folder = Folder::new("alone");
+    let mut tx =
+        DpdkIo::open(config(folder.memif("alone", "client"), address(true, 0), &memory), &memory.regions).unwrap();
+    let error = tx.wait_link(Duration::from_millis(50)).unwrap_err().to_string();
+    assert!(error.contains("its server must run") && error.contains("m.sock"), "{error}");
+    let head = header(1);
+    let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    assert_eq!(tx.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
+    assert_eq!((tx.statistics().no_link, tx.statistics().sent), (3, 0));
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_what_to_do() {
+    let memory = Memory::new();
+    let open = |device: &str| {
+        let error = DpdkIo::open(config(device.into(), address(true, 0), &memory), &memory.regions).map(drop);
+        error.unwrap_err().to_string()
+    };
+    let folder = Folder::new("errors");
+    let expected = [
+        ("net_nothing0", "is it the name of a driver"),
+        ("net_pcap_missing,rx_pcap=/nowhere/at/all.pcap", "must be readable"),
+        ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must be there"),
+        ("0000:ff:1f.7", "software ports only"),
+        ("net_memif_zc,zero-copy=yes", "not offered"),
+        ("net_memif_short,bsize=100", "so that a frame of the MTU is one buffer"),
+    ];
+    for (device, part) in expected {
+        let error = open(device);
+        assert!(error.contains(part), "{device}: {error}");
+    }
+    // A name that is taken, and a socket that somebody listens on.
+    let server = folder.memif("errors", "server");
+    let first = DpdkIo::open(config(server.clone(), address(true, 0), &memory), &memory.regions).unwrap();
+    assert!(open(&server).contains("another process listens on"), "{}", open(&server));
+    drop(first);
+    // Closed, it can be opened again.
+    drop(DpdkIo::open(config(server, address(true, 0), &memory), &memory.regions).unwrap());
+    // EAL starts once.
+    let mut other = config(folder.memif("other", "client"), address(true, 0), &memory);
+    other.eal.memory_mib += 1;
+    let error = DpdkIo::open(other, &memory.regions).map(drop).unwrap_err();
+    assert!(matches!(&error, IoError::Config(why) if why.contains("a process of its own")), "{error}");
+}
+
+/// Captures of a traffic generator, where a machine has them.
+fn captures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/net");
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "pcap")).collect()
+}
+
+#[test]
+fn frames_that_are_not_ours_are_counted_by_cause_and_change_nothing() {
+    let memory = Memory::new();
+    let files = captures();
+    if files.is_empty() {
+        eprintln!("skipped: no captures in ../shared/data/net beside the repository");
+    }
+    for (number, file) in files.iter().enumerate() {
+        let folder = Folder::new(&format!("replay-{number}"));
+        let name = format!("replay{number}");
+        let mut rx =
+            DpdkIo::open(config(folder.memif(&name, "server"), address(true, 0), &memory), &memory.regions).unwrap();
+        let replay = format!("net_pcap0,rx_pcap={},infinite_rx=1", file.display());
+        let Some(sender) = Foreign::start(&folder, &name, &[replay], &["--forward-mode=io"]) else { return };
+        let mut steer = Noting::new(&memory, [].into());
+        until("the capture, several times", || {
+            rx.poll(&mut steer, 64).unwrap();
+            rx.statistics().received > 20_000
+        });
+        drop(sender);
+        while rx.poll(&mut steer, 64).unwrap() > 0 {}
+        until("the link is down", || !rx.link_is_up());
+        let statistics = rx.statistics();
+        let [_, _, _, causes @ ..] = statistics.causes();
+        let refused: u64 = causes.iter().map(|(_, count)| count).sum();
+        assert_eq!((statistics.landed, steer.got.len()), (0, 0), "{}: nobody sent to us", file.display());
+        assert_eq!(refused, statistics.received, "{}: {statistics:?}", file.display());
+        eprintln!("{}: {:?}", file.display(), statistics.causes());
+    }
+}
+
+#[test]
+fn a_capture_is_a_port_too() {
+    let memory = Memory::new();
+    let Some(file) = captures().into_iter().find(|path| path.ends_with("trex_imix.pcap")) else {
+        eprintln!("skipped: no captures in ../shared/data/net beside the repository");
+        return;
+    };
+    let device = format!("net_pcap_file,rx_pcap={}", file.display());
+    let mut rx = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
+    let mut steer = Noting::new(&memory, [].into());
+    until("the file's end", || {
+        rx.poll(&mut steer, 64).unwrap();
+        rx.statistics().received >= 100
+    });
+    assert_eq!(rx.statistics().landed, 0);
+}
+
+/// An address that the kernel does not have on this cable, so that only DPDK answers for it.
+fn beside_the_kernel(v4: bool, end: usize) -> SocketAddr {
+    let text = [["[fd91:8::a]:4791", "10.91.8.10:4791"], ["[fd91:8::b]:4791", "10.91.8.11:4791"]][end][usize::from(v4)];
+    text.parse().unwrap()
+}
+
+#[test]
+fn af_packet_conforms_over_a_cable() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for v4 in [true, false] {
+        let [mut tx, mut rx] = [0, 1].map(|end| {
+            cable.enter(end);
+            let device = format!("net_af_packet_{v4}_{end},iface=cable");
+            let mut config = config(device, address(true, 0), &memory);
+            config.bind = beside_the_kernel(v4, end);
+            DpdkIo::open(config, &memory.regions).unwrap()
+        });
+        for port in [&mut tx, &mut rx] {
+            port.wait_link(PATIENCE).unwrap();
+        }
+        let to = rx.local_addr();
+        conforms(&memory, to, &mut tx, &mut rx, true);
+        // IPv6 sends questions and reports of its own when a link comes up; nothing else is refused.
+        let causes = rx.statistics().causes();
+        assert!(causes.iter().all(|(cause, count)| *count == 0 || *cause == "not_udp"), "{causes:?}");
+    }
+}
+
+/// A kernel's socket and a DPDK port find each other on the link, and understand each other.
+fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<(), IoError> {
+    let memory = Memory::new();
+    for v4 in [true, false] {
+        let Some(cable) = Cable::new() else { return Ok(()) };
+        for end in 0..2 {
+            cable.enter(end);
+            ip(&format!("link set cable mtu {mtu}"));
+        }
+        let mut socket = cable.open_udp(0, v4, &memory);
+        cable.enter(1);
+        let mut config = config(format!("{device}_{v4},iface=cable"), address(true, 0), &memory);
+        config.bind = beside_the_kernel(v4, 1);
+        config.mtu = mtu;
+        let mut port = DpdkIo::open(config, &memory.regions)?;
+        port.wait_link(PATIENCE)?;
+        let head = header(3);
+        let (gather, bytes) = memory.payload(0, payload);
+        let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
+        let mut steer = Noting::new(&memory, [].into());
+        until("the kernel has asked for the port's address and sent", || {
+            socket.send(port.local_addr(), &[one]).unwrap();
+            port.wait(Duration::from_millis(20)).unwrap();
+            port.poll(&mut steer, 64).unwrap();
+            !steer.got.is_empty()
+        });
+        assert!(steer.got.iter().all(|got| got.icrc == Icrc::Good && got.bytes == bytes));
+        assert!(port.statistics().answered > 0, "{:?}", port.statistics());
+        assert_eq!(port.send(socket.local_addr(), &[one; 5]).unwrap(), 5);
+        for got in receive(&mut socket, &memory, vec![None; 5], 5) {
+            assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn af_packet_meets_a_kernels_socket() {
+    meets_a_socket("net_af_packet_socket", 9000, 4096).unwrap();
+}
+
+#[test]
+fn af_xdp_meets_a_kernels_socket() {
+    // A frame of AF_XDP's fits a page, with what the driver keeps beside it.
+    if let Err(error) = meets_a_socket("net_af_xdp_socket", 3000, 2048) {
+        // Kernels and containers without it are many; the error says which step failed.
+        eprintln!("skipped: no AF_XDP here: {error}");
+    }
+}
