@@ -1,10 +1,12 @@
 //! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
 
+use crate::align::By;
 use crate::clock::Source;
 use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
 use shotline_store::codec::Codec;
+use shotline_store::shot::MAX_LINKS;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -55,6 +57,67 @@ impl FromStr for Bytes {
     }
 }
 
+/// A time in nanoseconds, written as `10us` or `100ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Nanoseconds(pub u64);
+
+impl FromStr for Nanoseconds {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected a time such as 10us (ns, us, ms, s), found {text}");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit.trim() {
+            "ns" => 1,
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            _ => return Err(expected()),
+        };
+        let number: u64 = number.parse().map_err(|_| expected())?;
+        number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text} is more than 2^64 ns"))
+    }
+}
+
+impl TryFrom<String> for Nanoseconds {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Nanoseconds> for String {
+    fn from(time: Nanoseconds) -> Self {
+        format!("{}ns", time.0)
+    }
+}
+
+/// By what links' shots are put into one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Align {
+    /// Their numbers.
+    #[default]
+    Number,
+    /// Their stamps, brought to one clock.
+    Stamp,
+}
+
+impl FromStr for Align {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "number" => Ok(Self::Number),
+            "stamp" => Ok(Self::Stamp),
+            _ => Err(format!("expected number or stamp, found {name}")),
+        }
+    }
+}
+
+/// Stamps of one event differ by at most so much, if nobody says.
+const ALIGN_WINDOW: Nanoseconds = Nanoseconds(10_000);
+
 /// Levels that zstd has and that are of use here.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -7..=22;
 /// More threads than any machine that this runs on has processors.
@@ -97,7 +160,19 @@ settings! {
     /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     bind: SocketAddr,
-    /// Framing of packets: ud, counted or udp; with --listen also spead or hsb [default: ud]
+    /// What carries packets: udp, or dpdk:DEVICE, such as dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
+    #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
+    transport: String,
+    /// Longest IP packet in bytes, where no kernel knows it (DPDK) [default: 9000]
+    #[arg(long, value_name = "BYTES", help_heading = "Transport")]
+    mtu: u16,
+    /// Ethernet address of the other side or the router, where no kernel knows it [default: learned, else all hosts]
+    #[arg(long, value_name = "MAC", help_heading = "Transport")]
+    peer_mac: String,
+    /// More words for DPDK's command line (EAL), such as --eal=--log-level=8
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
+    eal: String,
+    /// Framing of packets: ud, counted or udp; with --listen also digitizer, spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     framing: String,
     /// Links to record [default: all that the probe has]
@@ -173,6 +248,10 @@ settings! {
     /// Writes under way at once [default: 16]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     in_flight: u32,
+    /// Receive nothing while the drive writes: one stage after the other, to measure what the pipeline gains; needs a
+    /// transport with credits and --policy block
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
+    sequential: bool,
     /// Compress shots: none, lz4 or zstd, both behind bitshuffle; readers need hdf5plugin [default: none]
     #[arg(long, value_name = "CODEC", value_parser = codec, help_heading = "Sink")]
     compress: String,
@@ -215,6 +294,18 @@ settings! {
     /// What is a trigger: flag (a shot's own), signal (SIGUSR1 to this program) or both [default: both]
     #[arg(long, value_name = "WHAT", requires = "pre_trigger", help_heading = "Long runs")]
     trigger: TriggerBy,
+    /// What puts shots of several links into one event: their number, or the stamp of their first sample [default: number]
+    #[arg(long, value_name = "BY", help_heading = "Several sources")]
+    align: Align,
+    /// Stamps of one event differ by at most so much; less than half the time between events [default: 10us]
+    #[arg(long, value_name = "TIME", help_heading = "Several sources")]
+    align_window: Nanoseconds,
+    /// How long an event waits for links that are behind [default: three times --timeout-ms]
+    #[arg(long, value_name = "TIME", help_heading = "Several sources")]
+    align_patience: Nanoseconds,
+    /// Events of fewer links are not recorded [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Several sources")]
+    quorum: usize,
     /// Clock of the receiver's own time stamps: system, or ptp:/dev/ptpN [default: system]
     #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
     clock: Source,
@@ -309,10 +400,31 @@ impl Settings {
         }
     }
 
+    /// What puts shots of several links into one event.
+    pub fn alignment(&self) -> By {
+        match self.align.unwrap_or_default() {
+            Align::Number => By::Number,
+            Align::Stamp => By::Stamp { window_ns: self.align_window.unwrap_or(ALIGN_WINDOW).0 },
+        }
+    }
+
     /// Refuses what cannot be meant, wherever it was written: flags have some of these checks of their own, keys of a
     /// file have not.
     pub fn check(&self) -> Result<(), String> {
         self.codec()?;
+        if self.align_window.is_some() && self.align != Some(Align::Stamp) {
+            return Err("--align-window is for stamps: add --align stamp".into());
+        }
+        let parts = self.out.as_ref().is_some_and(|outs| outs.len() > 1)
+            || [self.roll_size, self.keep].iter().any(Option::is_some)
+            || self.roll_seconds.is_some()
+            || self.roll_shots.is_some();
+        if self.align == Some(Align::Stamp) && (parts || self.pre_trigger.is_some()) {
+            return Err("--align stamp records one plain file: rolling, several drives and --pre-trigger need links that share their numbers".into());
+        }
+        if self.quorum.is_some_and(|quorum| !(1..=MAX_LINKS).contains(&quorum)) {
+            return Err(format!("expected a quorum of 1 to {MAX_LINKS} links"));
+        }
         if self.compress_threads.is_some_and(|threads| threads > MOST_THREADS) {
             return Err(format!("expected at most {MOST_THREADS} threads that compress"));
         }

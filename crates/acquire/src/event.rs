@@ -1,215 +1,253 @@
-//! Shots of several links that share a number become one event.
+//! Shots of several links that belong together become one event: the [`Aligner`] for shots.
 
+use crate::align::{Aligner, Config, Event as Aligned, Mark, Verdict, Why};
+use crate::live::Step;
 use crate::stream::Item;
 use arrayvec::ArrayVec;
 use shotline_store::shot::{Event, Loss, MAX_LINKS, Shot};
+use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
+
+const _: () = assert!(MAX_LINKS <= crate::align::MAX_SOURCES);
 
 /// What is handed to sinks.
 #[derive(Debug)]
 pub enum Joined {
-    /// At least one link has its shot.
+    /// At least one link has its shot, and as many as the quorum.
     Event(Box<Event>),
     /// Shots of one link that no event holds.
     Loss(Loss),
 }
 
-/// Joins links by shot number. Each link's items come in the order of their numbers and without holes, so
-/// an event is decided as soon as every link has passed its number.
+/// A shot that is in no event, and why.
+#[derive(Debug)]
+pub struct Left {
+    /// Its link.
+    pub link: usize,
+    /// The shot.
+    pub shot: Box<Shot>,
+    /// Why. A quorum is a trigger of its own kind, so what misses it was not triggered.
+    pub cause: DropCause,
+}
+
+impl Left {
+    /// How a recording accounts for it.
+    pub fn loss(&self) -> Loss {
+        Loss { stream: self.shot.meta.stream, cause: self.cause, first: self.shot.meta.number, count: 1 }
+    }
+}
+
+/// Joins links. Losses are handed on as they come, before any event that has a gap for them.
 #[derive(Debug)]
 pub struct Joiner {
-    links: Vec<Link>,
-    ready: VecDeque<Joined>,
-}
-
-#[derive(Debug)]
-struct Link {
-    stream: u32,
-    items: VecDeque<Item>,
-}
-
-impl Link {
-    fn first(&self) -> Option<u64> {
-        self.items.front().map(|item| match item {
-            Item::Shot(shot) => shot.meta.number,
-            Item::Loss(loss) => loss.first,
-        })
-    }
-
-    /// Takes this link's part of event `number`.
-    fn take(&mut self, number: u64) -> Part {
-        match self.items.front_mut() {
-            Some(Item::Loss(loss)) if loss.first == number => {
-                let one = Loss { count: 1, ..*loss };
-                loss.first += 1;
-                loss.count -= 1;
-                if loss.count == 0 {
-                    self.items.pop_front();
-                }
-                Part::Lost(one)
-            }
-            Some(Item::Shot(shot)) if shot.meta.number == number => match self.items.pop_front() {
-                Some(Item::Shot(shot)) => Part::Shot(shot),
-                _ => Part::Nothing,
-            },
-            _ => Part::Nothing,
-        }
-    }
-}
-
-enum Part {
-    Shot(Box<Shot>),
-    Lost(Loss),
-    /// The link joined later, or has ended.
-    Nothing,
+    streams: ArrayVec<u32, MAX_LINKS>,
+    aligner: Aligner<Box<Shot>>,
+    /// Where each stream goes on: whatever is lower belongs to a sender that began anew.
+    next: [u64; MAX_LINKS],
+    /// Waits until everything of the sender before is out.
+    anew: Option<(u64, Item)>,
+    losses: VecDeque<Loss>,
+    left: VecDeque<Left>,
 }
 
 impl Joiner {
     /// Joins these streams; their order is the order of an event's shots.
     ///
     /// # Panics
-    /// With more than [`MAX_LINKS`] streams.
-    pub fn new(streams: &[u32]) -> Self {
-        assert!(streams.len() <= MAX_LINKS, "{} links, an event holds {MAX_LINKS}", streams.len());
-        let link = |stream: &u32| Link { stream: *stream, items: VecDeque::with_capacity(64) };
-        Self { links: streams.iter().map(link).collect(), ready: VecDeque::with_capacity(64) }
+    /// With no streams, more than [`MAX_LINKS`], or another number than the configuration says.
+    pub fn new(streams: &[u32], config: Config) -> Self {
+        assert_eq!(streams.len(), config.sources, "a stream for each source");
+        Self {
+            streams: streams.iter().copied().collect(),
+            aligner: Aligner::new(config),
+            next: [0; MAX_LINKS],
+            anew: None,
+            losses: VecDeque::with_capacity(64),
+            left: VecDeque::with_capacity(64),
+        }
     }
 
-    /// Takes one stream's next item.
-    pub fn push(&mut self, item: Item) {
+    /// Takes one stream's next item at this time of a steady clock. Take everything that is decided after each.
+    pub fn push(&mut self, now_ns: u64, item: Item) {
         let stream = match &item {
             Item::Shot(shot) => shot.meta.stream,
             Item::Loss(loss) => loss.stream,
         };
-        if let Some(link) = self.links.iter_mut().find(|link| link.stream == stream) {
-            link.items.push_back(item);
+        let Some(link) = self.streams.iter().position(|other| *other == stream) else { return };
+        let (first, count) = match &item {
+            Item::Shot(shot) => (shot.meta.number, 1),
+            Item::Loss(loss) => (loss.first, loss.count),
+        };
+        // Streams hand on their numbers in order. Receivers let all of them begin anew together.
+        if first < self.next[link] {
+            self.anew = Some((now_ns, item));
+            return;
         }
-    }
-
-    /// The next event or loss that is decided.
-    pub fn pop(&mut self) -> Option<Joined> {
-        if self.ready.is_empty() && self.links.iter().all(|link| !link.items.is_empty()) {
-            self.join();
-        }
-        self.ready.pop_front()
-    }
-
-    /// The next event or loss, although links without items may still have had a part in it.
-    pub fn flush(&mut self) -> Option<Joined> {
-        if self.ready.is_empty() {
-            self.join();
-        }
-        self.ready.pop_front()
-    }
-
-    fn join(&mut self) {
-        let Some(number) = self.links.iter().filter_map(Link::first).min() else { return };
-        let any_shot = self
-            .links
-            .iter()
-            .any(|link| matches!(link.items.front(), Some(Item::Shot(shot)) if shot.meta.number == number));
-        if !any_shot {
-            // Nobody has a shot before the first one or the end of the shortest run: pass the runs on whole.
-            for link in &mut self.links {
-                if matches!(link.items.front(), Some(Item::Loss(loss)) if loss.first == number)
-                    && let Some(Item::Loss(loss)) = link.items.pop_front()
-                {
-                    self.ready.push_back(Joined::Loss(loss));
+        self.next[link] = first.saturating_add(count);
+        match item {
+            Item::Loss(loss) => {
+                self.aligner.lose(link, now_ns, loss.cause, loss.first, loss.count);
+                self.losses.push_back(loss);
+            }
+            Item::Shot(shot) => {
+                let meta = &shot.meta;
+                // Not every transport tells when a packet came.
+                let arrived_ns = if meta.arrived_tai_ns > 0 { meta.arrived_tai_ns } else { meta.completed_tai_ns };
+                let mark = Mark { number: meta.number, stamp_ns: meta.stamp_tai_ns, arrived_ns };
+                if let Err(refused) = self.aligner.push(link, now_ns, mark, shot) {
+                    let cause = match refused.why {
+                        // Numbers of a link only rise here: whatever took its place was another shot.
+                        Why::Late | Why::Duplicate => DropCause::Late,
+                        Why::Unstamped => DropCause::BadRecord,
+                        Why::Full => DropCause::NoBuffer,
+                    };
+                    self.left.push_back(Left { link, shot: refused.item, cause });
                 }
             }
-            // A run of one link may cover shots that another has: those stay with the shorter runs.
-            return self.split_runs();
         }
-        let mut event = Event { number, shots: ArrayVec::new() };
-        for link in &mut self.links {
-            event.shots.push(match link.take(number) {
-                Part::Shot(shot) => Some(*shot),
-                Part::Lost(loss) => {
-                    self.ready.push_back(Joined::Loss(loss));
-                    None
-                }
-                Part::Nothing => None,
-            });
-        }
-        self.ready.push_back(Joined::Event(Box::new(event)));
     }
 
-    /// Runs passed on whole must not reach beyond the next shot of another link, or that event would list
-    /// the link as absent without its loss: shorten them and give the rest back.
-    fn split_runs(&mut self) {
-        let next_shot = self.links.iter().filter_map(Link::first).min();
-        for joined in &mut self.ready {
-            let Joined::Loss(loss) = joined else { continue };
-            let Some(limit) = next_shot.filter(|limit| loss.first < *limit && *limit < loss.first + loss.count) else {
-                continue;
-            };
-            let kept = limit - loss.first;
-            let rest = Loss { first: limit, count: loss.count - kept, ..*loss };
-            loss.count = kept;
-            if let Some(link) = self.links.iter_mut().find(|link| link.stream == rest.stream) {
-                link.items.push_front(Item::Loss(rest));
+    /// The next loss, or event that is decided by this time.
+    pub fn pop(&mut self, now_ns: u64) -> Option<Joined> {
+        self.next(|aligner| aligner.pop(now_ns))
+    }
+
+    /// The next loss or event, although links may still have had a part in it.
+    pub fn flush(&mut self) -> Option<Joined> {
+        self.next(Aligner::flush)
+    }
+
+    /// The next shot that is in no event.
+    pub fn pop_left(&mut self) -> Option<Left> {
+        self.left.pop_front()
+    }
+
+    /// How the links keep in step.
+    pub fn step(&self) -> Step {
+        Step::of(&self.aligner, self.streams.len())
+    }
+
+    fn next(&mut self, decided: impl Fn(&mut Aligner<Box<Shot>>) -> Option<Aligned<Box<Shot>>>) -> Option<Joined> {
+        let Some((now_ns, item)) = self.anew.take() else { return self.decided(decided) };
+        let before = self.decided(Aligner::flush);
+        if before.is_some() {
+            self.anew = Some((now_ns, item));
+            return before;
+        }
+        self.aligner.restart();
+        self.next = [0; MAX_LINKS];
+        self.push(now_ns, item);
+        self.decided(decided)
+    }
+
+    fn decided(&mut self, decided: impl Fn(&mut Aligner<Box<Shot>>) -> Option<Aligned<Box<Shot>>>) -> Option<Joined> {
+        if let Some(loss) = self.losses.pop_front() {
+            return Some(Joined::Loss(loss));
+        }
+        loop {
+            let event = decided(&mut self.aligner)?;
+            if event.verdict != Verdict::Dropped {
+                return Some(Joined::Event(Box::new(row(event))));
+            }
+            for (link, part) in event.parts.into_iter().enumerate() {
+                if let Ok(here) = part {
+                    self.left.push_back(Left { link, shot: here.item, cause: DropCause::NotTriggered });
+                }
             }
         }
     }
 }
 
+/// A recording's row. Its number is that of the first link that is there; by number it is that of all.
+fn row(event: Aligned<Box<Shot>>) -> Event {
+    let number = event.parts.iter().flatten().next().map_or(event.key, |here| here.mark.number);
+    Event { number, shots: event.parts.into_iter().map(|part| part.ok().map(|here| *here.item)).collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::align::By;
     use shotline_memory::{Pool, Registrar};
     use shotline_store::shot::ShotMeta;
-    use shotline_wire::shot::{DropCause, Drops, Presence};
-    use std::collections::BTreeMap;
+    use shotline_wire::shot::{Drops, Presence};
+    use std::sync::Arc;
 
-    proptest! {
-        /// Whatever each link lost, every number of every link is handed on exactly once, and shots of one
-        /// number share an event.
-        #[test]
-        fn every_number_of_every_link_leaves_exactly_once(
-            lost in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 24), 1..4)
-        ) {
-            let pool = Pool::new(&mut Registrar::new(), 128, 64).unwrap();
-            let streams: Vec<u32> = (0..lost.len() as u32).collect();
-            let mut joiner = Joiner::new(&streams);
-            for (stream, lost) in lost.iter().enumerate() {
-                let mut run = None::<Loss>;
-                for (number, is_lost) in lost.iter().enumerate() {
-                    if *is_lost {
-                        run.get_or_insert(Loss {
-                            stream: stream as u32, cause: DropCause::WireGap, first: number as u64, count: 0,
-                        }).count += 1;
-                        continue;
-                    }
-                    run.take().into_iter().for_each(|run| joiner.push(Item::Loss(run)));
-                    let meta = ShotMeta {
-                        stream: stream as u32, number: number as u64, stamp_tai_ns: 0, arrived_tai_ns: 0, completed_tai_ns: 0, flags: 0, record_good: true,
-                        valid_bytes: 0, presence: Presence::empty(1), drops: Drops::default(),
-                    };
-                    joiner.push(Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() })));
-                }
-                run.take().into_iter().for_each(|run| joiner.push(Item::Loss(run)));
+    fn joiner(quorum: usize, capacity: usize) -> (Joiner, Arc<Pool>) {
+        let config =
+            Config { sources: 2, by: By::Number, disorder: 0, patience_ns: u64::MAX, quorum, capacity, lock_ns: 1000 };
+        (Joiner::new(&[5, 9], config), Pool::new(&mut Registrar::new(), 128, 8).unwrap())
+    }
+
+    fn shot(pool: &Arc<Pool>, stream: u32, number: u64) -> Item {
+        let meta = ShotMeta {
+            stream,
+            number,
+            stamp_tai_ns: 0,
+            arrived_tai_ns: 0,
+            completed_tai_ns: 0,
+            flags: 0,
+            record_good: true,
+            valid_bytes: 0,
+            presence: Presence::empty(1),
+            drops: Drops::default(),
+        };
+        Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() }))
+    }
+
+    fn told(joined: Option<Joined>) -> String {
+        match joined {
+            None => "nothing".into(),
+            Some(Joined::Loss(loss)) => format!("loss {}+{} of {}", loss.first, loss.count, loss.stream),
+            Some(Joined::Event(event)) => {
+                let shots = event.shots.iter().map(|shot| shot.as_ref().map_or(0, |shot| shot.meta.stream));
+                format!("event {} {:?}", event.number, shots.collect::<Vec<_>>())
             }
-            let mut left = BTreeMap::new();
-            let mut last = None;
-            while let Some(joined) = joiner.pop().or_else(|| joiner.flush()) {
-                match joined {
-                    Joined::Event(event) => {
-                        prop_assert!(last < Some(event.number));
-                        last = Some(event.number);
-                        for shot in event.shots.iter().flatten() {
-                            prop_assert_eq!(shot.meta.number, event.number);
-                            *left.entry((shot.meta.stream as usize, event.number as usize)).or_insert(0) += 1;
-                        }
-                    }
-                    Joined::Loss(loss) => for number in loss.first..loss.first + loss.count {
-                        prop_assert!(lost[loss.stream as usize][number as usize]);
-                        *left.entry((loss.stream as usize, number as usize)).or_insert(0) += 1;
-                    },
-                }
-            }
-            prop_assert_eq!(left.len(), lost.len() * 24);
-            prop_assert!(left.values().all(|times| *times == 1));
         }
+    }
+
+    #[test]
+    fn a_loss_comes_before_the_event_that_has_a_gap_for_it() {
+        let (mut joiner, pool) = joiner(1, 8);
+        joiner.push(0, shot(&pool, 9, 3));
+        assert_eq!(told(joiner.pop(0)), "nothing");
+        joiner.push(0, Item::Loss(Loss { stream: 5, cause: DropCause::WireGap, first: 3, count: 2 }));
+        assert_eq!(told(joiner.pop(0)), "loss 3+2 of 5");
+        assert_eq!(told(joiner.pop(0)), "event 3 [0, 9]");
+        joiner.push(0, shot(&pool, 9, 4));
+        assert_eq!(told(joiner.pop(0)), "event 4 [0, 9]");
+        assert_eq!(told(joiner.flush()), "nothing");
+        assert_eq!(pool.available(), pool.slots() as usize);
+    }
+
+    #[test]
+    fn when_senders_begin_anew_what_was_before_comes_first_and_nothing_is_late() {
+        let (mut joiner, pool) = joiner(1, 8);
+        joiner.push(0, shot(&pool, 5, 70));
+        joiner.push(0, shot(&pool, 9, 70));
+        joiner.push(0, shot(&pool, 9, 71));
+        assert_eq!(told(joiner.pop(0)), "event 70 [5, 9]");
+        assert_eq!(told(joiner.pop(0)), "nothing");
+        joiner.push(0, shot(&pool, 9, 0));
+        assert_eq!(told(joiner.pop(0)), "event 71 [0, 9]");
+        assert_eq!(told(joiner.pop(0)), "nothing");
+        joiner.push(0, shot(&pool, 5, 0));
+        assert_eq!(told(joiner.pop(0)), "event 0 [5, 9]");
+        assert!(joiner.pop_left().is_none());
+    }
+
+    #[test]
+    fn what_is_in_no_event_is_left_with_its_cause() {
+        let (mut joiner, pool) = joiner(2, 1);
+        joiner.push(0, shot(&pool, 9, 3));
+        assert_eq!(told(joiner.pop(0)), "nothing");
+        joiner.push(0, shot(&pool, 5, 3));
+        let left = [joiner.pop_left().unwrap(), joiner.pop_left().unwrap()];
+        assert_eq!(left[0].loss(), Loss { stream: 9, cause: DropCause::NotTriggered, first: 3, count: 1 });
+        assert_eq!((left[1].link, left[1].cause), (0, DropCause::Late));
+        joiner.push(0, Item::Loss(Loss { stream: 77, cause: DropCause::WireGap, first: 3, count: 2 }));
+        assert_eq!(told(joiner.flush()), "nothing", "no stream of ours");
+        drop(left);
+        assert_eq!(pool.available(), pool.slots() as usize);
     }
 }

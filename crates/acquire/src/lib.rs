@@ -5,6 +5,7 @@
 //! losses in the order of their numbers; [`event::Joiner`] makes events of them; [`sink`] hands those over. [`run`] is
 //! all of it with a probe, a recorder and their threads.
 
+pub mod align;
 pub mod books;
 pub mod clock;
 pub mod config;
@@ -21,6 +22,7 @@ mod repair;
 mod resplit;
 pub mod run;
 pub mod sink;
+pub mod stages;
 mod stream;
 mod sys;
 pub mod trigger;

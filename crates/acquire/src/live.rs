@@ -1,8 +1,12 @@
 //! The run's counts as others may read them at any time.
 
+use crate::align::{Aligner, ClockState, Counts, SourceCounts};
 use crate::books::Books;
-use std::sync::Arc;
+use crate::stages::{self, Stage};
+use arrayvec::ArrayVec;
+use shotline_store::shot::MAX_LINKS;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts since the run began; each is exact, together they may be some milliseconds apart.
 #[derive(Debug, Default)]
@@ -14,8 +18,45 @@ pub struct Live {
     partial: AtomicU64,
     shots_dropped: AtomicU64,
     rows: AtomicU64,
+    stored: AtomicU64,
     full: AtomicBool,
     trigger: Arc<AtomicBool>,
+    /// From the wire into shot buffers.
+    pub(crate) receive: Stage,
+    /// From shot buffers into the file.
+    pub(crate) store: Stage,
+    step: Mutex<Step>,
+}
+
+/// How links keep in step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Events so far.
+    pub events: Counts,
+    /// The links, in their order.
+    pub links: ArrayVec<LinkStep, MAX_LINKS>,
+}
+
+/// How one link keeps in step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStep {
+    /// What became of its shots.
+    pub counts: SourceCounts,
+    /// Its clock.
+    pub clock: ClockState,
+    /// Nothing is heard of it.
+    pub stopped: bool,
+}
+
+impl Step {
+    pub(crate) fn of<T>(aligner: &Aligner<T>, links: usize) -> Self {
+        let link = |link| LinkStep {
+            counts: *aligner.source(link),
+            clock: aligner.clock(link),
+            stopped: aligner.is_stopped(link),
+        };
+        Self { events: *aligner.counts(), links: (0..links.min(MAX_LINKS)).map(link).collect() }
+    }
 }
 
 /// One reading of [`Live`].
@@ -51,6 +92,17 @@ impl Live {
         }
     }
 
+    /// How busy the stages are, in the order in which a shot passes them.
+    pub fn stages(&self) -> [stages::Reading; 2] {
+        [self.receive.read("receive"), self.store.read("store")]
+    }
+
+    /// How links keep in step now.
+    pub fn step(&self) -> Step {
+        // Plain numbers are whole whatever happened to the thread that held them.
+        self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Setting it is a trigger ([`crate::pretrigger`]): for signals.
     pub fn trigger(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.trigger)
@@ -63,14 +115,27 @@ impl Live {
     pub(crate) fn update(&self, books: &Books) {
         self.packets.store(books.packets, Relaxed);
         self.bytes.store(books.placed_bytes, Relaxed);
+        self.receive.passed(books.placed_bytes);
         self.packets_dropped.store(books.packet_drops.total(), Relaxed);
         self.complete.store(books.complete, Relaxed);
         self.partial.store(books.partial, Relaxed);
         self.shots_dropped.store(books.shot_drops.total(), Relaxed);
     }
 
+    /// Some times a second.
+    pub(crate) fn set_step(&self, step: Step) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
     pub(crate) fn set_written(&self, rows: u64) {
         self.rows.store(rows, Relaxed);
+    }
+    /// Events that the recorder has done with, one way or the other.
+    pub(crate) fn set_stored(&self, events: u64) {
+        self.stored.store(events, Relaxed);
+    }
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored.load(Relaxed)
     }
     /// The file has no room for more rows.
     pub(crate) fn set_full(&self) {

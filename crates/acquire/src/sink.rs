@@ -66,6 +66,10 @@ impl Queue {
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
+    /// How full it is, 0 to 1.
+    pub fn filled(&self) -> f64 {
+        self.events.len() as f64 / self.events.capacity() as f64
+    }
     /// Nothing more will be put in.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -107,6 +111,11 @@ impl Gate {
     /// Puts into `queue` under `policy`.
     pub fn new(queue: Arc<Queue>, policy: Policy) -> Self {
         Self { queue, policy }
+    }
+
+    /// Enters shots that no event has.
+    pub fn lose(&self, loss: Loss) {
+        self.queue.lose(loss);
     }
 
     /// Hands one item on. `given_up` gets every event that is discarded: because the sink has no `room` for it

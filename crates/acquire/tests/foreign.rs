@@ -213,7 +213,8 @@ fn learned(
 ) -> (Box<dyn Framing>, Held<InprocIo>, Option<u64>) {
     let g = kind.geometry();
     let ended = |silence: Option<std::time::Duration>| silence.is_some_and(|silence| silence.as_secs() > 10);
-    let (learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), ended).unwrap();
+    let (mut learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), ended).unwrap();
+    let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
     assert_eq!((learned.sample_bytes, learned.trailer, learned.cut), (g.sample_bytes(), g.trailer(), g.cut()));
     (learned.framing, io, learned.first_shot)

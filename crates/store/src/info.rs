@@ -86,6 +86,8 @@ pub struct RunInfo {
     pub clock: ClockInfo,
     /// Which file of the run this is, if it has several ([`crate::set`]).
     pub part: Option<PartInfo>,
+    /// Rows join shots by their stamps, so each link has numbers of its own.
+    pub by_stamp: bool,
 }
 
 /// A file's place among those of its run.
@@ -132,6 +134,7 @@ impl RunInfo {
             codec: None,
             clock: ClockInfo::default(),
             part: None,
+            by_stamp: false,
         }
     }
 
@@ -173,6 +176,7 @@ impl RunInfo {
         text(file, "framing", &self.framing)?;
         text(file, "config", &self.config)?;
         number(file, "links", self.links.len() as u32)?;
+        text(file, "aligned_by", if self.by_stamp { "stamp" } else { "number" })?;
         if !self.clock.source.is_empty() {
             text(file, "clock_source", &self.clock.source)?;
             number(file, "clock_locked", u8::from(self.clock.locked))?;
@@ -229,6 +233,7 @@ impl RunInfo {
                     stripe: read_number(file, "stripe").unwrap_or(0),
                     stripes: read_number(file, "stripes").unwrap_or(1),
                 }),
+                by_stamp: read_text(file, "aligned_by").is_ok_and(|by| by == "stamp"),
             };
             Ok((info, read_number(file, "links")?))
         };
@@ -278,7 +283,7 @@ impl LinkInfo {
         text(group, "packing_name", g.packing().name())?;
         number(group, "sample_rate_hz", g.sample_rate_hz())?;
         number(group, "sample_bytes", g.sample_bytes())?;
-        number(group, "record_offset", g.trailer_offset())?;
+        number(group, "record_offset", g.record_offset().unwrap_or(g.trailer_offset()))?;
         number(group, "shot_bytes", g.shot_bytes())?;
         number(group, "slot_bytes", g.slot_bytes())?;
         number(group, "packets", g.packets())?;
@@ -314,8 +319,7 @@ impl LinkInfo {
             rest,
             trailer_apart: read_number::<u8>(group, "trailer_apart").is_ok_and(|apart| apart != 0),
         };
-        let geometry = Geometry::new(channels, samples, bits, packing, rate)
-            .and_then(|geometry| geometry.sent_as(trailer, cut))
+        let geometry = Geometry::cut_as((channels, samples), (bits, packing), rate, trailer, cut)
             .map_err(|error| StoreError::format(path, error.to_string()))?;
         Ok(Self { name, stream, geometry })
     }

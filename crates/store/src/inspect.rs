@@ -4,7 +4,7 @@ use crate::StoreError;
 use crate::info::RunInfo;
 use crate::read::Recording;
 use crate::recorder::Chunks;
-use crate::rows::State;
+use crate::rows::{NO_NUMBER, State};
 use crate::set::{FileEntry, Removed};
 use crate::shot::Loss;
 use serde::Serialize;
@@ -90,8 +90,10 @@ pub fn inspect(path: &Path) -> Result<Summary, StoreError> {
         let mut summary = LinkSummary { stream: link.stream, ..LinkSummary::default() };
         for row in recording.rows_of(index) {
             let row = row?;
-            first.get_or_insert(row.number);
-            last = Some(row.number);
+            if row.number != NO_NUMBER {
+                first.get_or_insert(row.number);
+                last = Some(row.number);
+            }
             if row.stamp_tai_ns > 0 {
                 earliest = earliest.min(row.stamp_tai_ns);
                 latest = latest.max(row.stamp_tai_ns);

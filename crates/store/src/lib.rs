@@ -21,6 +21,8 @@
 #[cfg(target_endian = "big")]
 compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");
 
+mod blocks;
+pub mod clocks;
 pub mod codec;
 mod error;
 pub mod export;
@@ -28,6 +30,7 @@ pub mod import;
 pub mod info;
 pub mod inspect;
 pub mod layout;
+mod lock;
 pub mod pcapng;
 pub mod read;
 pub mod recorder;

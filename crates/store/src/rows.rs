@@ -4,7 +4,7 @@
 //! HDF5 reader sees named fields while the recorder appends plain bytes.
 
 use crate::shot::{Loss, ShotMeta};
-use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
+use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, FloatSize, IntSize, TypeDescriptor};
 use serde::Serialize;
 use shotline_wire::crc;
 use shotline_wire::shot::{DropCause, Drops, Presence};
@@ -51,6 +51,9 @@ const FIELDS: usize = 9;
 const TIMES_BYTES: usize = 16;
 /// Bytes of the two checks at a row's end.
 const CHECKS_BYTES: usize = 8;
+
+/// The number of a lost row of which nobody knows which shot is lost, in a run that is aligned by stamps.
+pub const NO_NUMBER: u64 = u64::MAX;
 
 /// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,7 +284,10 @@ impl RowFormat {
 
 /// Units and meanings of the shots table's fields, written as attributes.
 pub const ROW_FIELDS: [(&str, &str); 14] = [
-    ("number", "shot number, 64 bits, unwrapped"),
+    (
+        "number",
+        "shot number, 64 bits, unwrapped; 18446744073709551615 where the file's aligned_by is stamp and the link has no shot in this row",
+    ),
     (
         "stamp_tai_ns",
         "nanoseconds since 1970-01-01 00:00:00 TAI of the first sample, by the sender's clock; 0: unknown",
@@ -379,15 +385,18 @@ pub fn book_descriptor() -> TypeDescriptor {
     compound(vec![field("value", U64, 0), field("stream", U32, 8), field("name", name, 12)], BOOK_BYTES)
 }
 
-const U8: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U1);
-const U32: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U4);
-const U64: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U8);
+pub(crate) const U8: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U1);
+pub(crate) const U32: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U4);
+pub(crate) const U64: TypeDescriptor = TypeDescriptor::Unsigned(IntSize::U8);
+pub(crate) const I64: TypeDescriptor = TypeDescriptor::Integer(IntSize::U8);
+pub(crate) const F32: TypeDescriptor = TypeDescriptor::Float(FloatSize::U4);
+pub(crate) const F64: TypeDescriptor = TypeDescriptor::Float(FloatSize::U8);
 
-fn field(name: &str, ty: TypeDescriptor, offset: usize) -> CompoundField {
+pub(crate) fn field(name: &str, ty: TypeDescriptor, offset: usize) -> CompoundField {
     CompoundField { name: name.into(), ty, offset, index: 0 }
 }
 
-fn compound(mut fields: Vec<CompoundField>, size: usize) -> TypeDescriptor {
+pub(crate) fn compound(mut fields: Vec<CompoundField>, size: usize) -> TypeDescriptor {
     for (index, field) in fields.iter_mut().enumerate() {
         field.index = index;
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PERIOD, Recording, python_verdict, run, shot, small};
+use common::{PERIOD, Recording, blocks, description, python, python_verdict, run, shot, small};
 use shotline_compute::prbs::Prbs;
 use shotline_store::recover::recover;
 use shotline_store::rows::State;
@@ -102,6 +102,56 @@ fn a_run_that_ends_early_leaves_no_phantom_rows_and_gives_its_space_back() {
         assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
         python_verdict(&path, true);
     }
+}
+
+/// What h5py finds in the table of block descriptions of both links.
+const READS_BLOCKS: &str = "
+import h5py, sys, math
+file = h5py.File(sys.argv[1])
+for link, stream in enumerate((7, 8)):
+    group = file[f'link{link}']
+    blocks, shots = group['blocks'], group['shots']
+    assert len(blocks) == len(shots) == len(group['rf']) == int(sys.argv[2]), (len(blocks), len(shots))
+    assert list(group['rf'].attrs['components']) == ['I', 'Q']
+    for row, (block, shot) in enumerate(zip(blocks, shots)):
+        if row == 3:
+            assert shot['state'] == 1 and block['peaks_found'] == 0 and block['snr_db'] == 0, block
+            continue
+        assert block['centre_hz'] == 1.3e9 and block['clock_offset_ns'] == -stream, block
+        assert block['snr_db'] == 60 + shot['number'] and block['fft_points'] == 4096, block
+        peaks = block['peaks'][:block['peaks_found']]
+        assert [peak['frequency_hz'] for peak in peaks] == [1e6, -2e6] and peaks[1]['power_dbfs'] == -3, peaks
+";
+
+#[test]
+fn what_a_digitizer_says_of_its_blocks_is_a_table_of_the_bytes_where_they_landed() {
+    let g = blocks();
+    let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
+    // The last packet holds the description: without it there is none.
+    recording.whole(0);
+    recording.whole(1);
+    recording.whole(2);
+    recording.event(3, |link, buffer| Some(shot(buffer, 7 + link, 3, g, |packet| packet + 1 < g.packets())));
+    (4..20).for_each(|number| recording.whole(number));
+    recording.settle();
+    assert_eq!(description(7, 1).peaks.len(), 2);
+    let look = |path: &std::path::Path, rows: &str| {
+        let Some(mut python) = python() else { return };
+        let output = python.args(["-c", READS_BLOCKS]).arg(path).arg(rows).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    look(&recording.path, "20");
+    // The run ends early: the table moves with the tail.
+    let (path, report) = recording.finish(&Books::default());
+    assert_eq!((report.rows, report.complete, report.partial), (20, 38, 2), "{report:?}");
+    look(&path, "20");
+    let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && verdict.finished, "{verdict:#?}");
+    python_verdict(&path, true);
+    // Recovery has nothing to do, and leaves the table as it is.
+    let recovered = recover(&path, false, &|_, _| {}).unwrap();
+    assert_eq!(recovered.rows, 20);
+    look(&path, "20");
 }
 
 #[test]

@@ -136,6 +136,8 @@ impl Learner for Bridge {
             framing: Box::new(Hsb { base, step, pages, r_key: reth.r_key }),
             key: bth.dest_qp,
             sample_bytes: valid_bytes,
+            stream: None,
+            shape: None,
             trailer: Trailer::HsbMetadata,
             cut: Cut { trailer_apart: apart, ..Cut::uniform(payload) },
             first_shot: None,
@@ -233,7 +235,12 @@ mod tests {
             let at = packet.len() - Metadata::LEN;
             packet[at..].copy_from_slice(&Metadata { valid_bytes, ..Metadata::default() }.emit());
             for pages in [None, Some(1)] {
-                assert!(Bridge::new(Hints { pages }).look(&packet).unwrap_err().contains("found one of"));
+                assert!(
+                    Bridge::new(Hints { pages, ..Hints::default() })
+                        .look(&packet)
+                        .unwrap_err()
+                        .contains("found one of")
+                );
             }
         }
     }
@@ -244,7 +251,9 @@ mod tests {
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
         let mut packet = frame(&geometry, 5).remove(0);
         packet[28] ^= 1;
-        assert!(Bridge::new(Hints { pages: Some(4) }).look(&packet).unwrap_err().contains("immediate"));
+        assert!(
+            Bridge::new(Hints { pages: Some(4), ..Hints::default() }).look(&packet).unwrap_err().contains("immediate")
+        );
     }
 
     #[test]
@@ -271,7 +280,7 @@ mod tests {
             let geometry = Geometry::new(1, 3000, 8, Packing::Uint8, 0).unwrap();
             let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
             let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
-            let mut bridge = Bridge::new(Hints { pages });
+            let mut bridge = Bridge::new(Hints { pages, ..Hints::default() });
             for (shot, index, noise) in packets {
                 let mut packet = index.get(&frame(&geometry, shot)).clone();
                 // In the headers, or in the metadata, where it matters.

@@ -4,6 +4,7 @@
 //! itself, so that strangers on the same port teach nothing. What was looked at is not lost: [`Held`] hands it on to
 //! the receiver before anything newer.
 
+mod digitizer;
 mod held;
 mod hsb;
 mod spead;
@@ -14,7 +15,7 @@ use held::Packet;
 use shotline_memory::{Regions, Sge};
 use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer};
 use shotline_wire::framing::Framing;
-use shotline_wire::shot::{Cut, Trailer};
+use shotline_wire::shot::{Cut, Packing, Trailer};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,6 +33,10 @@ pub struct Learned {
     pub framing: Box<dyn Framing>,
     /// What names the stream in its packets ([`Framing::key`]).
     pub key: u32,
+    /// The stream's own number, if its packets tell one.
+    pub stream: Option<u32>,
+    /// What the samples are, if packets tell.
+    pub shape: Option<Shape>,
     /// Bytes of samples in a shot.
     pub sample_bytes: u32,
     /// What closes a shot.
@@ -44,8 +49,23 @@ pub struct Learned {
     pub words: String,
 }
 
+/// What the samples of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Channels per sample instant.
+    pub channels: u16,
+    /// How they lie in bytes.
+    pub packing: Packing,
+    /// Resolution of a sample in bits.
+    pub bits: u8,
+    /// Sample rate in Hz, 0 if unknown.
+    pub sample_rate_hz: u32,
+}
+
 /// Learns one sender of a kind.
 trait Learner {
+    /// Whether what was looked at is handed on to the receiver; else it is as if it had come before the start.
+    const HANDS_ON: bool = true;
     fn new(hints: Hints) -> Self;
     /// Bytes of header of a packet whose leading bytes these are.
     fn header_len(first: &[u8]) -> usize;
@@ -77,18 +97,26 @@ pub enum LearnError {
 }
 
 /// What the user has said of the sender.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Hints {
     /// Pages in the ring of a sensor bridge.
     pub pages: Option<u32>,
+    /// Streams to wait for.
+    pub streams: usize,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self { pages: None, streams: 1 }
+    }
 }
 
 /// Whether senders of this framing are learned.
 pub fn can_learn(framing: &str) -> bool {
-    shotline_wire::framing::FOREIGN.contains(&framing)
+    shotline_wire::framing::LEARNED.contains(&framing)
 }
 
-/// Looks at packets until the sender is known, or `ended` says to stop: it is told how long nothing has come, once
+/// Looks at packets until as many streams are known as asked for, or `ended` says to stop: it is told how long nothing has come, once
 /// something has. `scratch` is the backend's own scratch memory.
 pub fn learn<P: PacketIo>(
     framing: &str,
@@ -96,8 +124,9 @@ pub fn learn<P: PacketIo>(
     io: P,
     memory: (&Regions, Sge),
     ended: impl FnMut(Option<Duration>) -> bool,
-) -> Result<(Learned, Held<P>), LearnError> {
+) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     match framing {
+        "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, ended),
         "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, ended),
         _ => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, ended),
     }
@@ -108,13 +137,15 @@ fn learn_from<L: Learner, P: PacketIo>(
     mut io: P,
     (regions, scratch): (&Regions, Sge),
     mut ended: impl FnMut(Option<Duration>) -> bool,
-) -> Result<(Learned, Held<P>), LearnError> {
+) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     let mut last = None;
     loop {
-        if let Some((source, learned)) = look.learned.take() {
+        if look.learned.len() >= look.hints.streams {
+            let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut look.learned).into_iter().unzip();
+            learned.sort_by_key(|learned| learned.key);
             // The stream follows the first sender that it sees: that is the one that was learned.
             let mut packets = look.packets;
-            packets.sort_by_key(|packet| packet.source != source);
+            packets.sort_by_key(|packet| !sources.contains(&packet.source));
             return Ok((learned, Held::new(io, regions, scratch, packets)));
         }
         if let Some(why) = look.refused() {
@@ -124,7 +155,8 @@ fn learn_from<L: Learner, P: PacketIo>(
         if most || ended(last.map(|last: Instant| last.elapsed())) {
             return Err(LearnError::NotUnderstood(look.not_understood()));
         }
-        match io.poll(&mut look, 16)? {
+        // What is not handed on is taken no further than it must.
+        match io.poll(&mut look, if L::HANDS_ON { 16 } else { 1 })? {
             0 => io.wait(Duration::from_millis(20))?,
             _ => last = Some(Instant::now()),
         }
@@ -146,15 +178,16 @@ struct Look<'a, L> {
     regions: &'a Regions,
     /// By address and key.
     senders: BTreeMap<(SocketAddr, u32), Sender<L>>,
+    seen: u64,
     packets: Vec<Packet>,
     bytes: usize,
-    learned: Option<(SocketAddr, Learned)>,
+    learned: Vec<(SocketAddr, Learned)>,
 }
 
 impl<'a, L: Learner> Look<'a, L> {
     fn new(framing: &'static str, hints: Hints, regions: &'a Regions) -> Self {
         let (senders, packets) = (BTreeMap::new(), Vec::new());
-        Self { framing, hints, regions, senders, packets, bytes: 0, learned: None }
+        Self { framing, hints, regions, senders, seen: 0, packets, bytes: 0, learned: Vec::new() }
     }
 
     fn look(&mut self, source: SocketAddr, packet: &[u8]) {
@@ -169,7 +202,12 @@ impl<'a, L: Learner> Look<'a, L> {
         sender.packets += 1;
         if sender.refused.is_none() {
             match sender.learner.look(packet) {
-                Ok(learned) => self.learned = learned.map(|learned| (source, learned)),
+                Ok(Some(learned)) => {
+                    // The newest word on a stream counts: what came before is gone, unless it is handed on.
+                    self.learned.retain(|(_, known)| known.key != learned.key);
+                    self.learned.push((source, learned));
+                }
+                Ok(None) => {}
                 Err(why) => sender.refused = Some(why),
             }
         }
@@ -182,7 +220,17 @@ impl<'a, L: Learner> Look<'a, L> {
     }
 
     fn not_understood(&self) -> String {
-        let (framing, packets) = (self.framing, self.packets.len());
+        let (framing, packets) = (self.framing, self.seen);
+        if !self.learned.is_empty() {
+            let known: Vec<_> =
+                self.learned.iter().map(|(source, learned)| format!("{} from {source}", learned.key)).collect();
+            return format!(
+                "{} of {} streams came (number {}): are the others on, and do they have other --stream numbers?",
+                self.learned.len(),
+                self.hints.streams,
+                known.join(", ")
+            );
+        }
         match self.senders.values().max_by_key(|sender| sender.packets) {
             _ if packets == 0 => {
                 format!(
@@ -210,6 +258,7 @@ impl<L: Learner> Steer for Look<'_, L> {
 
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch {
+            self.seen += 1;
             let mut bytes = done.header.to_vec();
             if let Landed::Scratch(sge) = done.landed
                 && sge.len > 0
@@ -219,11 +268,13 @@ impl<L: Learner> Steer for Look<'_, L> {
                 self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             // Damaged packets teach nothing, and are counted by whoever takes them.
-            if done.fault.is_none() && self.learned.is_none() {
+            if done.fault.is_none() && self.learned.len() < self.hints.streams {
                 self.look(done.source, &bytes);
             }
-            self.bytes += bytes.len();
-            self.packets.push(Packet::of(done, bytes));
+            if L::HANDS_ON {
+                self.bytes += bytes.len();
+                self.packets.push(Packet::of(done, bytes));
+            }
         }
     }
 }

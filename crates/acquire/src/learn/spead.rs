@@ -97,6 +97,8 @@ impl Heap {
         Ok(Learned {
             framing: Box::new(Spead { flavour, first_items, items }),
             key: 0,
+            stream: None,
+            shape: None,
             sample_bytes,
             trailer: Trailer::None,
             cut: Cut { first, rest, trailer_apart: false },

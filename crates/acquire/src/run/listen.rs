@@ -10,7 +10,7 @@ use crate::receiver;
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
-use shotline_wire::framing;
+use shotline_wire::framing::{self, Digitizer, Framing};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Receives that a backend is opened for while the sender is still to be learned.
 const LEARNING_CAPACITY: usize = 1 << 16;
+/// The same for blocks of digitizers, which have more packets than any shot.
+const BLOCKS_CAPACITY: usize = 1 << 18;
 
 pub(super) fn run<P: PacketIo>(
     settings: &Settings,
@@ -62,10 +64,7 @@ fn told<P: PacketIo>(
         settings.sample_rate_hz.unwrap_or(0),
     )?;
     let links = settings.links.unwrap_or(1);
-    if links == 0 || usize::from(links) > shotline_store::shot::MAX_LINKS {
-        let most = shotline_store::shot::MAX_LINKS;
-        return Err(RunError::Settings(format!("expected 1 to {most} links, found {links}")));
-    }
+    check_links(links)?;
     let instrument = Instrument { name: format!("{} sender", framing.name()), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let Opened { io, receive_buffer, .. } = open(&prepared.wanted(settings, &memory, listen), &memory.regions)?;
@@ -99,17 +98,20 @@ fn learned<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    if settings.links.is_some_and(|links| links != 1) {
+    let blocks = name == Digitizer.name();
+    let links = settings.links.unwrap_or(1);
+    if links != 1 && !blocks {
         return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
     }
+    check_links(links)?;
     if settings.pages == Some(0) {
         return Err(RunError::Settings("a ring has at least one page, found --pages 0".into()));
     }
     let wanted = Wanted {
         bind: listen,
         sealed: framing::is_sealed(name).unwrap_or(false),
-        remainders: false,
-        capacity: LEARNING_CAPACITY,
+        remainders: blocks,
+        capacity: if blocks { BLOCKS_CAPACITY } else { LEARNING_CAPACITY },
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
     };
@@ -121,38 +123,69 @@ fn learned<P: PacketIo>(
             || deadline.is_some_and(|deadline| Instant::now() > deadline)
             || silence.zip(idle).is_some_and(|(silence, idle)| silence > idle)
     };
-    let hints = Hints { pages: settings.pages };
-    let (learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
-    let geometry = shape(settings, &learned)?;
-    let Learned { framing, key, first_shot, words, .. } = learned;
+    let hints = Hints { pages: settings.pages, streams: links.into() };
+    let (mut learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
+    let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
+    let words = words.join("\n");
+    let geometry = shape(settings, &learned[0])?;
+    for other in &learned[1..] {
+        if shape(settings, other)? != geometry {
+            return Err(RunError::Settings(format!(
+                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{words}"
+            )));
+        }
+    }
     // Like the framings of set-up it lives as long as the program: some bytes, once a run.
+    let framing: Box<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer));
     let framing = Box::leak(framing);
     let instrument = Instrument { name: format!("{name} sender"), pattern_period: 0 };
-    let mut prepared = Prepared::new(settings, &memory, framing, geometry, 1, instrument)?;
+    let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
-    if capacity > LEARNING_CAPACITY {
+    if capacity > wanted.capacity {
         return Err(RunError::Settings(format!(
-            "a window of {} shots of {} packets is more than {LEARNING_CAPACITY} receives: give a smaller --window",
+            "a window of {} shots of {} packets is more than {} receives: give a smaller --window",
             prepared.configs[0].window,
-            geometry.packets()
+            geometry.packets(),
+            wanted.capacity
         )));
     }
-    prepared.configs[0].key = key;
-    prepared.configs[0].first_shot = first_shot;
-    receive(
-        settings,
-        prepared,
-        Origin { control: None, local: listen, receive_buffer, learned: Some(words) },
-        io,
-        stop,
-        live,
-    )
+    for (config, learned) in prepared.configs.iter_mut().zip(learned) {
+        config.key = learned.key;
+        config.stream = learned.stream.unwrap_or(config.stream);
+        config.first_shot = learned.first_shot;
+    }
+    let origin = Origin { control: None, local: listen, receive_buffer, learned: Some(words) };
+    receive(settings, prepared, origin, io, stop, live)
+}
+
+fn check_links(links: u8) -> Result<(), RunError> {
+    if links == 0 || usize::from(links) > shotline_store::shot::MAX_LINKS {
+        let most = shotline_store::shot::MAX_LINKS;
+        return Err(RunError::Settings(format!("expected 1 to {most} links, found {links}")));
+    }
+    Ok(())
 }
 
 /// The bytes that the sender sends as the samples that settings say they are.
 fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
-    let packing = packing(settings, Packing::Uint8)?;
-    let channels = settings.channels.unwrap_or(1);
+    let told = learned.shape;
+    if let Some(told) = told {
+        let differs = settings.channels.is_some_and(|channels| channels != told.channels)
+            || settings.bits.is_some_and(|bits| bits != told.bits)
+            || settings.sample_rate_hz.is_some_and(|rate| rate != told.sample_rate_hz)
+            || settings.sample_format.as_deref().is_some_and(|format| format != told.packing.name());
+        if differs {
+            return Err(RunError::Settings(format!(
+                "its packets say {} channels of {} bits as {} at {} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
+                told.channels,
+                told.bits,
+                told.packing.name(),
+                told.sample_rate_hz
+            )));
+        }
+    }
+    let packing = packing(settings, told.map_or(Packing::Uint8, |told| told.packing))?;
+    let channels = settings.channels.or(told.map(|told| told.channels)).unwrap_or(1);
     let bits_all = u64::from(learned.sample_bytes) * 8;
     let instant = u64::from(packing.bits_per_sample()) * u64::from(channels);
     let found = (instant > 0 && bits_all.is_multiple_of(instant)).then(|| bits_all / instant);
@@ -166,8 +199,9 @@ fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
             packing.name()
         )));
     };
-    Geometry::new(channels, samples, bits(settings, packing), packing, settings.sample_rate_hz.unwrap_or(0))
-        .and_then(|geometry| geometry.sent_as(learned.trailer, learned.cut))
+    let rate = settings.sample_rate_hz.or(told.map(|told| told.sample_rate_hz)).unwrap_or(0);
+    let bits = settings.bits.or(told.map(|told| told.bits)).unwrap_or(packing.bits_per_sample() as u8);
+    Geometry::cut_as((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
         .map_err(|error: GeometryError| error.into())
 }
 

@@ -22,6 +22,7 @@ use crate::live::Live;
 use crate::memory::Memory;
 use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
+use crate::stages;
 use crate::stream::{StreamConfig, Times};
 use crate::watch::Watch;
 use prepare::{Prepared, default_port, pool_bytes};
@@ -34,7 +35,7 @@ use shotline_verbs::ud::Ud;
 use shotline_wire::setup::{Sequence, Start};
 use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
 use stage::Stage;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -136,6 +137,8 @@ pub struct Outcome {
     pub clock: (clock::Source, clock::Health),
     /// What was learned of a sender that takes no set-up, in words.
     pub learned: Option<String>,
+    /// How busy each stage was.
+    pub stages: [stages::Reading; 2],
     /// What did not go as it should, in words.
     pub warnings: Vec<String>,
 }
@@ -175,6 +178,11 @@ pub fn run<P: PacketIo>(
         }
     }
     settings.check().map_err(RunError::Settings)?;
+    if settings.sequential == Some(true) && (settings.policy != Some(Policy::Block) || settings.pre_trigger.is_some()) {
+        return Err(RunError::Settings(
+            "--sequential stops receiving while the drive writes: that needs --policy block, on a transport with credits, and no --pre-trigger".into(),
+        ));
+    }
     if settings.out.is_none() && settings.discard != Some(true) {
         return Err(RunError::Settings("name a file to record to with --out, or --discard the shots".into()));
     }
@@ -330,10 +338,12 @@ fn receive<P: PacketIo>(
             settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
         let mut stage = Stage {
             receiver: &mut receiver,
-            joiner: Joiner::new(&streams),
+            joiner: Joiner::new(&streams, prepared.alignment(settings)),
             gate: sink.as_ref().map(|_| Gate::new(Arc::clone(&queue), prepared.policy)),
             wake: &wake,
             items: Vec::with_capacity(64),
+            arriving: VecDeque::with_capacity(64),
+            joining_ns: 0,
             blocked: None,
             rows_left,
             live,
@@ -342,6 +352,8 @@ fn receive<P: PacketIo>(
             most_events: settings.shots.filter(|shots| *shots > 0).unwrap_or(u64::MAX),
             idle: settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9))),
             events: 0,
+            sequential: settings.sequential.unwrap_or(false),
+            handed: 0,
             rest: Rest::new(origin.receive_buffer, prepared.geometry.cut().rest, Instant::now()),
         };
         let received = stage.run(stop, deadline, &watch);
@@ -353,6 +365,7 @@ fn receive<P: PacketIo>(
             &books,
             &times(&receiver, streams.len()),
             receiver.unknown(),
+            &live.step(),
         ));
         drop(closing);
         let report = match sink.map(|sink| sink.join()) {
@@ -392,6 +405,7 @@ fn receive<P: PacketIo>(
         learned: origin.learned,
         pages: prepared.pool.region().pages(),
         pool_bytes: prepared.pool.region().len(),
+        stages: live.stages(),
         warnings,
     };
     outcome.total().balance()?;

@@ -1,6 +1,7 @@
 //! Everything of a run that is settled before the probe is asked to start.
 
 use super::{RunError, Wanted};
+use crate::align;
 use crate::config::{Bytes, Settings};
 use crate::control::Control;
 use crate::memory::Memory;
@@ -10,7 +11,7 @@ use crate::stream::StreamConfig;
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::Mode;
-use shotline_wire::shot::{Geometry, Trailer};
+use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,8 +19,16 @@ use std::sync::Arc;
 const PLAIN_UDP_PORT: u16 = 47911;
 /// Shots in the queue to the recorder that the pool should at least have room for.
 const LEAST_QUEUE: usize = 4;
+/// Of shots above so many bytes as few as possible are held: tens of them would be gigabytes.
+const LARGE_SHOT: u32 = 8 << 20;
+/// A quarter of so many events may wait for links that are behind, however large the pool is.
+const MOST_WAITING: usize = 1 << 14;
+/// A link's clock is locked when its stamps keep to a line within so much: what software time stamps are good for.
+const LOCK_NS: u64 = 50_000;
 /// Memory for shot buffers if nobody says.
 const DEFAULT_POOL: Bytes = Bytes(256 << 20);
+/// The same for each link of a digitizer: about 23 blocks of 64 MiB.
+const BLOCKS_POOL: Bytes = Bytes(3 << 29);
 
 /// Where shots come from, in words for the file.
 pub(super) struct Instrument {
@@ -77,7 +86,13 @@ impl Prepared {
         instrument: Instrument,
     ) -> Result<Self, RunError> {
         let packets = u64::from(geometry.packets());
+        let large = geometry.slot_bytes() > LARGE_SHOT;
         settings.codec().map_err(RunError::Settings)?;
+        if let Some(quorum) = settings.quorum.filter(|quorum| *quorum > usize::from(links)) {
+            return Err(RunError::Settings(format!(
+                "expected a quorum of at most {links}, the links that there are, found {quorum}: no event would be recorded"
+            )));
+        }
         let config = |stream: u8| StreamConfig {
             stream: stream.into(),
             key: 0,
@@ -85,7 +100,7 @@ impl Prepared {
             source: None,
             first_shot: None,
             first_psn: None,
-            window: settings.window.unwrap_or_else(|| 128_u64.div_ceil(packets).max(4)).max(1),
+            window: settings.window.unwrap_or(if large { 2 } else { 128_u64.div_ceil(packets).max(4) }).max(1),
             timeout_ns: settings.timeout_ms.unwrap_or(100).max(1) * 1_000_000,
         };
         let configs: Vec<_> = (0..links).map(config).collect();
@@ -106,9 +121,38 @@ impl Prepared {
         Ok(Self { framing, instrument, geometry, configs, pool, regions, spare, policy })
     }
 
+    /// Events that there is room for beside what assembly needs.
+    fn spare_events(&self, settings: &Settings) -> usize {
+        (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
+    }
+
+    /// Of these, events that wait for links that are behind: a quarter.
+    fn waiting_events(&self, settings: &Settings) -> usize {
+        if self.configs.len() > 1 {
+            self.spare_events(settings).saturating_sub(LEAST_QUEUE).min(MOST_WAITING) / 4
+        } else {
+            0
+        }
+    }
+
     /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
     pub(super) fn queue_events(&self, settings: &Settings) -> usize {
-        (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
+        self.spare_events(settings) - self.waiting_events(settings)
+    }
+
+    /// How links are joined.
+    pub(super) fn alignment(&self, settings: &Settings) -> align::Config {
+        let (window, timeout_ns) = (self.configs[0].window as usize, self.configs[0].timeout_ns);
+        align::Config {
+            sources: self.configs.len(),
+            by: settings.alignment(),
+            // Streams hand on their shots in order.
+            disorder: 0,
+            patience_ns: settings.align_patience.map_or(timeout_ns.saturating_mul(3), |patience| patience.0),
+            quorum: settings.quorum.unwrap_or(1),
+            capacity: window + 1 + self.waiting_events(settings),
+            lock_ns: LOCK_NS,
+        }
     }
 
     /// Splits that room between the queue and events that are held for a trigger. A room that is known to be too
@@ -122,7 +166,10 @@ impl Prepared {
         };
         let needed = (before_s * millihertz as f64 / 1000.0).ceil() as usize + 1;
         if needed + LEAST_QUEUE > all {
-            let slots = reserve(&self.configs, settings) + (needed + LEAST_QUEUE) * self.configs.len();
+            // Of what is spare a quarter waits for other links, if there are any.
+            let spare = needed + LEAST_QUEUE;
+            let spare = if self.configs.len() > 1 { spare * 4 / 3 + 2 } else { spare };
+            let slots = reserve(&self.configs, settings) + spare * self.configs.len();
             let bytes = slots as u64 * u64::from(self.geometry.slot_bytes());
             return Err(RunError::Settings(format!(
                 "{before_s} s before a trigger are {needed} events of {} links, a pool of {} bytes holds {}: --pool {}MiB",
@@ -142,7 +189,7 @@ impl Prepared {
         Wanted {
             bind,
             sealed: self.framing.sealed(),
-            remainders: self.geometry.trailer() == Trailer::Record,
+            remainders: self.geometry.trailer().has_record(),
             capacity: receiver::capacity(&self.configs),
             scratch: memory.scratch,
             receive_buffer: receive_buffer(settings),
@@ -207,9 +254,16 @@ pub(super) fn rolls(settings: &Settings) -> bool {
     sizes || settings.roll_seconds.is_some() || settings.roll_shots.is_some()
 }
 
+/// Whether shots are a digitizer's blocks, of tens of megabytes each.
+fn blocks(settings: &Settings) -> bool {
+    settings.framing.as_deref() == Some("digitizer")
+}
+
 /// Memory for shot buffers.
 pub(super) fn pool_bytes(settings: &Settings) -> u64 {
-    settings.pool.unwrap_or(DEFAULT_POOL).0
+    let default =
+        if blocks(settings) { BLOCKS_POOL.0 * u64::from(settings.links.unwrap_or(1)) } else { DEFAULT_POOL.0 };
+    settings.pool.map_or(default, |pool| pool.0)
 }
 
 /// Receive buffer to ask for.
@@ -224,5 +278,5 @@ pub(super) fn default_port(sealed: bool) -> u16 {
 
 /// Writes under way at once.
 pub(super) fn in_flight(settings: &Settings) -> u32 {
-    settings.in_flight.unwrap_or(16)
+    settings.in_flight.unwrap_or(if blocks(settings) { 4 } else { 16 })
 }

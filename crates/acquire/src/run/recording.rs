@@ -2,14 +2,17 @@
 
 use super::RunError;
 use super::prepare::{Prepared, in_flight, pool_bytes, receive_buffer, rolls};
+use crate::align::{ClockState, Counts};
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::config::{Bytes, Settings};
+use crate::config::{Align, Bytes, Nanoseconds, Settings};
 use crate::latency::Latency;
-use crate::live::Live;
+use crate::live::{LinkStep, Live, Step};
 use crate::pretrigger::{Due, PreTrigger, Window};
 use crate::sink::Queue;
+use crate::stages::Spent;
 use crate::stream::{StreamConfig, Times};
+use shotline_store::clocks::ClockSample;
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::set::{Finished, Roll};
@@ -20,6 +23,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+/// Time between two rows of the clock tables.
+const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 /// Rows that a file is laid out for when nobody says how many: its tables grow with them.
 const MOST_ROWS: u64 = 200_000;
 /// The share of the free space that a file is laid out for when nobody says how many rows: a half.
@@ -111,6 +116,7 @@ pub(super) fn recorder(
         notes: settings.notes.clone().unwrap_or_default(),
         operator: chosen.operator.clone().unwrap_or_default(),
         framing: prepared.framing.name().into(),
+        by_stamp: settings.align == Some(Align::Stamp),
         config: toml::to_string(&chosen).unwrap_or_default(),
         codec: settings.codec().map_err(RunError::Settings)?,
         pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
@@ -146,6 +152,9 @@ fn chosen(settings: &Settings, prepared: &Prepared, rows: u64) -> Settings {
         operator: user(),
         post_trigger: settings.pre_trigger.map(|_| POST_TRIGGER_S),
         trigger: settings.pre_trigger.map(|_| Default::default()),
+        align: Some(Default::default()),
+        align_patience: Some(Nanoseconds(prepared.alignment(settings).patience_ns)),
+        quorum: Some(prepared.alignment(settings).quorum),
         clock: Some(Default::default()),
         pool: Some(Bytes(pool_bytes(settings))),
         receive_buffer: Some(Bytes(receive_buffer(settings) as u64)),
@@ -212,10 +221,17 @@ impl Recording<'_> {
     fn record(mut self) -> Result<Recorded, StoreError> {
         let mut begun: Option<Instant> = None;
         let mut held: Option<Box<Event>> = None;
+        let mut clocks_noted = Instant::now();
+        let mut turned = Instant::now();
+        let (mut bytes, mut taken) = (0, 0);
         loop {
+            let mut busy = held.is_some() || self.set.pending() > 0;
             while held.is_none() {
                 let Some(event) = self.next() else { break };
                 begun.get_or_insert_with(Instant::now);
+                busy = true;
+                taken += 1;
+                bytes += event.shots.iter().flatten().map(|shot| u64::from(shot.buffer.len())).sum::<u64>();
                 held = self.offer(event);
             }
             if held.is_none() && self.queue.is_finished() {
@@ -232,7 +248,20 @@ impl Recording<'_> {
             self.set.poll(Some(wait))?;
             held = held.and_then(|event| self.offer(event));
             self.live.set_written(self.set.visible());
+            if clocks_noted.elapsed() >= CLOCKS_EVERY {
+                clocks_noted = Instant::now();
+                self.note_clocks();
+            }
+            self.live.set_stored(taken - u64::from(held.is_some()) - self.set.pending() as u64);
+            let (now, stage) = (Instant::now(), &self.live.store);
+            if begun.is_some() {
+                // While the drive works, so does this stage.
+                stage.spend(if busy { Spent::Busy } else { Spent::Starved }, now - turned, self.queue.filled());
+                stage.passed(bytes);
+            }
+            turned = now;
         }
+        self.note_clocks();
         self.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
         let mut warnings = Vec::new();
         let triggers = self.capture.as_ref().map(|capture| note(capture, &mut self.set, &mut warnings));
@@ -240,6 +269,16 @@ impl Recording<'_> {
         let mut finished = self.set.finish(books)?;
         finished.report.warnings.append(&mut warnings);
         Ok(Recorded { finished, seconds: begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64()), triggers })
+    }
+
+    /// Enters how the links' clocks run.
+    fn note_clocks(&mut self) {
+        for (index, link) in self.live.step().links.iter().enumerate().filter(|(_, link)| link.clock.at_ns > 0) {
+            let ClockState { at_ns, offset_ns, drift_ppb, residual_ns, locked, jumps } = link.clock;
+            let stopped = link.stopped;
+            let sample = ClockSample { at_tai_ns: at_ns, offset_ns, drift_ppb, residual_ns, jumps, locked, stopped };
+            self.set.clock(index, &sample);
+        }
     }
 
     /// The next event that is to be recorded.
@@ -304,6 +343,7 @@ pub(super) fn stored_books(
     books: &[Books],
     times: &[Times],
     unknown: &Books,
+    step: &Step,
 ) -> shotline_store::shot::Books {
     let stored = |stream: u32, books: &Books| StreamBooks {
         stream,
@@ -330,10 +370,30 @@ pub(super) fn stored_books(
         let mut stored = stored(*stream, books);
         stored.more.extend(latencies("latency_from_sender", &times.from_sender));
         stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
+        stored.more.extend(step.links.get(all.len()).filter(|_| streams.len() > 1).map(in_step).into_iter().flatten());
         all.push(stored);
     }
-    all.push(stored(WHOLE_RUN, unknown));
+    let mut whole = stored(WHOLE_RUN, unknown);
+    if streams.len() > 1 {
+        let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
+        let counts = [
+            ("events_complete", complete),
+            ("events_partial", partial),
+            ("events_below_quorum", dropped),
+            ("events_hurried", hurried),
+            ("events_expired", expired),
+        ];
+        whole.more.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    }
+    all.push(whole);
     shotline_store::shot::Books { streams: all }
+}
+
+/// How a link kept in step, as entries of the books.
+fn in_step(link: &LinkStep) -> [(String, u64); 3] {
+    let counts = &link.counts;
+    [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
+        .map(|(name, count)| (name.to_owned(), count))
 }
 
 /// How long complete shots took, as entries of the books.

@@ -7,11 +7,13 @@ use crate::event::{Joined, Joiner};
 use crate::live::Live;
 use crate::receiver::Receiver;
 use crate::sink::Gate;
+use crate::stages::Spent;
 use crate::stream::Item;
 use crate::watch::Watch;
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ const BATCHES: usize = 32;
 const STRAGGLERS: Duration = Duration::from_millis(250);
 /// Time between two looks at how far the clock is ahead of the kernel's.
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
+/// A pause of this thread is no silence of a link: between two looks at what came no more time than this passes for them.
+const LONGEST_LOOK: Duration = Duration::from_millis(10);
 
 /// Receives, joins and hands on.
 pub(super) struct Stage<'a, P> {
@@ -30,6 +34,10 @@ pub(super) struct Stage<'a, P> {
     pub(super) gate: Option<Gate>,
     pub(super) wake: &'a dyn Fn(),
     pub(super) items: Vec<Item>,
+    /// Items that were received, and not yet joined.
+    pub(super) arriving: VecDeque<Item>,
+    /// The time that has passed for links, in ns.
+    pub(super) joining_ns: u64,
     /// Under the policy `block`: what the queue had no room for.
     pub(super) blocked: Option<Joined>,
     /// Rows that the sink still has room for.
@@ -43,6 +51,10 @@ pub(super) struct Stage<'a, P> {
     pub(super) idle: Option<Duration>,
     /// Events so far.
     pub(super) events: u64,
+    /// Receive nothing while the sink works: stages one after the other.
+    pub(super) sequential: bool,
+    /// Events that the sink has been given.
+    pub(super) handed: u64,
     pub(super) rest: Rest,
 }
 
@@ -53,12 +65,18 @@ impl<P: PacketIo> Stage<'_, P> {
         let mut first = None;
         let mut last = begun;
         let mut shown = begun;
+        let mut looked = begun;
         let mut timed = begun;
+        // What the last turn was, and how long turns like it have been since they were last entered.
+        let (mut turn, mut turned, mut spent) = (Spent::Starved, begun, [Duration::ZERO; 3]);
         // What only passes by (strangers, stragglers) must not keep a run from ending.
         let (mut placed, mut settled) = (0, begun);
         loop {
             let now = Instant::now();
-            let packets = if self.blocked.is_none() {
+            spent[turn as usize] += now - turned;
+            turned = now;
+            let waits = self.blocked.is_some() || self.sequential && self.live.stored() < self.handed;
+            let packets = if !waits {
                 self.receiver.poll((now - begun).as_nanos() as u64, BATCHES, &mut self.items)?
             } else {
                 0
@@ -68,7 +86,17 @@ impl<P: PacketIo> Stage<'_, P> {
                 last = now;
                 self.rest.took(packets);
             }
+            // Nobody is late while nobody listens.
+            if !waits {
+                self.joining_ns += (now - looked).min(LONGEST_LOOK).as_nanos() as u64;
+            }
+            looked = now;
             self.hand_on(false);
+            turn = match packets {
+                _ if waits => Spent::Stalled,
+                0 => Spent::Starved,
+                _ => Spent::Busy,
+            };
             if now - shown > Duration::from_millis(20) {
                 shown = now;
                 if now - timed > CLOCK_EVERY {
@@ -81,6 +109,13 @@ impl<P: PacketIo> Stage<'_, P> {
                 }
                 let silence = now - settled;
                 self.live.update(&total);
+                if first.is_some() {
+                    self.enter(&mut spent);
+                } else {
+                    // Before the first packet the pipeline does not run.
+                    spent = [Duration::ZERO; 3];
+                }
+                self.live.set_step(self.joiner.step());
                 if stop.load(Ordering::Relaxed)
                     || deadline.is_some_and(|deadline| now > deadline)
                     || self.live.is_full()
@@ -110,7 +145,16 @@ impl<P: PacketIo> Stage<'_, P> {
             }
         }
         self.live.update(&self.receiver.total());
+        self.enter(&mut spent);
+        self.live.set_step(self.joiner.step());
         Ok(first.map_or(0.0, |first| (last - first).as_secs_f64()))
+    }
+
+    /// Enters how the time since the last call was spent.
+    fn enter(&self, spent: &mut [Duration; 3]) {
+        for how in [Spent::Busy, Spent::Starved, Spent::Stalled] {
+            self.live.receive.spend(how, std::mem::take(&mut spent[how as usize]), 0.0);
+        }
     }
 
     /// Whether a sender without set-up has ended, or enough of it has come.
@@ -130,18 +174,35 @@ impl<P: PacketIo> Stage<'_, P> {
             std::thread::sleep(Duration::from_millis(1));
             self.hand_on(true);
         }
+        self.live.set_step(self.joiner.step());
         Ok(())
     }
 
+    /// Joins what was received, and hands on what is decided; with `all` everything.
     fn hand_on(&mut self, all: bool) {
-        for item in self.items.drain(..) {
-            self.joiner.push(item);
-        }
+        self.arriving.extend(self.items.drain(..));
         let mut handed = false;
         loop {
+            handed |= self.hand_on_decided(all && self.arriving.is_empty());
+            if self.blocked.is_some() {
+                break;
+            }
+            let Some(item) = self.arriving.pop_front() else { break };
+            self.joiner.push(self.joining_ns, item);
+        }
+        if handed {
+            (self.wake)();
+        }
+    }
+
+    /// Whether there was anything.
+    fn hand_on_decided(&mut self, all: bool) -> bool {
+        let mut handed = false;
+        loop {
+            self.account_for_left();
             let next = match self.blocked.take() {
                 Some(joined) => Some(joined),
-                None => self.joiner.pop().or_else(|| if all { self.joiner.flush() } else { None }),
+                None => self.joiner.pop(self.joining_ns).or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
             self.events += u64::from(matches!(joined, Joined::Event(_)));
@@ -166,10 +227,20 @@ impl<P: PacketIo> Stage<'_, P> {
                 self.blocked = Some(Joined::Event(event));
                 break;
             }
+            self.handed = (self.handed + u64::from(is_event)).saturating_sub(given_up);
             self.rows_left = self.rows_left + given_up - u64::from(is_event);
         }
-        if handed {
-            (self.wake)();
+        self.account_for_left();
+        handed
+    }
+
+    /// Enters the shots that are in no event.
+    fn account_for_left(&mut self) {
+        while let Some(left) = self.joiner.pop_left() {
+            self.receiver.books_mut(left.link).give_up(left.shot.meta.is_complete(), left.cause);
+            if let Some(gate) = &self.gate {
+                gate.lose(left.loss());
+            }
         }
     }
 }

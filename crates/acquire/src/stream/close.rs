@@ -36,7 +36,7 @@ impl Stream {
         }
 
         let (number, Told { good: record_good, stamp_tai_ns, flags }) = match geometry.trailer() {
-            Trailer::Record => self.read_record(open.number, entry, &buffer, &presence),
+            Trailer::Record | Trailer::Block => self.read_record(open.number, entry, &buffer, &presence),
             // Nothing can be told but that everything is there.
             Trailer::None => (open.number, Told { good: presence.is_complete(), ..Told::default() }),
             Trailer::HsbMetadata => (open.number, self.read_metadata(&buffer, &presence)),
@@ -95,7 +95,7 @@ impl Stream {
         // The record is a bus word that never straddles two packets: padding aligned it.
         let record = presence.contains(self.packets - 1).then(|| {
             let mut bytes = [0; RECORD_BYTES as usize];
-            buffer.read(self.config.geometry.trailer_offset(), &mut bytes);
+            buffer.read(self.config.geometry.shot_bytes() - RECORD_BYTES, &mut bytes);
             Record::parse(&bytes).ok()
         });
         let record = record.flatten().filter(|record| record.stream == self.config.stream);

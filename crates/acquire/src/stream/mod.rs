@@ -23,6 +23,8 @@ mod close;
 
 /// After so long without a packet, a stream whose sender was not named may be taken over by another.
 const SENDER_GONE_NS: u64 = 1_000_000_000;
+/// Shots that a sender may well have skipped: an instrument that ran out of room.
+const NEAR: u64 = 64;
 /// Framings whose packets have no CRC of their own carry shot numbers of at least so many bits.
 const UNPROTECTED_BITS: u32 = 40;
 /// Shots that may be missing before the sender's word that it has ended.
@@ -325,11 +327,12 @@ impl Stream {
     /// without an ICRC: one flipped bit would end every shot before it. Another packet of a shot near it
     /// confirms it, so that after an outage only one packet is lost.
     fn is_doubtful(&mut self, number: u64, index: u32) -> bool {
-        if self.wire_bits < UNPROTECTED_BITS || number <= self.newest.saturating_add(self.config.window) {
+        let near = self.config.window.max(NEAR);
+        if self.wire_bits < UNPROTECTED_BITS || number <= self.newest.saturating_add(near) {
             return false;
         }
         let other = self.suspect.replace((number, index));
-        !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= self.config.window)
+        !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= near)
     }
 
     /// A packet of a shot that has left. Stragglers say nothing; only such packets while nothing else comes do.

@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::shots::{Shots, missing};
 use super::{ExportError, Progress};
 use crate::pcapng;
+use crate::rows::NO_NUMBER;
 use std::cell::Cell;
 use std::path::Path;
 
@@ -34,7 +35,7 @@ pub(super) fn write(
         for row in shots.rows() {
             let row = shots.recording().row(row, link)?;
             shots.count(&row, &missing(&row, &geometry), next);
-            next = Some(row.number + 1);
+            next = (row.number != NO_NUMBER).then_some(row.number.saturating_add(1)).or(next);
         }
     }
     draft.finish()?;

@@ -3,7 +3,7 @@
 use super::{ExportError, Progress, Selection};
 use crate::info::{LinkInfo, RunInfo};
 use crate::read::Recording;
-use crate::rows::{Row, State};
+use crate::rows::{NO_NUMBER, Row, State};
 use shotline_compute::pack12;
 use shotline_wire::shot::{Geometry, Packing};
 use std::ops::Range;
@@ -182,7 +182,7 @@ impl<'a> Shots<'a> {
                     decode(slots.read(index, link)?, &geometry, &mut samples);
                 }
                 self.count(row, &missing, next);
-                next = Some(row.number + 1);
+                next = (row.number != NO_NUMBER).then_some(row.number.saturating_add(1)).or(next);
                 each(Shot { row, samples: &samples, missing: &missing })?;
                 self.done += 1;
                 if (self.progress)(self.done, total).is_break() {
@@ -196,7 +196,9 @@ impl<'a> Shots<'a> {
     /// Enters a row into the tally; `next` is the number behind the row before.
     pub fn count(&mut self, row: &Row, missing: &[Range<usize>], next: Option<u64>) {
         // Numbers that were passed over are in no row.
-        self.tally.lost += next.map_or(0, |next| row.number.saturating_sub(next));
+        if row.number != NO_NUMBER {
+            self.tally.lost += next.map_or(0, |next| row.number.saturating_sub(next));
+        }
         match row.state {
             State::Lost => self.tally.lost += 1,
             State::Complete => self.tally.complete += 1,

@@ -42,7 +42,7 @@ impl Timeline {
     pub fn place(&mut self, row: &Row, begun_tai_ns: u64) -> Place {
         let stamped = (row.stamp_tai_ns > 0).then(|| self.index(row.stamp_tai_ns));
         let expected = self.last.map(|(number, end)| {
-            let between = row.number.saturating_sub(number + 1);
+            let between = row.number.saturating_sub(number.saturating_add(1));
             (end.saturating_add(between.saturating_mul(self.samples)), between == 0)
         });
         let place = match (expected, stamped) {

@@ -6,8 +6,6 @@ use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
 use crate::{Recorder, RecorderConfig, StoreError};
 use arrayvec::ArrayVec;
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
@@ -87,10 +85,8 @@ pub(super) fn write(
 /// Gives a finished recording its name; not that of one that someone still records.
 fn put_in_place(hidden: &Path, to: &Path, overwrite: bool) -> Result<(), StoreError> {
     layout::check_target(to, overwrite)?;
-    if let Ok(old) = std::fs::File::open(to)
-        && rustix::fs::flock(&old, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
-    {
-        return Err(StoreError::InUse { path: to.to_owned() });
+    if let Ok(old) = std::fs::File::open(to) {
+        crate::lock::claim(&old, to)?;
     }
     std::fs::rename(hidden, to).map_err(|source| StoreError::Create { path: to.to_owned(), source })
 }

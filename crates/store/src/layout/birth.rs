@@ -1,13 +1,12 @@
 //! How a recording gets its file, its blocks and its name.
 
 use super::CreateOptions;
-use crate::StoreError;
-use rustix::fs::{CWD, FallocateFlags, FlockOperation, RenameFlags};
+use crate::{StoreError, lock};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// A file that is being laid out under a hidden name beside its own. It goes if it is dropped before [`Birth::end`].
 #[derive(Debug)]
@@ -26,12 +25,12 @@ impl Birth {
         let hidden = hidden(path);
         // Left behind by a program that was killed while it laid out; one that is still at it holds a lock.
         if let Ok(stale) = File::open(&hidden) {
-            refuse_if_in_use(&stale, &hidden)?;
+            lock::claim(&stale, &hidden)?;
             std::fs::remove_file(&hidden).map_err(failed)?;
         }
         let old = File::options().read(true).write(options.recycle).open(path).ok();
         if let Some(old) = &old {
-            refuse_if_in_use(old, path)?;
+            lock::claim(old, path)?;
         }
         let (file, recycled) = match old.filter(|old| options.overwrite && options.recycle && is_recyclable(old, path))
         {
@@ -43,7 +42,8 @@ impl Birth {
             }
             None => (File::options().read(true).write(true).create_new(true).open(&hidden).map_err(failed)?, false),
         };
-        let birth = Self { file: locked(file, path)?, hidden, recycled, named: false };
+        lock::share(&file, path)?;
+        let birth = Self { file, hidden, recycled, named: false };
         birth.check_own(path)?;
         Ok(birth)
     }
@@ -70,7 +70,7 @@ impl Birth {
         rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
         self.check_own(path)?;
         if let Ok(there) = File::open(path) {
-            refuse_if_in_use(&there, path)?;
+            lock::claim(&there, path)?;
         }
         match rename(&self.hidden, path, overwrite) {
             Err(Errno::EXIST) => return Err(StoreError::Exists { path: path.to_owned() }),
@@ -134,35 +134,7 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
 fn is_recyclable(file: &File, path: &Path) -> bool {
     let alone = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 1);
     // libhdf5 takes a shared lock of its own to read it.
-    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
-    alone && super::locate(path, file).is_ok()
-}
-
-fn refuse_if_in_use(file: &File, path: &Path) -> Result<(), StoreError> {
-    let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-    if held == Err(Errno::WOULDBLOCK) {
-        return Err(StoreError::InUse { path: path.to_owned() });
-    }
-    Ok(())
-}
-
-/// How long a lock may be in the way before its file counts as being in use.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Readers of HDF5 take a shared lock, writers an exclusive one: ours is shared, so that readers may come.
-///
-/// A lock that has just been let go may last a little longer: a child process that is being started at that moment
-/// holds the descriptor until it runs its own program.
-pub(super) fn locked(file: File, path: &Path) -> Result<File, StoreError> {
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: path.to_owned() }),
-            // A file system without locks: then nobody else is kept out either.
-            _ => return Ok(file),
-        }
-    }
+    alone && lock::share(file, path).is_ok() && super::locate(path, file).is_ok()
 }
 
 /// Gives a file its size and all its blocks.

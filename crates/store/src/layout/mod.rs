@@ -19,6 +19,7 @@
 
 mod birth;
 mod chunks;
+pub(crate) mod described;
 mod header;
 pub(crate) mod skeleton;
 mod tail;
@@ -31,12 +32,14 @@ use crate::info::{LinkInfo, RunInfo, read_number};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::header_address;
 pub(crate) use birth::sync_directory;
-use birth::{Birth, allocate, locked};
+use birth::{Birth, allocate};
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
+pub use described::Described;
 use header::{HeaderError, Place, ReadAt, Superblock};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use shotline_wire::block;
 use shotline_wire::shot::Packing;
 use skeleton::TableShape;
 use std::fs::File;
@@ -139,6 +142,10 @@ pub struct Layout {
     pub losses: Table,
     /// `/books`.
     pub books: Table,
+    /// Where the rows of `/linkN/clock` are ([`crate::clocks`]); none in files of earlier versions.
+    pub clocks: Vec<u64>,
+    /// The links' tables of block descriptions, if they have them.
+    pub described: Vec<Described>,
     /// Half the fan-out of chunk indexes.
     pub chunk_k: u16,
     /// Where the superblock has the end of the file.
@@ -166,6 +173,10 @@ impl Layout {
     }
     fn data_of(&self, link: usize) -> &Data {
         self.data.iter().find(|data| data.links.contains(&link)).expect("every link has a dataset")
+    }
+    /// The marks of the tables that have a row for each of the samples'.
+    pub(crate) fn row_marks(&self) -> impl Iterator<Item = Marks> + '_ {
+        self.shots.iter().map(|table| table.marks).chain(self.described.iter().map(|table| table.marks))
     }
     fn data_shape(&self) -> Shape {
         Shape { rank: 3, k: self.chunk_k }
@@ -235,9 +246,9 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
         let shape = skeleton::Shape { tables: &shapes, chunk_k, recycled, data_start, padding };
         let (image, headers) = skeleton::create(run, &shape).map_err(StoreError::hdf5("lay out", path))?;
         let (data, tables) = read_marks(&image[..], &headers.data, &headers.tables, run, &formats, path)?;
-        Ok((image, data, tables))
+        Ok(Image { bytes: image, data, tables, clocks: headers.clocks })
     };
-    let (image, data, tables) = untearable(made)?;
+    let Image { bytes: image, data, tables, clocks } = untearable(made)?;
     let superblock = Superblock::read(&image[..]).map_err(|e| StoreError::format(path, e.to_string()))?;
     let mut layout = assemble(run, superblock, data, tables, formats);
     if rows.checked_mul(layout.row_bytes).is_none_or(|bytes| bytes > MAX_BYTES) {
@@ -248,6 +259,7 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
     }
     (layout.rows, layout.common_rows) = (rows, rows);
     layout.recycled = recycled;
+    layout.clocks = clocks;
     layout.data_start = data_start(&image);
     let losses = (rows * run.links.len() as u64).clamp(LOSS_ROWS.0, LOSS_ROWS.1);
     let counts = Counts { rows, losses, books: BOOK_ROWS };
@@ -271,7 +283,12 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
 }
 
 /// A file's first bytes, and where the datasets of samples and the tables have their fields.
-type Image = (Vec<u8>, Vec<Place>, Vec<Place>);
+struct Image {
+    bytes: Vec<u8>,
+    data: Vec<Place>,
+    tables: Vec<Place>,
+    clocks: Vec<u64>,
+}
 
 /// Makes an image in which every field that is patched lies within one sector, so that no power cut tears it. libhdf5
 /// puts the address of a chunk index at an odd offset; padding among the attributes moves it.
@@ -280,10 +297,10 @@ fn untearable(made: impl Fn(usize, u64) -> Result<Image, StoreError>) -> Result<
     let mut padding = 0;
     loop {
         let image = made(padding, 0)?;
-        let torn = image.1.iter().chain(&image.2).any(|place| tears(place.extent_at) || tears(place.tree_at));
+        let torn = image.data.iter().chain(&image.tables).any(|place| tears(place.extent_at) || tears(place.tree_at));
         if !torn || padding == MOST_PADDING {
             // The same again, with the one number that only its own length tells.
-            return made(padding, data_start(&image.0));
+            return made(padding, data_start(&image.bytes));
         }
         padding += 1;
     }
@@ -303,7 +320,7 @@ pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
 
 /// Reads from a recording where everything in it is.
 pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
-    let (run, recycled, data_start, formats, headers) = {
+    let (run, recycled, data_start, formats, clocks, headers) = {
         let hdf5 = hdf5::File::open(path).map_err(StoreError::hdf5("open", path))?;
         let run = RunInfo::read(&hdf5, path)?;
         let address = |name: &str| {
@@ -333,16 +350,22 @@ pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError>
         };
         let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
         tables.extend([address("losses")?, address("books")?]);
+        for link in described::links(&run) {
+            tables.push(address(&format!("link{link}/blocks"))?);
+        }
         let recycled = read_number::<u8>(&hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
         // Of older files the first chunk tells.
         let data_start = read_number(&hdf5, "data_start").unwrap_or(0);
-        (run, recycled, data_start, formats, (data, tables))
+        let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
+        let clocks = (0..run.links.len()).map_while(clock).collect();
+        (run, recycled, data_start, formats, clocks, (data, tables))
     };
     let broken = |error: HeaderError| StoreError::format(path, error.to_string());
     let (data, tables) = read_marks(file, &headers.0, &headers.1, &run, &formats, path)?;
     let superblock = Superblock::read(file).map_err(broken)?;
     let mut layout = assemble(&run, superblock, data, tables, formats);
     layout.recycled = recycled;
+    layout.clocks = clocks;
     layout.data_start = data_start;
     tail::find(file, &mut layout).map_err(broken)?;
     Ok((run, layout))
@@ -414,9 +437,11 @@ fn read_marks(
         let expected = match index.checked_sub(run.links.len()) {
             None => formats[index].bytes(),
             Some(0) => LOSS_BYTES,
-            Some(_) => BOOK_BYTES,
+            Some(1) => BOOK_BYTES,
+            Some(_) => block::LEN,
         } as u32;
-        if place.chunk.len() != 2 || place.chunk[1] != expected || !place.chunk[0].is_power_of_two() {
+        let whole = index < run.links.len() + 2 || place.chunk[0] == 1;
+        if place.chunk.len() != 2 || place.chunk[1] != expected || !place.chunk[0].is_power_of_two() || !whole {
             return Err(StoreError::format(
                 path,
                 format!("expected table rows of {expected} bytes, found chunks of {:?}", place.chunk),
@@ -447,7 +472,13 @@ fn assemble(
         links: if run.joined() { 0..links } else { i..i + 1 },
         leaves: 0,
     });
-    let mut tables: Vec<Table> = (tables.iter())
+    let described = described::links(run).zip(tables.iter().skip(links + 2));
+    let described = described.map(|(link, place)| Described {
+        marks: marks(place),
+        link,
+        at: run.links[link].geometry.trailer_offset(),
+    });
+    let mut tables: Vec<Table> = (tables.iter().take(links + 2))
         .map(|place| Table {
             marks: marks(place),
             row_bytes: place.chunk[1],
@@ -470,6 +501,8 @@ fn assemble(
         formats,
         losses,
         books,
+        clocks: Vec::new(),
+        described: described.collect(),
         chunk_k: superblock.chunk_k,
         end_at: superblock.end_at,
         end: superblock.end,
@@ -480,13 +513,14 @@ fn assemble(
 
 fn open_locked(path: &Path) -> Result<File, StoreError> {
     let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    locked(open.map_err(StoreError::io("open", path))?.into(), path)
+    let file = open.map_err(StoreError::io("open", path))?.into();
+    crate::lock::share(&file, path)?;
+    Ok(file)
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Said aloud, because a child process that is just being started may hold the descriptor a little longer.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        crate::lock::release(&self.file);
     }
 }
 

@@ -2,13 +2,18 @@
 //!
 //! It writes them in memory: on the disk it would hold a lock, in a descriptor that child processes inherit.
 
+use super::described;
+use crate::blocks;
+use crate::clocks::{CLOCK_BYTES, CLOCK_FIELDS, CLOCK_ROWS, clock_descriptor};
 use crate::codec::{self, Codec};
 use crate::info::{LinkInfo, RunInfo, number, text, texts, timestamp};
 use crate::rows::{self, ROW_FIELDS, RowFormat};
 use crate::sys::hdf5::{Mapping, create_filtered, create_virtual, header_address, image, sample_type};
+use hdf5::plist::dataset_create::AllocTime;
 use hdf5::types::{TypeDescriptor, VarLenUnicode};
 use hdf5::{Dataset, Datatype, Error, Extent, File, Group, SimpleExtents};
-use shotline_wire::shot::Geometry;
+use shotline_wire::block;
+use shotline_wire::shot::{Geometry, Trailer};
 use std::ffi::CString;
 use std::str::FromStr;
 
@@ -22,8 +27,10 @@ pub(super) struct TableShape {
 pub(super) struct Headers {
     /// `/rf`, or each link's `rf` if they cannot be joined.
     pub data: Vec<u64>,
-    /// `/linkN/shots`, `/losses`, `/books`.
+    /// `/linkN/shots`, `/losses`, `/books`, then those of `/linkN/blocks` that there are.
     pub tables: Vec<u64>,
+    /// Where the rows of `/linkN/clock` are.
+    pub clocks: Vec<u64>,
 }
 
 /// What a skeleton is made for, besides its run.
@@ -46,7 +53,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     let file = File::with_options()
         .with_fcpl(|p| p.istore_k(u32::from(chunk_k)))
         // Newer headers carry checksums: 'earliest' is what lets single fields be changed from outside.
-        .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false))
+        .with_fapl(|p| p.libver_earliest().core_options(1 << 20, false).alignment(CLOCK_TABLE_BYTES, 512))
         // No such file comes to be: the name only tells it from others in memory.
         .create_excl(format!("recording-{}", run.run_id))?;
     run.write(&file)?;
@@ -56,7 +63,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
         file.new_attr::<u64>().shape(padding).create("padding")?.write_raw(&vec![0_u64; padding])?;
     }
     let entry = nexus_entry(&file, run)?;
-    let mut headers = Headers { data: Vec::new(), tables: Vec::new() };
+    let mut headers = Headers { data: Vec::new(), tables: Vec::new(), clocks: Vec::new() };
     let links = run.links.len();
     let joined = run.joined();
     if joined {
@@ -87,6 +94,7 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
             text(&shots, field, meaning)?;
         }
         headers.tables.push(header_address(&shots)?);
+        headers.clocks.push(clock_table(&group)?);
     }
     let losses = table(&file, "losses", &rows::loss_descriptor(), &tables[links])?;
     text(
@@ -103,7 +111,35 @@ pub(super) fn create(run: &RunInfo, shape: &Shape<'_>) -> hdf5::Result<(Vec<u8>,
     )?;
     text(&books, "whole_run", "stream 4294967295 stands for the whole run")?;
     headers.tables.push(header_address(&books)?);
-    Ok((image(&file)?, headers))
+    for link in described::links(run) {
+        let shape = TableShape { row_bytes: block::LEN as u32, chunk_rows: 1 };
+        let blocks = table(&file, &format!("link{link}/blocks"), &blocks::descriptor(), &shape)?;
+        describe_blocks(&blocks)?;
+        headers.tables.push(header_address(&blocks)?);
+    }
+    let mut image = image(&file)?;
+    for at in headers.clocks.iter().map(|at| *at as usize) {
+        // libhdf5 leaves it to the driver what is there.
+        image.get_mut(at..at + CLOCK_TABLE_BYTES as usize).ok_or("a clock table within the file")?.fill(0);
+    }
+    Ok((image, headers))
+}
+
+/// Bytes of a link's clock table. Nothing else is as large, so only they are aligned to sectors.
+const CLOCK_TABLE_BYTES: u64 = (CLOCK_ROWS * CLOCK_BYTES) as u64;
+
+/// Makes a link's clock table; returns where its rows are.
+fn clock_table(group: &Group) -> hdf5::Result<u64> {
+    let table = group
+        .new_dataset_builder()
+        .empty_as(Datatype::from_descriptor(&clock_descriptor())?)
+        .shape(CLOCK_ROWS)
+        .alloc_time(Some(AllocTime::Early))
+        .create("clock")?;
+    for (name, words) in CLOCK_FIELDS {
+        text(&table, name, words)?;
+    }
+    table.offset().ok_or_else(|| Error::from("a place for the clock table"))
 }
 
 /// What a reader of NeXus looks for: the file's entry, and in it the data to show first.
@@ -191,7 +227,12 @@ pub(crate) fn extents(samples: usize, channels: usize) -> SimpleExtents {
 }
 
 pub(crate) fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
-    texts(rf, "DIMENSION_LABELS", &["shot", "sample", "channel"])?;
+    if geometry.trailer() == Trailer::Block && geometry.channels() == 2 {
+        texts(rf, "DIMENSION_LABELS", &["shot", "sample", "component"])?;
+        texts(rf, "components", &["I", "Q"])?;
+    } else {
+        texts(rf, "DIMENSION_LABELS", &["shot", "sample", "channel"])?;
+    }
     text(rf, "units", "counts")?;
     number(rf, "bits", geometry.bits())?;
     number(rf, "sample_rate_hz", geometry.sample_rate_hz())?;
@@ -199,6 +240,12 @@ pub(crate) fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
         number(rf, "sample_period_s", 1.0 / f64::from(geometry.sample_rate_hz()))?;
     }
     text(rf, "time_axis", "sample / sample_rate_hz, in seconds from stamp_tai_ns of the shot")
+}
+
+/// Says what a table of block descriptions is.
+pub(crate) fn describe_blocks(table: &Dataset) -> hdf5::Result<()> {
+    text(table, "description", blocks::DESCRIPTION)?;
+    blocks::FIELDS.iter().try_for_each(|(field, meaning)| text(table, field, meaning))
 }
 
 #[cfg(test)]

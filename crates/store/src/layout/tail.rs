@@ -47,6 +47,7 @@ pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
         data.leaves = at;
         at += shape_of_data.tree_bytes(counts.rows * data.links.len() as u64);
     }
+    at += layout.described.len() as u64 * layout.described_shape().tree_bytes(counts.rows);
     for index in 0..layout.shots.len() + 2 {
         let capacity = capacity(layout, index, counts);
         let shape = shape(layout, TABLE);
@@ -89,6 +90,11 @@ pub(super) fn write(
             .flat_map(|row| data.links.clone().map(move |link| layout.entry(data, row, link, stored(row, link))));
         roots.push(tree::write(shape, at, count, entries, |node| out.push(node))?);
     }
+    for table in &layout.described {
+        let entries = (0..rows).map(|row| layout.described_entry(table, row));
+        let at = out.at();
+        roots.push(tree::write(layout.described_shape(), at, rows, entries, |node| out.push(node))?);
+    }
     for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
         let chunks = table.capacity / u64::from(table.chunk_rows);
         let entries = (0..chunks).map(|chunk| Chunk {
@@ -108,7 +114,8 @@ pub(super) fn write(
 /// Points the datasets to the roots of their indexes.
 pub(super) fn point(file: &File, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
     let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
-    for (marks, root) in layout.data.iter().map(|data| data.marks).chain(tables).zip(roots) {
+    let described = layout.described.iter().map(|table| table.marks);
+    for (marks, root) in layout.data.iter().map(|data| data.marks).chain(described).chain(tables).zip(roots) {
         write_all(file, marks.tree_at, &root.to_le_bytes())?;
     }
     Ok(())
@@ -218,8 +225,8 @@ fn enter(file: &File, layout: &Layout, contents: Contents<'_>, counts: Counts) -
 
 /// Writes the markers of every table.
 fn mark(file: &File, layout: &Layout, counts: Counts) -> Result<(), Errno> {
-    for table in &layout.shots {
-        write_all(file, table.marks.extent_at, &counts.rows.to_le_bytes())?;
+    for marks in layout.row_marks() {
+        write_all(file, marks.extent_at, &counts.rows.to_le_bytes())?;
     }
     write_all(file, layout.losses.marks.extent_at, &counts.losses.to_le_bytes())?;
     write_all(file, layout.books.marks.extent_at, &counts.books.to_le_bytes())
@@ -257,6 +264,13 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
         let found = tables(layout).nth(index).expect("an index below the number of tables");
         (found.start, found.capacity) = (first.address, chunks.saturating_mul(u64::from(table.chunk_rows)));
     }
+    for table in &layout.described {
+        let ends = tree::ends(file, layout.described_shape(), u64_at(&bytes(file, table.marks.tree_at, 8)?, 0))?;
+        let Some([(_, first), (_, last)]) = ends else { continue };
+        layout.expect_described(table, 0, &first)?;
+        layout.expect_described(table, last.first[0], &last)?;
+        common = common.min(last.first[0].saturating_add(1));
+    }
     // A power cut while a tail was moved leaves some datasets with the old one, and others with the new one.
     layout.common_rows = layout.shots.iter().map(|table| table.capacity).fold(common.min(layout.rows), u64::min);
     Ok(())
@@ -280,6 +294,17 @@ pub(super) fn check(file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<()
         if count != layout.rows * links {
             let found = format!("{count} chunks");
             return Err(HeaderError::at(data.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
+        }
+    }
+    for table in &layout.described {
+        let (mut row, root) = (0, u64_at(&bytes(file, table.marks.tree_at, 8)?, 0));
+        tree::walk(file, layout.described_shape(), root, &mut |chunk| {
+            row += 1;
+            layout.expect_described(table, row - 1, &chunk)
+        })?;
+        if row != layout.rows {
+            let found = format!("{row} chunks");
+            return Err(HeaderError::at(table.marks.tree_at, &format!("an index of {} rows", layout.rows), &found));
         }
     }
     for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {

@@ -64,6 +64,7 @@ impl OneLink {
         let port = match run.framing.as_str() {
             "udp" => 47911,
             "spead" => 7148 + index as u16,
+            "digitizer" => 47912,
             _ => shotline_wire::udp::ROCE_PORT,
         };
         let destination = ends.destination.unwrap_or((RECEIVER, port).into());

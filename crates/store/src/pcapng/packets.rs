@@ -38,6 +38,7 @@ pub fn framing(name: &str, geometry: &Geometry, first: u64) -> Option<Box<dyn Fr
         "ud" => Box::new(framing::Ud),
         "counted" => Box::new(framing::Counted),
         "udp" => Box::new(framing::Udp),
+        "digitizer" => Box::new(framing::Digitizer),
         _ => return None,
     })
 }

@@ -190,8 +190,8 @@ impl Committer {
     fn show_tables(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         layout::write_all(file, layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
-        for table in layout.shots.iter().filter(|_| rows > self.visible) {
-            layout::write_all(file, table.marks.extent_at, &rows.to_le_bytes())?;
+        for marks in layout.row_marks().filter(|_| rows > self.visible) {
+            layout::write_all(file, marks.extent_at, &rows.to_le_bytes())?;
         }
         Ok(())
     }

@@ -8,9 +8,10 @@ mod commit;
 mod compression;
 
 use crate::StoreError;
+use crate::clocks::{ClockLog, ClockSample};
 use crate::info::{self, RunInfo};
 use crate::layout::{self, CreateOptions, Opened, StoredChunk};
-use crate::rows::RowFormat;
+use crate::rows::{NO_NUMBER, RowFormat};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, Shot, ShotMeta};
 use crate::sys::drive::{Done, Drive, Wake};
 use crate::sys::mapped::Mapped;
@@ -25,7 +26,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use shotline_memory::{Buffer, Regions};
 use shotline_wire::crc;
-use shotline_wire::shot::{DropCause, Drops, Geometry, Trailer};
+use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,6 +158,7 @@ pub struct Recorder {
     // Before `committer`, so that a dropped recorder waits for its writes before the file is closed.
     drive: Box<dyn Drive>,
     committer: Committer,
+    clocks: Vec<ClockLog>,
     /// In a run with a codec.
     compression: Option<Compression>,
     formats: Vec<RowFormat>,
@@ -171,6 +173,7 @@ pub struct Recorder {
     last_failure: Option<Errno>,
     losses: Drops,
     held: bool,
+    by_stamp: bool,
     report: Report,
 }
 
@@ -204,6 +207,7 @@ impl Recorder {
             .map(|(codec, (out, _))| Compression::start(codec, config, out, &geometries, &opened.layout, &*drive));
         Ok(Self {
             drive,
+            clocks: opened.layout.clocks.iter().map(|at| ClockLog::new(*at)).collect(),
             committer: Committer::new(opened, config),
             compression: compression.transpose()?,
             formats,
@@ -218,6 +222,7 @@ impl Recorder {
             last_failure: None,
             losses: Drops::default(),
             held: false,
+            by_stamp: run.by_stamp,
             report: Report { path, warnings, ..Report::default() },
         })
     }
@@ -343,6 +348,13 @@ impl Recorder {
         self.committer.loss(loss);
     }
 
+    /// Enters how a link's clock runs: about once a second. If the drive does not take it, the next one may do.
+    pub fn clock(&mut self, link: usize, sample: &ClockSample) {
+        if let Some(log) = self.clocks.get_mut(link) {
+            let _ = log.enter(self.committer.file(), sample);
+        }
+    }
+
     /// Reaps completions, waiting at most `wait` for one (none: not at all), and makes rows visible that are
     /// due. Returns the rows whose data got into the file.
     pub fn poll(&mut self, wait: Option<Duration>) -> Result<usize, StoreError> {
@@ -413,7 +425,7 @@ impl Recorder {
     /// CRC-32 of a shot that its own record does not prove; 0 of one that it does.
     fn crc32(&mut self, link: usize, shot: &Shot) -> u32 {
         let geometry = self.geometries[link];
-        if shot.meta.is_complete() && geometry.trailer() == Trailer::Record {
+        if shot.meta.is_complete() && geometry.trailer().has_record() {
             return 0;
         }
         let (mut state, mut at) = (u32::MAX, 0);
@@ -458,11 +470,12 @@ impl Recorder {
                     *count += 1;
                 }
                 Some(Handed { meta, stored: None, .. }) => {
-                    format.push_lost(row.number, Some(meta), Some(DropCause::SinkError), out);
+                    format.push_lost(meta.number, Some(meta), Some(DropCause::SinkError), out);
                     self.report.lost += 1;
                 }
                 None => {
-                    format.push_lost(row.number, None, None, out);
+                    let number = if self.by_stamp { NO_NUMBER } else { row.number };
+                    format.push_lost(number, None, None, out);
                     self.report.lost += 1;
                 }
             }

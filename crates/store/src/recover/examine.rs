@@ -9,7 +9,7 @@ use crate::rows::{Row, RowFormat, State};
 use crate::shot::ShotMeta;
 use shotline_wire::crc;
 use shotline_wire::record::{self, Record};
-use shotline_wire::shot::{Drops, Geometry, MAX_SHOTS, Presence, Trailer};
+use shotline_wire::shot::{Drops, Geometry, MAX_SHOTS, Presence};
 use std::ops::Range;
 
 /// What one link's part of a row is.
@@ -121,33 +121,28 @@ impl<'a> Examiner<'a> {
     /// A quick look whether there may be a shot that proves itself.
     fn may_hold_record(&mut self, row: u64, link: usize, g: Geometry) -> Result<bool, StoreError> {
         let (file, layout, path) = (&self.opened.file, &self.opened.layout, &self.opened.path);
-        if layout.recycled || g.trailer() != Trailer::Record {
-            return Ok(false);
-        }
+        let Some(record_at) = g.record_offset().filter(|_| !layout.recycled) else { return Ok(false) };
         if layout.codec.is_some() {
             let stored = layout::stored(file, layout, row, link, path);
             return Ok(stored.is_ok_and(|stored| stored.at != layout.zeros(link).at));
         }
         let mut magic = [0; 4];
-        let read = layout::read_at(file, layout.slot(row, link) + u64::from(g.trailer_offset()), &mut magic);
+        let read = layout::read_at(file, layout.slot(row, link) + u64::from(record_at), &mut magic);
         Ok(read == magic.len() && magic == record::MAGIC)
     }
 }
 
 /// The record of a slot, if it proves the whole shot and is of these shots.
 fn record_of(slot: &[u8], g: Geometry) -> Option<Record> {
-    if g.trailer() != Trailer::Record {
-        return None;
-    }
-    let bytes = slot.get(g.trailer_offset() as usize..)?.first_chunk::<{ record::LEN }>()?;
-    let record = Record::parse(bytes).ok().filter(|record| record.geometry().ok() == Some(g))?;
+    let bytes = slot.get(g.record_offset()? as usize..)?.first_chunk::<{ record::LEN }>()?;
+    let record = Record::parse(bytes).ok().filter(|record| record.is_of(&g))?;
     let whole = record::is_whole(crc::register(u32::MAX, &slot[..g.shot_bytes() as usize]));
     (whole && record.shot < MAX_SHOTS).then_some(record)
 }
 
 /// Whether a slot holds what its row says.
 fn agrees(entry: &Row, slot: &[u8], g: Geometry, format: RowFormat, own: Option<&Record>) -> bool {
-    if entry.record_good && g.trailer() == Trailer::Record {
+    if entry.record_good && g.trailer().has_record() {
         return own.is_some_and(|own| (own.shot, own.tai_ns) == (entry.number, entry.stamp_tai_ns));
     }
     // Rows of older files have no CRC of a shot that no record proves: it is believed.

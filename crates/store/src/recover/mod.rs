@@ -26,7 +26,6 @@ use crate::runs::Run;
 use crate::shot::Loss;
 use account::{Account, Change};
 use examine::Examiner;
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -97,11 +96,15 @@ pub(crate) fn recover_among(
     mut others: Others<'_>,
 ) -> Result<Recovered, StoreError> {
     let (run, mut opened) = layout::open(path)?;
+    if run.by_stamp {
+        return Err(StoreError::format(
+            path,
+            "its rows join shots by their stamps, and only rows of one number can be put right: read it as it is, every row that shows is sound",
+        ));
+    }
     // What one of several drives does not have, another may.
     others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
-    if rustix::fs::flock(&opened.file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(StoreError::InUse { path: path.to_owned() });
-    }
+    crate::lock::claim(&opened.file, path)?;
     let (visible, most) = visible_rows(&opened)?;
     let losses = old_losses(&opened)?;
     let account = look(&run, &opened, (visible, &losses), others, progress)?;
@@ -141,8 +144,7 @@ pub(crate) fn recover_among(
 /// The fewest rows that a dataset or table shows, and the most. After a power cut they may differ.
 fn visible_rows(opened: &Opened) -> Result<(u64, u64), StoreError> {
     let (mut least, mut most) = (u64::MAX, 0);
-    let tables = opened.layout.shots.iter().map(|table| table.marks);
-    for marks in opened.layout.data.iter().map(|data| data.marks).chain(tables) {
+    for marks in opened.layout.data.iter().map(|data| data.marks).chain(opened.layout.row_marks()) {
         let rows = layout::visible(&opened.file, marks, &opened.path)?;
         (least, most) = (least.min(rows), most.max(rows));
     }
@@ -228,7 +230,7 @@ fn repair(opened: &Opened, changes: &[Change], rows: u64, (visible, most): (u64,
         mark_data()?;
         rustix::fs::fdatasync(file)?;
     }
-    layout.shots.iter().try_for_each(|table| mark(table.marks.extent_at))?;
+    layout.row_marks().try_for_each(|marks| mark(marks.extent_at))?;
     rustix::fs::fdatasync(file)?;
     mark_data()?;
     rustix::fs::fdatasync(file)

@@ -6,6 +6,7 @@ use super::part::Part;
 use super::plan::Plan;
 use super::stretch::share;
 use crate::StoreError;
+use crate::folder;
 use crate::info;
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
@@ -377,10 +378,18 @@ pub(crate) const REMOVED_SHOTS: &str = "ring_removed_shots";
 pub(super) fn lay_out(plan: &Plan, part: u32, drives: &[usize], rows: u64) -> LaidOut {
     let (mut recorders, mut refused) = (Vec::new(), Vec::new());
     for (turn, drive) in (0..).zip(drives) {
+        let path = plan.path(part, *drive);
+        // The first part was looked at with the run. Later ones leave room for what ends the parts, and for the master.
+        let needed = plan.part_bound(rows) / drives.len() as u64 + plan.spare();
+        let free = rustix::fs::statvfs(folder(&path)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);
+        if part > 0 && free < needed {
+            refused.push((*drive, StoreError::NoSpace { path, rows, needed, free }));
+            continue;
+        }
         let rows = share(rows, turn, drives.len() as u64).max(1);
         // What an earlier run left has been removed.
         let config = RecorderConfig { rows, overwrite: false, ..plan.config.recorder.clone() };
-        match Recorder::create(&plan.path(part, *drive), &config, &plan.info(part, *drive), &plan.regions) {
+        match Recorder::create(&path, &config, &plan.info(part, *drive), &plan.regions) {
             Ok(recorder) => recorders.push((*drive, recorder)),
             Err(error) => refused.push((*drive, error)),
         }

@@ -7,9 +7,10 @@
 
 use super::stretch::stretches;
 use crate::StoreError;
+use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
-use crate::layout::skeleton::{channel_order, describe, extents};
-use crate::layout::{sync_directory, write_all};
+use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
+use crate::layout::{described, sync_directory, write_all};
 use crate::rows::{self, RowFormat};
 use crate::sys::hdf5::{Mapping, create_virtual, image, read_bytes, sample_type, write_bytes};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
@@ -180,6 +181,11 @@ impl Master {
                 Datatype::from_descriptor(&RowFormat::new(link.geometry.packets(), &self.run.run_id).descriptor())?;
             let shots = rows.create(&group, c"shots", &row, &endless(), (&table, &endless(), 0))?;
             text(&shots, "description", SHOTS)?;
+            if described::links(&self.run).any(|described| described == index) {
+                let (table, row) =
+                    (c_string(&format!("/link{index}/blocks"))?, Datatype::from_descriptor(&blocks::descriptor())?);
+                describe_blocks(&rows.create(&group, c"blocks", &row, &endless(), (&table, &endless(), 0))?)?;
+            }
         }
         let losses = View { names: &names, pieces: self.loss_pieces() };
         let row = Datatype::from_descriptor(&rows::loss_descriptor())?;

@@ -21,6 +21,7 @@ pub(crate) mod recover;
 pub mod stretch;
 
 use crate::StoreError;
+use crate::clocks::ClockSample;
 use crate::info::RunInfo;
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, StreamBooks};
@@ -199,6 +200,10 @@ impl Set {
     pub fn visible(&self) -> u64 {
         self.settled + self.draining.iter().map(Part::visible).sum::<u64>() + self.current.visible()
     }
+    /// Rows offered whose data is not in the files yet.
+    pub fn pending(&self) -> usize {
+        self.draining.iter().map(Part::pending).sum::<usize>() + self.current.pending()
+    }
     /// Ends [`Self::poll`]'s wait from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
@@ -215,7 +220,9 @@ impl Set {
         if self.keeper.is_some() && (self.current.is_closed() || self.is_over()) {
             self.advance();
         }
-        self.current.offer(event, &mut self.waiting)?;
+        // Where stamps join events each link has numbers of its own: then all that is known is due.
+        let due = if self.plan.run.by_stamp { u64::MAX - 1 } else { event.number };
+        self.current.offer(event, due, &mut self.waiting)?;
         self.first_offer.get_or_insert_with(Instant::now);
         self.offered += 1;
         Ok(())
@@ -231,13 +238,18 @@ impl Set {
         }
     }
 
+    /// Enters how a link's clock runs, into the files that are being written.
+    pub fn clock(&mut self, link: usize, sample: &ClockSample) {
+        self.current.stripes.iter_mut().for_each(|stripe| stripe.recorder.clock(link, sample));
+    }
+
     /// Enters an event as losses: it was handed over, and is not to be recorded.
     pub fn give_up(&mut self, event: &Event, cause: DropCause) {
         self.lose(&Brief::of(event), cause);
     }
 
     fn lose(&mut self, brief: &Brief, cause: DropCause) {
-        for (link, complete) in brief.shots.iter().enumerate() {
+        for (link, (complete, number)) in brief.shots.iter().zip(&brief.numbers).enumerate() {
             let (Some(complete), Some(info)) = (complete, self.plan.run.links.get(link)) else { continue };
             let stream = info.stream;
             let known = self.given_up.iter().position(|given| given.link == link && given.cause == cause);
@@ -247,7 +259,7 @@ impl Set {
             });
             let given = &mut self.given_up[index];
             *if *complete { &mut given.complete } else { &mut given.partial } += 1;
-            self.loss(Loss { stream, cause, first: brief.number, count: 1 });
+            self.loss(Loss { stream, cause, first: *number, count: 1 });
         }
     }
 

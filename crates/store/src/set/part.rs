@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::recorder::Recorder;
-use crate::shot::{Event, Loss, MAX_LINKS};
+use crate::shot::{Event, Loss, MAX_LINKS, Shot};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,12 +13,15 @@ pub(super) struct Brief {
     pub(super) number: u64,
     /// Of each link: whether its shot was complete, if there was one.
     pub(super) shots: ArrayVec<Option<bool>, MAX_LINKS>,
+    /// Their numbers: one and the same, unless they were joined by stamps.
+    pub(super) numbers: ArrayVec<u64, MAX_LINKS>,
 }
 
 impl Brief {
     pub(super) fn of(event: &Event) -> Self {
         let shots = event.shots.iter().map(|shot| shot.as_ref().map(|shot| shot.meta.is_complete()));
-        Self { number: event.number, shots: shots.collect() }
+        let number = |shot: &Option<Shot>| shot.as_ref().map_or(event.number, |shot| shot.meta.number);
+        Self { number: event.number, shots: shots.collect(), numbers: event.shots.iter().map(number).collect() }
     }
 }
 
@@ -116,9 +119,9 @@ impl Part {
         self.offered >= self.room || !self.failed.is_empty()
     }
 
-    /// Takes an event as the next row, unless its drive is busy.
+    /// Takes an event as the next row, unless its drive is busy. Losses of numbers up to `due` stand before it.
     #[expect(clippy::result_large_err, reason = "the event itself is what comes back, and it comes back often")]
-    pub(super) fn offer(&mut self, event: Event, losses: &mut Vec<Loss>) -> Result<(), Event> {
+    pub(super) fn offer(&mut self, event: Event, due: u64, losses: &mut Vec<Loss>) -> Result<(), Event> {
         if self.is_closed() || self.stripes.is_empty() {
             return Err(event);
         }
@@ -127,7 +130,7 @@ impl Part {
         let brief = Brief::of(&event);
         // Losses first: whoever sees the row then finds every number before it. If the event has to wait, they
         // are where they belong already.
-        split_off(losses, event.number).into_iter().for_each(|loss| stripe.loss(loss, self.remembers));
+        split_off(losses, due).into_iter().for_each(|loss| stripe.loss(loss, self.remembers));
         stripe.recorder.offer(event)?;
         stripe.offered += 1;
         self.begun.get_or_insert_with(Instant::now);
@@ -188,6 +191,11 @@ impl Part {
     pub(super) fn visible(&self) -> u64 {
         let failed: u64 = self.failed.iter().map(|(_, rows)| rows).sum();
         self.stripes.iter().map(|stripe| stripe.recorder.visible()).sum::<u64>() + failed
+    }
+
+    /// Rows offered whose data is not in the files yet.
+    pub(super) fn pending(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.recorder.pending()).sum()
     }
 
     pub(super) fn hold(&mut self, held: bool) {

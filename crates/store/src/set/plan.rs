@@ -7,8 +7,6 @@ use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use shotline_memory::Regions;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -113,9 +111,8 @@ impl SetConfig {
         old.extend(Some(self.master().to_owned()).filter(|master| master.exists()));
         for file in &old {
             let open = File::open(file).map_err(|source| StoreError::Create { path: file.clone(), source })?;
-            if rustix::fs::flock(&open, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-                return Err(StoreError::InUse { path: file.clone() });
-            }
+            crate::lock::claim(&open, file)?;
+            crate::lock::release(&open);
         }
         Ok(old)
     }

@@ -8,7 +8,6 @@ use crate::layout::folder;
 use crate::read::Recording;
 use crate::recover::{self as file, Others, Progress, Recovered};
 use crate::runs::Run;
-use rustix::fs::FlockOperation;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -238,8 +237,7 @@ fn remove_others(
 
 /// Whether a program is at it.
 fn is_held(file: &Path) -> bool {
-    let lock = |file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    File::open(file).is_ok_and(|file| lock(file).is_err())
+    File::open(file).is_ok_and(|open| crate::lock::claim(&open, file).is_err())
 }
 
 /// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5

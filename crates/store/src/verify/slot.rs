@@ -100,7 +100,7 @@ impl<'a> Checker<'a> {
         }
         if row.contains(g.packets() - 1) {
             match g.trailer() {
-                Trailer::Record => self.check_record(row, slot, found, &mut wrong),
+                Trailer::Record | Trailer::Block => self.check_record(row, slot, found, &mut wrong),
                 Trailer::HsbMetadata => self.check_metadata(row, slot, found, &mut wrong),
                 Trailer::None => {}
             }
@@ -126,7 +126,7 @@ impl<'a> Checker<'a> {
             }
         }
         // The record may lie over two packets; then it is here only if both are.
-        let (start, last) = (g.trailer_offset(), g.packets() - 1);
+        let (start, last) = (g.record_offset().unwrap_or(0), g.packets() - 1);
         if start < g.packet_offset(last) && !row.contains(last - 1) {
             return;
         }
@@ -139,7 +139,7 @@ impl<'a> Checker<'a> {
             Ok(record) if row.record_good && record.tai_ns != row.stamp_tai_ns => {
                 wrong(format!("its record was stamped at {} ns, its row says {}", record.tai_ns, row.stamp_tai_ns));
             }
-            Ok(record) if row.record_good && record.geometry().ok() != Some(g) => {
+            Ok(record) if row.record_good && !record.is_of(&g) => {
                 wrong("its record tells of another geometry than the link's attributes".into());
             }
             Err(error) if row.record_good => wrong(format!("its record cannot be read: {error}")),

@@ -6,8 +6,9 @@ use shotline_memory::{Buffer, Pool, Regions, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::shot::{Books, Event, Shot, ShotMeta};
 use shotline_store::{Recorder, RecorderConfig, Report};
+use shotline_wire::block;
 use shotline_wire::record::Record;
-use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Packing, Presence};
+use shotline_wire::shot::{Cut, DropCause, Drops, Geometry, Packing, Presence, Trailer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,6 +19,12 @@ pub const PERIOD: u64 = 5;
 pub fn small(packing: Packing) -> Geometry {
     let bits = packing.bits_per_sample() as u8;
     Geometry::new(16, 300, bits, packing, 40_000_000).unwrap()
+}
+
+/// Blocks of I and Q in frames of 1536 bytes.
+pub fn blocks() -> Geometry {
+    let cut = Cut::uniform(1536);
+    Geometry::cut_as((2, 2000), (16, Packing::Int16Le), 500_000_000, Trailer::Block, cut).unwrap()
 }
 
 pub fn run(geometries: &[Geometry]) -> RunInfo {
@@ -47,7 +54,10 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
     let mut bytes = vec![0; geometry.slot_bytes() as usize];
     prbs::shot_bytes(stream, number % PERIOD, &geometry, &mut bytes[..geometry.sample_bytes() as usize]);
     let record = Record { shot: number, tai_ns: stamp(number), stream, ..Record::of(&geometry) };
-    let end = geometry.trailer_offset() as usize;
+    let end = geometry.record_offset().unwrap() as usize;
+    if geometry.trailer() == Trailer::Block {
+        bytes[end - block::LEN..end].copy_from_slice(&description(stream, number).emit());
+    }
     let record = record.finish(shotline_wire::crc::register(u32::MAX, &bytes[..end]));
     bytes[end..end + record.len()].copy_from_slice(&record);
     let mut presence = Presence::empty(geometry.packets());
@@ -56,16 +66,19 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
         if keep(index) {
             presence.insert(index);
         } else {
-            let at = (index * PACKET_BYTES) as usize;
-            bytes[at..at + PACKET_BYTES as usize].fill(0);
+            let at = geometry.packet_offset(index) as usize;
+            bytes[at..at + geometry.packet_bytes(index) as usize].fill(0);
             drops.add(DropCause::WireGap, 1);
         }
     }
     buffer.write(0, &bytes);
     let last = presence.contains(geometry.packets() - 1);
     let whole = presence.is_complete();
-    let missing: u32 =
-        presence.missing().map(|i| geometry.sample_bytes().saturating_sub(i * PACKET_BYTES).min(PACKET_BYTES)).sum();
+    let samples_of = |packet| {
+        let (at, bytes) = (geometry.packet_offset(packet), geometry.packet_bytes(packet));
+        geometry.sample_bytes().saturating_sub(at).min(bytes)
+    };
+    let missing: u32 = presence.missing().map(samples_of).sum();
     Shot {
         meta: ShotMeta {
             stream,
@@ -80,6 +93,18 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
             drops,
         },
         buffer,
+    }
+}
+
+/// What the source of a block says of it.
+pub fn description(stream: u32, number: u64) -> block::Description {
+    block::Description {
+        centre_hz: 1.3e9,
+        snr_db: 60.0 + number as f32,
+        clock_offset_ns: -i64::from(stream),
+        points: 4096,
+        peaks: [1e6, -2e6].map(|frequency_hz| block::Peak { frequency_hz, power_dbfs: -3.0 }).into_iter().collect(),
+        ..block::Description::default()
     }
 }
 

@@ -1,0 +1,38 @@
+//! `/linkN/blocks` as HDF5 sees it: the descriptions of a digitizer's blocks ([`shotline_wire::block`]).
+
+use crate::rows::{F32, F64, I64, U8, U32, U64, compound, field};
+use hdf5::types::TypeDescriptor;
+use shotline_wire::block::{LEN, PEAK_BYTES, PEAKS, at};
+
+/// Units and meanings of the table's fields, written as attributes.
+pub(crate) const FIELDS: [(&str, &str); 9] = [
+    ("peaks_found", "how many of the peaks there are"),
+    ("centre_hz", "centre frequency in Hz: what 0 Hz of the samples is"),
+    ("volts_per_count", "volts at the input for one count of a sample; 0: unknown"),
+    ("clock_offset_ns", "offset of the source's clock from its reference, as the source knows it, in nanoseconds"),
+    ("clock_drift_ppb", "drift of that clock in parts per billion"),
+    ("snr_db", "signal-to-noise ratio of the block in dB (IEEE 1241); NaN: unknown"),
+    ("overrun", "blocks that the source has lost since it began, because nobody took them in time"),
+    ("fft_points", "points of the transform that peaks and SNR come from; 0: there was none"),
+    ("peaks", "the strongest lines, strongest first: Hz from the centre, dB relative to a full-scale tone"),
+];
+
+/// What the table is.
+pub(crate) const DESCRIPTION: &str = "one row for each block, in the order of rf's first dimension, as its source described it; zeros where the description did not arrive. It is as good as the block: see state in shots";
+
+/// The HDF5 type of a row: the bytes as they came.
+pub(crate) fn descriptor() -> TypeDescriptor {
+    let peak = compound(vec![field("frequency_hz", F64, 0), field("power_dbfs", F32, 8)], PEAK_BYTES);
+    let fields = vec![
+        field("peaks_found", U8, at::COUNT),
+        field("centre_hz", F64, at::CENTRE),
+        field("volts_per_count", F64, at::SCALE),
+        field("clock_offset_ns", I64, at::OFFSET),
+        field("clock_drift_ppb", F32, at::DRIFT),
+        field("snr_db", F32, at::SNR),
+        field("overrun", U64, at::OVERRUN),
+        field("fft_points", U32, at::POINTS),
+        field("peaks", TypeDescriptor::FixedArray(Box::new(peak), PEAKS), at::PEAKS),
+    ];
+    compound(fields, LEN)
+}

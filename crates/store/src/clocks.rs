@@ -1,0 +1,161 @@
+//! How the links' clocks ran, in `/linkN/clock`.
+//!
+//! A table of fixed size that libhdf5 lays out with the names and types, so that it costs a recording nothing: rows that
+//! are not used yet are zeros, and a reader that looks meanwhile sees whole rows only, because none lies over two sectors.
+//! When it is full, every other row is given up and from then on half as many are entered: it always covers the run.
+
+use crate::layout::write_all;
+use crate::rows::{I64, U8, U64, compound, field};
+use hdf5::types::TypeDescriptor;
+use rustix::io::Errno;
+use std::fs::File;
+
+/// Rows of the table.
+pub const CLOCK_ROWS: usize = 256;
+/// Bytes of a row: a part of a sector.
+pub const CLOCK_BYTES: usize = 64;
+
+/// A link's clock at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockSample {
+    /// When, in TAI nanoseconds by the clock that it is compared with: that of the first link, or for that the receiver's.
+    pub at_tai_ns: u64,
+    /// The link's clock is ahead of it by so much, in ns.
+    pub offset_ns: i64,
+    /// It runs faster by so much, in parts per 10^9.
+    pub drift_ppb: i64,
+    /// Half of what was compared is closer to the line than this, in ns.
+    pub residual_ns: u64,
+    /// Times that it jumped.
+    pub jumps: u64,
+    /// It has kept to a line for some time.
+    pub locked: bool,
+    /// Nothing was heard of the link.
+    pub stopped: bool,
+}
+
+/// Meanings of the fields, written as attributes.
+pub(crate) const CLOCK_FIELDS: [(&str, &str); 8] = [
+    (
+        "description",
+        "how this link's clock ran, about once a second, in long runs less often; rows with at_tai_ns = 0 are not used",
+    ),
+    (
+        "at_tai_ns",
+        "nanoseconds since 1970-01-01 00:00:00 TAI by the clock that this one is compared with: link 0's, for link 0 the receiver's",
+    ),
+    ("offset_ns", "this clock is ahead by so much; of link 0 less what its packets take to arrive"),
+    ("drift_ppb", "this clock runs faster by so much, in parts per 10^9"),
+    ("residual_ns", "half of the comparisons are closer to the line than this"),
+    ("jumps", "times that this clock jumped"),
+    ("locked", "the comparisons have been close to a line for some time"),
+    ("stopped", "nothing was heard of this link"),
+];
+
+/// The HDF5 type of a row.
+pub(crate) fn clock_descriptor() -> TypeDescriptor {
+    let fields = vec![
+        field("at_tai_ns", U64, 0),
+        field("offset_ns", I64, 8),
+        field("drift_ppb", I64, 16),
+        field("residual_ns", U64, 24),
+        field("jumps", U64, 32),
+        field("locked", U8, 40),
+        field("stopped", U8, 41),
+    ];
+    compound(fields, CLOCK_BYTES)
+}
+
+impl ClockSample {
+    fn row(&self) -> [u8; CLOCK_BYTES] {
+        let mut row = [0; CLOCK_BYTES];
+        row[..8].copy_from_slice(&self.at_tai_ns.to_le_bytes());
+        row[8..16].copy_from_slice(&self.offset_ns.to_le_bytes());
+        row[16..24].copy_from_slice(&self.drift_ppb.to_le_bytes());
+        row[24..32].copy_from_slice(&self.residual_ns.to_le_bytes());
+        row[32..40].copy_from_slice(&self.jumps.to_le_bytes());
+        row[40] = self.locked.into();
+        row[41] = self.stopped.into();
+        row
+    }
+}
+
+/// One link's table, while it is recorded.
+#[derive(Debug)]
+pub(crate) struct ClockLog {
+    /// Where its first row is.
+    at: u64,
+    rows: Vec<[u8; CLOCK_BYTES]>,
+    /// One of so many samples is entered.
+    stride: u64,
+    samples: u64,
+}
+
+impl ClockLog {
+    pub(crate) fn new(at: u64) -> Self {
+        Self { at, rows: Vec::with_capacity(CLOCK_ROWS), stride: 1, samples: 0 }
+    }
+
+    pub(crate) fn enter(&mut self, file: &File, sample: &ClockSample) -> Result<(), Errno> {
+        self.samples += 1;
+        if !(self.samples - 1).is_multiple_of(self.stride) {
+            return Ok(());
+        }
+        if self.rows.len() == CLOCK_ROWS {
+            self.rows = self.rows.iter().copied().step_by(2).collect();
+            self.stride *= 2;
+            let mut all = self.rows.concat();
+            all.resize(CLOCK_ROWS * CLOCK_BYTES, 0);
+            write_all(file, self.at, &all)?;
+        }
+        let at = self.at + (self.rows.len() * CLOCK_BYTES) as u64;
+        self.rows.push(sample.row());
+        write_all(file, at, &sample.row())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::{LinkInfo, RunInfo};
+    use crate::layout::{CreateOptions, create, open};
+    use shotline_wire::shot::{Geometry, Packing};
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_table_of_fixed_size_covers_any_run_and_no_row_lies_over_two_sectors() {
+        let geometry = Geometry::new(2, 10, 12, Packing::Packed12, 0).unwrap();
+        let links = (0..2).map(|stream| LinkInfo { name: "a".into(), stream, geometry }).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.h5");
+        let opened =
+            create(&path, &RunInfo::new(links), CreateOptions { rows: 1, ..CreateOptions::default() }).unwrap();
+        let clocks = opened.layout.clocks.clone();
+        assert!(clocks.len() == 2 && clocks.iter().all(|at| at.is_multiple_of(512)), "{clocks:?}");
+        let mut log = ClockLog::new(clocks[1]);
+        let sample = |second| ClockSample { at_tai_ns: 1 + second, offset_ns: -5, drift_ppb: -7, ..Default::default() };
+        for (second, unused) in [(0, 255), (255, 0), (256, 127), (257, 127), (258, 126), (5000, 99)] {
+            while log.samples <= second {
+                let next = log.samples;
+                log.enter(&opened.file, &sample(next)).unwrap();
+            }
+            let mut bytes = vec![0; CLOCK_ROWS * CLOCK_BYTES];
+            opened.file.read_exact_at(&mut bytes, clocks[1]).unwrap();
+            let times: Vec<u64> =
+                bytes.chunks(CLOCK_BYTES).map(|row| u64::from_le_bytes(row[..8].try_into().unwrap())).collect();
+            assert_eq!(times.iter().filter(|at| **at == 0).count(), unused, "after {second} s");
+            let used = &times[..CLOCK_ROWS - unused];
+            assert!(
+                used[0] == 1 && used.windows(3).all(|three| three[2] - three[1] == three[1] - three[0]),
+                "{used:?}"
+            );
+        }
+        drop(opened);
+        assert_eq!(open(&path).unwrap().1.layout.clocks, clocks);
+        let table = hdf5::File::open(&path).unwrap().dataset("link1/clock").unwrap();
+        assert_eq!(
+            (table.shape(), table.dtype().unwrap().to_descriptor().unwrap()),
+            (vec![CLOCK_ROWS], clock_descriptor())
+        );
+    }
+}

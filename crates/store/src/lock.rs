@@ -1,0 +1,41 @@
+//! Who is at a recording: readers of HDF5 take a shared lock on the file, writers an exclusive one. Ours is shared while
+//! we record, so that readers may come, and whoever wants to replace or repair a file asks for all of it.
+
+use crate::StoreError;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a lock may be in the way before its file counts as being in use. One that has just been let go may last a
+/// little longer: a child process that is being started at that moment holds the descriptor until it runs its own
+/// program.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Lets readers in and keeps writers out, until [`release`] or the file's end.
+pub(crate) fn share(file: &File, path: &Path) -> Result<(), StoreError> {
+    take(file, path, FlockOperation::NonBlockingLockShared)
+}
+
+/// Refuses a file that a program is at; keeps others away from it until [`release`] or the file's end.
+pub(crate) fn claim(file: &File, path: &Path) -> Result<(), StoreError> {
+    take(file, path, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Gives a lock back. To close the file is not enough while a child process is being started.
+pub(crate) fn release(file: &File) {
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
+fn take(file: &File, path: &Path, how: FlockOperation) -> Result<(), StoreError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(file, how) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: path.to_owned() }),
+            // A file system without locks: then nobody else is kept out either.
+            _ => return Ok(()),
+        }
+    }
+}
