@@ -24,6 +24,7 @@ mod replay;
 mod signals;
 mod sweep;
 mod target;
+mod transport;
 mod trigger;
 mod verify;
 mod view;

@@ -7,6 +7,7 @@ use shotline_acquire::books::Books;
 use shotline_acquire::clock::Health;
 use shotline_acquire::latency::Latency;
 use shotline_acquire::run::Outcome;
+use shotline_acquire::stages::{Limit, Reading};
 use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, Drops};
 use std::collections::BTreeMap;
@@ -162,6 +163,10 @@ pub struct Summary {
     /// Rows that a bounded run has removed again.
     #[serde(skip_serializing_if = "is_zero")]
     pub ring_removed_rows: u64,
+    /// How busy each stage was.
+    pub stages: [Reading; 2],
+    /// The stage that was saturated, or whoever sends.
+    pub limited_by: String,
     /// What did not go as it should.
     pub warnings: Vec<String>,
     #[serde(flatten)]
@@ -210,6 +215,8 @@ impl Summary {
             chunks: report.and_then(|report| report.chunks),
             triggers: outcome.triggers,
             ring_removed_rows: outcome.removed.rows,
+            stages: outcome.stages,
+            limited_by: Limit::of(&outcome.stages).to_string(),
             warnings: outcome.warnings.clone(),
             cpu: CpuTime::now(),
         }
@@ -246,9 +253,17 @@ impl Summary {
         if self.file.is_some() {
             rows.push(("written".into(), format!("{:.2} Gbit/s", self.write_gbps)));
         }
+        rows.push(("busy".into(), busy(&self.stages)));
+        rows.push(("limited by".into(), self.limited_by.clone()));
         rows.extend(self.chunks.iter().flat_map(chunk_rows));
         rows
     }
+}
+
+/// The share of its time that each stage worked.
+pub fn busy(stages: &[Reading]) -> String {
+    let one = |stage: &Reading| format!("{} {:.0} %", stage.stage, 100.0 * stage.busy);
+    stages.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// How the shots of a compressed run are stored, as rows for a table.

@@ -1,6 +1,9 @@
 //! `shotline record`: from a probe, or another sender, into a file.
 
 use crate::output::{Summary, print_table};
+#[cfg(feature = "dpdk")]
+use crate::transport::DpdkFlags;
+use crate::transport::{self, Transport};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
@@ -8,6 +11,8 @@ use shotline_acquire::live::Live;
 use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
+#[cfg(feature = "dpdk")]
+use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -24,6 +29,7 @@ Examples:
   shotline record --probe [::1]:47910 --out /mnt/a/run.h5 --out /mnt/b/run.h5 --seconds 60   two drives
   shotline record --probe [::1]:47910 --out run.h5 --pre-trigger 2 --pool 8GiB             2 s before each trigger
   shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
+  shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
 pub struct Args {
@@ -62,7 +68,7 @@ pub fn run(args: Args) -> Result {
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
         signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
-        over_udp(&settings, &stop, live)
+        over(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
     if args.json {
@@ -85,6 +91,35 @@ pub fn run(args: Args) -> Result {
         .into());
     }
     Ok(())
+}
+
+/// Runs over what the settings name.
+fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
+    let transport = transport::of(settings).map_err(|error| RunError::Settings(error.to_string()))?;
+    match transport {
+        Transport::Udp => over_udp(settings, stop, live),
+        #[cfg(feature = "dpdk")]
+        Transport::Dpdk(device) => {
+            let flags = DpdkFlags::of(settings);
+            acquire(settings, stop, live, |wanted, regions| open_dpdk(&device, &flags, wanted, regions))
+        }
+        #[cfg(not(feature = "dpdk"))]
+        Transport::Dpdk(device) => Err(RunError::Io(transport::no_dpdk(&device))),
+    }
+}
+
+/// A port as a run wants it.
+#[cfg(feature = "dpdk")]
+fn open_dpdk(
+    device: &str,
+    flags: &DpdkFlags,
+    wanted: &Wanted,
+    regions: &Regions,
+) -> std::result::Result<Opened<DpdkIo>, IoError> {
+    let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+    let config = DpdkConfig { sealed, remainders, capacity, ..transport::dpdk::config(device, flags, bind, scratch)? };
+    let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
+    Ok(Opened { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
 }
 
 /// Runs over UDP sockets.

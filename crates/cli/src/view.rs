@@ -4,6 +4,7 @@
 //! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
 //! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
 
+use crate::output::busy;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -11,14 +12,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Sparkline, Widget};
 use serde::Serialize;
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::{Live, Reading};
+use shotline_acquire::live::{LinkStep, Live, Reading, Step};
+use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Lines of the view.
+/// Lines of the view, without those of links that are kept in step.
 const HEIGHT: u16 = 4;
 /// Columns, if the terminal has as many.
 const WIDTH: u16 = 80;
@@ -78,6 +80,8 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     loop {
         let last = ended.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout);
         history.add(Instant::now(), live.read());
+        history.step = live.step();
+        history.stages = live.stages();
         screen.draw(&history, last);
         if last {
             break;
@@ -134,12 +138,22 @@ struct History {
     readings: VecDeque<(Instant, Reading)>,
     /// Rates in Mbit/s, one a frame.
     rates: VecDeque<u64>,
+    step: Step,
+    /// How busy the stages have been.
+    stages: [stages::Reading; 2],
 }
 
 impl History {
     fn new(target: Target) -> Self {
         let begun = Instant::now();
-        Self { target, begun, readings: [(begun, Reading::default())].into(), rates: VecDeque::new() }
+        Self {
+            target,
+            begun,
+            readings: [(begun, Reading::default())].into(),
+            rates: VecDeque::new(),
+            step: Step::default(),
+            stages: Live::default().stages(),
+        }
     }
 
     fn add(&mut self, now: Instant, reading: Reading) {
@@ -166,6 +180,12 @@ impl History {
         )
     }
 
+    /// Lines that the view takes: several links have one each, and one together.
+    fn height(&self) -> u16 {
+        let links = self.step.links.len() as u16;
+        HEIGHT + if links > 1 { links + 1 } else { 0 }
+    }
+
     fn elapsed(&self) -> f64 {
         self.readings.back().map_or(0.0, |(now, _)| now.saturating_duration_since(self.begun).as_secs_f64())
     }
@@ -187,7 +207,14 @@ impl<T> TruncateFront for VecDeque<T> {
 
 /// Lays the view out.
 fn layout(history: &History, buffer: &mut Buffer) {
-    let [title, numbers, drops, graph] = Layout::vertical([Constraint::Length(1); 4]).areas(buffer.area);
+    let [title, numbers, drops, graph, links] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(0),
+    ])
+    .areas(buffer.area);
     let (reading, gbps, shots) = history.now();
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let alarm = |count: u64| if count > 0 { Style::new().fg(Color::Yellow) } else { Style::new() };
@@ -213,6 +240,7 @@ fn layout(history: &History, buffer: &mut Buffer) {
     Line::from(vec![
         Span::raw(format!("  packets {}   dropped ", reading.packets)),
         Span::styled(reading.packets_dropped.to_string(), alarm(reading.packets_dropped)),
+        Span::raw(format!("   busy: {}", busy(&history.stages))),
     ])
     .render(drops, buffer);
 
@@ -221,6 +249,33 @@ fn layout(history: &History, buffer: &mut Buffer) {
     let from = history.rates.len().saturating_sub(usize::from(right.width));
     let rates = history.rates.iter().skip(from).copied().collect::<Vec<_>>();
     Sparkline::default().data(rates).style(Style::new().fg(Color::Cyan)).render(right, buffer);
+    if links.height > 0 {
+        in_step(&history.step, links, buffer);
+    }
+}
+
+/// Events, and how each link keeps in step.
+fn in_step(step: &Step, area: Rect, buffer: &mut Buffer) {
+    let events = &step.events;
+    let words =
+        format!("  events complete {}   partial {}   dropped {}", events.complete, events.partial, events.dropped);
+    let lines = std::iter::once(words).chain(step.links.iter().enumerate().map(|(index, link)| of_link(index, link)));
+    for (line, y) in lines.zip(area.y..area.bottom()) {
+        Line::raw(line).render(Rect { y, height: 1, ..area }, buffer);
+    }
+}
+
+fn of_link(index: usize, link: &LinkStep) -> String {
+    let LinkStep { clock, counts, stopped } = link;
+    let state = match (stopped, clock.at_ns, clock.locked) {
+        (true, ..) => "stopped".into(),
+        (_, 0, _) => "no clock".into(),
+        (_, _, locked) => {
+            let (offset_us, drift_ppm) = (clock.offset_ns as f64 / 1e3, clock.drift_ppb as f64 / 1e3);
+            format!("{} {offset_us:+.1} us {drift_ppm:+.2} ppm", if locked { "locked" } else { "unlocked" })
+        }
+    };
+    format!("  link {index}  {state:<40} in {}   missed {}   late {}", counts.joined, counts.missing, counts.late)
 }
 
 /// How far the run is, if it has an end.
@@ -246,7 +301,8 @@ fn progress(history: &History, reading: &Reading, area: Rect, buffer: &mut Buffe
 /// Standard error as a place for the view.
 #[derive(Default)]
 struct Screen {
-    drawn: bool,
+    /// Lines of the frame before.
+    drawn: u16,
 }
 
 impl Screen {
@@ -255,13 +311,14 @@ impl Screen {
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(WIDTH, |size| size.ws_col);
         // The last column stays free: some terminals wrap as soon as it is written.
         let width = columns.saturating_sub(1).clamp(20, WIDTH - 1);
-        let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
+        let height = history.height();
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
         layout(history, &mut buffer);
         let mut out = String::new();
-        if self.drawn {
-            let _ = write!(out, "\r\x1b[{HEIGHT}A");
+        if self.drawn > 0 {
+            let _ = write!(out, "\r\x1b[{}A", self.drawn);
         }
-        for y in 0..HEIGHT {
+        for y in 0..height {
             out.push('\r');
             write_row(&buffer, y, &mut out);
             out.push_str("\x1b[K\n");
@@ -269,7 +326,7 @@ impl Screen {
         if last {
             out.push_str("\x1b[J");
         }
-        self.drawn = true;
+        self.drawn = height;
         let mut stderr = std::io::stderr().lock();
         let _ = stderr.write_all(out.as_bytes()).and_then(|()| stderr.flush());
     }
@@ -322,10 +379,38 @@ mod tests {
             let bytes = step * 250_000_000;
             history.add(now, Reading { bytes, complete: step * 100, rows: step * 50, ..Reading::default() });
         }
-        let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
-        layout(&history, &mut buffer);
+        text(&history, width)
+    }
+
+    fn text(history: &History, width: u16) -> String {
+        let height = history.height();
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        layout(history, &mut buffer);
         let row = |y| (0..width).filter_map(|x| buffer.cell((x, y))).map(|cell| cell.symbol()).collect::<String>();
-        (0..HEIGHT).map(row).collect::<Vec<_>>().join("\n")
+        (0..height).map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn of_several_links_each_shows_its_clock_and_what_it_missed() {
+        let mut history = History::new(Target::default());
+        history.step.events.partial = 7;
+        for index in 0..3 {
+            let mut link = LinkStep::default();
+            link.counts.missing = 40 + index;
+            link.clock.at_ns = index;
+            (link.clock.offset_ns, link.clock.drift_ppb) = (-1_234_500, 12_340);
+            (link.clock.locked, link.stopped) = (index == 1, index == 2);
+            history.step.links.push(link);
+        }
+        let text = text(&history, 79);
+        let shown =
+            ["partial 7", "link 0  no clock", "link 1  locked -1234.5 us +12.34 ppm", "missed 41", "link 2  stopped"];
+        for shown in shown {
+            assert!(text.contains(shown), "{shown} is missing in\n{text}");
+        }
+        assert_eq!(text.lines().count(), 8);
+        history.step.links.truncate(1);
+        assert_eq!(history.height(), HEIGHT, "one link is in step with itself");
     }
 
     #[test]

@@ -193,7 +193,7 @@ pub fn run(args: &Args) -> Result {
 
 /// The framing with this name, as one that lives on.
 fn known(name: &str) -> Result<&'static str> {
-    let names = framing::ALL.iter().map(|framing| framing.name()).chain(framing::FOREIGN);
+    let names = framing::ALL.iter().map(|framing| framing.name()).chain(framing::LEARNED);
     names
         .clone()
         .find(|known| *known == name)
@@ -225,7 +225,7 @@ impl Args {
             )
             .into());
         }
-        if framing::FOREIGN.contains(&name) && self.to.len() < links {
+        if ["spead", "hsb"].contains(&name) && self.to.len() < links {
             return Err(format!("{name} packets do not name their link: give --to once for each of {links} links, with a port of its own").into());
         }
         if name == "counted" {

@@ -18,7 +18,7 @@
 //!
 //! [`Probe`] has no sockets and no clock; [`Server`] gives it both.
 
-mod clock;
+pub(crate) mod clock;
 mod config;
 mod device;
 pub mod faults;
@@ -34,6 +34,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use clock::Skew;
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH};
 pub use device::{Answer, FireError, MODEL, Outlet, Probe, ProbeError, Stamp, Step, Wanted};
 pub use link::LinkCounts;

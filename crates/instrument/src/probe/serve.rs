@@ -1,8 +1,8 @@
 //! A probe on real sockets and clocks.
 
-use super::clock::{stamp, steady_ns};
+use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
-use super::{Config, FireError, Outlet, Patterns, Probe, ProbeError, Stats, Step, Wanted};
+use super::{Config, FireError, Outlet, Patterns, Probe, ProbeError, Stamp, Stats, Step, Wanted};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -64,6 +64,7 @@ pub struct Server<Io, Open, S = Patterns> {
     control: Option<UdpSocket>,
     probe: Probe<Io, Open, S>,
     busy_poll: bool,
+    skew: Skew,
     once: bool,
     /// When the last message came.
     asked: u64,
@@ -91,12 +92,12 @@ where
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { control: Some(control), probe, busy_poll: false, once: false, asked: 0 })
+        Ok(Self { control: Some(control), probe, busy_poll: false, skew: Skew::default(), once: false, asked: 0 })
     }
 
     /// A probe that has begun already ([`Probe::begin`]) and that nobody asks. It ends with its last shot.
     pub fn unasked(probe: Probe<Io, Open, S>) -> Self {
-        Self { control: None, probe, busy_poll: false, once: true, asked: 0 }
+        Self { control: None, probe, busy_poll: false, skew: Skew::default(), once: true, asked: 0 }
     }
 
     /// Whether it ends when its last shot was sent, and the receiver has heard so.
@@ -107,6 +108,11 @@ where
     /// Whether it spins rather than sleeps while it waits for a trigger command: a processor for a few microseconds.
     pub fn busy_poll(self, busy_poll: bool) -> Self {
         Self { busy_poll, ..self }
+    }
+
+    /// How its clock differs from this machine's.
+    pub fn skew(self, skew: Skew) -> Self {
+        Self { skew, ..self }
     }
 
     /// Where it listens, with the port that the kernel chose if none was given.
@@ -122,6 +128,7 @@ where
     pub fn run(mut self, stop: &AtomicBool) -> Result<Stats, ServeError> {
         let stopped = || stop.load(Ordering::Relaxed);
         let mut look = 0;
+        let set_tai_ns = stamp().tai_ns;
         while !stopped() {
             let now = steady_ns();
             let wait = match self.probe.next(now) {
@@ -131,7 +138,9 @@ where
                         look = now + MESSAGES_NS;
                     }
                     let mut tries = 0_u32;
-                    self.probe.fire(stamp(), &mut || {
+                    let now = stamp();
+                    let shown = Stamp { tai_ns: self.skew.show(now.tai_ns, set_tai_ns), ..now };
+                    self.probe.fire(shown, &mut || {
                         tries = tries.wrapping_add(1);
                         if tries.is_multiple_of(SPINS) {
                             std::thread::yield_now()

@@ -8,12 +8,20 @@ use shotline_wire::shot::{Cut, Geometry, GeometryError, Trailer};
 
 /// Why shots cannot be sent in a form.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("these shots cannot be sent as {framing}: {source}")]
-pub struct FormError {
-    /// The framing.
-    pub framing: &'static str,
-    /// What is in the way.
-    pub source: GeometryError,
+pub enum FormError {
+    /// Their shape is in the way.
+    #[error("these shots cannot be sent as {framing}: {source}")]
+    Shape {
+        /// The framing.
+        framing: &'static str,
+        /// What is in the way.
+        source: GeometryError,
+    },
+    /// They have nothing of what a digitizer tells of its blocks.
+    #[error(
+        "these shots cannot be sent as digitizer: only recordings of a digitizer have descriptions of their blocks"
+    )]
+    NoBlocks,
 }
 
 /// How recorded shots are made into those that are sent.
@@ -29,15 +37,19 @@ impl Form {
         let trailer = match framing {
             "spead" => Trailer::None,
             "hsb" => Trailer::HsbMetadata,
+            "digitizer" => Trailer::Block,
             _ => Trailer::Record,
         };
         if from.trailer() == trailer {
             return Ok(Self { from, to: from });
         }
+        if trailer == Trailer::Block {
+            return Err(FormError::NoBlocks);
+        }
         Geometry::new(from.channels(), from.samples(), from.bits(), from.packing(), from.sample_rate_hz())
             .and_then(|to| to.sent_as(trailer, Cut::default()))
             .map(|to| Self { from, to })
-            .map_err(|source| FormError { framing, source })
+            .map_err(|source| FormError::Shape { framing, source })
     }
 
     /// The shape of the shots that are sent.
@@ -88,7 +100,8 @@ impl Form {
                 }
                 out.extend(bytes);
             }
-            Trailer::None => {}
+            // Blocks stay as they came, if they stay blocks.
+            Trailer::None | Trailer::Block => {}
             Trailer::HsbMetadata => out.extend(
                 Metadata {
                     flags: u32::from(!kept.proven),
@@ -111,7 +124,7 @@ mod tests {
 
     fn heap(bytes: u32, first: u32, rest: u32) -> Geometry {
         let cut = Cut { first, rest, trailer_apart: false };
-        Geometry::new(1, bytes, 8, Packing::Uint8, 0).unwrap().sent_as(Trailer::None, cut).unwrap()
+        Geometry::cut_as((1, bytes), (8, Packing::Uint8), 0, Trailer::None, cut).unwrap()
     }
 
     #[test]
@@ -148,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_shot_without_room_for_what_closes_it_is_refused_with_the_framing_and_the_reason() {
-        let words = Form::new(heap((16 << 20) - 64, 8192, 8192), "hsb").unwrap_err().to_string();
+        let words = Form::new(heap(16 << 20, 8192, 8192), "hsb").unwrap_err().to_string();
         assert!(words.contains("as hsb") && words.contains("allows 4096"), "{words}");
     }
 }

@@ -11,7 +11,7 @@ use shotline_memory::{MemoryError, Region, RegionId, Registrar, Sge};
 use shotline_wire::crc;
 use shotline_wire::record;
 use shotline_wire::setup::Model;
-use shotline_wire::shot::{Geometry, Trailer};
+use shotline_wire::shot::Geometry;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -120,7 +120,7 @@ impl<T: Tape> Recorded<T> {
         if let Some(link) = forms.iter().position(|form| form.geometry() != first.geometry()) {
             return Err(ReplayError::Shapes { link });
         }
-        if stamps == Stamps::Now && first.geometry().trailer() != Trailer::Record {
+        if stamps == Stamps::Now && !first.geometry().trailer().has_record() {
             return Err(ReplayError::Stamps);
         }
         let places = Places { links: forms.len(), slot_bytes: first.geometry().slot_bytes().into() };
@@ -206,10 +206,10 @@ impl<T: Tape> Recorded<T> {
             };
             // A record is never cut in two, so it is in the last packet.
             let last = loaded.packets.last().copied().unwrap_or(false);
-            if geometry.trailer() != Trailer::Record || !last || patch == Patch::default() {
+            let Some(record_at) = geometry.record_offset().filter(|_| last && patch != Patch::default()) else {
                 continue;
-            }
-            let at = (self.places.slot(rack.index, link) + u64::from(geometry.trailer_offset())) as usize;
+            };
+            let at = (self.places.slot(rack.index, link) + u64::from(record_at)) as usize;
             let mut bytes = [0; record::LEN];
             self.region.read(at, &mut bytes);
             let change = patch.apply(&mut bytes);

@@ -1,34 +1,20 @@
-//! `shotline emulate`: devices that speak the real wire formats.
+//! `shotline emulate probe`: the ultrasound probe.
 
+use super::{open, stop_at_end_of_stdin};
 use crate::output::CpuTime;
+use crate::transport::{Flags, Transport};
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Outlet, Server, Stats, Wanted};
-use shotline_memory::{Regions, Sge};
-use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_instrument::probe::{Config, Outlet, Server, Skew, Stats, Wanted};
+use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::shot::Packing;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Instruments that can be emulated.
-#[derive(clap::Subcommand)]
-pub enum Device {
-    /// The 192-channel ultrasound probe: two links of 96 channels, 12 bit, 40 MS/s
-    #[command(after_help = "\
-Examples:
-  shotline emulate probe                                 wait on [::1]:47910 for a receiver
-  shotline emulate probe --input rf.hdf5                 real RF data instead of test patterns
-  shotline emulate probe --loss 1e-4 --corrupt 1e-4      a bad link
-  shotline emulate probe --listen 0.0.0.0:47910          found by `shotline probe discover` on the network
-  shotline record --probe [::1]:47910 --out run.h5       the other side")]
-    Probe(Box<Probe>),
-}
+use std::sync::atomic::AtomicBool;
 
 /// Settings of the emulated probe.
 #[derive(clap::Args)]
@@ -39,6 +25,8 @@ pub struct Probe {
     /// Address that packets are sent from [default: the route's own]
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
+    #[command(flatten)]
+    carrier: Flags,
     /// Links
     #[arg(long, default_value_t = 2)]
     links: u8,
@@ -79,6 +67,12 @@ pub struct Probe {
     /// Number of the first shot
     #[arg(long, default_value_t = 0, value_name = "N")]
     first_shot: u64,
+    /// Its clock is ahead of this machine's by so many nanoseconds
+    #[arg(long, default_value_t = 0, value_name = "NS", allow_negative_numbers = true)]
+    clock_offset_ns: i64,
+    /// And runs faster by so many parts in 10^9
+    #[arg(long, default_value_t = 0, value_name = "PPB", allow_negative_numbers = true)]
+    clock_drift_ppb: i64,
     /// Probability that a packet is lost
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
     loss: f64,
@@ -135,9 +129,8 @@ struct Ended {
     cpu: CpuTime,
 }
 
-/// Runs an emulated device until it is asked to stop.
-pub fn run(device: Device) -> Result {
-    let Device::Probe(args) = device;
+/// Runs an emulated probe until it is asked to stop.
+pub fn run(args: &Probe) -> Result {
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
         let stop = Arc::clone(&stop);
@@ -147,10 +140,32 @@ pub fn run(device: Device) -> Result {
         crate::output::pin(cpu)?;
     }
     let source = args.source;
-    let server = Server::bind(args.config(), args.listen, move |wanted, regions| open(source, wanted, regions))?
-        .busy_poll(args.busy_poll);
+    match &args.carrier.transport {
+        Transport::Udp => serve(args, &stop, move |wanted, regions| open(source, wanted, regions)),
+        #[cfg(feature = "dpdk")]
+        Transport::Dpdk(device) if args.links == 1 => serve(args, &stop, |wanted: &Wanted, regions: &Regions| {
+            let io = super::port(device, &args.carrier, source, wanted.destination, wanted.sealed, regions)?;
+            Ok(Outlet { source: io.local_addr(), io })
+        }),
+        #[cfg(feature = "dpdk")]
+        Transport::Dpdk(device) => {
+            Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into())
+        }
+        #[cfg(not(feature = "dpdk"))]
+        Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
+    }
+}
+
+/// Serves receivers with packets over whatever `open` makes.
+fn serve<P: PacketIo>(
+    args: &Probe,
+    stop: &AtomicBool,
+    open: impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<P>, IoError>,
+) -> Result {
+    let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
+    let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(skew);
     eprintln!("probe waits for a receiver on {}", server.local_addr()?);
-    let stats = server.run(&stop)?;
+    let stats = server.run(stop)?;
     if args.json {
         println!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
     } else {
@@ -159,13 +174,6 @@ pub fn run(device: Device) -> Result {
         }
     }
     Ok(())
-}
-
-/// Sets the flag when standard input ends.
-pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
-    let mut sink = [0; 64];
-    while !matches!(std::io::stdin().read(&mut sink), Ok(0) | Err(_)) {}
-    stop.store(true, Ordering::Relaxed);
 }
 
 impl Probe {
@@ -195,43 +203,4 @@ impl Probe {
             seed: self.seed,
         }
     }
-}
-
-/// A socket of its own for each link, on the address that the route to the receiver has.
-pub fn open(
-    source: Option<IpAddr>,
-    wanted: &Wanted,
-    regions: &Regions,
-) -> std::result::Result<Outlet<impl PacketIo + use<>>, IoError> {
-    let ip = match source {
-        Some(ip) => ip,
-        None => route(wanted.destination)?,
-    };
-    let config = UdpConfig {
-        bind: SocketAddr::new(ip, 0),
-        sealed: wanted.sealed,
-        capacity: 0,
-        scratch: Sge::EMPTY,
-        receive_buffer: 1 << 16,
-        remainders: false,
-        stamps: false,
-        ecn: false,
-    };
-    let io = UdpIo::open(&config, regions)?;
-    Ok(Outlet { source: io.local_addr(), io })
-}
-
-/// The local address of the route to a destination.
-fn route(to: SocketAddr) -> std::result::Result<IpAddr, IoError> {
-    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let probe = || {
-        let socket = std::net::UdpSocket::bind(any)?;
-        socket.connect(to)?;
-        Ok(socket.local_addr()?.ip())
-    };
-    probe().map_err(|source| IoError::System {
-        what: format!("finding the route to {to}"),
-        source,
-        hint: "; name the local address with --source",
-    })
 }

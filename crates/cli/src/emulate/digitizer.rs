@@ -1,0 +1,410 @@
+//! `shotline emulate digitizer`: blocks of IQ samples, by DMA into prebuilt frames.
+
+use crate::output::CpuTime;
+use crate::progress::Progress;
+use crate::transport::{Flags, Transport};
+use crate::{Result, signals};
+use serde::Serialize;
+use shotline_acquire::config::Bytes;
+use shotline_instrument::digitizer::{
+    Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, Stage, Stages, Start, Stats, Tone,
+};
+use shotline_memory::Regions;
+use shotline_transport::IoError;
+use shotline_transport::prebuilt::PrebuiltIo;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "\
+Examples:
+  shotline emulate digitizer --to [::1]:47920                        16 Gbit/s, a 64 MiB block each 33.55 ms
+  shotline emulate digitizer --to [::1]:47920 --rate max             as fast as it is taken
+  shotline emulate digitizer --to [::1]:47920 --sequential           one stage after the other, as the paper's
+  shotline emulate digitizer --to [::1]:47920 --tone 50e6:-6 --tone=-20e6:-40 --noise=-70
+  shotline emulate digitizer --to [::1]:47920 --file capture.cu8 --format cu8 --sample-rate 2e6 --decimation 1 --block 64KiB
+  shotline emulate digitizer --to [::1]:47920 --streams 4 --trigger-rate 100 --block 1MiB --clock-offset 0,500,-200,0";
+
+/// Settings of the emulated digitizer.
+#[derive(clap::Args)]
+pub struct Digitizer {
+    /// Receivers: one for each stream, or one for all
+    #[arg(long, required = true, value_delimiter = ',', value_name = "ADDRESS:PORT")]
+    to: Vec<SocketAddr>,
+    /// Address that packets are sent from [default: the route's own]
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
+    #[command(flatten)]
+    carrier: Flags,
+    /// Number of the first stream
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    stream: u32,
+    /// Digitizers, in step with each other, with streams from the first number on
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Rate of the IQ samples that are sent, in Hz
+    #[arg(long, default_value_t = 500e6, value_name = "HZ")]
+    sample_rate: f64,
+    /// Centre frequency in Hz
+    #[arg(long, default_value_t = 1e9, value_name = "HZ")]
+    centre: f64,
+    /// Samples of the converter for each that is sent, down-converted from the centre frequency; 1: IQ as it is
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    decimation: u32,
+    /// Volts per count, to be told to receivers [default: unknown]
+    #[arg(long, default_value_t = 0.0, value_name = "VOLTS")]
+    scale: f64,
+    /// Samples of a block: a multiple of 64 bytes
+    #[arg(long, default_value = "64MiB", value_name = "BYTES")]
+    block: Bytes,
+    /// Payload bytes of a packet: a multiple of 64, or recorders refuse the blocks
+    #[arg(long, default_value_t = 8192, value_name = "BYTES")]
+    payload: u32,
+    /// Blocks that on-board memory holds before one is lost
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    ring: u32,
+    /// Different blocks, made before the run
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    distinct: u32,
+    /// Blocks to make [default: until it is stopped]
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    blocks: Option<u64>,
+    /// How long to run
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Number of the first block
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    first_block: u64,
+    /// What begins a block: `clock`, the one before; `max`, room in the ring
+    #[arg(long, default_value = "clock", value_name = "PACE", conflicts_with = "trigger_rate")]
+    rate: Rate,
+    /// Triggered blocks rather than continuous ones, the first at a whole second of TAI
+    #[arg(long, value_name = "HZ")]
+    trigger_rate: Option<f64>,
+    /// Bit rate of the link, which spreads a block's frames over time [default: a ninth above the samples' own,
+    /// or twice it for what is late]
+    #[arg(long, value_name = "BIT/S")]
+    link_rate: Option<f64>,
+    /// A tone: Hz from the centre, and dB below full scale [default: a tenth of the sample rate, 6 dB below]
+    #[arg(long = "tone", value_name = "HZ:DBFS", value_parser = tone, help_heading = "Samples")]
+    tones: Vec<Tone>,
+    /// Power of white noise in dB below full scale
+    #[arg(long, default_value_t = -60.0, value_name = "DBFS", allow_hyphen_values = true, help_heading = "Samples")]
+    noise: f64,
+    /// Samples from a file of plain numbers, again and again, instead of tones and noise
+    #[arg(long, value_name = "FILE", requires = "format", help_heading = "Samples")]
+    file: Option<PathBuf>,
+    /// How the file's numbers lie: real 16-bit or unsigned 8-bit ones, or I and Q of these
+    #[arg(long, value_name = "FORMAT", requires = "file", help_heading = "Samples")]
+    format: Option<FileFormat>,
+    /// Points of the transform that peaks and signal-to-noise ratio come from; 0: none
+    #[arg(long, default_value_t = 8192, value_name = "N", help_heading = "Samples")]
+    points: u32,
+    /// Seed of the noise, and of where in on-board memory blocks lie
+    #[arg(long, default_value_t = 1, help_heading = "Samples")]
+    seed: u64,
+    /// Offset of each device's clock, which its stamps show
+    #[arg(long, value_delimiter = ',', value_name = "NS", allow_hyphen_values = true, help_heading = "Clocks")]
+    clock_offset: Vec<i64>,
+    /// Drift of each device's clock in parts per billion
+    #[arg(long, value_delimiter = ',', value_name = "PPB", allow_hyphen_values = true, help_heading = "Clocks")]
+    clock_drift: Vec<f64>,
+    /// One stage after the other instead of all at the same time
+    #[arg(long, help_heading = "Stages")]
+    sequential: bool,
+    /// Fill the frames once and send them again and again: the sending stage alone
+    #[arg(long, conflicts_with = "no_send", help_heading = "Stages")]
+    no_dma: bool,
+    /// Fill frames and send none: the DMA stage alone
+    #[arg(long, help_heading = "Stages")]
+    no_send: bool,
+    /// How packets say what they carry
+    #[arg(long, default_value = "digitizer", value_name = "FRAMING")]
+    framing: FramingName,
+    /// Keep the frames in a new HDF5 file, best in memory (/dev/shm): what is sent is what the file holds
+    #[arg(long, value_name = "FILE", help_heading = "Stages")]
+    image: Option<PathBuf>,
+    /// Print one JSON object in the end
+    #[arg(long)]
+    json: bool,
+    /// End when standard input ends: for programs that start a digitizer of their own
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+/// What begins a block.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Rate {
+    /// The end of the one before
+    Clock,
+    /// Room in the ring
+    Max,
+}
+
+/// A framing.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum FramingName {
+    /// Each packet tells everything; description and record behind the samples
+    Digitizer,
+    /// VITA 49 data and context packets, big-endian
+    Vita49,
+}
+
+/// How a file's numbers lie.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum FileFormat {
+    /// Real, signed, 16 bits, little-endian
+    S16,
+    /// Real, unsigned, 8 bits
+    U8,
+    /// I and Q, signed, 16 bits, little-endian
+    Ci16,
+    /// I and Q, unsigned, 8 bits
+    Cu8,
+}
+
+impl From<FileFormat> for Format {
+    fn from(format: FileFormat) -> Self {
+        match format {
+            FileFormat::S16 => Self::S16,
+            FileFormat::U8 => Self::U8,
+            FileFormat::Ci16 => Self::Ci16,
+            FileFormat::Cu8 => Self::Cu8,
+        }
+    }
+}
+
+fn tone(text: &str) -> std::result::Result<Tone, String> {
+    let numbers = text.split_once(':').and_then(|(hz, dbfs)| Some((hz.parse().ok()?, dbfs.parse().ok()?)));
+    let finite = numbers.filter(|(hz, dbfs): &(f64, f64)| hz.is_finite() && dbfs.is_finite());
+    let (hz, dbfs) = finite.ok_or_else(|| format!("expected hertz and decibels such as 50e6:-6, found {text}"))?;
+    Ok(Tone { hz, dbfs })
+}
+
+/// The JSON object of emulated digitizers.
+#[derive(Serialize)]
+struct Ended {
+    run_s: f64,
+    streams: Vec<Stats>,
+    #[serde(flatten)]
+    cpu: CpuTime,
+}
+
+impl Digitizer {
+    /// The settings of each device.
+    fn configs(&self) -> Result<Vec<Config>> {
+        let of = |index: usize, count: usize| index.min(count.saturating_sub(1));
+        let streams = self.streams as usize;
+        if self.image.is_some() && streams > 1 {
+            return Err("--image holds the frames of one stream: leave --streams out".into());
+        }
+        for (what, count) in [
+            ("--to", self.to.len()),
+            ("--clock-offset", self.clock_offset.len()),
+            ("--clock-drift", self.clock_drift.len()),
+        ] {
+            if count > streams {
+                return Err(format!("{what} has {count} values for {streams} streams: give --streams {count}").into());
+            }
+        }
+        let block_bytes = u32::try_from(self.block.0).unwrap_or(u32::MAX);
+        let input = match (&self.file, self.format) {
+            (Some(path), Some(format)) => Input::File { path: path.clone(), format: format.into() },
+            _ => {
+                let mut tones = self.tones.clone();
+                if tones.is_empty() {
+                    tones.push(Tone { hz: self.sample_rate / 10.0, dbfs: -6.0 });
+                }
+                Input::Synthetic { tones, noise_dbfs: self.noise }
+            }
+        };
+        let one = |index: usize| {
+            let mut config = Config {
+                stream: self.stream.wrapping_add(index as u32),
+                sample_rate_hz: self.sample_rate,
+                centre_hz: self.centre,
+                decimation: self.decimation,
+                volts_per_count: self.scale,
+                block_bytes,
+                payload: self.payload,
+                ring: self.ring,
+                distinct: self.distinct,
+                input: input.clone(),
+                points: self.points,
+                seed: self.seed.wrapping_add(index as u64),
+                begin: match (self.trigger_rate, self.rate) {
+                    (Some(hz), _) => Begin::Trigger(hz),
+                    (None, Rate::Clock) => Begin::Continuous,
+                    (None, Rate::Max) => Begin::Max,
+                },
+                blocks: self.blocks,
+                first_block: self.first_block,
+                clock_offset_ns: self.clock_offset.get(of(index, self.clock_offset.len())).copied().unwrap_or(0),
+                clock_drift_ppb: self.clock_drift.get(of(index, self.clock_drift.len())).copied().unwrap_or(0.0),
+                link_bits_per_s: self.link_rate,
+                sequential: self.sequential,
+                stages: match (self.no_dma, self.no_send) {
+                    (true, _) => Stages::NoDma,
+                    (_, true) => Stages::NoSend,
+                    _ => Stages::All,
+                },
+                framing: match self.framing {
+                    FramingName::Digitizer => Framing::Digitizer,
+                    FramingName::Vita49 => Framing::Vita49,
+                },
+                image: self.image.clone(),
+                ..Config::new(self.to[of(index, self.to.len())])
+            };
+            config.check()?;
+            if let (Some(seconds), false) = (self.seconds, config.begin == Begin::Max) {
+                config.blocks = Some((seconds * 1e9 / config.period_ns()).round() as u64);
+            }
+            Ok(config)
+        };
+        (0..streams).map(one).collect()
+    }
+}
+
+/// Runs emulated digitizers until they have made their blocks or are asked to stop.
+pub fn run(args: &Digitizer) -> Result {
+    let configs = args.configs()?;
+    let stop = signals::stop_flag()?;
+    if args.until_stdin_ends {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || super::stop_at_end_of_stdin(&stop));
+    }
+    let memories = prepare(&configs)?;
+    let source = args.source;
+    match &args.carrier.transport {
+        Transport::Udp => {
+            serve(args, configs, memories, &stop, |to, regions| super::socket(source, to, false, regions))
+        }
+        #[cfg(feature = "dpdk")]
+        Transport::Dpdk(device) if args.streams == 1 => serve(args, configs, memories, &stop, |to, regions| {
+            super::port(device, &args.carrier, source, to, false, regions)
+        }),
+        #[cfg(feature = "dpdk")]
+        Transport::Dpdk(device) => Err(format!("{device} is one link: run one digitizer for each stream").into()),
+        #[cfg(not(feature = "dpdk"))]
+        Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
+    }
+}
+
+/// What the devices sample, made before they run.
+fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
+    let all: u32 = configs.iter().map(|config| config.distinct).sum();
+    let progress = Progress::new("blocks prepared");
+    let mut done = 0;
+    let mut memories = Vec::new();
+    for config in configs {
+        let memory = Memory::prepare(config, |blocks| progress.tell((done + blocks).into(), all.into()))?;
+        if memory.clipped() > 0 {
+            eprintln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
+        }
+        done += config.distinct;
+        memories.push(memory);
+    }
+    Ok(memories)
+}
+
+/// Runs devices over whatever sends prebuilt frames.
+fn serve<P: PrebuiltIo + Send>(
+    args: &Digitizer,
+    configs: Vec<Config>,
+    memories: Vec<Memory>,
+    stop: &AtomicBool,
+    open: impl Fn(SocketAddr, &Regions) -> std::result::Result<P, IoError>,
+) -> Result {
+    let begin = configs[0].begin;
+    let devices: std::result::Result<Vec<_>, _> =
+        configs.into_iter().zip(memories).map(|(config, memory)| Device::new(config, memory, &open)).collect();
+    let devices = devices?;
+    let lives: Vec<_> = devices.iter().map(Device::live).collect();
+    let begun = std::time::Instant::now();
+    let ended = AtomicBool::new(false);
+    let start = Start::soon(begin);
+    let stats: std::result::Result<Vec<Stats>, IoError> = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&lives, args.seconds.filter(|_| begin == Begin::Max), stop, &ended));
+        let running: Vec<_> = devices.into_iter().map(|device| scope.spawn(move || device.run(start, stop))).collect();
+        let joined =
+            running.into_iter().map(|device| device.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let stats: Vec<_> = joined.collect();
+        ended.store(true, Ordering::Relaxed);
+        stats.into_iter().collect()
+    });
+    let ended = Ended { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
+    if args.json {
+        println!("{}", serde_json::to_string(&ended)?);
+    } else {
+        for stats in &ended.streams {
+            eprintln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
+        }
+    }
+    Ok(())
+}
+
+/// Prints a line a second; sets `stop` after so many seconds.
+fn watch(lives: &[Arc<Live>], seconds: Option<f64>, stop: &AtomicBool, ended: &AtomicBool) {
+    const TICK: Duration = Duration::from_millis(20);
+    let begun = std::time::Instant::now();
+    let mut told = begun;
+    let mut before: Vec<_> = lives.iter().map(|live| live.stages()).collect();
+    while !ended.load(Ordering::Relaxed) {
+        std::thread::sleep(TICK);
+        if seconds.is_some_and(|seconds| begun.elapsed().as_secs_f64() >= seconds) {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let since = told.elapsed();
+        if since < Duration::from_secs(1) {
+            continue;
+        }
+        told = std::time::Instant::now();
+        for (live, before) in lives.iter().zip(&mut before) {
+            let now = live.stages();
+            let stats = live.stats();
+            let stages: Vec<_> = now
+                .iter()
+                .zip(before.iter())
+                .map(|(now, before)| line(&now.since(before), since.as_secs_f64()))
+                .collect();
+            eprintln!("stream {}: {}, {} overruns", stats.stream, stages.join("; "), stats.made.overruns);
+            *before = now;
+        }
+    }
+}
+
+/// What a stage did in so many seconds, in words.
+fn line(stage: &Stage, seconds: f64) -> String {
+    let percent = |part: f64| 100.0 * part / seconds;
+    let rate = stage.bytes as f64 * 8e-9 / seconds;
+    if stage.name == "board" {
+        return format!("board {rate:.2} Gbit/s");
+    }
+    let mut words = format!(
+        "{} {rate:.2} Gbit/s, busy {:.0} %, waiting for input {:.0} %, for output {:.0} %",
+        stage.name,
+        percent(stage.busy_s),
+        percent(stage.starved_s),
+        percent(stage.stalled_s),
+    );
+    if stage.paced_s > 0.0 {
+        words += &format!(", paced {:.0} %", percent(stage.paced_s));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tone_is_hertz_and_decibels() {
+        assert_eq!(tone("50e6:-6"), Ok(Tone { hz: 50e6, dbfs: -6.0 }));
+        for bad in ["50e6", "a:b", "1:nan", "inf:0", ""] {
+            assert!(tone(bad).unwrap_err().contains("50e6:-6"), "{bad}");
+        }
+    }
+}

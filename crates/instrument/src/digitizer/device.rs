@@ -1,0 +1,441 @@
+//! A running digitizer: its stages, one after the other or all at the same time.
+
+use super::board::{Block, Made, Memory, Ring, Start, Timing};
+use super::config::{Begin, Config, ConfigError, Stages};
+use super::dma::{Engine, Entry, build_list};
+use super::frames::{BUFFERS, Frames};
+use super::image::{Image, ImageError};
+use super::pace::Bucket;
+use super::stage::{Meter, Stage, Turn};
+use crate::probe::clock::{stamp, steady_ns};
+use serde::Serialize;
+use shotline_memory::{MemoryError, Region, Regions, Registrar};
+use shotline_transport::IoError;
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Frames that are stamped and handed over at once.
+const AT_ONCE: u32 = 64;
+/// The link is this much faster than the samples are made, unless its rate is given.
+const LINK_HEADROOM: f64 = 10.0 / 9.0;
+/// A sender that was late may be this much faster than the samples are made.
+const CATCHING_UP: f64 = 2.0;
+/// Times that a full path is retried at once before the processor is given to others.
+const SPINS: u32 = 64;
+/// Longest sleep: how soon the stop flag is seen.
+const LONGEST_SLEEP_NS: u64 = 50_000_000;
+
+/// Why a digitizer could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum DigitizerError {
+    /// Its settings cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is not enough memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// There is no file for its frames.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The way to the receiver.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
+/// What a digitizer has done, while it runs and afterwards.
+#[derive(Debug)]
+pub struct Live {
+    stream: u32,
+    to: SocketAddr,
+    block_bytes: u64,
+    block_ns: f64,
+    ring: Ring,
+    dma: Meter,
+    send: Meter,
+    list_ns: AtomicU64,
+    entries: AtomicU64,
+    packets: AtomicU64,
+    path_full: AtomicU64,
+    abandoned: AtomicU64,
+}
+
+/// What a digitizer has done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Stream.
+    pub stream: u32,
+    /// The receiver.
+    pub to: SocketAddr,
+    /// Blocks by the device.
+    #[serde(flatten)]
+    pub made: Made,
+    /// Blocks that were sent whole.
+    pub blocks_sent: u64,
+    /// Blocks of which the end was not sent, because the path stayed full when the device was told to stop.
+    pub blocks_abandoned: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Times that the path took no packet.
+    pub path_full: u64,
+    /// Seconds of the DMA stage that went into making lists.
+    pub dma_list_s: f64,
+    /// Copies that the lists held.
+    pub dma_entries: u64,
+    /// Gbit/s of the DMA engine alone.
+    pub dma_gbit_s: f64,
+    /// Gbit/s of the DMA engine with the making of its lists.
+    pub dma_with_list_gbit_s: f64,
+    /// The stages: board, dma, send.
+    pub stages: [Stage; 3],
+}
+
+impl Live {
+    /// The stages so far: board, dma, send.
+    pub fn stages(&self) -> [Stage; 3] {
+        let made = self.ring.made();
+        let kept = made.blocks_made - made.overruns.min(made.blocks_made);
+        let board = Stage {
+            name: "board",
+            blocks: kept,
+            bytes: kept * self.block_bytes,
+            busy_s: made.blocks_made as f64 * self.block_ns * 1e-9,
+            ..Stage::default()
+        };
+        [board, self.dma.stage("dma"), self.send.stage("send")]
+    }
+
+    /// Everything so far.
+    pub fn stats(&self) -> Stats {
+        let stages = self.stages();
+        let [_, dma, send] = &stages;
+        let list_s = self.list_ns.load(Relaxed) as f64 * 1e-9;
+        let rate = |seconds: f64| if seconds > 0.0 { dma.bytes as f64 * 8e-9 / seconds } else { 0.0 };
+        let abandoned = self.abandoned.load(Relaxed);
+        Stats {
+            stream: self.stream,
+            to: self.to,
+            made: self.ring.made(),
+            blocks_sent: send.blocks - abandoned.min(send.blocks),
+            blocks_abandoned: abandoned,
+            packets_sent: self.packets.load(Relaxed),
+            path_full: self.path_full.load(Relaxed),
+            dma_list_s: list_s,
+            dma_entries: self.entries.load(Relaxed),
+            dma_gbit_s: rate(dma.busy_s - list_s),
+            dma_with_list_gbit_s: rate(dma.busy_s),
+            stages,
+        }
+    }
+}
+
+impl Start {
+    /// At once.
+    pub fn now() -> Self {
+        let stamp = stamp();
+        Self { steady_ns: steady_ns(), tai_ns: stamp.tai_ns, locked: stamp.locked }
+    }
+
+    /// At the next whole second of TAI that is not too near to be met.
+    pub fn at_whole_second(self) -> Self {
+        const SECOND: u64 = 1_000_000_000;
+        let tai_ns = (self.tai_ns + SECOND / 10).next_multiple_of(SECOND);
+        Self { steady_ns: self.steady_ns + (tai_ns - self.tai_ns), tai_ns, locked: self.locked }
+    }
+
+    /// When devices with these settings start that are made ready now.
+    pub fn soon(begin: Begin) -> Self {
+        match begin {
+            Begin::Trigger(_) => Self::now().at_whole_second(),
+            Begin::Continuous | Begin::Max => Self::now(),
+        }
+    }
+}
+
+/// A digitizer that is ready to run.
+#[derive(Debug)]
+pub struct Digitizer<P> {
+    config: Config,
+    memory: Memory,
+    frames: Frames,
+    engine: Engine,
+    io: P,
+    live: Arc<Live>,
+}
+
+impl<P: PrebuiltIo + Send> Digitizer<P> {
+    /// Builds the frames. `open` opens the way to the receiver, over which everything in the table of
+    /// memory may be sent.
+    pub fn new(
+        config: Config,
+        memory: Memory,
+        open: impl FnOnce(SocketAddr, &Regions) -> Result<P, IoError>,
+    ) -> Result<Self, DigitizerError> {
+        let geometry = config.check()?;
+        let mut registrar = Registrar::new();
+        let image = config.image.as_ref().map(|path| Image::create(path, &geometry, &config)).transpose()?;
+        let (region, base) = match &image {
+            Some(image) => image.place(),
+            None => (&Region::host(Frames::bytes(&geometry))?, 0),
+        };
+        let id = registrar.add(Arc::clone(region));
+        let mut io = open(config.to, &registrar.finish())?;
+        let frames = Frames::build((region, id, base), &geometry, &config, stamp().locked, &mut io)?;
+        if let Some(image) = &image {
+            image.index(&frames, &geometry, &config);
+        }
+        let engine = Engine::new(Arc::clone(memory.region()), Arc::clone(region));
+        let live = Arc::new(Live {
+            stream: config.stream,
+            to: config.to,
+            block_bytes: config.block_bytes.into(),
+            block_ns: config.block_ns(),
+            ring: Ring::new(config.ring),
+            dma: Meter::default(),
+            send: Meter::default(),
+            list_ns: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            packets: AtomicU64::new(0),
+            path_full: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+        });
+        Ok(Self { config, memory, frames, engine, io, live })
+    }
+
+    /// What it does, to look at from elsewhere.
+    pub fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live)
+    }
+
+    /// Runs until all blocks are sent or `stop`; what is on board then is still sent. A failure sets
+    /// `stop`, for whatever runs beside it.
+    pub fn run(self, start: Start, stop: &AtomicBool) -> Result<Stats, IoError> {
+        let Self { config, memory, frames, engine, io, live } = self;
+        let (config, memory, frames, live) = (&config, &memory, &frames, &*live);
+        let timing = Timing::new(config, start);
+        let mut filler = Filler { config, memory, frames, engine, live, list: Vec::new(), held: [None; BUFFERS] };
+        let mut sender = Sender::new(config, memory, frames, io, live, stop);
+        std::thread::scope(|scope| {
+            scope.spawn(|| live.ring.produce(&timing, config.blocks, stop, steady_ns));
+            let sent = if config.sequential {
+                one_after_the_other(&mut filler, &mut sender)
+            } else {
+                let (filled_in, filled) = mpsc::sync_channel(BUFFERS);
+                let (free_in, free) = mpsc::channel();
+                for buffer in 0..BUFFERS {
+                    let _ = free_in.send(buffer); // its receiver is right here
+                }
+                scope.spawn(move || filler.serve(&free, &filled_in));
+                sender.serve(&filled, &free_in)
+            };
+            if sent.is_err() {
+                stop.store(true, Relaxed);
+            }
+            live.ring.close();
+            sent
+        })?;
+        Ok(live.stats())
+    }
+}
+
+/// A buffer of frames that holds a block's samples.
+#[derive(Clone, Copy, Debug)]
+struct Filled {
+    buffer: usize,
+    block: Block,
+    /// The distinct block that is in it.
+    pattern: u32,
+}
+
+/// The paper's way: each stage waits for the one before.
+fn one_after_the_other<P: PrebuiltIo>(filler: &mut Filler<'_>, sender: &mut Sender<'_, P>) -> Result<(), IoError> {
+    loop {
+        let begun = steady_ns();
+        let Some((block, waiting)) = filler.live.ring.take() else { return Ok(()) };
+        let starved_ns = steady_ns() - begun;
+        let filled = filler.fill(block, 0, Turn { starved_ns, waiting: waiting as u64, ..Turn::default() });
+        sender.send(filled, Turn::default())?;
+    }
+}
+
+/// The DMA stage.
+struct Filler<'a> {
+    config: &'a Config,
+    memory: &'a Memory,
+    frames: &'a Frames,
+    engine: Engine,
+    live: &'a Live,
+    list: Vec<Entry>,
+    /// The distinct block that each buffer holds.
+    held: [Option<u32>; BUFFERS],
+}
+
+impl Filler<'_> {
+    fn serve(&mut self, free: &mpsc::Receiver<usize>, filled: &mpsc::SyncSender<Filled>) {
+        loop {
+            let begun = steady_ns();
+            let Some((block, waiting)) = self.live.ring.take() else { return };
+            let taken = steady_ns();
+            let Ok(buffer) = free.recv() else { return };
+            let stalled_ns = steady_ns() - taken;
+            let turn = Turn { starved_ns: taken - begun, stalled_ns, waiting: waiting as u64, ..Turn::default() };
+            if filled.send(self.fill(block, buffer, turn)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Has the engine write a block's samples into a buffer, and frees its slot on board.
+    fn fill(&mut self, block: Block, buffer: usize, turn: Turn) -> Filled {
+        let begun = steady_ns();
+        let mut pattern = self.memory.pattern(block.number);
+        match self.held[buffer] {
+            Some(held) if self.config.stages == Stages::NoDma => pattern = held,
+            _ => {
+                let pieces = &self.memory.block(pattern).pieces;
+                build_list(pieces.iter().copied(), self.frames.sample_pieces(buffer), &mut self.list);
+                self.live.list_ns.fetch_add(steady_ns() - begun, Relaxed);
+                self.live.entries.fetch_add(self.list.len() as u64, Relaxed);
+                self.engine.run(&self.list);
+                self.held[buffer] = Some(pattern);
+            }
+        }
+        self.live.ring.release();
+        let busy_ns = steady_ns() - begun;
+        self.live.dma.add(&Turn { bytes: self.config.block_bytes.into(), busy_ns, ..turn });
+        Filled { buffer, block, pattern }
+    }
+}
+
+/// The sending stage.
+struct Sender<'a, P> {
+    config: &'a Config,
+    memory: &'a Memory,
+    frames: &'a Frames,
+    io: P,
+    live: &'a Live,
+    stop: &'a AtomicBool,
+    bucket: Option<Bucket>,
+}
+
+impl<'a, P: PrebuiltIo> Sender<'a, P> {
+    fn new(
+        config: &'a Config,
+        memory: &'a Memory,
+        frames: &'a Frames,
+        io: P,
+        live: &'a Live,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        // A triggered block takes as long on the link as it took to sample, whatever the time to the next trigger.
+        let frame_bits = f64::from(frames.packets()) * f64::from(frames.frame_bytes(0)) * 8.0;
+        let own = frame_bits * 1e9 / config.block_ns();
+        let rates = match (config.link_bits_per_s, config.begin) {
+            (Some(link), _) => Some((link, link)),
+            (None, Begin::Max) => None,
+            (None, _) => Some((own * LINK_HEADROOM, own * CATCHING_UP)),
+        };
+        let bucket = rates.map(|(steady, peak)| Bucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
+        Self { config, memory, frames, io, live, stop, bucket }
+    }
+
+    fn serve(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
+        let mut next = None;
+        loop {
+            let begun = steady_ns();
+            let Some(now) = next.take().or_else(|| filled.recv().ok()) else { return Ok(()) };
+            let starved_ns = steady_ns() - begun;
+            next = filled.try_recv().ok();
+            self.send(now, Turn { starved_ns, waiting: next.is_some().into(), ..Turn::default() })?;
+            // Nobody listens when no blocks come any more.
+            let _ = free.send(now.buffer);
+        }
+    }
+
+    /// Closes a block and sends its frames.
+    fn send(&mut self, filled: Filled, turn: Turn) -> Result<(), IoError> {
+        let begun = steady_ns();
+        let Filled { buffer, block, pattern } = filled;
+        let drift = self.config.clock_drift_ppb as f32;
+        self.frames.close(buffer, &block, self.memory.block(pattern), drift);
+        let (mut paced_ns, mut whole) = (0, true);
+        if self.config.stages != Stages::NoSend {
+            if let Some(context) = self.frames.context(buffer) {
+                whole = self.send_all(context)?;
+            }
+            let (full, packets) = (self.frames.full_packets(), self.frames.packets());
+            for part in [0..full, full..packets] {
+                whole = whole && self.send_equal(&block, buffer, part, &mut paced_ns)?;
+            }
+        }
+        self.live.abandoned.fetch_add(u64::from(!whole), Relaxed);
+        let busy_ns = steady_ns() - begun - paced_ns;
+        self.live.send.add(&Turn { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..turn });
+        Ok(())
+    }
+
+    /// Sends frames of one length; false if it was told to stop while the path was full.
+    fn send_equal(
+        &mut self,
+        block: &Block,
+        buffer: usize,
+        part: std::ops::Range<u32>,
+        paced_ns: &mut u64,
+    ) -> Result<bool, IoError> {
+        let mut next = part.start;
+        while next < part.end {
+            let count = (part.end - next).min(AT_ONCE);
+            let count = self.may_go(self.frames.frame_bytes(next), count, paced_ns);
+            self.frames.stamp(buffer, next..next + count, block);
+            if !self.send_all(self.frames.run(buffer, next, count))? {
+                return Ok(false);
+            }
+            next += count;
+        }
+        Ok(true)
+    }
+
+    /// Sends frames that are complete; false if it was told to stop while the path was full.
+    fn send_all(&mut self, mut frames: Run) -> Result<bool, IoError> {
+        let mut spins = 0;
+        while frames.count > 0 {
+            let taken = self.io.send_prebuilt(self.config.to, frames)?;
+            self.live.packets.fetch_add(taken as u64, Relaxed);
+            frames = frames.after(taken);
+            if taken > 0 {
+                spins = 0;
+                continue;
+            }
+            self.live.path_full.fetch_add(1, Relaxed);
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else if self.stop.load(Relaxed) {
+                return Ok(false);
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until at least one of so many frames may go; how many may.
+    fn may_go(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> u32 {
+        let Some(bucket) = &mut self.bucket else { return count };
+        loop {
+            let now = steady_ns();
+            match bucket.take(frame, count, now) {
+                Ok(frames) => return frames,
+                // Told to stop, it gets rid of what it has.
+                Err(_) if self.stop.load(Relaxed) => return count,
+                Err(wait) => {
+                    std::thread::sleep(Duration::from_nanos(wait.min(LONGEST_SLEEP_NS)));
+                    *paced_ns += steady_ns() - now;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What stands before the payload of each prebuilt frame, and what of it changes from block to block.
+
+use super::board::Block;
+use super::config::{Begin, Config, Framing, SAMPLE_BYTES};
+use arrayvec::ArrayVec;
+use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_AT};
+use shotline_wire::shot::Geometry;
+use shotline_wire::vita49::{
+    Context, Format, Fraction, Hertz, Indicator, Kind, MAX_CONTEXT, MAX_PROLOGUE, PS_PER_SECOND, Prologue, Seconds,
+    State, Time,
+};
+
+/// Seconds by which TAI, counted from 1970 on, is ahead of GPS time, counted from 6 January 1980 on.
+const TAI_MINUS_GPS: u64 = 315_964_819;
+/// Bytes of the longest header.
+const MAX_HEADER: usize = if HEADER_LEN > MAX_PROLOGUE { HEADER_LEN } else { MAX_PROLOGUE };
+
+/// Bytes of a header, or some of them.
+pub(super) type Bytes = ArrayVec<u8, MAX_HEADER>;
+
+/// The headers of one framing.
+#[derive(Clone, Debug)]
+pub(super) enum Headers {
+    /// Our own: all that packets have in common.
+    Digitizer(digitizer::Header),
+    /// VITA 49.
+    Vita49(Vita49),
+}
+
+/// What packets of VITA 49 have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Vita49 {
+    stream: u32,
+    packets: u32,
+    ps_per_sample: f64,
+    context: Context,
+}
+
+impl Headers {
+    pub(super) fn new(config: &Config, geometry: &Geometry, locked: bool) -> Self {
+        let &Config { stream, sample_rate_hz, centre_hz, volts_per_count, .. } = config;
+        match config.framing {
+            Framing::Digitizer => Self::Digitizer(digitizer::Header {
+                locked,
+                triggered: matches!(config.begin, Begin::Trigger(_)),
+                channels: 2,
+                bits: 16,
+                stream,
+                block_bytes: geometry.shot_bytes(),
+                sample_rate_hz,
+                centre_hz,
+                volts_per_count,
+                ..digitizer::Header::default()
+            }),
+            Framing::Vita49 => {
+                let state =
+                    State::default().with(Indicator::CalibratedTime, locked).with(Indicator::ReferenceLock, locked);
+                let context = Context {
+                    bandwidth: Some(Hertz::new(sample_rate_hz)),
+                    if_reference: Some(Hertz(0)),
+                    rf_reference: Some(Hertz::new(centre_hz)),
+                    sample_rate: Some(Hertz::new(sample_rate_hz)),
+                    state: Some(state.with(Indicator::SampleLoss, false)),
+                    format: Some(Format::IQ16),
+                    ..Context::default()
+                };
+                let ps_per_sample = PS_PER_SECOND as f64 / sample_rate_hz;
+                Self::Vita49(Vita49 { stream, packets: geometry.packets(), ps_per_sample, context })
+            }
+        }
+    }
+
+    /// Bytes of every header.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Digitizer(_) => HEADER_LEN,
+            Self::Vita49(_) => Prologue { time: time(0, 0), ..Prologue::data(0) }.size(),
+        }
+    }
+
+    /// Bytes of the packet of context that goes before a block; 0 if there is none.
+    pub(super) fn context_len(&self) -> usize {
+        match self {
+            Self::Digitizer(_) => 0,
+            Self::Vita49(vita) => self.len() + vita.context.emit().len(),
+        }
+    }
+
+    /// The header of a packet of no block yet.
+    pub(super) fn first(&self, geometry: &Geometry, packet: u32) -> Bytes {
+        match self {
+            Self::Digitizer(header) => {
+                let (offset, len) = (geometry.packet_offset(packet), geometry.packet_bytes(packet));
+                let header = digitizer::Header { last: packet + 1 == geometry.packets(), offset, len, ..*header };
+                header.emit().into()
+            }
+            Self::Vita49(vita) => vita.prologue(geometry, packet, 0, time(0, 0)),
+        }
+    }
+
+    /// What of a packet's header tells of its block, and where it stands in the header.
+    pub(super) fn stamp(&self, geometry: &Geometry, packet: u32, block: &Block) -> (usize, Bytes) {
+        match self {
+            Self::Digitizer(header) => {
+                let header = digitizer::Header { block: block.number, tai_ns: block.tai_ns, ..*header };
+                (STAMP_AT, header.stamped().into_iter().collect())
+            }
+            Self::Vita49(vita) => {
+                let samples = geometry.packet_offset(packet) / SAMPLE_BYTES;
+                let time = time(block.tai_ns, (f64::from(samples) * vita.ps_per_sample).round() as u64);
+                let count = block.number.wrapping_mul(vita.packets.into()).wrapping_add(packet.into());
+                (0, vita.prologue(geometry, packet, count, time))
+            }
+        }
+    }
+
+    /// The packet of context that goes before a block.
+    pub(super) fn context(&self, block: &Block) -> ArrayVec<u8, { MAX_CONTEXT + MAX_PROLOGUE }> {
+        let mut out = ArrayVec::new();
+        if let Self::Vita49(vita) = self {
+            let lost = block.overrun > 0;
+            let state = vita.context.state.map(|state| state.with(Indicator::SampleLoss, lost));
+            let fields = Context { state, changed: block.overrun > 0, ..vita.context }.emit();
+            let prologue = Prologue {
+                kind: Kind::Context,
+                time: time(block.tai_ns, 0),
+                count: (block.number % 16) as u8,
+                ..Prologue::data(vita.stream)
+            };
+            out.extend(prologue.sized(fields.len()).emit());
+            out.extend(fields);
+        }
+        out
+    }
+}
+
+impl Vita49 {
+    fn prologue(&self, geometry: &Geometry, packet: u32, count: u64, time: Time) -> Bytes {
+        let prologue = Prologue { time, count: (count % 16) as u8, ..Prologue::data(self.stream) };
+        prologue.sized(geometry.packet_bytes(packet) as usize).emit().into_iter().collect()
+    }
+}
+
+/// So many picoseconds after a moment of TAI, as GPS time. Before 1980 there was none: that is its beginning.
+fn time(tai_ns: u64, more_ps: u64) -> Time {
+    let ps = u128::from(tai_ns) * 1000 + u128::from(more_ps);
+    let (seconds, ps) = (ps / u128::from(PS_PER_SECOND), ps % u128::from(PS_PER_SECOND));
+    let seconds = (seconds as u64).saturating_sub(TAI_MINUS_GPS) as u32;
+    Time { seconds: Some(Seconds::Gps(seconds)), fraction: Some(Fraction::Picoseconds(ps as u64)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gps_time_is_tai_less_19_seconds() {
+        // The GPS epoch, 1980-01-06 00:00:00 UTC, was 1980-01-06 00:00:19 TAI.
+        let at = |tai_ns, ps| time(tai_ns, ps);
+        let expected =
+            |seconds, ps| Time { seconds: Some(Seconds::Gps(seconds)), fraction: Some(Fraction::Picoseconds(ps)) };
+        assert_eq!(at(315_964_819_000_000_000, 0), expected(0, 0));
+        assert_eq!(at(1_700_000_037_999_999_999, 2_500), expected(1_700_000_038 - 315_964_819, 1_500));
+    }
+}

@@ -1,0 +1,356 @@
+//! Samples: tones and noise, or a file, down-converted where they are not I and Q at the centre already.
+
+use super::config::{Config, Format, Input, SAMPLE_BYTES, Tone};
+use crate::probe::faults::Random;
+use shotline_compute::ddc::{Ddc, DdcConfig, DdcError, Tuning};
+use std::f64::consts::TAU;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Counts of a full-scale tone.
+const FULL_SCALE: f64 = 32_767.0;
+/// Samples after which a tone's phasor is made anew from its exact phase.
+const FRESH: usize = 256;
+/// Samples that are made at once.
+const AT_ONCE: usize = 4096;
+/// Standard deviation of the sum of four uniform 16-bit numbers.
+const SUM_DEVIATION: f64 = 37_837.2;
+
+/// Why there are no samples.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Real numbers at the output's rate.
+    #[error("{} holds real samples: I and Q come out at half their rate or less, so give --decimation 2 or more", .0.display())]
+    Real(PathBuf),
+    /// Samples that cannot be down-converted.
+    #[error("down-conversion: {0}")]
+    Ddc(#[from] DdcError),
+    /// The file is too short for one sample.
+    #[error("{} holds no sample of this format", .0.display())]
+    Empty(PathBuf),
+}
+
+/// An endless stream of IQ samples.
+#[derive(Debug)]
+pub struct Source {
+    raw: Raw,
+    down: Down,
+}
+
+/// What the converter gives.
+#[derive(Debug)]
+enum Raw {
+    Synthetic { tones: Vec<Oscillator>, noise: Noise },
+    File { numbers: Vec<i16>, at: usize },
+}
+
+/// What the FPGA makes of it.
+#[derive(Debug)]
+enum Down {
+    /// It is at the centre and at the rate already.
+    Not,
+    Real(Box<Ddc<i16>>, Vec<i16>),
+    Complex(Box<Ddc<[i16; 2]>>, Vec<[i16; 2]>),
+}
+
+impl Source {
+    /// Opens what the settings name.
+    pub fn open(config: &Config) -> Result<Self, SourceError> {
+        let samples = u64::from(config.block_bytes / SAMPLE_BYTES) * u64::from(config.distinct);
+        let (rate, decimation) = (config.sample_rate_hz, config.decimation);
+        let converter = Tuning::hz(config.centre_hz, rate * f64::from(decimation))?;
+        let (raw, real) = match &config.input {
+            Input::Synthetic { tones, noise_dbfs } => {
+                let real = decimation > 1;
+                let (carrier, deviation) = match real {
+                    true => (converter.phase_at(1), f64::from(decimation).sqrt() / 2.0),
+                    false => (0, std::f64::consts::FRAC_1_SQRT_2),
+                };
+                let tone = |tone: &Tone| Oscillator::new(tone, rate, samples, (decimation, carrier));
+                let deviation = FULL_SCALE * 10_f64.powf(noise_dbfs / 20.0) * deviation;
+                let noise = Noise::new(deviation, config.seed);
+                (Raw::Synthetic { tones: tones.iter().map(tone).collect(), noise }, real)
+            }
+            Input::File { path, format } => {
+                let real = format.numbers() == 1;
+                if real && decimation == 1 {
+                    return Err(SourceError::Real(path.into()));
+                }
+                let width = (format.numbers() * format.bytes()) as u64;
+                let most = samples.saturating_mul(width).saturating_mul(decimation.into());
+                (Raw::File { numbers: numbers(path, *format, most)?, at: 0 }, real)
+            }
+        };
+        let room = AT_ONCE * decimation as usize;
+        let down = match (decimation, real) {
+            (1, _) => Down::Not,
+            (_, true) => {
+                let ddc = Ddc::new(&DdcConfig { decimation, ..DdcConfig::tuned(converter) })?;
+                Down::Real(Box::new(ddc), vec![0; room])
+            }
+            (_, false) => {
+                let ddc = Ddc::new(&DdcConfig { decimation, ..DdcConfig::tuned(Tuning::default()) })?;
+                Down::Complex(Box::new(ddc), vec![[0; 2]; room])
+            }
+        };
+        let mut source = Self { raw, down };
+        source.settle();
+        Ok(source)
+    }
+
+    /// Runs until the filter has forgotten that there was nothing before the first sample.
+    fn settle(&mut self) {
+        let window = match &self.down {
+            Down::Not => return,
+            Down::Real(ddc, room) => 2.0 * ddc.delay() / (room.len() / AT_ONCE) as f64,
+            Down::Complex(ddc, room) => 2.0 * ddc.delay() / (room.len() / AT_ONCE) as f64,
+        };
+        self.fill(&mut vec![[0; 2]; window.ceil() as usize + 1]);
+    }
+
+    /// The next samples, I before Q.
+    pub fn fill(&mut self, out: &mut [[i16; 2]]) {
+        let Self { raw, down } = self;
+        for out in out.chunks_mut(AT_ONCE) {
+            match down {
+                Down::Not => raw.complex(out),
+                Down::Real(ddc, room) => {
+                    let room_len = room.len() / AT_ONCE * out.len();
+                    raw.real(&mut room[..room_len]);
+                    ddc.run(&room[..room_len], out);
+                }
+                Down::Complex(ddc, room) => {
+                    let room_len = room.len() / AT_ONCE * out.len();
+                    raw.complex(&mut room[..room_len]);
+                    ddc.run(&room[..room_len], out);
+                }
+            }
+        }
+    }
+
+    /// Numbers that did not fit 16 bits behind the filter and were clipped.
+    pub fn clipped(&self) -> u64 {
+        match &self.down {
+            Down::Not => 0,
+            Down::Real(ddc, _) => ddc.clipped(),
+            Down::Complex(ddc, _) => ddc.clipped(),
+        }
+    }
+}
+
+impl Raw {
+    fn complex(&mut self, out: &mut [[i16; 2]]) {
+        match self {
+            Self::Synthetic { tones, noise } => {
+                // A float that does not fit becomes the nearest number that does.
+                synthesize(tones, noise, out, |sum| sum.map(|value| value.round() as i16));
+            }
+            Self::File { numbers, at } => {
+                for sample in out {
+                    *sample = [numbers[*at], numbers[*at + 1]];
+                    *at = (*at + 2) % numbers.len();
+                }
+            }
+        }
+    }
+
+    fn real(&mut self, out: &mut [i16]) {
+        match self {
+            Self::Synthetic { tones, noise } => synthesize(tones, noise, out, |[i, _]| i.round() as i16),
+            Self::File { numbers, at } => {
+                for sample in out {
+                    *sample = numbers[*at];
+                    *at = (*at + 1) % numbers.len();
+                }
+            }
+        }
+    }
+}
+
+fn synthesize<T>(tones: &mut [Oscillator], noise: &mut Noise, out: &mut [T], sample: impl Fn([f32; 2]) -> T) {
+    let mut sums = [[0.0_f32; 2]; FRESH];
+    for out in out.chunks_mut(FRESH) {
+        let sums = &mut sums[..out.len()];
+        sums.fill_with(|| noise.next());
+        tones.iter_mut().for_each(|tone| tone.add(sums));
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sample(*sum));
+    }
+}
+
+/// The numbers of a file, as many as are needed, scaled to 16 bits.
+fn numbers(path: &Path, format: Format, most_bytes: u64) -> Result<Vec<i16>, SourceError> {
+    let failed = |source| SourceError::File { path: path.into(), source };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).map_err(failed)?.take(most_bytes).read_to_end(&mut bytes).map_err(failed)?;
+    bytes.truncate(bytes.len() - bytes.len() % (format.numbers() * format.bytes()));
+    if bytes.is_empty() {
+        return Err(SourceError::Empty(path.into()));
+    }
+    Ok(match format.bytes() {
+        1 => bytes.iter().map(|byte| (i16::from(*byte) - 128) << 8).collect(),
+        _ => bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect(),
+    })
+}
+
+/// One tone. Its phase is a fraction of a turn in 2^-64, so it never drifts.
+#[derive(Debug)]
+struct Oscillator {
+    phase: u64,
+    step: u64,
+    amplitude: f64,
+}
+
+impl Oscillator {
+    /// A tone of whole turns in `samples` of the output, as near as there is to the one that is asked for. The converter
+    /// takes so many samples for each of them, of a carrier that turns by so much in each.
+    fn new(tone: &Tone, sample_rate_hz: f64, samples: u64, (decimation, carrier): (u32, u64)) -> Self {
+        let turns = (tone.hz / sample_rate_hz * samples as f64).round();
+        let whole = (turns as i128).rem_euclid(i128::from(samples)) as u128;
+        // Wrapped to half a turn backwards or forwards before it is shared out among the converter's samples.
+        let step = ((whole << 64) / u128::from(samples)) as u64 as i64 / i64::from(decimation);
+        let step = carrier.wrapping_add_signed(step);
+        Self { phase: 0, step, amplitude: FULL_SCALE * 10_f64.powf(tone.dbfs / 20.0) }
+    }
+
+    /// Adds the next samples, at most [`FRESH`].
+    fn add(&mut self, sums: &mut [[f32; 2]]) {
+        let phasor = |turns: u64, length: f64| {
+            let angle = turns as f64 / 2_f64.powi(64) * TAU;
+            [(angle.cos() * length) as f32, (angle.sin() * length) as f32]
+        };
+        let [mut i, mut q] = phasor(self.phase, self.amplitude);
+        let [c, s] = phasor(self.step, 1.0);
+        for sum in sums.iter_mut() {
+            sum[0] += i;
+            sum[1] += q;
+            (i, q) = (i * c - q * s, i * s + q * c);
+        }
+        self.phase = self.phase.wrapping_add(self.step.wrapping_mul(sums.len() as u64));
+    }
+}
+
+/// White noise, nearly Gaussian: sums of four uniform numbers.
+#[derive(Debug)]
+struct Noise {
+    random: Random,
+    scale: f32,
+}
+
+impl Noise {
+    /// Noise of this standard deviation in each of its two numbers, in counts.
+    fn new(deviation: f64, seed: u64) -> Self {
+        Self { random: Random::new(seed), scale: (deviation / SUM_DEVIATION) as f32 }
+    }
+
+    fn next(&mut self) -> [f32; 2] {
+        if self.scale == 0.0 {
+            return [0.0; 2];
+        }
+        let mut one = || {
+            let bits = self.random.next();
+            let sum = [0, 16, 32, 48].map(|at| (bits >> at) as u16).into_iter().map(u32::from).sum::<u32>();
+            (sum as f32 - 2.0 * 65_535.0) * self.scale
+        };
+        [one(), one()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(input: Input) -> Config {
+        Config { input, block_bytes: 4096, distinct: 4, ..Config::new(([127, 0, 0, 1], 1).into()) }
+    }
+
+    fn samples(config: &Config, count: usize) -> Vec<[i16; 2]> {
+        let mut out = vec![[0; 2]; count];
+        Source::open(config).unwrap().fill(&mut out);
+        out
+    }
+
+    fn power(samples: &[[i16; 2]]) -> f64 {
+        let sum: f64 = samples.iter().flatten().map(|value| f64::from(*value).powi(2)).sum();
+        10.0 * (sum / samples.len() as f64 / FULL_SCALE.powi(2)).log10()
+    }
+
+    #[test]
+    fn a_tone_has_its_power_and_frequency_and_goes_on_from_the_last_block_to_the_first() {
+        let tone = Tone { hz: -62.5e6, dbfs: -20.0 }; // an eighth of a turn backwards for each sample
+        let config = config(Input::Synthetic { tones: vec![tone], noise_dbfs: f64::NEG_INFINITY });
+        let found = samples(&config, 2 * 4096);
+        assert!((power(&found) + 20.0).abs() < 0.01);
+        assert_eq!((found[0], found[1], found[2]), ([3277, 0], [2317, -2317], [0, -3277]));
+        assert_eq!(found[..4096], found[4096..]);
+        let odd = Input::Synthetic { tones: vec![Tone { hz: 1234.5, dbfs: -1.0 }], noise_dbfs: f64::NEG_INFINITY };
+        let found = samples(&Config { sample_rate_hz: 1e6, ..config }, 8192);
+        let other = samples(
+            &Config {
+                sample_rate_hz: 1e6,
+                input: odd,
+                ..self::config(Input::Synthetic { tones: vec![], noise_dbfs: 0.0 })
+            },
+            8192,
+        );
+        assert!(found != other);
+        let near = |a: &[i16; 2], b: &[i16; 2]| a.iter().zip(b).all(|(a, b)| a.abs_diff(*b) <= 1);
+        assert!(other[..4096].iter().zip(&other[4096..]).all(|(a, b)| near(a, b)));
+    }
+
+    #[test]
+    fn a_converters_samples_are_down_converted_to_the_same_tone_and_noise() {
+        let tone = Tone { hz: 62.5e6, dbfs: -20.0 };
+        let direct = config(Input::Synthetic { tones: vec![tone], noise_dbfs: f64::NEG_INFINITY });
+        let converted = Config { decimation: 8, centre_hz: 1.3e9, ..direct.clone() };
+        let found = samples(&converted, 4 * 1024);
+        assert!((power(&found) + 20.0).abs() < 0.01, "{}", power(&found));
+        // Whatever the phase, an eighth of a turn for each sample.
+        for pair in found.windows(9) {
+            assert!(pair[0].iter().zip(pair[8]).all(|(a, b)| a.abs_diff(b) <= 3), "{pair:?}");
+            let [[i, q], [next_i, next_q]] = [pair[0], pair[2]].map(|sample| sample.map(i32::from));
+            assert!((next_i + q).abs() <= 3 && (next_q - i).abs() <= 3, "{pair:?}");
+        }
+        let noise = Input::Synthetic { tones: Vec::new(), noise_dbfs: -30.0 };
+        let found = power(&samples(&Config { input: noise, ..converted }, 50_000));
+        assert!((found + 30.0).abs() < 0.5, "{found}");
+    }
+
+    #[test]
+    fn noise_has_its_power_and_the_same_seed_gives_the_same() {
+        let noise = |seed| Config { seed, ..config(Input::Synthetic { tones: Vec::new(), noise_dbfs: -30.0 }) };
+        let found = samples(&noise(1), 100_000);
+        assert!((power(&found) + 30.0).abs() < 0.1, "{}", power(&found));
+        assert_eq!(found, samples(&noise(1), 100_000));
+        assert_ne!(found, samples(&noise(2), 100_000));
+    }
+
+    #[test]
+    fn a_tone_beyond_full_scale_is_clipped() {
+        let input = Input::Synthetic { tones: vec![Tone { hz: 0.0, dbfs: 20.0 }], noise_dbfs: f64::NEG_INFINITY };
+        assert_eq!(samples(&config(input), 1)[0], [i16::MAX, 0]);
+    }
+
+    #[test]
+    fn files_of_both_complex_formats_come_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples");
+        std::fs::write(&path, [128, 129, 0, 255, 7]).unwrap();
+        let file = |format| config(Input::File { path: path.clone(), format });
+        assert_eq!(samples(&file(Format::Cu8), 3), [[0, 256], [-32768, 32512], [0, 256]]);
+        std::fs::write(&path, [1, 0, 255, 255, 9, 9]).unwrap();
+        assert_eq!(samples(&file(Format::Ci16), 2), [[1, -1], [1, -1]]);
+        std::fs::write(&path, [1, 0, 255]).unwrap();
+        let refused = |config: &Config| Source::open(config).unwrap_err().to_string();
+        assert!(refused(&file(Format::Ci16)).contains("holds no sample"));
+        assert!(refused(&file(Format::S16)).contains("--decimation 2"));
+        assert!(Source::open(&Config { decimation: 2, ..file(Format::S16) }).is_ok());
+    }
+}

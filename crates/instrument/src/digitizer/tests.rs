@@ -1,0 +1,411 @@
+//! A whole digitizer, from its samples to what a receiver gets.
+
+use super::source::Source;
+use super::*;
+use shotline_memory::{Regions, Sge};
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Send, Steer};
+use shotline_wire::block::{self, Description};
+use shotline_wire::framing::digitizer::{HEADER_LEN, Header};
+use shotline_wire::framing::{self, Framing, Position};
+use shotline_wire::record::{self, Record};
+use shotline_wire::{crc, shot::Geometry};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A backend that hands over what lies in memory. It writes nothing but `0xEE` into the headroom.
+struct Wire {
+    regions: Regions,
+    headroom: usize,
+    /// Frames that it takes at a time.
+    room: Arc<AtomicUsize>,
+    out: mpsc::Sender<Vec<u8>>,
+}
+
+impl PacketIo for Wire {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { steers: false, credits: true }
+    }
+    fn register(&mut self, _: &Regions) {}
+    fn post(&mut self, _: &[Recv]) -> usize {
+        0
+    }
+    fn withdraw(&mut self, _: &[u32]) {}
+    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
+        Ok(0)
+    }
+    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn send(&mut self, _: SocketAddr, _: &[Send<'_>]) -> Result<usize, IoError> {
+        Err(IoError::Disconnected)
+    }
+}
+
+impl PrebuiltIo for Wire {
+    fn headroom(&self) -> usize {
+        self.headroom
+    }
+    fn prebuild(&mut self, _: SocketAddr, frame: Sge) -> Result<(), IoError> {
+        self.regions.get(frame.region).write(frame.offset as usize, &vec![0xEE; self.headroom]);
+        Ok(())
+    }
+    fn send_prebuilt(&mut self, _: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        let taken = (frames.count as usize).min(self.room.load(Relaxed));
+        for index in 0..taken as u32 {
+            let at = frames.frame(index);
+            let mut bytes = vec![0; at.len as usize];
+            self.regions.get(at.region).read(at.offset as usize, &mut bytes);
+            assert!(bytes[..self.headroom].iter().all(|byte| *byte == 0xEE));
+            self.out.send(bytes.split_off(self.headroom)).map_err(|_| IoError::Disconnected)?;
+        }
+        Ok(taken)
+    }
+}
+
+/// A receiver that believes the framing and nothing else.
+struct Receiver {
+    geometry: Geometry,
+    open: BTreeMap<u64, (Vec<u8>, u32)>,
+    whole: Vec<Whole>,
+}
+
+struct Whole {
+    number: u64,
+    header: Header,
+    samples: Vec<u8>,
+    description: Description,
+    record: Record,
+}
+
+impl Receiver {
+    fn new(config: &Config) -> Self {
+        Self { geometry: config.check().unwrap(), open: BTreeMap::new(), whole: Vec::new() }
+    }
+
+    fn packet(&mut self, packet: &[u8]) {
+        let g = &self.geometry;
+        let (header, payload) = Header::parse(packet).unwrap();
+        let place = framing::Digitizer.place(&packet[..HEADER_LEN], payload.len() as u32, g).unwrap();
+        let Position::Shot { number, offset, .. } = place.position else { panic!("{place:?}") };
+        let (bytes, packets) = self.open.entry(number).or_insert_with(|| (vec![0; g.shot_bytes() as usize], 0));
+        bytes[offset as usize..][..payload.len()].copy_from_slice(payload);
+        *packets += 1;
+        if *packets < g.packets() {
+            return;
+        }
+        let (mut bytes, _) = self.open.remove(&number).unwrap();
+        assert!(record::is_whole(crc::register(u32::MAX, &bytes)), "the record's CRC of block {number}");
+        let trailer = bytes.split_off(g.trailer_offset() as usize);
+        let description = Description::parse(trailer.first_chunk::<{ block::LEN }>().unwrap()).unwrap();
+        let record = Record::parse(trailer.last_chunk().unwrap()).unwrap();
+        assert!(record.is_of(g) && (record.shot, record.tai_ns) == (number, header.tai_ns));
+        self.whole.push(Whole { number, header, samples: bytes, description, record });
+    }
+}
+
+/// The bytes of each distinct block.
+fn truth(config: &Config) -> Vec<Vec<u8>> {
+    let mut source = Source::open(config).unwrap();
+    let one = |_| {
+        let mut samples = vec![[0; 2]; (config.block_bytes / SAMPLE_BYTES) as usize];
+        source.fill(&mut samples);
+        samples.iter().flatten().flat_map(|value| value.to_le_bytes()).collect()
+    };
+    (0..config.distinct).map(one).collect()
+}
+
+fn config() -> Config {
+    Config {
+        block_bytes: 65_536,
+        payload: 8192,
+        distinct: 3,
+        points: 1024,
+        begin: Begin::Max,
+        blocks: Some(7),
+        ..Config::new(([127, 0, 0, 1], 9).into())
+    }
+}
+
+fn digitizer(config: &Config, headroom: usize, room: &Arc<AtomicUsize>) -> (Digitizer<Wire>, mpsc::Receiver<Vec<u8>>) {
+    let (out, packets) = mpsc::channel();
+    let memory = Memory::prepare(config, |_| {}).unwrap();
+    let open = |_, regions: &Regions| Ok(Wire { regions: regions.clone(), headroom, room: Arc::clone(room), out });
+    (Digitizer::new(config.clone(), memory, open).unwrap(), packets)
+}
+
+#[test]
+fn every_byte_of_every_block_arrives_whatever_the_frames_and_the_order_of_the_stages() {
+    let variants = [(8192, 65_536), (1000, 65_536), (65_000, 65_536), (8192, 64), (128, 8192), (4000, 20_032)];
+    for (payload, block_bytes) in variants {
+        for (headroom, sequential, room) in [(0, false, 64), (42, true, 5), (62, false, 1000)] {
+            let config = Config { payload, block_bytes, sequential, first_block: 2, stream: 9, ..config() };
+            let (digitizer, packets) = digitizer(&config, headroom, &Arc::new(AtomicUsize::new(room)));
+            let start = Start { steady_ns: 0, tai_ns: 1_000_000, locked: true };
+            let stats = digitizer.run(start, &AtomicBool::new(false)).unwrap();
+            let mut receiver = Receiver::new(&config);
+            packets.try_iter().for_each(|packet| receiver.packet(&packet));
+            let found: Vec<_> = receiver.whole.iter().map(|whole| whole.number).collect();
+            assert_eq!(found, (2..9).collect::<Vec<_>>());
+            let truth = truth(&config);
+            for Whole { number, header, samples, description, record } in &receiver.whole {
+                assert!(samples == &truth[(number % 3) as usize], "{payload} {block_bytes} {headroom}: block {number}");
+                assert_eq!((header.stream, record.stream, header.centre_hz), (9, 9, 1e9));
+                let since = (number - 2) as f64 * config.block_ns();
+                assert_eq!(header.tai_ns, 1_000_000 + since.round() as u64);
+                assert_eq!(description.peaks.is_empty(), block_bytes < 4096);
+            }
+            assert_eq!((stats.made.blocks_made, stats.made.overruns, stats.blocks_sent), (7, 0, 7));
+            assert_eq!(stats.packets_sent, 7 * u64::from(receiver.geometry.packets()));
+            assert!(stats.stages.iter().all(|stage| stage.bytes == 7 * u64::from(block_bytes)));
+        }
+    }
+}
+
+#[test]
+fn over_udp_every_byte_arrives() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let socket = UdpSocket::bind(listen).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // One block at a time fits any receive buffer.
+        let config =
+            Config { to: socket.local_addr().unwrap(), begin: Begin::Trigger(50.0), blocks: Some(4), ..config() };
+        let memory = Memory::prepare(&config, |_| {}).unwrap();
+        let digitizer = Digitizer::new(config.clone(), memory, udp).unwrap();
+        let mut receiver = Receiver::new(&config);
+        std::thread::scope(|scope| {
+            scope.spawn(|| digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap());
+            let mut packet = [0; 65_536];
+            while receiver.whole.len() < 4 {
+                let len = socket.recv(&mut packet).unwrap();
+                receiver.packet(&packet[..len]);
+            }
+        });
+        let truth = truth(&config);
+        assert!(receiver.whole.iter().all(|whole| whole.samples == truth[(whole.number % 3) as usize]));
+        assert!(receiver.whole.iter().all(|whole| whole.header.triggered && whole.record.triggered));
+    }
+}
+
+fn udp(to: SocketAddr, regions: &Regions) -> Result<UdpIo, IoError> {
+    let config = UdpConfig {
+        bind: SocketAddr::new(to.ip(), 0),
+        sealed: false,
+        capacity: 0,
+        scratch: Sge::EMPTY,
+        receive_buffer: 1 << 16,
+        remainders: false,
+        stamps: false,
+        ecn: false,
+    };
+    UdpIo::open(&config, regions)
+}
+
+#[test]
+fn a_receiver_that_is_not_there_does_no_harm() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let nobody = UdpSocket::bind(listen).unwrap().local_addr().unwrap();
+        let config = Config { to: nobody, ..config() };
+        let memory = Memory::prepare(&config, |_| {}).unwrap();
+        let digitizer = Digitizer::new(config, memory, udp).unwrap();
+        let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
+        assert_eq!((stats.blocks_sent, stats.made.overruns), (7, 0));
+    }
+}
+
+#[test]
+fn blocks_that_a_full_path_costs_are_counted_told_by_the_next_one_and_leave_their_numbers_out() {
+    // A block each millisecond.
+    let config = Config {
+        begin: Begin::Continuous,
+        sample_rate_hz: 1e6,
+        block_bytes: 4000 / 64 * 64,
+        payload: 1000,
+        ring: 2,
+        blocks: None,
+        link_bits_per_s: Some(1e9),
+        ..config()
+    };
+    let room = Arc::new(AtomicUsize::new(64));
+    let (digitizer, packets) = digitizer(&config, 42, &room);
+    let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+    let mut receiver = Receiver::new(&config);
+    let stats = std::thread::scope(|scope| {
+        let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
+        let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(Duration::from_secs(10)).unwrap());
+        while receiver.whole.len() < 3 {
+            next(&mut receiver);
+        }
+        room.store(0, Relaxed);
+        while live.stats().made.overruns < 5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        room.store(64, Relaxed);
+        while receiver.whole.iter().all(|whole| whole.description.overrun == 0) {
+            next(&mut receiver);
+        }
+        stop.store(true, Relaxed);
+        running.join().unwrap()
+    });
+    packets.try_iter().for_each(|packet| receiver.packet(&packet));
+    let mut before = (0, 0);
+    for Whole { number, description, .. } in &receiver.whole {
+        // Numbers that were left out are exactly the blocks that were lost.
+        assert_eq!(number - before.0, description.overrun - before.1, "block {number}");
+        before = (number + 1, description.overrun);
+    }
+    assert!(before.1 >= 5);
+    assert_eq!(stats.blocks_sent, receiver.whole.len() as u64);
+    assert_eq!(stats.made.blocks_made, stats.blocks_sent + stats.made.overruns);
+}
+
+#[test]
+fn a_path_that_stays_full_does_not_keep_a_device_from_stopping() {
+    for sequential in [false, true] {
+        let config = Config { sequential, blocks: None, ..config() };
+        let (digitizer, packets) = digitizer(&config, 42, &Arc::new(AtomicUsize::new(0)));
+        let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+        let stats = std::thread::scope(|scope| {
+            let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
+            while live.stats().path_full == 0 {
+                std::thread::yield_now();
+            }
+            stop.store(true, Relaxed);
+            running.join().unwrap()
+        });
+        assert_eq!((stats.blocks_sent, stats.packets_sent, packets.try_iter().count()), (0, 0, 0));
+        assert!(stats.blocks_abandoned > 0);
+    }
+}
+
+#[test]
+fn a_path_that_breaks_ends_the_device_with_its_error() {
+    for sequential in [false, true] {
+        let config = Config { sequential, blocks: None, ..config() };
+        let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
+        drop(packets);
+        let stop = AtomicBool::new(false);
+        assert!(matches!(digitizer.run(Start::now(), &stop), Err(IoError::Disconnected)));
+        assert!(stop.load(Relaxed), "whatever runs beside it is told");
+    }
+}
+
+#[test]
+fn stages_alone_send_true_blocks_or_none() {
+    let config = Config { stages: Stages::NoDma, ..config() };
+    let (digitizer, packets) = digitizer(&config, 42, &Arc::new(AtomicUsize::new(64)));
+    let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
+    let mut receiver = Receiver::new(&config);
+    packets.try_iter().for_each(|packet| receiver.packet(&packet));
+    assert_eq!(receiver.whole.len(), 7);
+    let truth = truth(&config);
+    assert!(receiver.whole.iter().all(|whole| truth[..2].contains(&whole.samples)));
+    assert!(stats.dma_entries > 0);
+    let config = Config { stages: Stages::NoSend, ..config };
+    let (digitizer, packets) = self::digitizer(&config, 42, &Arc::new(AtomicUsize::new(64)));
+    let stats = digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
+    assert_eq!((packets.try_iter().count(), stats.packets_sent, stats.stages[1].blocks), (0, 0, 7));
+}
+
+#[test]
+fn vita_49_packets_carry_every_sample_its_time_and_their_context() {
+    use shotline_wire::vita49::{Context, Data, Fraction, Kind, Prologue, Seconds};
+    for (headroom, payload, block_bytes) in [(0, 1400, 65_536), (42, 8192, 65_536), (62, 8192, 4096)] {
+        let config = Config {
+            framing: config::Framing::Vita49,
+            payload,
+            block_bytes,
+            stream: 7,
+            sample_rate_hz: 1e6,
+            ..config()
+        };
+        let (digitizer, packets) = digitizer(&config, headroom, &Arc::new(AtomicUsize::new(5)));
+        let start = Start { steady_ns: 0, tai_ns: 1_000_000_000_000_000_000, locked: true };
+        digitizer.run(start, &AtomicBool::new(false)).unwrap();
+        let (truth, mut blocks, mut count) = (truth(&config), Vec::<Vec<u8>>::new(), 0);
+        for packet in packets.try_iter() {
+            let (prologue, _) = Prologue::parse(&packet).unwrap();
+            let (Some(Seconds::Gps(seconds)), Some(Fraction::Picoseconds(ps))) =
+                (prologue.time.seconds, prologue.time.fraction)
+            else {
+                panic!("{prologue:?}")
+            };
+            let tai_ns = (u64::from(seconds) + 315_964_819) * 1_000_000_000 + ps / 1000 - start.tai_ns;
+            if prologue.kind == Kind::Context {
+                let (_, context) = Context::parse(&packet).unwrap();
+                assert_eq!(context.rf_reference.unwrap().hz(), 1e9);
+                assert_eq!(tai_ns, blocks.len() as u64 * u64::from(block_bytes / 4) * 1000);
+                assert_eq!(usize::from(prologue.count), blocks.len());
+                blocks.push(Vec::new());
+                continue;
+            }
+            let data = Data::parse(&packet).unwrap();
+            assert_eq!((prologue.stream, prologue.count), (Some(7), count));
+            count = (count + 1) % 16;
+            let before: usize = blocks.iter().map(Vec::len).sum();
+            assert_eq!(tai_ns, before as u64 / 4 * 1000);
+            blocks.last_mut().unwrap().extend(data.payload.chunks(2).flat_map(|pair| [pair[1], pair[0]]));
+        }
+        assert_eq!(blocks.len(), 7);
+        assert!(blocks.iter().zip(truth.iter().cycle()).all(|(found, expected)| found == expected));
+    }
+}
+
+#[test]
+fn the_frames_of_an_image_are_an_hdf5_file_of_the_bytes_that_are_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    // Whole packets, a last one with samples and trailer, a block in a single packet.
+    for (index, (payload, block_bytes, headroom)) in
+        [(8192, 65_536, 0), (4096, 20_032, 42), (8192, 1024, 62)].into_iter().enumerate()
+    {
+        let path = dir.path().join(format!("{index}.h5"));
+        let config = Config { payload, block_bytes, image: Some(path.clone()), stream: 5, ..config() };
+        let (digitizer, packets) = digitizer(&config, headroom, &Arc::new(AtomicUsize::new(64)));
+        digitizer.run(Start::now(), &AtomicBool::new(false)).unwrap();
+        let mut receiver = Receiver::new(&config);
+        packets.try_iter().for_each(|packet| receiver.packet(&packet));
+        // Seven blocks through two buffers: the last one is in the first of them, the last but one in the second.
+        let file = hdf5::File::open(&path).unwrap();
+        let iq = file.dataset("iq").unwrap();
+        let samples = (block_bytes / 4) as usize;
+        assert_eq!(iq.shape(), [2, samples, 2]);
+        let found: Vec<u8> = iq.read_raw::<i16>().unwrap().iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(receiver.whole.len(), 7);
+        for (buffer, whole) in receiver.whole.iter().rev().take(2).enumerate() {
+            assert!(found[buffer * block_bytes as usize..][..block_bytes as usize] == whole.samples, "{payload}");
+        }
+        #[derive(hdf5::H5Type, Clone, Copy)]
+        #[repr(C)]
+        struct Row {
+            stream: u32,
+            block: u64,
+            tai_ns: u64,
+            centre_hz: f64,
+        }
+        let rows = file.dataset("header").unwrap().read_raw::<Row>().unwrap();
+        for (row, whole) in rows.iter().zip(receiver.whole.iter().rev()) {
+            assert_eq!((row.stream, row.block, row.tai_ns), (5, whole.number, whole.header.tai_ns));
+            assert_eq!(row.centre_hz, 1e9);
+        }
+        #[derive(hdf5::H5Type, Clone, Copy)]
+        #[repr(C)]
+        struct Described {
+            snr_db: f32,
+            peak0_hz: f64,
+        }
+        let described = file.dataset("description").unwrap().read_raw::<Described>().unwrap();
+        for (row, whole) in described.iter().zip(receiver.whole.iter().rev()) {
+            let peak = whole.description.peaks.first().map_or(0.0, |peak| peak.frequency_hz);
+            assert_eq!((row.snr_db.to_bits(), row.peak0_hz), (whole.description.snr_db.to_bits(), peak));
+        }
+    }
+}
