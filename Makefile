@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack plots clean
+.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-digitizer plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,6 +20,7 @@ python: ## the Python package, into .venv, from this tree: import shotline
 
 test: ## every check and test of the repository; the last line is the sum
 	@$(SETUP) build python package test plot
+	@$(SETUP) dpdk || echo "setup: DPDK could not be installed: its tests will be skipped, and say so"
 	@python3 scripts/test.py
 
 fmt: ## format Rust and Python
@@ -73,10 +74,25 @@ bench-rdma: ## writes, reads and messages beside UCX and libfabric; ARGS=... for
 	cargo build --release --locked --package shotline
 	python3 bench/rdma.py $(ARGS)
 
+bench-memif: ## receiving from a memif beside dpdk-testpmd, a probe's shots through one; ARGS=... for its options
+	@$(SETUP) build dpdk
+	cargo build --release --locked --package shotline-transport --features dpdk --example dpdk_throughput
+	python3 bench/memif.py $(ARGS)
+
+bench-digitizer: ## 16 Gbit/s from a digitizer's DMA through a memif into HDF5; ARGS=... for its options
+	@$(SETUP) build dpdk
+	cargo build --release --locked --package shotline --features dpdk
+	python3 bench/digitizer.py $(ARGS)
+
 bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options
 	@$(SETUP) build python
 	cargo build --release --locked --package shotline
 	python3 bench/plan.py $(ARGS)
+
+bench-align: ## events of four sources a second on one core; ARGS=... for its options
+	@$(SETUP) build python
+	cargo build --release --locked --package shotline-acquire --example align_throughput
+	python3 bench/align.py $(ARGS)
 
 bench-sweep: ## frame rate, bandwidth and losses over the trigger frequency, drawn into docs/img; ARGS=...
 	@$(SETUP) build python plot
@@ -109,6 +125,11 @@ bench-unpack: ## 12-bit unpacking beside numpy; opening a run of a million shots
 	cargo build --release --locked --package shotline
 	maturin develop --release --locked --quiet
 	python3 bench/unpack.py $(ARGS)
+
+bench-dsp: ## down-conversion and spectra beside scipy and numpy, on one core; ARGS=... for its options
+	@$(SETUP) build package bench
+	maturin develop --release --locked --quiet
+	python3 bench/dsp.py $(ARGS)
 
 clean: ## remove what was built and installed here
 	cargo clean

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python package test bench rdma plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,16 +14,17 @@ for group in "$@"; do
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount)
             pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
-            pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0)
+            pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
             pip+=("moto[server]==5.2.5" boto3==1.44.5)
             cargo+=(cargo-deny@0.20.2)
             ;;
         bench)
             apt+=(fio)
-            pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0)
+            pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0 scipy==1.17.1)
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
+        dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 TIME_LIMIT = 3000  # seconds for one runner
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+DPDK = "shotline/dpdk,shotline-transport/dpdk"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -27,12 +28,13 @@ def main():
         "rustfmt": lint("cargo fmt --all --check"),
         "clippy": lint("cargo clippy --locked --workspace --all-targets -- -D warnings"),
         "clippy s3": lint("cargo clippy --locked --package shotline-store --all-targets --features s3 -- -D warnings"),
+        "clippy dpdk": dpdk_lint(),
         "rustdoc": lint("cargo doc --locked --workspace --no-deps", RUSTDOCFLAGS="-D warnings"),
         "ruff": lint("ruff check ."),
         "ruff format": lint("ruff format --check ."),
         "dependencies": dependencies(),
         "advisories": advisories(),
-        "cargo test": cargo_test("--workspace --features shotline/s3 --no-fail-fast"),
+        "cargo test": cargo_test(f"--workspace --features {features()} --no-fail-fast"),
         "loom": cargo_test("--package shotline-memory --lib --target-dir target/loom", RUSTFLAGS="--cfg loom"),
         "pytest": pytest(),
     }
@@ -50,6 +52,22 @@ def main():
 def lint(command, **environment):
     status, _ = stream(command, **environment)
     return Counter(failed=1) if status else Counter(passed=1)
+
+
+def has_dpdk():
+    """Whether the ports that DPDK drives can be built here."""
+    return shutil.which("pkg-config") and not subprocess.call(["pkg-config", "--exists", "libdpdk >= 22.11"])
+
+
+def features():
+    return ",".join(["shotline/s3", *([DPDK] if has_dpdk() else [])])
+
+
+def dpdk_lint():
+    if not has_dpdk():
+        return skip("libdpdk-dev 22.11 is not installed: the DPDK ports were neither built nor tested")
+    what = f"--package shotline-transport --package shotline --all-targets --features {DPDK}"
+    return lint(f"cargo clippy --locked {what} -- -D warnings")
 
 
 def dependencies():

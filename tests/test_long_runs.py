@@ -439,7 +439,7 @@ def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_
         message = record(probe, *flags).refused()
         needed = re.search(r"--pool (\d+)MiB", message).group(1)
         assert not path.exists()
-        assert int(needed) == pytest.approx(2 * 500 * SLOT / (1 << 20), rel=0.4), message
+        assert int(needed) == pytest.approx(2 * 500 * SLOT / (1 << 20), rel=0.7), message
         ended = record(probe, *flags[:-1], f"{needed}MiB").succeeded()
     assert not any("--pool" in warning for warning in ended["warnings"]), ended
     stamps = Recording(path).tables[0]

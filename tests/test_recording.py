@@ -30,7 +30,8 @@ from common import (
 )
 
 ULTRASOUND = ROOT.parent / "shared" / "data" / "ultrasound"
-SLOW = ("--gbps", "0.4")  # so slow that no socket overflows: what is missing was lost on purpose
+# So slow that no socket overflows, and so patient that no shot is given up: what is missing was lost on purpose.
+SLOW = ("--gbps", "0.4", "--timeout-ms", 5000)
 
 
 def holes(faults):

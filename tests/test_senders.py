@@ -306,8 +306,8 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
         (["--channels", 3], {}, ["10000 bytes", "3 channels", "--channels"]),
         (["--sample-format", "int16_le"], {"size": 9999}, ["9999 bytes", "int16_le", "--sample-format"]),
         ([], {"immediates": 20}, ["25 items", "15 can be read"]),
-        ([], {"size": 5 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "4096 can be kept track of"]),
-        ([], {"size": 17 << 20, "heaps": 1, "packet": 9000}, ["packets of 4096 bytes", "4096", "fewer samples"]),
+        ([], {"size": 13 << 20, "heaps": 1, "packet": 800}, ["packets of 760", "16384 can be kept track of"]),
+        ([], {"size": 17 << 20, "heaps": 1, "packet": 9000}, ["holds 1 shots of 17825792 bytes", "--pool"]),
     ],
     ids=["samples", "channels", "odd-bytes", "items", "packets", "bytes"],
 )

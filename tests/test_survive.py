@@ -211,14 +211,28 @@ def test_shots_that_a_stalled_drive_cannot_take_are_named_by_policy(drive, polic
     assert ended["packets_missing"] == 0, "the network did not lose anything"
     lost = sorted({n for _, cause, first, count in recording.losses for n in range(first, first + count)})
     assert {cause for _, cause, _, _ in recording.losses} == {"sink_busy"}
-    assert 2 * len(lost) == ended["drops"]["sink_busy"] and lost == list(range(lost[0], lost[-1] + 1)), lost
+    assert 2 * len(lost) == ended["drops"]["sink_busy"], lost
+    # Those of the stall are one run. A machine that does too much else may lose others before and after it.
+    stalled = max(runs(lost), key=len)
+    assert len(stalled) > 100, lost
     every = sorted(set(recording.numbers()) | set(lost))
     assert every == list(range(ended["shots_sent"] // 2)), "every shot is in a row or in /losses"
     verify(path)
     check_samples(recording)
     # The pool holds 16 MiB / (2 x 32 KiB) = 256 events: drop-newest kept the first of the stall, drop-oldest the last.
-    assert len(lost) < 2 * 400
-    assert (lost[0] - stalled_at > 100) == (policy == "drop-newest"), (stalled_at, lost[0], lost[-1])
+    assert len(stalled) < 2 * 400
+    assert (stalled[0] - stalled_at > 100) == (policy == "drop-newest"), (stalled_at, stalled[0], stalled[-1])
+
+
+def runs(numbers):
+    """Ascending numbers, cut where one is missing."""
+    found = [[numbers[0]]]
+    for number in numbers[1:]:
+        if number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
 
 
 def test_a_drive_without_room_is_refused_before_the_run(drive):

@@ -1,0 +1,56 @@
+"""Events a second that four sources are put into on one core (`make bench-align`).
+
+No peer does the same work: the figures stand beside the bar that the aligner is held to. The slowest of four cases counts:
+by number and by stamp, everything in order, and with 1 % lost and 1 % out of order.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from common import HERE, TIME_LIMIT, json_of, ratio, say
+
+BAR = 1.0  # million events a second
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each case, of which the median counts")
+    parser.add_argument("--events", type=int, default=4_000_000, help="events of a run")
+    args = parser.parse_args()
+
+    rates = []
+    for by in ("number", "stamp"):
+        for how in ("clean", "faulty"):
+            reports = sorted((run(by, how, args.events) for _ in range(args.runs)), key=rate)
+            report = reports[len(reports) // 2]
+            rates.append(rate(report))
+            whole = 100 * report["complete"] / report["events"]
+            say(f"  by {by}, {how}: {rates[-1]:.2f} Mevent/s, {whole:.2f} % complete, {report['late']} items late")
+            if how == "clean" and report["complete"] < 0.999 * args.events:
+                sys.exit(f"by {by}: only {report['complete']} of {args.events} events are complete")
+    ratio("align/million", min(rates), "bar", BAR, "Mevent/s")
+    sys.exit(0 if min(rates) >= BAR else 1)
+
+
+def rate(report):
+    return report["events"] / report["seconds"] / 1e6
+
+
+def run(by, how, events):
+    command = [example(), by, how, str(events)]
+    return json_of(subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIME_LIMIT).stdout)
+
+
+def example():
+    target = os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")
+    path = Path(target) / "release" / "examples" / "align_throughput"
+    if not path.exists():
+        sys.exit(f"{path} is missing: cargo build --release --package shotline-acquire --example align_throughput")
+    return str(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Receiving from a memif beside dpdk-testpmd, and a probe's shots through one (`make bench-memif`).
+
+Two processes, one core each. The sender of the frames is dpdk-testpmd in both turns; the receivers are its own rxonly,
+which looks at no byte, and ours, which copies every payload into registered memory. The probe is ours, ICRC made and
+checked, payloads of 4096 bytes into contiguous shot buffers.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+from common import RECEIVE_CPU, SEND_CPU, Failed, background, foreground, json_of, ratio, say
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "dpdk_throughput"
+PAPER_GBPS = 90.5  # the probe's paper, table I: 84.26 in units of 2^30 bit/s
+FRAMES = [4096, 9000]
+LONGEST = 10240  # bytes that one buffer of a memif holds here, at both sides
+HUGE_PAGES = 512
+RATE = re.compile(r"Rx-pps:\s+(\d+)\s+Rx-bps:\s+(\d+)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which each contender has its turn")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a run")
+    parser.add_argument("--pool", type=int, default=32, metavar="MIB", help="memory that our receivers go round in")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="START", help="ratios that begin so: memif-probe")
+    args = parser.parse_args()
+
+    runs = {}
+    for frame in FRAMES:
+        if f"memif-{frame}/testpmd".startswith(tuple(args.only)):
+            runs[f"testpmd {frame}"] = lambda huge, frame=frame: testpmd(frame, args.seconds, huge)
+            runs[f"shotline {frame}"] = lambda huge, frame=frame: slots(frame, args.seconds, args.pool, huge)
+    if "memif-probe/paper".startswith(tuple(args.only)):
+        runs["probe"] = lambda _: probe(args.seconds, args.pool)
+    figures = {name: [] for name in runs}
+    with huge_pages() as huge:
+        say(f"huge pages: {'yes' if huge else 'no'}; our receivers go round in {args.pool} MiB")
+        for number in range(args.rounds):
+            say(f"round {number + 1} of {args.rounds}")
+            for name, run in runs.items():
+                try:
+                    figures[name].append(run(huge))
+                    say(f"  {name}: {figures[name][-1]:.1f} Gbit/s")
+                except Failed as error:
+                    say(f"  FAILED {name}: {error}")
+    say("")
+    for frame in FRAMES:
+        ours, peer = figures.get(f"shotline {frame}"), figures.get(f"testpmd {frame}")
+        if ours and peer:
+            ratio(f"memif-{frame}/testpmd", median(ours), "testpmd rxonly", median(peer), "Gbit/s")
+    if figures.get("probe"):
+        ratio("memif-probe/paper", median(figures["probe"]), "the paper", PAPER_GBPS, "Gbit/s")
+    sys.exit(0 if all(len(values) == args.rounds for values in figures.values()) else 1)
+
+
+# --- contenders --------------------------------------------------------------------------------------
+
+
+def testpmd(frame, seconds, huge):
+    with socket() as path:
+        receiver = [*pmd("rx", RECEIVE_CPU, memif("server", path), huge), "--forward-mode=rxonly"]
+        with background(receiver) as process, sending(path, frame, huge):
+            time.sleep(seconds + 5)  # both have to start first
+            process.terminate()
+            said = process.stdout.read()
+    # The first and the last second are not whole ones.
+    rates = [int(bits) * 1e-9 for _, bits in RATE.findall(said) if int(bits) > 0][1:-1]
+    if not rates:
+        raise Failed("testpmd received nothing")
+    return median(rates)
+
+
+def slots(frame, seconds, pool, huge):
+    with socket() as path, sender_later(path, lambda: sending(path, frame, huge)):
+        return received("slots", path, seconds, pool)
+
+
+def probe(seconds, pool):
+    def sending_shots():
+        return background(ours(SEND_CPU, "probe", memif("client", path), 60, pool))
+
+    with socket() as path, sender_later(path, sending_shots):
+        return received("shots", path, seconds, pool)
+
+
+def received(role, path, seconds, pool):
+    figures = json_of(foreground(ours(RECEIVE_CPU, role, memif("server", path), seconds, pool)))
+    if figures.get("faults") or figures["link_downs"] or not figures.get("shots_compared", 1):
+        raise Failed(f"not every packet was good: {figures}")
+    return figures["gbps"]
+
+
+def sending(path, frame, huge):
+    where = ["--tx-ip=198.18.0.1,198.18.0.2", "--tx-udp=49152,4791", f"--txpkts={frame}"]
+    return background([*pmd("tx", SEND_CPU, memif("client", path), huge), "--forward-mode=txonly", *where])
+
+
+@contextlib.contextmanager
+def sender_later(path, start):
+    """A sender that starts once the receiver listens: in the background, because the receiver runs in front."""
+    stop, failed = threading.Event(), []
+
+    def run():
+        try:
+            while not Path(path).exists() and not stop.wait(0.05):
+                pass
+            time.sleep(0.2)
+            with start():
+                stop.wait()
+        except Failed as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+# --- commands ----------------------------------------------------------------------------------------
+
+
+def ours(cpu, role, device, seconds, pool):
+    return ["taskset", "-c", str(cpu), str(EXAMPLE), role, device, f"{seconds:g}", "4096", str(pool)]
+
+
+def pmd(name, cpu, device, huge):
+    pages = ["--in-memory", "-m", "256"] if huge else ["--no-huge", "--no-shconf", "-m", "512"]
+    return [
+        *("dpdk-testpmd", *pages, "--no-pci", "--no-telemetry", f"--file-prefix=shotline-bench-{name}"),
+        *(f"--lcores=0@(0,1),1@{cpu}", "--vdev", device, "--"),
+        # With a period it runs until it is told to end, rather than until its standard input does.
+        *(f"--mbuf-size={LONGEST + 128}", "--total-num-mbufs=4096", "--stats-period=1"),
+    ]
+
+
+def memif(role, path):
+    return f"net_memif_{role},role={role},id=0,socket={path},socket-abstract=no,bsize={LONGEST}"
+
+
+@contextlib.contextmanager
+def socket():
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"{folder}/memif.sock"
+
+
+@contextlib.contextmanager
+def huge_pages():
+    """Some huge pages for as long as the block lasts, where they can be had."""
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    before = setting.read_text()
+    try:
+        with contextlib.suppress(OSError):
+            setting.write_text(str(max(HUGE_PAGES, int(before))))
+        yield int(setting.read_text()) >= HUGE_PAGES
+    finally:
+        with contextlib.suppress(OSError):
+            setting.write_text(before)
+
+
+if __name__ == "__main__":
+    main()

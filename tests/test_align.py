@@ -1,0 +1,149 @@
+"""Four sources with clocks of their own, each a process: their shots in step, in the file, whatever becomes of one."""
+
+import signal
+import socket
+import struct
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from common import COMPLETE, LOST, Probe, Process, run, until, verify
+
+LINKS = 4
+SAMPLES = 64
+PERIOD_S = 0.05
+MS = 1_000_000
+WHOLE_RUN = 2**32 - 1  # the stream of counts that belong to no link
+OFFSETS_NS = [0, 250 * MS, -400 * MS, 37_000 * MS]
+DRIFTS_PPB = [0, 150_000, -150_000, 0]
+TOLERANCE_NS = 40 * MS  # datagrams one after the other, to processes that share two processors
+
+
+class Sources:
+    """Emulated probes of one link that send to one receiver, and a trigger line to all of them."""
+
+    def __init__(self, port):
+        clocks = zip(OFFSETS_NS, DRIFTS_PPB, strict=True)
+        flags = ("--links", 1, "--samples", SAMPLES)
+        self.probes = [Probe(*flags, "--clock-offset-ns", ns, "--clock-drift-ppb", ppb) for ns, ppb in clocks]
+        self.port, self.sequence = port, 0
+        self.line = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+
+    def __enter__(self):
+        for stream, probe in enumerate(self.probes):
+            to = ("--framing", "udp", "--samples", SAMPLES, "--stream", stream, "--to", f"[::1]:{self.port}")
+            run("probe", "configure", probe.address, "--json", *to).succeeded()
+            run("probe", "start", probe.address, "--json", "--external").succeeded()
+        return self
+
+    def __exit__(self, *_):
+        self.line.close()
+        for probe in self.probes:
+            probe.__exit__()
+
+    def trigger(self, sources=range(LINKS)):
+        self.sequence += 1
+        datagram = struct.pack(">4sB3xI4xQ40x", b"SHTR", 1, self.sequence, 0)
+        for source in sources:
+            host, port = self.probes[source].address.rsplit(":", 1)
+            self.line.sendto(datagram, (host.strip("[]"), int(port)))
+        time.sleep(PERIOD_S)
+
+
+class Receiver(Process):
+    """Records all sources. It has a socket when it has a file."""
+
+    def __init__(self, path, *arguments):
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
+            free.bind(("::1", 0))
+            self.port = free.getsockname()[1]
+        shape = ("--links", LINKS, "--samples", SAMPLES, "--sample-rate-hz", 40_000_000)
+        source = ("--listen", f"[::1]:{self.port}", "--framing", "udp", *shape)
+        super().__init__("record", *source, "--out", path, "--capacity", 500, "--json", *arguments)
+        until(path.exists, what=f"{path}")
+
+
+def rows(path):
+    with h5py.File(path) as file:
+        return file["rf"].shape[0]
+
+
+def tables(file):
+    return [file[f"link{link}/shots"][:] for link in range(LINKS)]
+
+
+def clocks(file):
+    """The last entry of each link's clock."""
+    used = [table[table["at_tai_ns"] > 0] for table in (file[f"link{link}/clock"][:] for link in range(LINKS))]
+    return [table[-1] for table in used]
+
+
+def book(file, stream, name):
+    return sum(int(row["value"]) for row in file["books"][:] if row["stream"] == stream and row["name"] == name)
+
+
+def test_when_a_source_is_killed_the_others_go_on_and_events_say_who_is_missing(tmp_path):
+    path = tmp_path / "run.h5"
+    with Receiver(path, "--align-patience", "500ms") as receiver, Sources(receiver.port) as sources:
+        for _ in range(60):
+            sources.trigger()
+        until(lambda: rows(path) == 60, what="60 rows")
+        sources.probes[2].signal(signal.SIGKILL)
+        for _ in range(60):
+            sources.trigger([0, 1, 3])
+        until(lambda: rows(path) == 120, what="120 rows")
+        receiver.interrupt().succeeded()
+    with h5py.File(path) as file:
+        for link, table in enumerate(tables(file)):
+            sent = 60 if link == 2 else 120
+            assert table["number"].tolist() == list(range(120))
+            assert (table["state"][:sent] == COMPLETE).all(), f"a shot that link {link} sent is not in the file"
+            assert (table["state"][sent:] == LOST).all()
+        assert (book(file, WHOLE_RUN, b"events_complete"), book(file, WHOLE_RUN, b"events_partial")) == (60, 60)
+        assert (book(file, 2, b"events_missed"), book(file, 2, b"link_stops")) == (60, 1)
+        assert [book(file, link, b"events_missed") for link in (0, 1, 3)] == [0, 0, 0]
+        states = clocks(file)
+        assert [bool(state["stopped"]) for state in states] == [False, False, True, False]
+        for state, offset, drift in zip(states, OFFSETS_NS, DRIFTS_PPB, strict=True):
+            drifted = drift * 5 // 1000 * MS  # what comes to it within five seconds
+            assert abs(int(state["offset_ns"]) - offset) < TOLERANCE_NS + abs(drifted) // 1000, state
+    verify(path)
+
+
+def test_by_stamps_events_come_together_although_sources_count_differently(tmp_path):
+    path = tmp_path / "run.h5"
+    align = ("--align", "stamp", "--align-window", "20ms", "--align-patience", "2s")
+    with Receiver(path, *align) as receiver, Sources(receiver.port) as sources:
+        for index in range(100):
+            sources.trigger([source for source in range(LINKS) if source != 1 or index % 10])
+        until(lambda: rows(path) >= 99, what="99 rows")
+        receiver.interrupt().succeeded()
+    with h5py.File(path) as file:
+        here = np.array([table["state"] == COMPLETE for table in tables(file)])
+        stamps = np.array([table["stamp_tai_ns"].astype(np.int64) for table in tables(file)])
+        numbers = np.array([table["number"].astype(np.int64) for table in tables(file)])
+        numbers_of_1 = numbers[1][here[1]]
+    assert here.sum() == 390, "every shot that was sent is in the file"
+    assert numbers_of_1.tolist() == list(range(90)) and numbers[0][here[0]].tolist() == list(range(100))
+    whole = here.all(axis=0)
+    assert whole.sum() >= 80, "ten have no shot of link 1, and few were taken too far apart"
+    apart = stamps[:, whole] - stamps[0, whole] - np.array(OFFSETS_NS)[:, None]
+    assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row were taken at one time"
+    assert (numbers[0] - numbers[1])[whole].max() == 10, "and have different numbers"
+    verify(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--align", "shape"), "expected number or stamp"),
+        (("--align-window", "10us"), "--align-window is for stamps"),
+        (("--align", "stamp", "--align-window", "10"), "expected a time such as 10us"),
+        (("--quorum", 9), "expected a quorum of 1 to 8 links"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(arguments, said):
+    ended = run("record", "--listen", "[::1]:0", "--framing", "udp", "--discard", *arguments)
+    assert ended.code != 0 and said in ended.stderr, ended.stderr

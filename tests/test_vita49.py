@@ -1,0 +1,48 @@
+"""VITA 49 packets, judged by tshark: what `shotline_wire::vita49` emits is read there as it was meant."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.utils import wrpcap
+
+ROOT = Path(__file__).resolve().parent.parent
+PORT = 4991
+PACKETS = 65
+
+
+def test_tshark_reads_packets_of_data_and_context_as_they_were_meant(tmp_path):
+    if not shutil.which("tshark"):
+        pytest.skip("needs tshark: scripts/setup.sh test installs it")
+    example = ["cargo", "run", "--locked", "--quiet", "--package", "shotline-wire", "--example", "vita49"]
+    lines = subprocess.run(example, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(lines) == PACKETS
+    packets, meant = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    meant = [dict(field.split("=") for field in said.split()) for said in meant]
+    capture = tmp_path / "vita49.pcap"
+    frames = [IP(dst="127.0.0.1") / UDP(sport=PORT, dport=PORT) / bytes.fromhex(packet) for packet in packets]
+    wrpcap(str(capture), frames)
+
+    names = sorted({name for said in meant for name in said} | {"_ws.malformed"})
+    command = ["tshark", "-r", capture, "-d", f"udp.port=={PORT},vrt", "-T", "fields", "-E", "separator=|"]
+    command += [word for name in names for word in ("-e", name)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(out) == PACKETS
+    for line, said in zip(out, meant, strict=True):
+        read = {name: value for name, value in zip(names, line.split("|"), strict=True) if value}
+        assert "_ws.malformed" not in read, line
+        for name, value in said.items():
+            assert number(read.get(name)) == number(value), (name, read, said)
+        # Nor is anything there that was not said, but what a kind always has.
+        if said["vrt.type"] != "4":
+            assert set(read) == set(said), (read, said)
+
+
+def number(text):
+    """A number in whichever way it is written; other text as it is."""
+    try:
+        return int(text, 0)
+    except (TypeError, ValueError):
+        return text
