@@ -12,10 +12,12 @@ fn dpdk() {
     let dpdk = pkg_config::Config::new().atleast_version("22.11").probe("libdpdk").unwrap_or_else(|error| {
         panic!("the feature dpdk needs DPDK 22.11 or newer (on Debian: apt-get install libdpdk-dev dpdk): {error}")
     });
-    println!("cargo::rerun-if-changed=src/dpdk/shim.c");
-    println!("cargo::rerun-if-changed=src/dpdk/shim.h");
+    const SOURCES: [&str; 4] = ["src/dpdk/shim.c", "src/dpdk/burst.c", "src/dpdk/lend.c", "src/dpdk/place.c"];
+    for file in SOURCES.iter().chain(&["src/dpdk/shim.h", "src/dpdk/port.h"]) {
+        println!("cargo::rerun-if-changed={file}");
+    }
     let mut build = cc::Build::new();
-    build.file("src/dpdk/shim.c").includes(&dpdk.include_paths).std("gnu11");
+    build.files(SOURCES).includes(&dpdk.include_paths).std("gnu11");
     // What pkg-config says beside paths, and this crate does not pass on.
     build.flag("-include").flag("rte_config.h");
     if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {

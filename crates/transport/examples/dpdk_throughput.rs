@@ -1,13 +1,14 @@
 //! What goes through a port that DPDK drives, for `bench/memif.py`, which runs `dpdk-testpmd` beside it.
 //!
 //! ```text
-//! cargo run --release --features dpdk --example dpdk_throughput -- ROLE DEVICE SECONDS [BYTES [POOL_MIB]]
+//! cargo run --release --features dpdk --example dpdk_throughput -- ROLE DEVICE SECONDS [BYTES [POOL_MIB [LOOK]]]
 //! ```
 //!
 //! Roles: `slots` receives datagrams of `BYTES` long frames, payloads into one slot after the other; `frames` sends such
 //! frames as prebuilt ones; `shots` receives shots of a probe as RoCEv2 UD packets of 4096 bytes into contiguous
 //! buffers, one fewer than the probe has patterns, every ICRC checked; `probe` sends them, every ICRC made. The receivers open a memif as its server, wait for
-//! the sender, and print one JSON object `SECONDS` after its first packet. Senders stop when the link does.
+//! the sender, and print one JSON object `SECONDS` after its first packet; with `LOOK` they look at each frame before it
+//! gets its place. Senders stop when the link does, and lend their frames as the device's words say (`zero-copy=yes`).
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
@@ -27,6 +28,8 @@ const PAYLOAD: u32 = 4096;
 const HEADER: usize = Bth::LEN + Deth::LEN + ImmDt::LEN;
 /// A shot of 96 channels, 2000 samples of 12 bits each, with its record.
 const PACKETS: u32 = 71;
+/// Numbers that a shot can have.
+const SHOTS: u32 = 1 << 20;
 const SHOT_BYTES: u32 = PACKETS * PAYLOAD;
 const QUEUE_PAIR: u32 = 0x11;
 const Q_KEY: u32 = 0x1234_5678;
@@ -41,17 +44,22 @@ fn main() -> Outcome<()> {
     let length = Duration::from_secs_f64(seconds.parse()?);
     let frame: u32 = rest.first().map_or(Ok(PAYLOAD), |text| text.parse())?;
     let pool_mib: u32 = rest.get(1).map_or(Ok(32), |text| text.parse())?;
+    let ahead = rest.get(2).is_none();
     let memory = Memory::new(pool_mib.clamp(1, 2048) << 20)?;
     let sealed = matches!(role.as_str(), "shots" | "probe");
     // Those of dpdk-testpmd's own packets, which it sends to the second.
     let (sender, receiver) = ("198.18.0.1:49152".parse()?, "198.18.0.2:4791".parse()?);
     let bind: SocketAddr = if matches!(role.as_str(), "slots" | "shots") { receiver } else { sender };
     let mut config = DpdkConfig { sealed, remainders: false, ..DpdkConfig::new(device, bind, memory.scratch) };
-    config.eal = EalConfig { memory_mib: 128, ..EalConfig::default() };
+    config.eal = EalConfig { memory_mib: 128 + pool_mib, ..EalConfig::default() };
     let mut io = DpdkIo::open(config, &memory.regions)?;
     match role.as_str() {
-        "slots" => receive(&mut io, &mut Slots { memory: &memory, next: 0, bytes: 0, packets: 0 }, length),
-        "shots" => receive(&mut io, &mut Shots::new(&memory), length),
+        "slots" => receive(
+            &mut io,
+            &mut Slots { memory: &memory, payload: frame - FRAME_HEADERS, ahead, next: 0, bytes: 0, packets: 0 },
+            length,
+        ),
+        "shots" => receive(&mut io, &mut Shots::new(&memory, ahead), length),
         "frames" => send_frames(&mut io, &memory, receiver, frame, length),
         "probe" => send_shots(&mut io, &memory, receiver, length),
         _ => Err(format!("no role {role}: slots, shots, frames or probe").into()),
@@ -96,6 +104,12 @@ impl Memory {
     }
 }
 
+/// Processor time of this thread.
+fn thread_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
 fn word(at: u64) -> [u8; 8] {
     at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
 }
@@ -119,20 +133,23 @@ fn receive<S: Measured>(io: &mut DpdkIo, steer: &mut S, length: Duration) -> Out
         Ok(())
     };
     run(Instant::now() + PATIENCE, true)?;
+    eprintln!("receiving");
     run(Instant::now() + length / 4, false)?; // caches, and the sender's way to its full rate
     let (before, begun) = (steer.counts(), Instant::now());
+    // Processor time, but for that of looking in vain.
+    let mut cpu = 0.0;
     let until = begun + length;
     while Instant::now() < until {
-        for _ in 0..64 {
-            io.poll(steer, 4 * BATCH)?;
-        }
+        let before = thread_seconds();
+        let packets = io.poll(steer, 4 * BATCH)?;
+        cpu += if packets > 0 { thread_seconds() - before } else { 0.0 };
     }
     let seconds = begun.elapsed().as_secs_f64();
     let (bytes, packets) = steer.counts();
     let (bytes, packets) = (bytes - before.0, packets - before.1);
     let statistics = io.statistics();
     println!(
-        "{{\"gbps\": {:.3}, \"packets\": {packets}, \"seconds\": {seconds:.6}, \"link_downs\": {}, \"missed\": {}, {}}}",
+        "{{\"gbps\": {:.3}, \"packets\": {packets}, \"seconds\": {seconds:.6}, \"cpu_s\": {cpu:.6}, \"link_downs\": {}, \"missed\": {}, {}}}",
         bytes as f64 * 8e-9 / seconds,
         statistics.link_downs,
         statistics.causes().iter().map(|(_, count)| count).sum::<u64>(),
@@ -144,6 +161,8 @@ fn receive<S: Measured>(io: &mut DpdkIo, steer: &mut S, length: Duration) -> Out
 /// Every payload into the next slot. Counts frames as testpmd does, with their headers.
 struct Slots<'a> {
     memory: &'a Memory,
+    payload: u32,
+    ahead: bool,
     next: u32,
     bytes: u64,
     packets: u64,
@@ -152,6 +171,14 @@ struct Slots<'a> {
 /// Bytes of Ethernet, IPv4 and UDP headers.
 const FRAME_HEADERS: u32 = 42;
 
+impl Slots<'_> {
+    fn make_room(&mut self, bytes: u32) {
+        if self.next + bytes > self.memory.pool_sge.len {
+            self.next = 0;
+        }
+    }
+}
+
 impl Steer for Slots<'_> {
     fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
         0
@@ -159,15 +186,24 @@ impl Steer for Slots<'_> {
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         let slot = seen.segment.next_multiple_of(64);
         for pick in picks {
-            if self.next + slot > self.memory.pool_sge.len {
-                self.next = 0;
-            }
+            self.make_room(slot);
             pick.to = To::Memory([self.memory.at(self.next, slot), Sge::EMPTY]);
-            self.next += slot;
         }
+    }
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        if !self.ahead {
+            return 0;
+        }
+        self.make_room(self.payload);
+        picks[0] = Pick { to: To::Memory([self.memory.at(self.next, self.payload), Sge::EMPTY]), header_len: Some(0) };
+        1
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [self.next, self.memory.pool_sge.len - self.next - self.payload]
     }
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch.iter().filter(|done| done.fault.is_none()) {
+            self.next += done.len.next_multiple_of(64);
             self.bytes += u64::from(done.len + FRAME_HEADERS);
             self.packets += 1;
         }
@@ -188,6 +224,9 @@ struct Shots<'a> {
     memory: &'a Memory,
     /// Of each buffer: the shot that it holds, and which of its packets have come.
     held: Vec<(u32, u128)>,
+    /// Shot and packet that come next, and whether anybody asks for them.
+    next: (u32, u32),
+    ahead: bool,
     whole: u64,
     bytes: u64,
     packets: u64,
@@ -195,9 +234,11 @@ struct Shots<'a> {
 }
 
 impl<'a> Shots<'a> {
-    fn new(memory: &'a Memory) -> Self {
+    fn new(memory: &'a Memory, ahead: bool) -> Self {
         Self {
             memory,
+            next: (0, 0),
+            ahead,
             held: vec![(u32::MAX, 0); memory.shots() as usize - 1],
             whole: 0,
             bytes: 0,
@@ -232,6 +273,18 @@ impl Steer for Shots<'_> {
             pick.to = To::Memory([self.memory.at(begin + packet * PAYLOAD, PAYLOAD), Sge::EMPTY]);
         }
     }
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        if !self.ahead || self.packets == 0 {
+            return 0;
+        }
+        let (shot, packet) = self.next;
+        let place = self.memory.at(self.buffer(shot) * SHOT_BYTES + packet * PAYLOAD, PAYLOAD);
+        picks[0] = Pick { to: To::Memory([place, Sge::EMPTY]), header_len: Some(HEADER as u16) };
+        1
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [self.next.1 * PAYLOAD, (PACKETS - 1 - self.next.1) * PAYLOAD]
+    }
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let numbers = Self::numbers(done.header);
@@ -240,6 +293,7 @@ impl Steer for Shots<'_> {
                 self.faults += 1;
                 continue;
             };
+            self.next = if packet + 1 == PACKETS { ((shot + 1) % SHOTS, 0) } else { (shot, packet + 1) };
             let index = self.buffer(shot) as usize;
             let (held, seen) = &mut self.held[index];
             if *held != shot {
@@ -279,8 +333,13 @@ impl Measured for Shots<'_> {
 
 fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, length: Duration) -> Outcome<()> {
     let stride = frame.next_multiple_of(64);
-    let run =
-        Run { region: memory.pool_sge.region, offset: 0, stride, len: frame, count: memory.pool_sge.len / stride };
+    let mut region = memory.pool_sge.region;
+    if let Some(own) = io.frame_memory(memory.pool_sge.len as usize)? {
+        let (regions, id) = memory.regions.with(own).ok_or("too many regions")?;
+        io.register(&regions);
+        region = id;
+    }
+    let run = Run { region, offset: 0, stride, len: frame, count: memory.pool_sge.len / stride };
     for index in 0..run.count {
         io.prebuild(to, run.frame(index))?;
     }
@@ -302,7 +361,7 @@ fn send_shots(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, length: Duration
     let mut headers = [[0; HEADER]; BATCH];
     let mut gathers = [[Sge::EMPTY; 1]; BATCH];
     let mut psn = 0_u32;
-    for shot in (0..1_u32 << 20).cycle() {
+    for shot in (0..SHOTS).cycle() {
         if !io.link_is_up() || Instant::now() >= end {
             break;
         }

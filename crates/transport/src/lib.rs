@@ -8,6 +8,7 @@
 //! |---|---|---|---|
 //! | UDP sockets with GSO/GRO, no privileges | [`udp`] | yes (peek) | 1, by the kernel; 2 of small packets in a row |
 //! | raw Ethernet frames, with `CAP_NET_RAW` | [`af_packet`] | yes | 2 |
+//! | frames from an interface's driver (AF_XDP), as root | [`xdp`] | yes | 2, of which one is the kernel's; 1 where the driver can |
 //! | in-process queue with credits, for tests and pipes | [`inproc`] | yes | 1 |
 //!
 //! [`lossy::Lossy`] stands before any of them and loses packets on purpose. [`prebuilt::PrebuiltIo`] is for senders
@@ -24,12 +25,15 @@ pub mod dpdk;
 mod frame;
 pub mod inproc;
 mod land;
+mod link;
 pub mod lossy;
+mod neighbour;
 mod payload;
 pub mod prebuilt;
 mod seal;
 mod sys;
 pub mod udp;
+pub mod xdp;
 
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
 pub const MAX_HEADER: usize = 128;
@@ -152,6 +156,13 @@ pub trait Steer {
         let _ = picks;
         0
     }
+    /// How many bytes before and behind a place that [`Self::expect`] named belong to the same message, which nobody but
+    /// this steer's thread reads before all of it has landed. A backend may use them to receive a whole packet, if it
+    /// puts them back before it calls the steer.
+    fn around(&self, to: To) -> [u32; 2] {
+        let _ = to;
+        [0; 2]
+    }
     /// A batch has landed, in the order of its packets. Every payload that lies in a place is among them: the steer
     /// may move others into any place that is not posted any more.
     fn landed(&mut self, batch: &[Done<'_>]);
@@ -211,8 +222,38 @@ pub enum IoError {
     Disconnected,
 }
 
+/// What a device and its driver have lost of what came, and of what was to go. No steer has seen it, and no caller has
+/// counted it as lost. All of it only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Frames dropped because nobody took them from the device's queue in time (DPDK's `imissed`).
+    pub missed: u64,
+    /// Frames dropped as damaged (`ierrors`).
+    pub receive_errors: u64,
+    /// Frames dropped because the driver had no buffer for them (`rx_nombuf`).
+    pub no_buffers: u64,
+    /// Packets that were taken to be sent while there was no link, and went nowhere.
+    pub unsent: u64,
+}
+
+impl DeviceCounts {
+    /// What came and was lost, by cause.
+    pub fn causes(&self) -> [(&'static str, u64); 3] {
+        [("imissed", self.missed), ("ierrors", self.receive_errors), ("rx_nombuf", self.no_buffers)]
+    }
+
+    /// The same together.
+    pub fn lost(&self) -> u64 {
+        self.causes().iter().map(|(_, count)| count).sum()
+    }
+}
+
 /// Packets in and out of one address.
 pub trait PacketIo {
+    /// What the device below has lost until now; all zero where there is none, or it does not tell.
+    fn device(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;
     /// Gives the backend the present table of registered memory: every element handed to it from now on is of this

@@ -1,6 +1,6 @@
 //! A path that loses packets, for trials of what happens then.
 
-use crate::{Capabilities, IoError, PacketIo, Recv, Send, Steer};
+use crate::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, Send, Steer};
 use shotline_memory::Regions;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -51,6 +51,9 @@ impl<P> Lossy<P> {
 }
 
 impl<P: PacketIo> PacketIo for Lossy<P> {
+    fn device(&self) -> DeviceCounts {
+        self.io.device()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

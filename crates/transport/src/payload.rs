@@ -31,6 +31,25 @@ impl Places {
         }
     }
 
+    /// The memory of a place that is in one piece.
+    #[cfg(feature = "dpdk")]
+    pub fn whole(&self, to: To) -> Option<Sge> {
+        let sges = match to {
+            To::Scratch => None,
+            To::Posted(id) => *self.posted.get(id as usize)?,
+            To::Memory(sges) => Some(sges),
+        };
+        sges.filter(|sges| sges[1].len == 0).map(|sges| sges[0])
+    }
+
+    /// A payload has landed in a place.
+    #[cfg(feature = "dpdk")]
+    pub fn use_up(&mut self, to: To) {
+        if let To::Posted(id) = to {
+            self.withdraw(&[id]);
+        }
+    }
+
     /// Copies a payload to where a steer chose, or to the front of `scratch` if that does not hold it.
     pub fn land(&mut self, to: To, payload: &[u8], scratch: Sge) -> Landed {
         let fits = |sge: &[Sge; 2]| payload.len() <= sge[0].len as usize + sge[1].len as usize;

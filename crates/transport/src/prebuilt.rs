@@ -3,14 +3,16 @@
 //! A sender lays frames of one length one after another in registered memory, has the backend write its headers
 //! into each frame's headroom once ([`PrebuiltIo::prebuild`]), and from then on only payloads change: a device
 //! writes them in place, and [`PrebuiltIo::send_prebuilt`] hands whole [`Run`]s over. The processor touches no
-//! payload byte here; a driver or a socket that copies still does, once.
+//! payload byte here; a driver or a socket that copies still does, once. One that does not ([`PrebuiltIo::frame_memory`])
+//! reads frames later, and says which it still may ([`PrebuiltIo::lent`]).
 //!
 //! Such frames carry what they carry. A seal that covers the payload (ICRC) cannot be made without reading it, so a
 //! backend that seals refuses them.
 
 use crate::{IoError, PacketIo};
-use shotline_memory::{RegionId, Sge};
+use shotline_memory::{Region, RegionId, Sge};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Frames laid one after another in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,22 @@ pub trait PrebuiltIo: PacketIo {
     /// # Errors
     /// For a length that no packet has, a host that cannot be reached, and a backend that seals.
     fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError>;
+    /// Memory that frames are sent from without a copy, all zeros; none if this backend copies them wherever they lie.
+    /// It has to be registered as any other ([`PacketIo::register`]).
+    ///
+    /// # Errors
+    /// If there is such memory and not enough of it.
+    fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
+        let _ = bytes;
+        Ok(None)
+    }
+    /// Frames that were taken and may still be read where they lie: the ones that were taken last, because they are
+    /// read in order. What has gone with a link does not count. 0 for backends that copy.
+    fn lent(&mut self) -> usize {
+        0
+    }
     /// Sends frames that were prebuilt for this destination, in order. Returns how many were taken, fewer than given
-    /// when the path is full. Those may be written again when it returns.
+    /// when the path is full. Those may be written again when it returns, but for the newest [`Self::lent`] ones.
     ///
     /// # Panics
     /// For frames outside their region: they are the caller's own.

@@ -47,3 +47,19 @@ fn get_option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<libc::c_int> {
     let rc = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
+
+/// An instruction of the kernel's packet filter for sockets.
+pub fn filter_instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
+}
+
+/// Has the kernel keep from a socket what a program refuses.
+pub fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the pointer and the length describe the live program, which the kernel copies.
+    let rc = unsafe {
+        let (at, len) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len)
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -7,16 +7,16 @@
 //!
 //! What the kernel would have dropped silently has a cause here: [`Refused`].
 
-mod neighbour;
 mod sys;
 
 use crate::frame::{self, Mac};
 use crate::land::Landing;
+use crate::link;
+use crate::neighbour::Neighbours;
 use crate::payload::{self, Places};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::sys::set_buffer;
 use crate::{Capabilities, Icrc, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
-use neighbour::Neighbours;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::ParseError;
@@ -63,7 +63,7 @@ pub struct Refused {
 pub struct FrameIo {
     config: FrameConfig,
     fd: OwnedFd,
-    /// Nothing is read from it: see [`sys::hold_port`].
+    /// Nothing is read from it: see [`link::hold_port`].
     _port: OwnedFd,
     local: SocketAddr,
     mac: Mac,
@@ -90,7 +90,7 @@ impl FrameIo {
         }
         regions.address(config.scratch); // panics now rather than at the first packet
         let failed = |what: String, hint| move |source| IoError::System { what, source, hint };
-        let (port, local) = sys::hold_port(config.bind).map_err(failed(
+        let (port, local) = link::hold_port(config.bind).map_err(failed(
             format!("cannot take UDP {}", config.bind),
             "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
         ))?;

@@ -1,9 +1,8 @@
 //! The system calls of raw frames.
 
-use crate::sys::Piece;
+use crate::sys::{Piece, attach_filter, filter_instruction as instruction};
 use arrayvec::ArrayVec;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
@@ -12,18 +11,6 @@ use std::net::{IpAddr, SocketAddr};
 pub const DEPTH: usize = 32;
 /// Any frame, and any that some offload has left unsegmented.
 const MOST_BYTES: usize = 1 << 16;
-
-/// A UDP socket that is never read: it owns the port among this machine's programs, and keeps the kernel from
-/// answering for it that nobody is there. Returns its address, with the port that the kernel chose if none was given.
-pub fn hold_port(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    attach_filter(&fd, &[instruction(libc::BPF_RET, 0, 0, 0)])?; // it keeps nothing
-    bind(&fd, &address)?;
-    let local = rustix::net::getsockname(&fd)?;
-    let local = SocketAddr::try_from(local).map_err(|_| io::Error::other("a UDP socket without an address"))?;
-    Ok((fd, local))
-}
 
 /// Opens a socket for the frames of an interface that carry UDP to this address and port, and fragments of such.
 /// Returns it with the interface's number and Ethernet address.
@@ -97,20 +84,6 @@ fn filter(local: SocketAddr) -> Vec<libc::sock_filter> {
     program.push(instruction(libc::BPF_RET, 0, 0, u32::MAX));
     program.push(instruction(libc::BPF_RET, 0, 0, 0));
     program
-}
-
-fn instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
-}
-
-fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the pointer and the length describe the live program, which the kernel copies.
-    let rc = unsafe {
-        let (at, len) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len)
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Frames that came at once.
@@ -222,23 +195,5 @@ impl Outgoing {
                 _ => return Err(error),
             }
         }
-    }
-}
-
-/// Has the kernel find out who has an address on the link, by a datagram to its discard port (RFC 863).
-pub fn ask_for(ip: IpAddr, index: u32) {
-    let (family, any) = match ip {
-        IpAddr::V4(_) => (AddressFamily::INET, SocketAddr::from(([0; 4], 0))),
-        IpAddr::V6(_) => (AddressFamily::INET6, SocketAddr::from(([0; 16], 0))),
-    };
-    let discard = match ip {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => std::net::SocketAddrV6::new(v6, 9, 0, index).into(),
-        ip => SocketAddr::new(ip, 9),
-    };
-    // Whether it left shows in the neighbour table.
-    if let Ok(fd) = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-        && bind(&fd, &any).is_ok()
-    {
-        let _ = rustix::net::sendto(&fd, &[], rustix::net::SendFlags::empty(), &discard);
     }
 }

@@ -51,6 +51,7 @@ pub fn lock() -> MutexGuard<'static, ()> {
 
 /// Starts EAL unless it runs with these settings already. `pci`: the PCI device that will be opened, if it is one.
 pub fn start(config: &EalConfig, pci: Option<&str>) -> Result<(), IoError> {
+    refuse_help(config).map_err(IoError::Config)?; // nothing was started: another port may still do so
     let started = STARTED.get_or_init(|| init(config, pci)).as_ref().map_err(|why| IoError::Config(why.clone()))?;
     if started.config != *config {
         return Err(IoError::Config(format!(
@@ -80,12 +81,20 @@ fn init(config: &EalConfig, pci: Option<&str>) -> Result<Started, String> {
     }
 }
 
-/// EAL's command line. Words of the user's come last, where EAL lets the last one win.
-fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
-    let asked = |prefixes: &[&str]| config.arguments.iter().any(|word| prefixes.iter().any(|p| word.starts_with(p)));
-    if asked(&["-h", "--help", "-v", "--version"]) {
+/// Whether one of the user's words begins so.
+fn asks(config: &EalConfig, prefixes: &[&str]) -> bool {
+    config.arguments.iter().any(|word| prefixes.iter().any(|prefix| word.starts_with(prefix)))
+}
+
+fn refuse_help(config: &EalConfig) -> Result<(), String> {
+    if asks(config, &["-h", "--help", "-v", "--version"]) {
         return Err("EAL's arguments ask for its help, which ends the process: see dpdk-testpmd --help".into());
     }
+    Ok(())
+}
+
+/// EAL's command line. Words of the user's come last, where EAL lets the last one win.
+fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
     let mut words = vec!["shotline".into(), "--file-prefix=shotline".into(), "--no-telemetry".into()];
     words.extend(["-m".into(), config.memory_mib.to_string()]);
     let huge = match config.pages {
@@ -96,11 +105,13 @@ fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
     // Either way processes do not see each other's memory, and none of it is left in the file system.
     let private: &[_] = if huge { &["--in-memory"] } else { &["--no-huge", "--no-shconf"] };
     words.extend(private.iter().map(|word| (*word).to_owned()));
+    // One file that holds all of it: a memif that lends its memory has to show a file.
+    words.push("--single-file-segments".into());
     match pci {
         Some(device) => words.extend(["-a".into(), device.into()]),
         None => words.push("--no-pci".into()),
     }
-    if !asked(&["-l", "-c", "--lcores"]) {
+    if !asks(config, &["-l", "-c", "--lcores"]) {
         // One logical core anywhere: the threads that use ports are not EAL's and stay where they are.
         let allowed = allowed_processors();
         words.push(format!("--lcores=0@({allowed})"));
@@ -160,7 +171,7 @@ mod tests {
         let config = EalConfig { pages: Pages::Normal, arguments: vec!["--foo".into()], ..EalConfig::default() };
         let software = words(&config, None).unwrap().join(" ");
         assert!(software.starts_with(
-            "shotline --file-prefix=shotline --no-telemetry -m 256 --no-huge --no-shconf --no-pci --lcores=0@("
+            "shotline --file-prefix=shotline --no-telemetry -m 256 --no-huge --no-shconf --single-file-segments --no-pci --lcores=0@("
         ));
         assert!(software.ends_with(" --foo"), "the user's words come last: {software}");
         let pci = words(&config, Some("0000:03:00.0")).unwrap().join(" ");
@@ -172,6 +183,9 @@ mod tests {
     #[test]
     fn words_that_would_end_the_process_are_refused() {
         let config = EalConfig { arguments: vec!["--help".into()], ..EalConfig::default() };
-        assert!(words(&config, None).unwrap_err().contains("ends the process"));
+        assert!(refuse_help(&config).unwrap_err().contains("ends the process"));
+        // Before anything is started: whoever asks for something else afterwards is not told the same.
+        assert!(matches!(start(&config, None), Err(IoError::Config(words)) if words.contains("ends the process")));
+        assert!(STARTED.get().is_none_or(|started| !matches!(started, Err(why) if why.contains("ends the process"))));
     }
 }

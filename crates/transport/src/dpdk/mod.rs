@@ -9,6 +9,7 @@
 //!
 //! The two sides of a memif share memory and trust each other's rings: this is for processes of one user.
 
+mod ahead;
 mod eal;
 mod neighbour;
 mod port;
@@ -19,7 +20,7 @@ mod sys;
 use crate::frame::{MAX_HEADERS, Mac};
 use crate::payload::Places;
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Capabilities, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 pub use eal::{EalConfig, Pages};
 use neighbour::Hosts;
 use port::Device;
@@ -30,8 +31,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a frame that are made here, at most: every header, and the ICRC.
 const HEAD: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
-/// How long [`PacketIo::wait`] polls without sleeping, and how long it sleeps then.
-const EAGER: Duration = Duration::from_micros(50);
+/// How long [`PacketIo::wait`] polls without sleeping: others need the processor, too.
+const EAGER: Duration = Duration::from_micros(8);
+/// How long it sleeps then; a ring holds what comes in milliseconds.
+const NAP: Duration = Duration::from_micros(50);
 
 /// How long a memif that has sent stays when it is closed: what the other side has not taken from the ring goes with it.
 const LINGER: Duration = Duration::from_millis(500);
@@ -44,6 +47,9 @@ pub struct DpdkConfig {
     /// The device as DPDK writes it: `net_memif0,role=client,id=0,socket=/run/shotline.sock,socket-abstract=no`,
     /// `net_af_xdp0,iface=eth1`, or a PCI address such as `0000:03:00.0`.
     pub device: String,
+    /// A memif client's frames are read where they lie, unless the device's words say `zero-copy=no`: for senders of
+    /// prebuilt frames ([`crate::prebuilt`]). The other process sees all of DPDK's memory then.
+    pub lend: bool,
     /// The local address. DPDK has none of its own: this one is answered for on the link (ARP, ND), and nothing else
     /// of this machine knows it.
     pub bind: SocketAddr,
@@ -75,6 +81,7 @@ impl DpdkConfig {
         Self {
             eal: EalConfig::default(),
             device: device.into(),
+            lend: false,
             bind,
             peer: None,
             mtu: 9000,
@@ -155,6 +162,7 @@ pub struct DpdkIo {
     sealer: Sealer,
     places: Places,
     burst: receive::Burst,
+    ahead: ahead::Ahead,
     outgoing: send::Outgoing,
     counted: Statistics,
 }
@@ -181,6 +189,9 @@ impl DpdkIo {
         }
         let _one_at_a_time = eal::lock();
         let mut device = Device::parse(&config.device).map_err(IoError::Config)?;
+        if config.lend {
+            device.lend();
+        }
         let (receive_room, send_room) = device.size(config.mtu + 18).map_err(IoError::Config)?; // Ethernet and a VLAN
         eal::start(&config.eal, (device.kind == port::Kind::Pci).then_some(device.name.as_str()))?;
         eal::said(); // what was said before is not about this
@@ -205,7 +216,7 @@ impl DpdkIo {
             let what = format!("{} queues asked of {}, which has {}", config.queues, device.name, info.max_queues);
             return Err(IoError::Config(what));
         }
-        let port = sys::Config {
+        let port_config = sys::Config {
             port: attached.id(),
             queues: config.queues,
             mtu: if device.kind == port::Kind::Pci { config.mtu } else { 0 },
@@ -218,9 +229,12 @@ impl DpdkIo {
             spreads: info.spreads,
             guarded: device.kind == port::Kind::Memif,
             dials: device.dials(),
-            gathers: device.kind.gathers(),
+            gathers: device.gathers(),
+            places: device.places() && config.queues == 1 && config.capacity > 0,
+            lends: device.lends(),
         };
-        let port = attached.open(&port).map_err(|(step, code)| failed(&step, code, memory_hint(code, &config)))?;
+        let port =
+            attached.open(&port_config).map_err(|(step, code)| failed(&step, code, memory_hint(code, &config)))?;
         Ok(Self {
             mac: info.mac,
             driver: info.driver(),
@@ -228,6 +242,7 @@ impl DpdkIo {
             sealer: Sealer::new(),
             places: Places::new(config.capacity, regions),
             burst: receive::Burst::default(),
+            ahead: ahead::Ahead::new(port_config.places),
             outgoing: send::Outgoing::new(),
             counted: Statistics::default(),
             device,
@@ -266,7 +281,7 @@ impl DpdkIo {
         }
         // A memif client lends its server the buffers for what comes when it receives for the first time.
         if self.burst.is_empty() {
-            self.receive_burst();
+            self.receive_burst(1);
         }
         Ok(())
     }
@@ -293,8 +308,13 @@ impl DpdkIo {
 
 impl Drop for DpdkIo {
     fn drop(&mut self) {
-        if self.device.kind == port::Kind::Memif && self.counted.sent > 0 && self.link_is_up() {
-            std::thread::sleep(LINGER);
+        if self.device.kind != port::Kind::Memif || self.counted.sent == 0 {
+            return;
+        }
+        let end = Instant::now() + LINGER;
+        // What was lent and is back was taken.
+        while self.link_is_up() && Instant::now() < end && (!self.device.lends() || self.port.lent() > 0) {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -307,6 +327,11 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
 }
 
 impl PacketIo for DpdkIo {
+    fn device(&self) -> DeviceCounts {
+        let Statistics { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.statistics();
+        DeviceCounts { missed, receive_errors, no_buffers, unsent }
+    }
+
     fn capabilities(&self) -> Capabilities {
         // A full memif keeps its sender's frames back, which tries again.
         Capabilities { steers: true, credits: self.device.kind == port::Kind::Memif }
@@ -328,8 +353,16 @@ impl PacketIo for DpdkIo {
         let mut packets = 0;
         let mut taken = 0;
         while taken < max {
-            if self.burst.is_empty() && !self.receive_burst() {
-                break;
+            if self.burst.is_empty() {
+                match self.receive_ahead(steer) {
+                    Some(landed) => {
+                        packets += usize::from(landed);
+                        taken += 1;
+                        continue;
+                    }
+                    None if self.receive_burst(sys::BURST as u16) => {}
+                    None => break,
+                }
             }
             while taken < max
                 && let Some(index) = self.burst.next()
@@ -343,13 +376,14 @@ impl PacketIo for DpdkIo {
 
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         let begin = Instant::now();
-        while self.burst.is_empty() && !self.receive_burst() {
+        // One frame says that some are there; the others may go where they belong at once.
+        while self.burst.is_empty() && !self.receive_burst(1) {
             let waited = begin.elapsed();
             if waited >= timeout {
                 break;
             }
             if waited > EAGER {
-                std::thread::sleep(EAGER.min(timeout - waited));
+                std::thread::sleep(NAP.min(timeout - waited));
             }
         }
         Ok(())

@@ -24,13 +24,6 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
-    /// Its driver takes frames in pieces, and has copied them when its burst returns, from whatever memory they lie in.
-    pub fn gathers(self) -> bool {
-        matches!(self, Self::Memif | Self::AfPacket | Self::Pcap)
-    }
-}
-
 /// A port's device as DPDK writes it: `net_memif0,role=client,id=0` or `0000:03:00.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -59,11 +52,7 @@ impl Device {
         ];
         let kind = driver.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, kind)| *kind);
         let kind = kind.unwrap_or(if is_pci(&name) { Kind::Pci } else { Kind::Other });
-        let device = Self { kind, name, arguments };
-        if kind == Kind::Memif && device.get("zero-copy") == Some("yes") {
-            return Err("memif with zero-copy=yes lends buffers to the other process; it is not offered".into());
-        }
-        Ok(device)
+        Ok(Self { kind, name, arguments })
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -113,6 +102,29 @@ impl Device {
         let descriptors = u32::from(descriptors);
         // The driver fills a ring of 2048 with the kernel, whatever it is told, and takes as many to send from.
         if self.kind == Kind::AfXdp { 2 * descriptors.max(2048) } else { descriptors }
+    }
+
+    /// Its driver takes frames in pieces, and has copied them when its burst returns, from whatever memory they lie in.
+    pub fn gathers(&self) -> bool {
+        matches!(self.kind, Kind::Memif | Kind::AfPacket | Kind::Pcap) && !self.lends()
+    }
+
+    /// Its driver leaves frames where they are until the other side has read them: a memif client with zero-copy=yes. A
+    /// server ignores that word.
+    pub fn lends(&self) -> bool {
+        self.dials() && self.get("zero-copy") == Some("yes")
+    }
+
+    /// Its driver copies what comes into buffers as long as their pool says, which may be anywhere.
+    pub fn places(&self) -> bool {
+        self.kind == Kind::Memif && !self.lends()
+    }
+
+    /// Has a memif client leave frames where they are, unless the user says otherwise.
+    pub fn lend(&mut self) {
+        if self.dials() {
+            self.add("zero-copy", "yes");
+        }
     }
 
     /// It is the side of a memif that looks for the other.
@@ -225,7 +237,7 @@ mod tests {
             assert_eq!(device.kind, kind, "{text}");
             assert_eq!(device.words().unwrap().1.to_str().unwrap(), text);
         }
-        for wrong in ["", ",id=0", "net_memif0,client", "net_memif0,zero-copy=yes"] {
+        for wrong in ["", ",id=0", "net_memif0,client"] {
             assert!(Device::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -28,10 +28,11 @@ impl Burst {
 
 impl DpdkIo {
     /// Takes what waits in the next queue that has something. Returns whether one had.
-    pub(super) fn receive_burst(&mut self) -> bool {
+    pub(super) fn receive_burst(&mut self, most: u16) -> bool {
         for _ in 0..self.config.queues {
             self.burst.queue = (self.burst.queue + 1) % self.config.queues;
-            let came = self.port.receive(self.burst.queue);
+            let came = self.port.receive(self.burst.queue, most);
+            self.ahead.note(came);
             self.burst.rest = 0..came;
             if came > 0 {
                 return true;

@@ -1,14 +1,15 @@
 //! Frames out: headers and ICRCs made here, payloads from where they lie.
 
-use super::sys::{BURST, Piece};
+use super::sys::{self, BURST, Piece};
 use super::{DpdkIo, HEAD};
 use crate::frame::{self, MAX_HEADERS};
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::seal::ICRC_BYTES;
 use crate::{IoError, MAX_HEADER, Send, payload};
-use shotline_memory::Sge;
+use shotline_memory::{Region, Sge};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Frames to be sent at once, each a list of pieces.
 pub struct Outgoing {
@@ -104,6 +105,23 @@ impl PrebuiltIo for DpdkIo {
         Ok(())
     }
 
+    fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
+        if !self.device.lends() {
+            return Ok(None);
+        }
+        let memory = sys::Memory::take(bytes).ok_or_else(|| {
+            let (mib, whole) = (bytes >> 20, self.config.eal.memory_mib);
+            IoError::Config(format!(
+                "DPDK has no {mib} MiB for frames: ask for more memory than {whole} MiB, or for zero-copy=no"
+            ))
+        })?;
+        Ok(Some(Region::device(Arc::new(memory))))
+    }
+
+    fn lent(&mut self) -> usize {
+        self.port.lent()
+    }
+
     /// The headers say where to, so `to` is not looked at. Frames sent while there is no link are lost, and counted.
     fn send_prebuilt(&mut self, _to: SocketAddr, frames: Run) -> Result<usize, IoError> {
         if frames.len as usize > ethernet::Header::LEN + usize::from(self.config.mtu) {
@@ -125,7 +143,8 @@ impl PrebuiltIo for DpdkIo {
                 self.outgoing.pieces.push(Piece::lying(self.places.regions.address(frame), frame.len));
                 self.outgoing.ends.push(index + 1);
             }
-            // SAFETY: the pieces are elements of registered regions, which stay readable.
+            // SAFETY: the pieces are elements of registered regions, which stay readable; the table of regions goes
+            // after the port, with which all that is lent comes back.
             let sent = unsafe { self.port.send(&self.outgoing.pieces, &self.outgoing.ends) };
             self.counted.sent += sent as u64;
             taken += sent;

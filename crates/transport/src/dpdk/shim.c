@@ -2,13 +2,11 @@
 
 #define _GNU_SOURCE
 #define ALLOW_EXPERIMENTAL_API /* rte_intr_instance_alloc and its setters */
-#include "shim.h"
+#include "port.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdalign.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,35 +21,14 @@
 #include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
-#include <rte_mbuf.h>
-#include <rte_pause.h>
 
-/* Tries of one send while the driver has no room: some ten microseconds, in which a peer frees a ring's part. */
-#define TRIES 512
 /* Milliseconds in which a memif must have met its other side. Long: a driver whose client gives up before it is greeted
  * frees what it still uses. */
-#define GREETING_MS 1000
+#define GREETING_MS 5000
 /* Milliseconds between two attempts while nobody listens. */
 #define REDIAL_MS 8
-/* Times that a burst gives way to the interrupt thread. */
-#define YIELDS 256
-/* The longest packet there is, with its frame. */
-#define MOST_BYTES 65568
-
-struct shot_port {
-	uint16_t id, queues;
-	bool guarded, gathers, dials;
-	bool started; /* changes only where no burst is under way */
-	uint64_t dial_at; /* when to look for the other side again, in ms of the monotonic clock */
-	uint16_t count; /* of held */
-	struct rte_mbuf *held[SHOT_BURST];
-	struct rte_mempool *receive_pool, *send_pool;
-	uint8_t *joined; /* where frames of several buffers are put together */
-	struct shot_port *next;
-	atomic_bool up;
-	atomic_ullong ups, downs;
-	alignas(64) atomic_bool busy; /* a burst is under way */
-};
+/* Descriptors below this are the program's: EAL's are above. */
+#define DESCRIPTORS 256
 
 /* --- log ----------------------------------------------------------------------------------------- */
 
@@ -105,7 +82,7 @@ static void make_key(void)
 	pthread_key_create(&leaving, leave);
 }
 
-static void join(void)
+void shot_join(void)
 {
 	static _Thread_local bool tried;
 	if (rte_lcore_id() != LCORE_ID_ANY || tried)
@@ -127,9 +104,10 @@ static struct {
 	pthread_mutex_t list;
 	struct shot_port *ports;
 	struct rte_intr_handle *handle;
-	atomic_bool open;
 	bool held;
 } door = { .control = PTHREAD_MUTEX_INITIALIZER, .list = PTHREAD_MUTEX_INITIALIZER };
+
+atomic_bool shot_door_open;
 
 static uint64_t now_ms(void)
 {
@@ -138,6 +116,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* Where no burst is under way. */
 static void note_link(struct shot_port *port)
 {
 	struct rte_eth_link link = { 0 };
@@ -145,6 +124,12 @@ static void note_link(struct shot_port *port)
 	if (up != atomic_exchange(&port->up, up)) {
 		atomic_fetch_add(up ? &port->ups : &port->downs, 1);
 		port->dial_at = 0;
+		if (port->lends && up)
+			lend_ready();
+		if (port->lends && !up) {
+			lend_take_back(port, true);
+			lend_recover(port);
+		}
 	}
 }
 
@@ -154,7 +139,7 @@ static void dial(struct shot_port *port)
 	if (now_ms() < port->dial_at)
 		return;
 	rte_eth_dev_stop(port->id);
-	port->started = rte_eth_dev_start(port->id) == 0;
+	port->started = (!port->lends || lend_ready()) && rte_eth_dev_start(port->id) == 0;
 	port->dial_at = now_ms() + (port->started ? GREETING_MS : REDIAL_MS);
 }
 
@@ -170,13 +155,13 @@ static void door_callback(void *unused)
 	pthread_mutex_unlock(&door.list);
 	if (door.held)
 		pthread_mutex_unlock(&door.control);
-	atomic_store(&door.open, true);
+	atomic_store(&shot_door_open, true);
 	/* A link is made in some steps, each of which waits for this thread. */
 	struct timespec stay = { .tv_nsec = all_up ? 10 * 1000 * 1000 : 500 * 1000 };
 	nanosleep(&stay, NULL);
 	pthread_mutex_lock(&door.control);
 	door.held = true;
-	atomic_store(&door.open, false);
+	atomic_store(&shot_door_open, false);
 	pthread_mutex_lock(&door.list);
 	for (struct shot_port *port = door.ports; port != NULL; port = port->next) {
 		while (atomic_load(&port->busy))
@@ -207,30 +192,6 @@ static int door_build(void)
 	return result;
 }
 
-/* Whether a burst may be taken now. If so, leave_port follows it. While the interrupt thread is at work, it has this
- * processor if it needs it; that takes microseconds, unless a port is just being opened or closed. */
-static inline bool enter_port(struct shot_port *port)
-{
-	if (!port->guarded)
-		return true;
-	for (int yields = 0; !atomic_load_explicit(&door.open, memory_order_relaxed); yields++) {
-		if (yields == YIELDS)
-			return false;
-		sched_yield();
-	}
-	atomic_store(&port->busy, true);
-	if (atomic_load(&door.open) && port->started)
-		return true;
-	atomic_store_explicit(&port->busy, false, memory_order_release);
-	return false;
-}
-
-static inline void leave_port(struct shot_port *port)
-{
-	if (port->guarded)
-		atomic_store_explicit(&port->busy, false, memory_order_release);
-}
-
 /* --- set-up -------------------------------------------------------------------------------------- */
 
 int shot_eal_init(int argc, char **argv)
@@ -241,7 +202,15 @@ int shot_eal_init(int argc, char **argv)
 		setvbuf(stream, NULL, _IOLBF, 512);
 		rte_openlog_stream(stream);
 	}
-	if (rte_eal_init(argc, argv) >= 0)
+	/* EAL's descriptors get numbers that nothing else has while one of them is closed for a moment: see lend.c. */
+	int taken[DESCRIPTORS], count = 0;
+	for (int next = open("/dev/null", O_RDONLY | O_CLOEXEC); next >= 0 && count < DESCRIPTORS;
+	     next = next < DESCRIPTORS - 1 ? fcntl(next, F_DUPFD_CLOEXEC, 0) : -1)
+		taken[count++] = next;
+	int result = rte_eal_init(argc, argv);
+	while (count > 0)
+		close(taken[--count]);
+	if (result >= 0)
 		return 0;
 	return rte_errno != 0 ? -rte_errno : -EINVAL;
 }
@@ -290,6 +259,7 @@ static void free_port(struct shot_port *port)
 {
 	rte_mempool_free(port->receive_pool);
 	rte_mempool_free(port->send_pool);
+	free(port->lent.mbufs);
 	free(port->joined);
 	free(port);
 }
@@ -319,14 +289,19 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	port->guarded = config->guarded;
 	port->gathers = config->gathers;
 	port->dials = config->dials;
+	port->lends = config->lends;
+	port->places = config->places;
 	/* Pages are touched only where frames come in several buffers. */
 	port->joined = malloc((size_t)SHOT_BURST * MOST_BYTES);
 	unsigned number = atomic_fetch_add(&opened, 1);
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(config->port);
 	uint16_t room = config->receive_room + RTE_PKTMBUF_HEADROOM;
+	/* Neither lend_recover nor place.c sees what is in a cache. */
+	unsigned cache = config->lends || config->places ? 0 : SHOT_BURST * 2;
 	snprintf(name, sizeof(name), "shot_receive_%u", number);
-	port->receive_pool = rte_pktmbuf_pool_create(name, config->buffers, SHOT_BURST * 2, 0, room, socket);
+	port->receive_pool = rte_pktmbuf_pool_create_by_ops(name, config->buffers, cache, 0, room, socket,
+							    config->places ? PLACE_POOL : NULL);
 	uint16_t shared = RTE_ALIGN_CEIL(sizeof(struct rte_mbuf_ext_shared_info), RTE_MBUF_PRIV_ALIGN);
 	room = config->send_room + RTE_PKTMBUF_HEADROOM;
 	snprintf(name, sizeof(name), "shot_send_%u", number);
@@ -338,6 +313,10 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 		*error = rte_errno != 0 ? -rte_errno : -ENOMEM;
 		goto failed;
 	}
+	if (port->places)
+		TRY(place_open(port), "taking buffers");
+	if (port->lends)
+		TRY(lend_open(port, send_buffers), "lending its memory");
 
 	struct rte_eth_dev_info info;
 	TRY(rte_eth_dev_info_get(port->id, &info), "asking what it can do");
@@ -401,127 +380,11 @@ void shot_close(struct shot_port *port)
 	pthread_mutex_lock(&door.control);
 	rte_pktmbuf_free_bulk(port->held, port->count);
 	rte_eth_dev_stop(port->id);
+	if (port->lends)
+		lend_take_back(port, true);
 	pthread_mutex_unlock(&door.control);
 	shot_detach(port->id);
 	free_port(port);
-}
-
-/* --- bursts -------------------------------------------------------------------------------------- */
-
-uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames)
-{
-	join();
-	if (port->count > 0)
-		rte_pktmbuf_free_bulk(port->held, port->count);
-	port->count = 0;
-	if (!enter_port(port))
-		return 0;
-	uint16_t count = rte_eth_rx_burst(port->id, queue, port->held, SHOT_BURST);
-	leave_port(port);
-	port->count = count;
-	for (uint16_t index = 0; index < count; index++) {
-		struct rte_mbuf *mbuf = port->held[index];
-		struct shot_frame *frame = &frames[index];
-		uint64_t l4 = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
-		uint64_t l3 = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
-		frame->faults = l4 == RTE_MBUF_F_RX_L4_CKSUM_BAD || l3 == RTE_MBUF_F_RX_IP_CKSUM_BAD ? SHOT_BAD_CHECKSUM : 0;
-		frame->data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
-		frame->len = mbuf->pkt_len;
-		if (mbuf->nb_segs == 1)
-			continue;
-		if (frame->len > MOST_BYTES) {
-			frame->faults |= SHOT_TOO_LONG;
-			frame->len = mbuf->data_len;
-			continue;
-		}
-		frame->data = rte_pktmbuf_read(mbuf, 0, frame->len, port->joined + (size_t)index * MOST_BYTES);
-		if (frame->data == NULL) { /* the driver's sum is not that of its pieces */
-			frame->data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
-			frame->len = mbuf->data_len;
-			frame->faults |= SHOT_TOO_LONG;
-		}
-	}
-	return count;
-}
-
-static void nothing(void *memory, void *opaque)
-{
-	(void)memory;
-	(void)opaque;
-}
-
-/* A buffer whose bytes are the caller's own memory. Its driver has copied them before the burst returns. */
-static struct rte_mbuf *around(struct rte_mempool *pool, const struct shot_piece *piece)
-{
-	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
-	if (mbuf == NULL)
-		return NULL;
-	struct rte_mbuf_ext_shared_info *shared = rte_mbuf_to_priv(mbuf);
-	shared->free_cb = nothing;
-	rte_mbuf_ext_refcnt_set(shared, 1);
-	rte_pktmbuf_attach_extbuf(mbuf, (void *)(uintptr_t)piece->data, RTE_BAD_IOVA, (uint16_t)piece->len, shared);
-	mbuf->data_off = 0;
-	mbuf->data_len = mbuf->pkt_len = piece->len;
-	return mbuf;
-}
-
-/* A frame of these pieces; none without buffers, or if it does not fit the driver. */
-static struct rte_mbuf *build(struct shot_port *port, const struct shot_piece *piece, const struct shot_piece *end)
-{
-	struct rte_mbuf *head = NULL;
-	for (; piece < end; piece++) {
-		bool lies = port->gathers && piece->stays;
-		char *to = head != NULL && !lies ? rte_pktmbuf_append(head, (uint16_t)piece->len) : NULL;
-		if (to == NULL) {
-			struct rte_mbuf *next = lies ? around(port->send_pool, piece) : rte_pktmbuf_alloc(port->send_pool);
-			if (next == NULL)
-				goto failed;
-			if (!lies && (to = rte_pktmbuf_append(next, (uint16_t)piece->len)) == NULL) {
-				rte_pktmbuf_free(next);
-				goto failed;
-			}
-			if (head == NULL) {
-				head = next;
-			} else if (!port->gathers || rte_pktmbuf_chain(head, next) != 0) {
-				rte_pktmbuf_free(next);
-				goto failed;
-			}
-		}
-		if (to != NULL)
-			memcpy(to, piece->data, piece->len);
-	}
-	return head;
-failed:
-	rte_pktmbuf_free(head);
-	return NULL;
-}
-
-uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames)
-{
-	join();
-	struct rte_mbuf *mbufs[SHOT_BURST];
-	uint16_t made = 0, sent = 0;
-	uint32_t begin = 0;
-	for (; made < frames && made < SHOT_BURST; made++) {
-		mbufs[made] = build(port, pieces + begin, pieces + ends[made]);
-		if (mbufs[made] == NULL)
-			break;
-		begin = ends[made];
-	}
-	for (int tries = 0; sent < made && tries < TRIES; tries++) {
-		if (enter_port(port)) {
-			uint16_t took = rte_eth_tx_burst(port->id, 0, mbufs + sent, made - sent);
-			leave_port(port);
-			sent += took;
-			if (took > 0)
-				tries = 0;
-		}
-		if (sent < made)
-			rte_pause();
-	}
-	if (sent < made)
-		rte_pktmbuf_free_bulk(mbufs + sent, made - sent);
-	return sent;
 }
 
 /* --- state --------------------------------------------------------------------------------------- */

@@ -36,6 +36,8 @@ struct shot_config {
 	bool dials;            /* a memif client: its driver looks for the other side only when the port is started */
 	bool gathers;          /* its driver takes chains, and has copied them when it has taken them, whatever memory
 	                        * they lie in */
+	bool places;           /* its driver copies into buffers as long as its pool says: see place.c */
+	bool lends;            /* its driver keeps what it has taken until the other side has read it: see lend.c */
 };
 
 /* A frame that came: whole and in one piece, until the next burst. */
@@ -51,7 +53,7 @@ struct shot_frame {
 struct shot_piece {
 	const uint8_t *data;
 	uint32_t len;
-	bool stays; /* it may be read from where it lies; otherwise it is copied */
+	bool stays; /* it may be read from where it lies, until shot_lent says that it was; otherwise it is copied */
 };
 
 struct shot_stats {
@@ -73,11 +75,29 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 /* Stops a port, detaches its device and frees all of it. */
 void shot_close(struct shot_port *port);
 
-/* Frames that wait in one queue, at most SHOT_BURST. Frees those of the burst before. */
-uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames);
+/* Frames that wait in one queue, at most so many and SHOT_BURST. Frees those of the burst before. */
+uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames, uint16_t most);
+/* What shot_receive_at did. */
+enum shot_came {
+	SHOT_NOTHING,   /* no frame waits, and nothing was written */
+	SHOT_THERE,     /* a frame, all of it at the place */
+	SHOT_ELSEWHERE, /* a frame elsewhere; the place may have been written */
+	SHOT_SPOILT,    /* no frame yet, but the place was written */
+};
+/* The frame that waits in the only queue, its first byte at `at`, where it may be `room` bytes long. Nothing but those
+ * bytes is written. Frees the frames of the burst before. */
+enum shot_came shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t room, struct shot_frame *frame);
+/* Copies such a frame, of at most 65535 bytes, out of its place. */
+void shot_put_aside(struct shot_port *port, struct shot_frame *frame);
 /* Sends frames; frame i is made of the pieces from ends[i - 1] to ends[i]. Returns how many the driver took: fewer
  * when the path is full. At most SHOT_BURST. */
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames);
+
+/* Frames that were taken and that may still be read where they lie. */
+uint32_t shot_lent(struct shot_port *port);
+/* Memory, all zeros, that frames are sent from where they lie; none if there is not enough, or no port lends. */
+void *shot_memory_take(size_t bytes);
+void shot_memory_free(void *memory);
 
 bool shot_link_is_up(struct shot_port *port);
 int shot_stats(struct shot_port *port, struct shot_stats *stats);

@@ -1,5 +1,6 @@
 //! What `shim.h` declares, and an owned port.
 
+use shotline_memory::DeviceMemory;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::NonNull;
 
@@ -46,6 +47,8 @@ pub struct Config {
     pub guarded: bool,
     pub dials: bool,
     pub gathers: bool,
+    pub places: bool,
+    pub lends: bool,
 }
 
 /// A frame of the last burst.
@@ -55,6 +58,21 @@ struct Frame {
     data: *const u8,
     len: u32,
     faults: u32,
+}
+
+/// Where a frame went that was received unseen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(dead_code, reason = "C makes them")]
+pub enum Came {
+    /// There was none, and nothing was written.
+    Nothing,
+    /// All of it where it should.
+    There,
+    /// Elsewhere; the place may have been written.
+    Elsewhere,
+    /// There is none yet, and the place was written.
+    Spoilt,
 }
 
 /// A piece of a frame to be sent.
@@ -71,9 +89,53 @@ impl Piece {
     pub fn copied(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr(), len: bytes.len() as u32, stays: false }
     }
-    /// Memory that a driver may read from where it is.
+    /// Memory that a driver may read from where it is, for as long as the port has lent it ([`Port::lent`]).
     pub fn lying(data: *const u8, len: u32) -> Self {
         Self { data, len, stays: true }
+    }
+}
+
+/// Memory of DPDK's own, which the other side of a memif reads.
+pub struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Memory {
+    /// So much of it, all zeros; none if there is not enough.
+    pub fn take(len: usize) -> Option<Self> {
+        // SAFETY: it may be called once a port is open, which `DpdkIo` sees to.
+        NonNull::new(unsafe { shot_memory_take(len) }).map(|base| Self { base, len })
+    }
+}
+
+// SAFETY: a range of memory that is ours until it is dropped; its copies are raw ones.
+unsafe impl Send for Memory {}
+// SAFETY: as above; copies that race may tear, which regions allow for.
+unsafe impl Sync for Memory {}
+
+// SAFETY: the copies touch what their callers vouch for; the address is that of `len` bytes, at a page's beginning.
+unsafe impl DeviceMemory for Memory {
+    fn len(&self) -> usize {
+        self.len
+    }
+    unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { self.base.as_ptr().add(offset).copy_to_nonoverlapping(to, len) }
+    }
+    unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { self.base.as_ptr().add(offset).copy_from_nonoverlapping(from, len) }
+    }
+    fn host_address(&self) -> Option<NonNull<u8>> {
+        Some(self.base)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was taken, and nobody has an address of it any more: a region of it is gone.
+        unsafe { shot_memory_free(self.base.as_ptr()) }
     }
 }
 
@@ -103,8 +165,13 @@ unsafe extern "C" {
     fn shot_info(port: u16, info: *mut Info) -> c_int;
     fn shot_open(config: *const Config, step: *mut *const c_char, error: *mut c_int) -> *mut ShotPort;
     fn shot_close(port: *mut ShotPort);
-    fn shot_receive(port: *mut ShotPort, queue: u16, frames: *mut Frame) -> u16;
+    fn shot_receive(port: *mut ShotPort, queue: u16, frames: *mut Frame, most: u16) -> u16;
+    fn shot_receive_at(port: *mut ShotPort, at: *mut u8, room: u32, frame: *mut Frame) -> Came;
+    fn shot_put_aside(port: *mut ShotPort, frame: *mut Frame);
     fn shot_send(port: *mut ShotPort, pieces: *const Piece, ends: *const u32, frames: u16) -> u16;
+    fn shot_lent(port: *mut ShotPort) -> u32;
+    fn shot_memory_take(bytes: usize) -> *mut u8;
+    fn shot_memory_free(memory: *mut u8);
     fn shot_link_is_up(port: *mut ShotPort) -> bool;
     fn shot_stats(port: *mut ShotPort, stats: *mut Stats) -> c_int;
     fn shot_xstats(port: *mut ShotPort, names: *mut [c_char; NAME], values: *mut u64, most: c_int) -> c_int;
@@ -202,11 +269,33 @@ pub struct Port {
 unsafe impl Send for Port {}
 
 impl Port {
-    /// Takes what waits in a queue. The frames of the burst before are gone. Returns how many came.
-    pub fn receive(&mut self, queue: u16) -> usize {
+    /// Takes what waits in a queue, at most so many. The frames of the burst before are gone. Returns how many came.
+    pub fn receive(&mut self, queue: u16, most: u16) -> usize {
         // SAFETY: the port is ours alone, and the frames have room for a burst.
-        self.count = usize::from(unsafe { shot_receive(self.raw.as_ptr(), queue, self.frames.as_mut_ptr()) });
+        self.count = usize::from(unsafe { shot_receive(self.raw.as_ptr(), queue, self.frames.as_mut_ptr(), most) });
         self.count
+    }
+
+    /// Takes the frame that waits, unseen, so that it begins at `at`, if it is no longer than `room`. The frames of the
+    /// burst before are gone; if one came, it is [`Self::frame`] 0. For ports that can do that ([`Config::places`]).
+    ///
+    /// # Safety
+    /// So many bytes from there must be writable and nobody else's until the next burst.
+    pub unsafe fn receive_at(&mut self, at: *mut u8, room: u32) -> Came {
+        // SAFETY: the port is ours alone, and the caller vouches for the place.
+        let came = unsafe { shot_receive_at(self.raw.as_ptr(), at, room, self.frames.as_mut_ptr()) };
+        self.count = usize::from(!matches!(came, Came::Nothing | Came::Spoilt));
+        came
+    }
+
+    /// Copies the one frame of the last burst out of the place that it was received into.
+    ///
+    /// # Panics
+    /// If the burst had no frame.
+    pub fn put_aside(&mut self) {
+        let frame = &mut self.frames[..self.count][0];
+        // SAFETY: the port is ours alone, and so is the frame, which is as long as it says.
+        unsafe { shot_put_aside(self.raw.as_ptr(), frame) }
     }
 
     /// A frame of the last burst, and what the device found wrong with it.
@@ -223,11 +312,18 @@ impl Port {
     /// many were taken.
     ///
     /// # Safety
-    /// Every piece must be readable for its whole length until this returns.
+    /// Every piece must be readable for its whole length until this returns, and those in [`Memory`] for as long as
+    /// the port has lent them.
     pub unsafe fn send(&mut self, pieces: &[Piece], ends: &[u32]) -> usize {
         debug_assert!(ends.len() <= BURST && ends.iter().all(|end| *end as usize <= pieces.len()));
         // SAFETY: the lists are live and fit each other; the caller vouches for the pieces.
         usize::from(unsafe { shot_send(self.raw.as_ptr(), pieces.as_ptr(), ends.as_ptr(), ends.len() as u16) })
+    }
+
+    /// Frames that were taken and that may still be read where they lie. It has to be asked: nothing comes back else.
+    pub fn lent(&mut self) -> usize {
+        // SAFETY: the port is ours alone.
+        unsafe { shot_lent(self.raw.as_ptr()) as usize }
     }
 
     /// Whether its link was up when last looked at, some milliseconds ago at most.

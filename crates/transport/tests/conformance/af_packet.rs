@@ -93,12 +93,12 @@ impl Cable {
     }
 }
 
-fn address(end: usize, v4: bool) -> std::net::IpAddr {
+pub fn address(end: usize, v4: bool) -> std::net::IpAddr {
     let text = [["fd91:8::1", "10.91.8.1"], ["fd91:8::2", "10.91.8.2"]][end][usize::from(v4)];
     text.parse().unwrap()
 }
 
-fn mac(end: usize) -> Option<[u8; 6]> {
+pub fn mac(end: usize) -> Option<[u8; 6]> {
     Some([2, 0, 0, 0, 0, end as u8 + 1])
 }
 

@@ -1,11 +1,11 @@
 //! Ports of DPDK's software drivers: shared memory, without privileges and without huge pages.
 
 use crate::af_packet::{Cable, ip};
-use crate::suite::{Memory, Noting, PLACES, conforms, header, receive};
+use crate::suite::{HEADER, Memory, Noting, PLACES, conforms, header, receive};
 use shotline_memory::Sge;
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, Pages};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
-use shotline_transport::{Icrc, IoError, PacketIo, Seal, Send};
+use shotline_transport::{Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Send, To};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -44,10 +44,19 @@ fn address(v4: bool, end: usize) -> &'static str {
     [["[fd91:9::1]:4791", "10.91.9.1:4791"], ["[fd91:9::2]:4791", "10.91.9.2:4791"]][end][usize::from(v4)]
 }
 
-fn memif_pair(folder: &Folder, name: &str, memory: &Memory, set: impl Fn(&mut DpdkConfig)) -> (DpdkIo, DpdkIo) {
+/// Whether a memif's client lets the other side read and write its own memory.
+const WAYS: [&str; 2] = ["zero-copy=no", "zero-copy=yes"];
+
+fn memif_pair(
+    folder: &Folder,
+    name: &str,
+    way: &str,
+    memory: &Memory,
+    set: impl Fn(&mut DpdkConfig),
+) -> (DpdkIo, DpdkIo) {
     // In one process the server comes first: both share what the driver knows of the socket.
     let [mut server, mut client] = [("server", 0), ("client", 1)].map(|(role, end)| {
-        let mut config = config(folder.memif(name, role), address(true, end), memory);
+        let mut config = config(format!("{},{way}", folder.memif(name, role)), address(true, end), memory);
         set(&mut config);
         DpdkIo::open(config, &memory.regions).unwrap()
     });
@@ -58,61 +67,161 @@ fn memif_pair(folder: &Folder, name: &str, memory: &Memory, set: impl Fn(&mut Dp
 }
 
 #[test]
-fn memif_conforms() {
+fn memif_conforms_with_its_copies_and_without() {
     let memory = Memory::new();
-    for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
-        let folder = Folder::new(&format!("conforms-{v4}-{sealed}"));
-        let name = format!("conforms_{v4}_{sealed}");
-        let (mut server, mut client) = memif_pair(&folder, &name, &memory, |config| {
-            let end = usize::from(config.device.contains("client"));
-            config.bind = address(v4, end).parse().unwrap();
-            config.sealed = sealed;
-        });
-        let to: SocketAddr = server.local_addr();
-        conforms(&memory, to, &mut client, &mut server, sealed);
-        let to: SocketAddr = client.local_addr();
-        conforms(&memory, to, &mut server, &mut client, sealed);
-        let statistics = server.statistics();
-        assert_eq!(statistics.landed, statistics.received);
-        assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
-        assert_eq!((statistics.link_ups, statistics.link_downs, statistics.no_link), (1, 0, 0));
+    for (number, way) in WAYS.into_iter().enumerate() {
+        for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
+            let folder = Folder::new(&format!("conforms-{number}-{v4}-{sealed}"));
+            let name = format!("conforms_{number}_{v4}_{sealed}");
+            let (mut server, mut client) = memif_pair(&folder, &name, way, &memory, |config| {
+                let end = usize::from(config.device.contains("client"));
+                config.bind = address(v4, end).parse().unwrap();
+                config.sealed = sealed;
+            });
+            let to: SocketAddr = server.local_addr();
+            conforms(&memory, to, &mut client, &mut server, sealed);
+            let to: SocketAddr = client.local_addr();
+            conforms(&memory, to, &mut server, &mut client, sealed);
+            let statistics = server.statistics();
+            assert_eq!(statistics.landed, statistics.received);
+            assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
+            assert_eq!((statistics.link_ups, statistics.link_downs, statistics.no_link), (1, 0, 0));
+            until("all that was sent has been read", || client.lent() == 0);
+        }
     }
 }
 
 #[test]
 fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
     let memory = Memory::new();
-    let folder = Folder::new("prebuilt");
-    for v4 in [true, false] {
-        let (mut rx, mut tx) = memif_pair(&folder, &format!("prebuilt_{v4}"), &memory, |config| {
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let folder = Folder::new(&format!("prebuilt-{number}"));
+        for v4 in [true, false] {
+            let (mut rx, mut tx) = memif_pair(&folder, &format!("prebuilt_{number}_{v4}"), way, &memory, |config| {
+                let end = usize::from(config.device.contains("client"));
+                config.bind = address(v4, end).parse().unwrap();
+                config.sealed = false;
+            });
+            let (head, to) = (tx.headroom(), rx.local_addr());
+            assert_eq!(head, if v4 { 42 } else { 62 });
+            // Three frames in one place each, with bytes between them that are nobody's.
+            let first = memory.place(0, 2000);
+            let run = Run { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
+            let mut runs = vec![(memory.regions.clone(), run)];
+            let own = tx.frame_memory(1 << 20).unwrap();
+            assert_eq!(own.is_some(), way == "zero-copy=yes");
+            if let Some(own) = own {
+                let (regions, region) = memory.regions.with(own).unwrap();
+                // The same again where they are read from where they lie.
+                runs.push((regions, Run { region, offset: 22, ..run }));
+                assert!(tx.frame_memory(1 << 34).is_err(), "there is not as much");
+            }
+            for (regions, run) in runs {
+                tx.register(&regions);
+                for index in 0..3 {
+                    tx.prebuild(to, run.frame(index)).unwrap();
+                }
+                for round in 0..3_u8 {
+                    for index in 0..3 {
+                        let frame = run.frame(index);
+                        let payload = vec![round * 16 + index as u8; 2000 - head];
+                        regions.get(frame.region).write(frame.offset as usize + head, &payload);
+                    }
+                    assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
+                    assert_eq!(tx.lent(), if way == "zero-copy=yes" { 3 } else { 0 }, "nobody has received");
+                    for (index, got) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
+                        let whole = [got.header.as_slice(), &got.bytes].concat();
+                        assert_eq!(whole, vec![round * 16 + index as u8; 2000 - head]);
+                        assert_eq!((got.icrc, got.fault), (Icrc::Absent, None));
+                    }
+                    assert_eq!(tx.lent(), 0);
+                }
+                assert!(tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(), "no room for headers");
+                assert!(tx.prebuild(to, Sge { len: 9015, ..run.frame(0) }).is_err(), "longer than the MTU");
+                assert!(tx.send_prebuilt(to, Run { len: 9015, count: 1, ..run }).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_taken_unseen_lie_in_their_places_and_leave_what_is_around_them_as_it_was_whatever_comes() {
+    const LEN: u32 = 2000;
+    let memory = Memory::new();
+    for (number, (way, v4, sealed)) in [(0, true, true), (1, true, false), (1, false, true)]
+        .map(|(way, v4, sealed)| (WAYS[way], v4, sealed))
+        .into_iter()
+        .enumerate()
+    {
+        let folder = Folder::new(&format!("unseen-{number}"));
+        let (mut rx, mut tx) = memif_pair(&folder, &format!("unseen_{number}"), way, &memory, |config| {
             let end = usize::from(config.device.contains("client"));
             config.bind = address(v4, end).parse().unwrap();
-            config.sealed = false;
+            config.sealed = sealed;
         });
-        let (head, to) = (tx.headroom(), rx.local_addr());
-        assert_eq!(head, if v4 { 42 } else { 62 });
-        // Three frames in one place each, with bytes between them that are nobody's.
-        let first = memory.place(0, 2000);
-        let run = Run { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
-        for index in 0..3 {
-            tx.prebuild(to, run.frame(index)).unwrap();
-        }
-        for round in 0..3_u8 {
-            for index in 0..3 {
-                let frame = run.frame(index);
-                let payload = vec![round * 16 + index as u8; 2000 - head];
-                memory.regions.get(frame.region).write(frame.offset as usize + head, &payload);
+        let (to, head) = (rx.local_addr(), header(5));
+        let (seal, good) = if sealed { (Seal::Compute, Icrc::Good) } else { (Seal::None, Icrc::Absent) };
+        let elsewhere = SocketAddr::new(to.ip(), to.port() + 1);
+        let room = [rx.headroom() as u32 + HEADER as u32, 4];
+        let wide = [LEN; 2];
+        // What is sent, and how much around the place may be written; whether it is taken unseen, and its verdict.
+        let cases = [
+            (to, LEN, seal, wide, true, good),
+            (to, LEN, seal, room, true, good),
+            (to, LEN, seal, [room[0] - 1, 4], false, good),
+            (to, LEN, seal, [room[0], 3], !sealed, good),
+            (to, LEN, Seal::Forced(7), wide, true, if sealed { Icrc::Bad } else { good }),
+            (to, LEN - 1, seal, wide, false, good),
+            (to, LEN + 1, seal, wide, false, good),
+            (to, 2 * LEN, seal, wide, false, good),
+            (to, 5, seal, wide, false, good),
+            (to, 0, seal, wide, false, good),
+            (elsewhere, LEN, seal, wide, false, good),
+        ];
+        for (case, (to_whom, len, seal, around, unseen, verdict)) in cases.into_iter().enumerate() {
+            let seal = if sealed { seal } else { Seal::None };
+            // Frames that were not as forecast are followed by some that are looked at.
+            let (small, _) = memory.payload(0, 60);
+            assert_eq!(tx.send(to, &[Send { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
+            receive(&mut rx, &memory, vec![None; 40], 40);
+            for place in 19..23 {
+                memory.fill(memory.place(place, 4096), 0xA5);
             }
-            assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
-            for (index, got) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
-                let whole = [got.header.as_slice(), &got.bytes].concat();
-                assert_eq!(whole, vec![round * 16 + index as u8; 2000 - head]);
-                assert_eq!((got.icrc, got.fault), (Icrc::Absent, None));
+            let place = memory.place(20, LEN);
+            assert_eq!(rx.post(&[Recv { id: 20, sge: [place, Sge::EMPTY] }]), 1);
+            let (gather, bytes) = memory.payload(8 * case as u64, len);
+            assert_eq!(tx.send(to_whom, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            let expected = vec![Pick { to: To::Posted(20), header_len: Some(HEADER as u16) }];
+            let mut steer = Noting { expected, around, ..Noting::new(&memory, [].into()) };
+            rx.poll(&mut steer, 1).unwrap();
+            let what = format!("case {case}, {way}, v4 {v4}, sealed {sealed}");
+            assert_eq!(steer.got.len(), usize::from(to_whom == to), "{what}");
+            for got in &steer.got {
+                assert_eq!(got.landed == Landed::Slot(20), unseen, "{what}: {:?}", got.landed);
+                assert_eq!(
+                    (got.bytes == bytes, got.header.as_slice(), got.icrc),
+                    (true, head.as_slice(), verdict),
+                    "{what}"
+                );
             }
+            for place in [19, 21, 22] {
+                assert!(memory.at(memory.place(place, 4096)).iter().all(|byte| *byte == 0xA5), "{what}: place {place}");
+            }
+            assert!(
+                memory.at(memory.place(20, 4096))[LEN as usize..].iter().all(|byte| *byte == 0xA5),
+                "{what}: behind"
+            );
+            // A place that nothing landed in is still posted, and one that was used up is not.
+            let (gather, bytes) = memory.payload(512, LEN);
+            let seal = if sealed { Seal::Compute } else { Seal::None };
+            assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            let got = receive(&mut rx, &memory, vec![Some(20)], 1);
+            assert_eq!((got[0].landed == Landed::Slot(20), got[0].bytes == bytes), (!unseen, true), "{what}");
+            rx.withdraw(&[20]);
         }
-        assert!(tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(), "no room for the headers");
-        assert!(tx.prebuild(to, Sge { len: 9015, ..run.frame(0) }).is_err(), "longer than the MTU");
-        assert!(tx.send_prebuilt(to, Run { len: 9015, count: 1, ..run }).is_err());
+        let statistics = rx.statistics();
+        let refused: u64 = statistics.causes().iter().map(|(_, count)| count).sum();
+        assert_eq!((statistics.landed + refused, refused), (statistics.received, 1), "{statistics:?}");
     }
 }
 
@@ -205,21 +314,31 @@ fn a_sender_that_is_killed_and_comes_back_is_received_from_again_and_its_link_co
 #[test]
 fn a_client_finds_a_server_that_comes_later_or_again() {
     let memory = Memory::new();
-    let folder = Folder::new("later");
-    let open = |role| DpdkIo::open(config(folder.memif("later", role), address(true, 0), &memory), &memory.regions);
-    // Of another process: both sides in one share what the driver knows of the socket.
-    let mut client = open("client").unwrap();
-    let forward = ["--forward-mode=rxonly"];
-    for round in 1..=3 {
-        let Some(server) = Foreign::start_as("server", &folder, "later", &[], &forward) else { return };
-        client.wait_link(PATIENCE).unwrap();
-        let head = header(1);
-        let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
-        assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
-        drop(server);
-        until("the link is down", || !client.link_is_up());
-        let statistics = client.statistics();
-        assert_eq!((statistics.link_ups, statistics.link_downs, statistics.sent), (round, round, 3 * round));
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let name = format!("later{number}");
+        let folder = Folder::new(&name);
+        // Of another process: both sides in one share what the driver knows of the socket.
+        let device = format!("{},{way}", folder.memif(&name, "client"));
+        let mut client = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
+        let forward = ["--forward-mode=rxonly"];
+        for round in 1..=3 {
+            let Some(server) = Foreign::start_as("server", &folder, &name, &[], &forward) else { return };
+            client.wait_link(PATIENCE).unwrap_or_else(|error| panic!("{way}, round {round}: {error}"));
+            let head = header(1);
+            let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+            assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
+            until("it has read them, in the memory that it was shown", || client.lent() == 0);
+            // It stops reading, and is killed with frames in its hands.
+            // SAFETY: sends a signal to our own child.
+            assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGSTOP) }, 0);
+            assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 30]).unwrap(), 30);
+            assert_eq!(client.lent() > 0, way == "zero-copy=yes");
+            drop(server);
+            until("the link is down", || !client.link_is_up());
+            let statistics = client.statistics();
+            assert_eq!((statistics.link_ups, statistics.link_downs, statistics.sent), (round, round, 33 * round));
+            assert_eq!(client.lent(), 0, "what nobody has read came back with the link");
+        }
     }
 }
 
@@ -250,7 +369,6 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
         ("net_pcap_missing,rx_pcap=/nowhere/at/all.pcap", "must be readable"),
         ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must be there"),
         ("0000:ff:1f.7", "software ports only"),
-        ("net_memif_zc,zero-copy=yes", "not offered"),
         ("net_memif_short,bsize=100", "so that a frame of the MTU is one buffer"),
     ];
     for (device, part) in expected {

@@ -6,3 +6,4 @@ mod dpdk;
 mod inproc;
 mod suite;
 mod udp;
+mod xdp;

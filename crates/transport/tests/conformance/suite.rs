@@ -50,7 +50,7 @@ impl Memory {
         Sge { offset: index * u64::from(PLACE_BYTES), len, ..self.places_sge }
     }
 
-    fn fill(&self, sge: Sge, byte: u8) {
+    pub fn fill(&self, sge: Sge, byte: u8) {
         self.regions.get(sge.region).write(sge.offset as usize, &vec![byte; sge.len as usize]);
     }
 
@@ -85,12 +85,14 @@ pub struct Noting<'a> {
     pub foretold: Vec<Option<u16>>,
     /// What it expects of packets that cannot be looked at.
     pub expected: Vec<Pick>,
+    /// Bytes around the places that it expects packets in.
+    pub around: [u32; 2],
     pub got: Vec<Got>,
 }
 
 impl<'a> Noting<'a> {
     pub fn new(memory: &'a Memory, wanted: VecDeque<To>) -> Self {
-        Self { memory, wanted, foretold: Vec::new(), expected: Vec::new(), got: Vec::new() }
+        Self { memory, wanted, foretold: Vec::new(), expected: Vec::new(), around: [0; 2], got: Vec::new() }
     }
 }
 
@@ -110,6 +112,9 @@ impl Steer for Noting<'_> {
         picks[..count].copy_from_slice(&self.expected[..count]);
         self.expected.drain(..count);
         count
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        self.around
     }
     fn landed(&mut self, batch: &[Done<'_>]) {
         let told_before = self.got.len();

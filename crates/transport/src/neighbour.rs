@@ -2,8 +2,8 @@
 //!
 //! Whoever sends to a host that nobody knows yet loses packets, as on any path, while the kernel asks for it.
 
-use super::sys;
 use crate::frame::Mac;
+use crate::link;
 use rustix::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
@@ -73,7 +73,7 @@ impl Neighbours {
         match found {
             Some(mac) => self.seen(ip, mac),
             None => {
-                sys::ask_for(ip, self.interface);
+                link::ask_for(ip, self.interface);
                 self.asked = Some(Instant::now());
             }
         }
