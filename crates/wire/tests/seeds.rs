@@ -6,7 +6,9 @@ mod targets;
 
 use arrayvec::ArrayVec;
 use common::{Layer, VECTORS, hex};
-use shotline_wire::framing::{self, Framing, Hsb, Link, Packet, Spead};
+use shotline_wire::block::{Description, Peak};
+use shotline_wire::framing::digitizer::Header;
+use shotline_wire::framing::{self, Framing, Hsb, Link, Meaning, Packet, Spead, Vita49};
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
@@ -15,12 +17,13 @@ use shotline_wire::setup::{
 };
 use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
 use shotline_wire::spead::Flavour;
+use shotline_wire::vita49::{Context, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 10] = [
+const TARGETS: [Target; 13] = [
     ("roce_packet", targets::roce_packet),
     ("ip_packet", targets::ip_packet),
     ("framing_ud", targets::framing_ud),
@@ -28,6 +31,9 @@ const TARGETS: [Target; 10] = [
     ("framing_udp", targets::framing_udp),
     ("framing_spead", targets::framing_spead),
     ("framing_hsb", targets::framing_hsb),
+    ("framing_digitizer", targets::framing_digitizer),
+    ("block_description", targets::block_description),
+    ("framing_vita49", targets::framing_vita49),
     ("hsb_metadata", targets::hsb_metadata),
     ("record", targets::record),
     ("setup", targets::setup),
@@ -95,6 +101,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     }
 
     seeds.extend(foreign_seeds());
+    seeds.extend(block_seeds());
 
     let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
     seeds.push(("record", "triggered".into(), record.finish_from_remainder(0, 72_000_u64).into()));
@@ -181,6 +188,67 @@ fn foreign_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let metadata =
         Metadata { psn: 0x2e, first_ns, valid_bytes: 65_536, frame: 1, made_ns: first_ns + 9, ..Metadata::default() };
     seeds.push(("hsb_metadata", "frame".into(), metadata.emit().into()));
+    seeds
+}
+
+/// What digitizers send.
+fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    let (samples, payload) = (1000_u16, 1408_u16);
+    let cut = Cut::uniform(payload.into());
+    let shape = |packing, trailer| Geometry::cut_as((2, samples.into()), (16, packing), 0, trailer, cut).unwrap();
+    let blocks = shape(Packing::Int16Le, Trailer::Block);
+    for (name, index) in [("first", 0), ("last", blocks.packets() - 1)] {
+        let packet = Packet::nth(&blocks, 0, 7, index).unwrap();
+        let header = Header {
+            last: packet.last,
+            locked: true,
+            channels: 2,
+            bits: 16,
+            stream: 3,
+            block_bytes: blocks.shot_bytes(),
+            block: 7,
+            tai_ns: 1_795_208_429_703_417_270,
+            offset: packet.offset,
+            len: packet.len,
+            sample_rate_hz: 5e8,
+            centre_hz: 1.3e9,
+            volts_per_count: 1e-5,
+            ..Header::default()
+        };
+        let mut seed: Vec<u8> = [samples, payload, packet.len as u16].into_iter().flat_map(u16::to_be_bytes).collect();
+        seed.extend(header.emit());
+        seeds.push(("framing_digitizer", name.into(), seed));
+    }
+    let peaks = [Peak { frequency_hz: 1e6, power_dbfs: -6.0 }].into_iter().collect();
+    let description = Description { centre_hz: 1.3e9, snr_db: 60.0, points: 8192, peaks, ..Description::default() };
+    seeds.push(("block_description", "peak".into(), description.emit().into()));
+    let streams = shape(Packing::Int16Be, Trailer::Context);
+    let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
+    let mut of = |name: &str, payload_len: u16, packet: &[u8]| {
+        let mut seed: Vec<u8> = [samples, payload].into_iter().flat_map(u16::to_be_bytes).collect();
+        seed.extend(1_000_000_u32.to_be_bytes());
+        seed.extend(payload_len.to_be_bytes());
+        seed.extend(packet);
+        seeds.push(("framing_vita49", name.to_owned(), seed));
+    };
+    let rate = 1_000_000;
+    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: Meaning::default() };
+    let packet = Packet::nth(&streams, 5, 7, 1).unwrap();
+    let mut header = ArrayVec::new();
+    framing.emit(&Link { stream: 3, ..Link::default() }, &packet, &mut header);
+    of("data", packet.len as u16, &header);
+    let context = Context {
+        changed: true,
+        rf_reference: Some(Hertz::new(1.3e9)),
+        sample_rate: Some(Hertz::new(1e6)),
+        state: Some(State::default().with(Indicator::SampleLoss, true)),
+        format: Some(Format::IQ16),
+        ..Context::default()
+    };
+    let fields = context.emit();
+    let prologue = Prologue { kind: Kind::Context, time: begin, ..Prologue::data(3) }.sized(fields.len());
+    of("context", 0, &[&prologue.emit()[..], &fields].concat());
     seeds
 }
 

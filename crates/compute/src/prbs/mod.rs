@@ -76,6 +76,11 @@ impl Prbs {
                         *bytes = sample.to_le_bytes();
                     }
                 }
+                Packing::Int16Be => {
+                    for (sample, bytes) in samples.iter().zip(bytes.as_chunks_mut::<2>().0) {
+                        *bytes = sample.to_be_bytes();
+                    }
+                }
                 Packing::Uint8 => samples.iter().zip(bytes).for_each(|(sample, byte)| *byte = *sample as u8),
             }
         }
@@ -157,12 +162,14 @@ mod tests {
         let many = Geometry::new(4097, 6, 12, Packing::Packed12, 0).unwrap();
         let odd = Geometry::new(95, 1000, 12, Packing::Packed12, 0).unwrap();
         let wide = Geometry::new(96, 333, 14, Packing::Int16Le, 0).unwrap();
+        let network = Geometry::new(3, 777, 16, Packing::Int16Be, 0).unwrap();
         let pixels = Geometry::new(3, 777, 8, Packing::Uint8, 0).unwrap();
-        for geometry in [many, odd, wide, pixels] {
+        for geometry in [many, odd, wide, network, pixels] {
             let mut samples = vec![0; usize::from(geometry.channels()) * geometry.samples() as usize];
             Prbs::new(1, 2, geometry.channels(), geometry.bits()).fill(&mut samples);
             let expected = match geometry.packing() {
                 Packing::Int16Le => samples.iter().flat_map(|s| s.to_le_bytes()).collect(),
+                Packing::Int16Be => samples.iter().flat_map(|s| s.to_be_bytes()).collect(),
                 Packing::Uint8 => samples.iter().map(|s| *s as u8).collect::<Vec<_>>(),
                 Packing::Packed12 => {
                     let mut bytes = vec![0; pack12::packed_bytes(samples.len())];

@@ -7,7 +7,7 @@
 //! | 2 | [`udp`] | own, 32 bytes | 64 bits | no | instruments without RoCE, tests |
 //!
 //! Senders that take no set-up from us have framings that are learned from their packets: [`digitizer`], whose packets
-//! tell everything, [`spead`] and [`hsb`].
+//! tell everything, [`vita49`], [`spead`] and [`hsb`].
 //!
 //! # A framing of your own
 //!
@@ -109,17 +109,63 @@ pub trait Framing: Send + Sync + Debug {
         let _ = (header, g);
         None
     }
+    /// The sender's count of its packets, its low 4 bits, where positions say nothing of what it left out itself.
+    fn count(&self, header: &[u8]) -> Option<u8> {
+        let _ = header;
+        None
+    }
+    /// What samples mean before any packet says so.
+    fn meaning(&self) -> Meaning {
+        Meaning::default()
+    }
+    /// When a shot's first sample was taken, in nanoseconds of TAI, where packets tell it and no trailer does; 0
+    /// unknown.
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
+        let _ = (shot, g);
+        0
+    }
     /// Writes a packet's header to the end of `out`, which must have room for it.
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
 }
 
 /// What a packet says that is no part of a shot of its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Signal {
-    /// The number that it takes from the shots.
-    pub number: u64,
-    /// The sender ends its stream.
-    pub stop: bool,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Signal {
+    /// It takes a number from the shots.
+    Number {
+        /// The number.
+        number: u64,
+        /// The sender ends its stream with it.
+        stop: bool,
+    },
+    /// It says what samples mean from a shot on.
+    Meaning {
+        /// The first shot that it is true of.
+        from: u64,
+        /// What they mean.
+        meaning: Meaning,
+        /// The sender lost samples just before.
+        lost: bool,
+    },
+    /// From here on come samples that are not this stream's: another rate, or another format.
+    Other,
+}
+
+/// What packets of context say of the samples of a stream. What is not there was not said.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Meaning {
+    /// What 0 Hz of the samples is, in Hz.
+    pub centre_hz: Option<f64>,
+    /// The sender's clock is locked.
+    pub locked: Option<bool>,
+}
+
+impl Meaning {
+    /// The same where nothing newer was said.
+    #[must_use]
+    pub fn or(self, older: Self) -> Self {
+        Self { centre_hz: self.centre_hz.or(older.centre_hz), locked: self.locked.or(older.locked) }
+    }
 }
 
 /// What all packets of a stream over one link have in common. A framing uses what it needs.
@@ -148,7 +194,7 @@ pub struct Packet {
     pub offset: u32,
     /// Bytes of its payload.
     pub len: u32,
-    /// Bytes of the whole shot.
+    /// Bytes of the whole shot, as far as they travel.
     pub shot_bytes: u32,
     /// It is the shot's last.
     pub last: bool,
@@ -168,7 +214,7 @@ impl Packet {
             index,
             offset: g.packet_offset(index),
             len: g.packet_bytes(index),
-            shot_bytes: g.shot_bytes(),
+            shot_bytes: g.sent_bytes(),
             last: index == most,
         })
     }
@@ -256,12 +302,12 @@ pub fn by_name(name: &str) -> Option<&'static dyn Framing> {
 }
 
 /// Names of the framings of senders that take no set-up from us.
-pub const LEARNED: [&str; 3] = ["digitizer", "spead", "hsb"];
+pub const LEARNED: [&str; 4] = ["digitizer", "vita49", "spead", "hsb"];
 
 /// Whether packets of the framing with this name end in an ICRC; none if there is no such framing.
 pub fn is_sealed(name: &str) -> Option<bool> {
     match name {
-        "digitizer" | "spead" => Some(false),
+        "digitizer" | "vita49" | "spead" => Some(false),
         "hsb" => Some(true),
         _ => by_name(name).map(|framing| framing.sealed()),
     }

@@ -1,18 +1,19 @@
 //! VITA 49 packets of data as blocks of equal length: where a payload belongs follows from its time stamp.
 //!
 //! The stamp is that of the packet's first sample, so the samples since the first block began are a difference of two
-//! stamps times the rate; blocks are cut from there, and nothing else need be known. Packet counts (modulo 16) are not
-//! looked at. Blocks end in no record of ours, samples stay as they are on the wire (big-endian). Packets with a
-//! trailer are refused: behind the payload there is no place for it.
+//! stamps times the rate; blocks are cut from there, and nothing else need be known. Packet counts (modulo 16) tell what
+//! the sender has left out from what the network has lost. Packets of context are signals: they say what the samples of
+//! the blocks behind them mean. Samples stay as they are on the wire (big-endian). Packets with a trailer are refused:
+//! behind the payload there is no place for it.
 
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
 use crate::shot::Geometry;
-use crate::vita49::{Kind, Prologue, Time};
+use crate::vita49::{Context, Format, Indicator, Kind, Prologue, Time, WORD};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
 /// The framing of one stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vita49 {
     /// The stamp of block 0's first sample.
     pub begin: Time,
@@ -20,6 +21,29 @@ pub struct Vita49 {
     pub rate: u64,
     /// Bytes of a sample: 4 for a pair of 16 bits. At least 1, and blocks hold whole samples.
     pub sample_bytes: u32,
+    /// The format of the samples, as packets of context say it.
+    pub format: Format,
+    /// What samples mean until packets of context say something else.
+    pub meaning: Meaning,
+}
+
+impl Vita49 {
+    /// What a packet of context says of the samples.
+    pub fn meaning_of(context: &Context) -> Meaning {
+        // The RF reference is where the IF reference is in the samples' spectrum: 0 Hz lies below it by that much.
+        let centre_hz = context.rf_reference.map(|rf| {
+            let offset = context.rf_offset.unwrap_or_default().hz();
+            rf.hz() + offset - context.if_reference.unwrap_or_default().hz()
+        });
+        let said = |indicator| context.state.and_then(|state| state.get(indicator));
+        let locked = said(Indicator::CalibratedTime).or(said(Indicator::ReferenceLock));
+        Meaning { centre_hz, locked }
+    }
+
+    fn is_other(&self, context: &Context) -> bool {
+        let rate = context.sample_rate.is_some_and(|rate| rate.whole() != Some(self.rate));
+        rate || context.format.is_some_and(|format| format != self.format)
+    }
 }
 
 impl Framing for Vita49 {
@@ -31,8 +55,12 @@ impl Framing for Vita49 {
         false
     }
 
+    /// All of a packet of context, as far as a header can be so long.
     fn header_len(&self, first: &[u8]) -> usize {
-        Prologue::len_seen(first)
+        match Prologue::head(first) {
+            Ok(prologue) if prologue.kind == Kind::Context => (usize::from(prologue.words) * WORD).min(MAX_HEADER),
+            _ => Prologue::len_seen(first),
+        }
     }
 
     /// The stream identifier, 0 if there is none.
@@ -54,10 +82,35 @@ impl Framing for Vita49 {
         let stamp = ParseError::Unknown { what: "VITA 49 time stamp that no block has, type", found: 0 };
         let samples = prologue.time.samples_since(self.begin, self.rate).and_then(|n| u64::try_from(n).ok());
         let at = samples.and_then(|n| n.checked_mul(self.sample_bytes.into())).ok_or(stamp)?;
-        let (number, offset) = (at / u64::from(g.shot_bytes()), (at % u64::from(g.shot_bytes())) as u32);
+        let (number, offset) = (at / u64::from(g.sent_bytes()), (at % u64::from(g.sent_bytes())) as u32);
         let packet = Packet::at(g, 0, number, offset)?;
         packet.expect_len(payload_len)?;
         Ok(Place { position: Position::Shot { number, bits: 64, offset, last: packet.last }, len: payload_len })
+    }
+
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        let (prologue, context) = Context::parse(header).ok()?;
+        if self.is_other(&context) {
+            return Some(Signal::Other);
+        }
+        let samples = prologue.time.samples_since(self.begin, self.rate)?;
+        let bytes = u128::try_from(samples).unwrap_or(0) * u128::from(self.sample_bytes);
+        let from = u64::try_from(bytes.div_ceil(g.sent_bytes().into())).ok()?;
+        let lost = context.state.and_then(|state| state.get(Indicator::SampleLoss)) == Some(true);
+        Some(Signal::Meaning { from, meaning: Self::meaning_of(&context), lost })
+    }
+
+    fn count(&self, header: &[u8]) -> Option<u8> {
+        header.get(1).map(|byte| byte & 15)
+    }
+
+    fn meaning(&self) -> Meaning {
+        self.meaning
+    }
+
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
+        let samples = shot.saturating_mul((g.sent_bytes() / self.sample_bytes.max(1)).into());
+        self.begin.after(samples, self.rate).tai_ns(self.rate).unwrap_or(0)
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -72,12 +125,16 @@ impl Framing for Vita49 {
 mod tests {
     use super::*;
     use crate::shot::{Cut, Packing, Trailer};
-    use crate::vita49::{Fraction, Seconds};
+    use crate::vita49::{Fraction, Hertz, Seconds, State};
     use proptest::prelude::*;
 
     fn blocks(samples: u32, each: u32) -> Geometry {
         let g = Geometry::new(2, samples, 16, Packing::Int16Le, 0).unwrap();
         g.sent_as(Trailer::None, Cut { first: 4 * each, rest: 4 * each, trailer_apart: false }).unwrap()
+    }
+
+    fn of(begin: Time, rate: u64, sample_bytes: u32) -> Vita49 {
+        Vita49 { begin, rate, sample_bytes, format: Format::IQ16, meaning: Meaning::default() }
     }
 
     fn begin() -> impl Strategy<Value = Time> {
@@ -96,7 +153,7 @@ mod tests {
             begin in begin(), rate in 1_000_000_u64..1_000_000_000, samples in 16_u32..100_000, each in 16_u32..2000,
             shot in 0_u64..1_000_000, stream: u32, index: prop::sample::Index,
         ) {
-            let (g, framing) = (blocks(samples, each), Vita49 { begin, rate, sample_bytes: 4 });
+            let (g, framing) = (blocks(samples, each), of(begin, rate, 4));
             let packet = Packet::nth(&g, 9, shot, index.index(g.packets() as usize) as u32).unwrap();
             let mut header = ArrayVec::new();
             framing.emit(&Link { stream, ..Link::default() }, &packet, &mut header);
@@ -119,11 +176,11 @@ mod tests {
             begin in begin(), rate: u64, header in prop::collection::vec(any::<u8>(), 0..40), len: u32, tame: bool,
             sample_bytes: u32,
         ) {
-            let (g, framing, mut header) = (blocks(1000, 100), Vita49 { begin, rate, sample_bytes }, header);
+            let (g, framing, mut header) = (blocks(1000, 100), of(begin, rate, sample_bytes), header);
             if tame && header.len() > 4 {
                 header[..2].copy_from_slice(&[0x10, 0x60]);
             }
-            let _ = (framing.key(&header), framing.header_len(&header));
+            let _ = (framing.key(&header), framing.header_len(&header), framing.signal(&header, &g), framing.stamp_tai_ns(rate, &g));
             if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
                 prop_assert!(offset + len <= g.shot_bytes());
             }
@@ -133,11 +190,55 @@ mod tests {
     #[test]
     fn a_trailer_and_context_have_no_place() {
         let time = Time { seconds: Some(Seconds::Gps(1)), fraction: Some(Fraction::Samples(0)) };
-        let (g, framing) = (blocks(100, 100), Vita49 { begin: time, rate: 1000, sample_bytes: 4 });
+        let (g, framing) = (blocks(100, 100), of(time, 1000, 4));
         let data = Prologue { time, ..Prologue::data(1) };
         assert!(framing.place(&data.sized(400).emit(), 400, &g).is_ok());
         let trailer = Prologue { flags: Prologue::TRAILER, ..data };
         assert!(framing.place(&trailer.sized(396).emit(), 400, &g).is_err());
         assert!(framing.place(&Prologue { kind: Kind::Context, ..data }.sized(400).emit(), 400, &g).is_err());
+    }
+
+    #[test]
+    fn context_says_from_which_block_on_what_samples_mean() {
+        let begin = Time { seconds: Some(Seconds::Gps(1_000_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
+        let (g, framing) = (blocks(100, 50), of(begin, 1000, 4));
+        let signal = |after: u64, context: Context| {
+            let (fields, time) = (context.emit(), begin.after(after, 1000));
+            let prologue = Prologue { kind: Kind::Context, time, ..Prologue::data(1) }.sized(fields.len());
+            let packet = [&prologue.emit()[..], &fields].concat();
+            assert_eq!(framing.header_len(&packet), packet.len(), "nothing of it is a payload");
+            framing.signal(&packet, &g)
+        };
+        let tuned = Context {
+            rf_reference: Some(Hertz::new(1.3e9)),
+            if_reference: Some(Hertz::new(1e6)),
+            rf_offset: Some(Hertz::new(-5.0)),
+            state: Some(State::default().with(Indicator::CalibratedTime, true).with(Indicator::SampleLoss, true)),
+            ..Context::default()
+        };
+        let meaning = Meaning { centre_hz: Some(1.3e9 - 1e6 - 5.0), locked: Some(true) };
+        assert_eq!(signal(200, tuned), Some(Signal::Meaning { from: 2, meaning, lost: true }));
+        let nothing = Signal::Meaning { from: 3, meaning: Meaning::default(), lost: false };
+        assert_eq!(signal(201, Context::default()), Some(nothing), "in the middle of a block");
+        let same = Context { sample_rate: Some(Hertz::new(1000.0)), format: Some(Format::IQ16), ..Context::default() };
+        assert_eq!(signal(201, same), Some(nothing));
+        for sample_rate in [999.0, 1000.5] {
+            let other = Context { sample_rate: Some(Hertz::new(sample_rate)), ..same };
+            assert_eq!(signal(300, other), Some(Signal::Other));
+        }
+        assert_eq!(signal(300, Context { format: Some(Format::REAL16), ..same }), Some(Signal::Other));
+    }
+
+    #[test]
+    fn stamps_are_tai() {
+        let g = blocks(1000, 100);
+        let stamp = |seconds, fraction| {
+            of(Time { seconds: Some(seconds), fraction: Some(fraction) }, 1_000_000, 4).stamp_tai_ns(3, &g)
+        };
+        // 1980-01-06 00:00:00 UTC was 19 seconds earlier than TAI said; since 2017 UTC is 37 behind.
+        assert_eq!(stamp(Seconds::Gps(0), Fraction::Picoseconds(5_000)), 315_964_819_003_000_005);
+        assert_eq!(stamp(Seconds::Utc(1_700_000_000), Fraction::Samples(999_000)), 1_700_000_038_002_000_000);
+        assert_eq!(stamp(Seconds::Other(7), Fraction::Samples(0)), 0, "nobody knows that clock");
+        assert_eq!(stamp(Seconds::Utc(7), Fraction::FreeRunning(5)), 0);
     }
 }

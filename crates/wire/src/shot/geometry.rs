@@ -22,11 +22,13 @@ pub enum Packing {
     Packed12 = 1,
     /// Unsigned bytes: pixels, or samples in a format of their sender's, kept as they came.
     Uint8 = 2,
+    /// 16-bit big-endian integers, as VITA 49 sends them.
+    Int16Be = 3,
 }
 
 impl Packing {
     /// Every packing, in the order of its number.
-    pub const ALL: [Self; 3] = [Self::Int16Le, Self::Packed12, Self::Uint8];
+    pub const ALL: [Self; 4] = [Self::Int16Le, Self::Packed12, Self::Uint8, Self::Int16Be];
 
     /// The packing with this number, if there is one.
     pub fn from_u8(value: u8) -> Option<Self> {
@@ -36,7 +38,7 @@ impl Packing {
     /// Bits that one sample takes on the wire.
     pub fn bits_per_sample(self) -> u32 {
         match self {
-            Self::Int16Le => 16,
+            Self::Int16Le | Self::Int16Be => 16,
             Self::Packed12 => 12,
             Self::Uint8 => 8,
         }
@@ -48,6 +50,7 @@ impl Packing {
             Self::Int16Le => "int16_le",
             Self::Packed12 => "packed12_msb_first",
             Self::Uint8 => "uint8",
+            Self::Int16Be => "int16_be",
         }
     }
 
@@ -71,11 +74,14 @@ pub enum Trailer {
     /// What a digitizer found out about its block ([`block::Description`]), then our end-of-shot record, whose CRC
     /// covers both.
     Block = 3,
+    /// What packets of context said of a block ([`block::Description`]): the receiver puts it there, and nothing of it
+    /// is sent.
+    Context = 4,
 }
 
 impl Trailer {
     /// Every trailer, in the order of its number.
-    pub const ALL: [Self; 4] = [Self::Record, Self::None, Self::HsbMetadata, Self::Block];
+    pub const ALL: [Self; 5] = [Self::Record, Self::None, Self::HsbMetadata, Self::Block, Self::Context];
 
     /// Its bytes, and the multiple at which it begins.
     fn extent(self) -> (u32, u32) {
@@ -84,12 +90,23 @@ impl Trailer {
             Self::None => (0, 1),
             Self::HsbMetadata => (hsb::Metadata::LEN as u32, hsb::PAGE_UNIT),
             Self::Block => (block::LEN as u32 + RECORD_BYTES, PAD_BYTES),
+            Self::Context => (block::LEN as u32, PAD_BYTES),
         }
     }
 
     /// Whether our end-of-shot record closes it, and its CRC proves the shot.
     pub fn has_record(self) -> bool {
         matches!(self, Self::Record | Self::Block)
+    }
+
+    /// Whether it begins with the description of a block ([`block::Description`]).
+    pub fn has_description(self) -> bool {
+        matches!(self, Self::Block | Self::Context)
+    }
+
+    /// Whether it travels; else the receiver makes it.
+    pub fn is_sent(self) -> bool {
+        self != Self::Context
     }
 
     /// The name used in files.
@@ -99,6 +116,7 @@ impl Trailer {
             Self::None => "none",
             Self::HsbMetadata => "hsb_metadata",
             Self::Block => "block",
+            Self::Context => "context",
         }
     }
 
@@ -116,7 +134,7 @@ pub struct Cut {
     pub first: u32,
     /// Payload bytes of the packets behind it.
     pub rest: u32,
-    /// The trailer travels in a packet of its own; padding before it is not sent.
+    /// The trailer travels in a packet of its own, if it does travel; padding before it is not sent.
     pub trailer_apart: bool,
 }
 
@@ -262,6 +280,7 @@ impl Geometry {
         {
             return Err(GeometryError::EmptyPacket(bytes));
         }
+        let cut = Cut { trailer_apart: cut.trailer_apart && trailer.is_sent(), ..cut };
         let own = Self { trailer, cut, ..self };
         let bytes = own.total_bytes();
         if bytes > MAX_SHOT_BYTES {
@@ -323,9 +342,13 @@ impl Geometry {
     pub fn record_offset(&self) -> Option<u32> {
         self.trailer.has_record().then(|| self.shot_bytes() - RECORD_BYTES)
     }
-    /// Bytes of the shot on the wire: samples, padding and trailer.
+    /// Bytes of the shot: samples, padding and trailer.
     pub fn shot_bytes(&self) -> u32 {
         self.trailer_offset() + self.trailer.extent().0
+    }
+    /// Bytes of the shot that travel: all of it, unless the receiver makes the trailer.
+    pub fn sent_bytes(&self) -> u32 {
+        if self.trailer.is_sent() { self.shot_bytes() } else { self.sample_bytes() }
     }
     /// Packets of the shot.
     pub fn packets(&self) -> u32 {
@@ -368,7 +391,7 @@ impl Geometry {
     }
     /// Bytes that are cut by the rule: all but a trailer in a packet of its own.
     fn body_bytes(&self) -> u32 {
-        if self.cut.trailer_apart { self.sample_bytes() } else { self.shot_bytes() }
+        if self.cut.trailer_apart { self.sample_bytes() } else { self.sent_bytes() }
     }
 }
 
@@ -425,11 +448,12 @@ mod tests {
     proptest! {
         #[test]
         fn packets_tile_the_shot_and_are_found_where_they_begin(
-            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..4, apart: bool,
+            samples in 1_u32..40_000, first in 1_u32..5000, rest in 100_u32..5000, kind in 0_usize..5, apart: bool,
         ) {
             let trailer = Trailer::ALL[kind];
             let cut = Cut { first, rest, trailer_apart: apart && trailer != Trailer::None };
             let g = Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap();
+            let cut = g.cut();
             let mut end = 0;
             for index in 0..g.packets() {
                 let (offset, bytes) = (g.packet_offset(index), g.packet_bytes(index));
@@ -440,9 +464,9 @@ mod tests {
                 prop_assert!(bytes == 1 || g.packet_at(offset + bytes - 1).is_none_or(|other| other != index));
                 end = offset + bytes;
             }
-            prop_assert_eq!(end, g.shot_bytes());
+            prop_assert_eq!(end, if trailer.is_sent() { g.shot_bytes() } else { samples });
             prop_assert_eq!(g.packet_at(end), None);
-            prop_assert!(g.slot_bytes() >= end && g.slot_bytes().is_multiple_of(PACKET_BYTES));
+            prop_assert!(g.slot_bytes() >= g.shot_bytes() && g.shot_bytes() >= end && g.slot_bytes().is_multiple_of(PACKET_BYTES));
         }
     }
 }

@@ -10,6 +10,11 @@ impl Hertz {
         Self(nearest(hz * (1 << 20) as f64))
     }
 
+    /// In Hz, if that is a whole number above 0.
+    pub fn whole(self) -> Option<u64> {
+        u64::try_from(self.0).ok().filter(|n| *n > 0 && n % (1 << 20) == 0).map(|n| n >> 20)
+    }
+
     /// In Hz.
     pub fn hz(self) -> f64 {
         self.0 as f64 / (1 << 20) as f64

@@ -37,7 +37,7 @@ mod tests;
 
 pub use context::{Context, MAX_CONTEXT};
 pub use format::{Arrangement, Celsius, Decibels, Format, Hertz, Item};
-pub use time::{Fraction, PS_PER_SECOND, Seconds, Time};
+pub use time::{Fraction, PS_PER_SECOND, Seconds, TAI_MINUS_GPS, Time};
 pub use trailer::{Indicator, State, Trailer};
 
 /// The UDP port that is used by convention.

@@ -8,6 +8,11 @@ use arrayvec::ArrayVec;
 /// Picoseconds of a second.
 pub const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
+/// Seconds by which TAI, counted from 1970 on, is ahead of GPS time, counted from 6 January 1980 on.
+pub const TAI_MINUS_GPS: u64 = 315_964_819;
+/// Seconds by which TAI is ahead of UTC since 2017.
+const TAI_MINUS_UTC: u64 = 37;
+
 /// Whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seconds {
@@ -115,6 +120,23 @@ impl Time {
             _ => return None,
         };
         Some(seconds * i128::from(rate) + fraction)
+    }
+
+    /// Nanoseconds of TAI, counted from 1970 on; nothing if the clock, or what the fraction counts from, is unknown.
+    /// UTC is taken to be behind by the 37 seconds that it is since 2017.
+    pub fn tai_ns(self, rate: u64) -> Option<u64> {
+        let seconds = match self.seconds? {
+            Seconds::Utc(s) => u64::from(s) + TAI_MINUS_UTC,
+            Seconds::Gps(s) => u64::from(s) + TAI_MINUS_GPS,
+            Seconds::Other(_) => return None,
+        };
+        let ns = match self.fraction {
+            None => 0,
+            Some(Fraction::Samples(n)) => u128::from(n) * 1_000_000_000 / u128::from(rate.max(1)),
+            Some(Fraction::Picoseconds(ps)) => u128::from(ps / 1000),
+            Some(Fraction::FreeRunning(_)) => return None,
+        };
+        u64::try_from(u128::from(seconds) * 1_000_000_000 + ns).ok()
     }
 
     /// The stamp so many samples later, at `rate` samples a second; picoseconds are rounded down.
