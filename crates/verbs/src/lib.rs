@@ -4,6 +4,7 @@
 //! - [`cm`]: how an initiator finds a target and gets queue pairs to it.
 //! - [`engine`]: the protocols as state machines without I/O.
 //! - [`pair`]: a seeded network simulator for the engines.
+//! - [`rdma_cm`]: the connection manager that others' programs speak (`librdmacm`): management datagrams.
 //! - [`shm`]: the provider for two processes of one host.
 //! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any
 //!   [`PacketIo`](shotline_transport::PacketIo), with the same calls.
@@ -13,6 +14,7 @@ pub mod cm;
 pub mod conformance;
 pub mod engine;
 pub mod pair;
+pub mod rdma_cm;
 pub mod shm;
 mod slab;
 pub mod soft;

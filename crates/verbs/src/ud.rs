@@ -6,7 +6,9 @@
 //! is not answered (IBTA 9.6.1.4.1, 10.2.5).
 
 use arrayvec::ArrayVec;
-use shotline_transport::{Capabilities, Done, IoError, MAX_BATCH, PacketIo, Pick, Recv, Seen, Send, Steer};
+use shotline_transport::{
+    Capabilities, DeviceCounts, Done, IoError, MAX_BATCH, PacketIo, Pick, Recv, Seen, Send, Steer,
+};
 use shotline_wire::roce::ud_header;
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
@@ -79,6 +81,9 @@ fn random() -> Result<u32, IoError> {
 }
 
 impl<P: PacketIo> PacketIo for Ud<P> {
+    fn device(&self) -> DeviceCounts {
+        self.io.device()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

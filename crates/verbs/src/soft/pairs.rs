@@ -71,14 +71,20 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Makes a queue pair with a number from the operating system's random source, so that a stranger cannot guess it.
-    /// 0 and 1 are InfiniBand's own, and 0xFFFFFF is its multicast.
-    pub(super) fn create(&mut self, config: &QpConfig, lent: Sge) -> Result<u32, VerbsError> {
-        let number = loop {
-            let number = random()? & 0x00FF_FFFF;
-            if (2..0x00FF_FFFF).contains(&number) && !self.numbers.contains_key(&number) {
-                break number;
+    /// Makes a queue pair of this number, or with one from the operating system's random source, so that a stranger
+    /// cannot guess it. 0 and 1 are InfiniBand's own, and 0xFFFFFF is its multicast.
+    pub(super) fn create(&mut self, config: &QpConfig, lent: Sge, number: Option<u32>) -> Result<u32, VerbsError> {
+        let number = match number {
+            Some(number) if self.numbers.contains_key(&number) => {
+                return Err(VerbsError::InUse { what: "queue pair's number", by: "another" });
             }
+            Some(number) => number,
+            None => loop {
+                let number = random()? & 0x00FF_FFFF;
+                if (2..0x00FF_FFFF).contains(&number) && !self.numbers.contains_key(&number) {
+                    break number;
+                }
+            },
         };
         let depth = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let pair = Box::new(Pair {

@@ -3,8 +3,8 @@
 use super::core::{Core, Shared};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, RecvWr,
-    SendWr, Srq, VerbsError, Window,
+    Accessed, AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, QpType,
+    RecvWr, SendWr, Srq, VerbsError, Window,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
@@ -193,25 +193,7 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     }
 
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
-        for cq in [config.send_cq, config.recv_cq] {
-            if !self.core.sinks.queues.exists(cq) {
-                return Err(VerbsError::NoSuch("completion queue"));
-            }
-        }
-        check_depth("send queue", config.max_send_wr)?;
-        match config.srq {
-            Some(srq) if self.core.shared.get(srq.0).is_none() => {
-                return Err(VerbsError::NoSuch("shared receive queue"));
-            }
-            Some(_) => {}
-            None => check_depth("receive queue", config.max_recv_wr)?,
-        }
-        let Core { pairs, arena, protection, .. } = &mut self.core;
-        protection.join(config.pd)?;
-        let made = arena
-            .lend(protection, Engine::memory(config))
-            .and_then(|lent| pairs.create(config, lent).map(Qp).inspect_err(|_| arena.take_back(lent)));
-        made.inspect_err(|_| protection.leave(config.pd))
+        self.create_numbered(config, None)
     }
 
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
@@ -278,6 +260,39 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 
     fn progress(&mut self) -> Result<bool, VerbsError> {
         self.turn()
+    }
+}
+
+impl<P: PacketIo> SoftEndpoint<P> {
+    /// Makes queue pair 1, by which connection managers find each other (IBTA volume 1, clause 13.5.1.1). `config` says
+    /// UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
+    pub fn create_general_services_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
+        if config.kind != QpType::Ud {
+            return Err(VerbsError::Invalid("general services are datagrams".into()));
+        }
+        self.create_numbered(config, Some(1))
+    }
+
+    fn create_numbered(&mut self, config: &QpConfig, number: Option<u32>) -> Result<Qp, VerbsError> {
+        for cq in [config.send_cq, config.recv_cq] {
+            if !self.core.sinks.queues.exists(cq) {
+                return Err(VerbsError::NoSuch("completion queue"));
+            }
+        }
+        check_depth("send queue", config.max_send_wr)?;
+        match config.srq {
+            Some(srq) if self.core.shared.get(srq.0).is_none() => {
+                return Err(VerbsError::NoSuch("shared receive queue"));
+            }
+            Some(_) => {}
+            None => check_depth("receive queue", config.max_recv_wr)?,
+        }
+        let Core { pairs, arena, protection, .. } = &mut self.core;
+        protection.join(config.pd)?;
+        let made = arena
+            .lend(protection, Engine::memory(config))
+            .and_then(|lent| pairs.create(config, lent, number).map(Qp).inspect_err(|_| arena.take_back(lent)));
+        made.inspect_err(|_| protection.leave(config.pd))
     }
 }
 

@@ -1,0 +1,33 @@
+//! The connection manager of InfiniBand and RoCE (IBTA volume 1, chapter 12), as Linux's `rdma_cm` speaks it: how programs
+//! of others (`rping`, `ib_write_bw -R`) find a queue pair here, and how we find theirs.
+//!
+//! Connection managers send each other datagrams of 256 bytes ([`message`]) from queue pair 1 to queue pair 1:
+//!
+//! ```text
+//! active              passive
+//!    │ ── REQ ──────────► │   my queue pair, the PSN that you begin with, private data
+//!    │ ◄────────── REP ── │   and mine (or REJ, with a reason)
+//!    │ ── RTU ──────────► │   ready to use
+//!    │        ...         │
+//!    │ ── DREQ ─────────► │   either side
+//!    │ ◄───────── DREP ── │
+//! ```
+//!
+//! [`Manager`] is the state machine without I/O: it sends again what is not answered, and answers again what comes twice.
+//! [`Services`] is queue pair 1 of a software endpoint with a manager behind it.
+//!
+//! A program is found by a *service ID*, which holds a port ([`message::service_id`]); the private data of a REQ
+//! begin with the addresses of both sides ([`message::Addresses`]; Linux `drivers/infiniband/core/cma.c`).
+
+mod fields;
+mod manager;
+pub mod message;
+mod services;
+
+pub use manager::{Connection, Event, Manager};
+pub use services::Services;
+
+/// The Q_Key of queue pair 1 (IBTA volume 1, clause 13.5.1.1).
+pub const Q_KEY: u32 = 0x8001_0000;
+/// Bytes of a management datagram.
+pub const MAD_LEN: usize = 256;
