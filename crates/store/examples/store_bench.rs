@@ -4,6 +4,7 @@
 //! store_bench write FILE GIB SAMPLES LINKS DEPTH [recycle]    record, and print what it took
 //! store_bench layout FILE ROWS                                how long laying out takes
 //! store_bench verify FILE GIB                                 record test patterns and prove them
+//! store_bench ring FILE GIB PARTS LAPS                        record into a bounded run, so often around
 //! ```
 //!
 //! Shots are those of 96 channels of 12 bits, random bytes in a pool of 256 MiB that is filled before the clock
@@ -14,8 +15,9 @@ use shotline_compute::prbs;
 use shotline_memory::{Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};
 use shotline_store::layout::{CreateOptions, create};
+use shotline_store::set::Roll;
 use shotline_store::shot::{Books, Event, Shot, ShotMeta};
-use shotline_store::{Recorder, RecorderConfig, VerifyOptions, verify};
+use shotline_store::{Recorder, RecorderConfig, Set, SetConfig, VerifyOptions, verify};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Drops, Geometry, Packing, Presence};
@@ -41,6 +43,7 @@ fn main() -> Outcome<()> {
         }
         "layout" => layout(path, argument(2)?.parse()?),
         "verify" => prove(path, argument(2)?.parse()?),
+        "ring" => ring(path, argument(2)?.parse()?, argument(3)?.parse()?, argument(4)?.parse()?),
         other => Err(format!("no mode {other}").into()),
     }
 }
@@ -172,6 +175,58 @@ fn prove(path: &Path, gib: f64) -> Outcome<()> {
     let disk = verified()?;
     std::io::copy(&mut std::fs::File::open(path)?, &mut std::io::sink())?;
     println!("{}", serde_json::json!({ "disk_gbs": disk, "cached_gbs": verified()? }));
+    Ok(())
+}
+
+/// Records into a bounded run of so many parts: the first lap's parts are new, later ones are what it makes of them.
+fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
+    let geometry = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000)?;
+    let mut registrar = Registrar::new();
+    let pool = Pool::new(&mut registrar, POOL_BYTES / geometry.slot_bytes(), geometry.slot_bytes())?;
+    let lap = rows(gib, geometry, 1);
+    let config = SetConfig {
+        outs: vec![path.to_owned()],
+        recorder: RecorderConfig { overwrite: true, ..RecorderConfig::new(lap) },
+        roll: Roll { rows: Some(lap / parts), ..Roll::default() },
+        // Room for what ends the parts, too.
+        keep: Some(((gib + 0.1) * (1_u64 << 30) as f64) as u64),
+        rows: None,
+    };
+    let mut set = Set::create(&config, &run(geometry, 1), &registrar.finish())?;
+    let presence = whole(geometry);
+    let meta = |number| ShotMeta {
+        stream: 0,
+        number,
+        stamp_tai_ns: number,
+        arrived_tai_ns: 0,
+        completed_tai_ns: 0,
+        flags: 0,
+        record_good: true,
+        valid_bytes: geometry.sample_bytes(),
+        presence: presence.clone(),
+        drops: Drops::default(),
+    };
+    for of in 0..u64::from(laps) {
+        let (cpu, started) = (processor_seconds(), Instant::now());
+        for number in of * lap..(of + 1) * lap {
+            let buffer = loop {
+                match pool.take() {
+                    Some(buffer) => break buffer,
+                    None => set.poll(WAIT)?,
+                }
+            };
+            let mut event = Event { number, shots: Default::default() };
+            event.shots.push(Some(Shot { meta: meta(number), buffer }));
+            while let Err(back) = set.offer(event) {
+                event = back;
+                set.poll(WAIT)?;
+            }
+        }
+        let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_seconds() - cpu);
+        let bytes = lap * u64::from(geometry.slot_bytes());
+        println!("{}", serde_json::json!({ "lap": of, "bytes": bytes, "seconds": seconds, "cpu_s": cpu }));
+    }
+    set.abandon();
     Ok(())
 }
 

@@ -99,6 +99,10 @@ pub struct PartInfo {
     pub stripe: u32,
     /// Drives of the run.
     pub stripes: u32,
+    /// In a bounded run that has removed parts: the highest number of their shots. Slots of this file may still hold such
+    /// shots where no row is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_to: Option<u64>,
 }
 
 /// What the recorder's own time stamps are worth.
@@ -186,10 +190,13 @@ impl RunInfo {
         if let Some(period) = self.pattern_period {
             number(file, "test_pattern_period", period)?;
         }
-        if let Some(PartInfo { part, stripe, stripes }) = self.part {
+        if let Some(PartInfo { part, stripe, stripes, stale_to }) = self.part {
             number(file, "part", part)?;
             number(file, "stripe", stripe)?;
             number(file, "stripes", stripes)?;
+            if let Some(highest) = stale_to {
+                number(file, "stale_to", highest)?;
+            }
         }
         Ok(())
     }
@@ -232,6 +239,7 @@ impl RunInfo {
                     part,
                     stripe: read_number(file, "stripe").unwrap_or(0),
                     stripes: read_number(file, "stripes").unwrap_or(1),
+                    stale_to: read_number(file, "stale_to").ok(),
                 }),
                 by_stamp: read_text(file, "aligned_by").is_ok_and(|by| by == "stamp"),
             };
@@ -308,7 +316,7 @@ impl LinkInfo {
         let (name, stream, channels, samples, bits, packing, rate) =
             read().map_err(StoreError::hdf5("read a link's attributes in", path))?;
         let packing = Packing::from_u8(packing)
-            .ok_or_else(|| StoreError::format(path, format!("expected packing 0, 1 or 2, found {packing}")))?;
+            .ok_or_else(|| StoreError::format(path, format!("expected packing 0 to 3, found {packing}")))?;
         // Files of earlier versions say nothing of these: then they are ours.
         let trailer = read_text(group, "trailer").unwrap_or_else(|_| Trailer::default().name().into());
         let trailer = Trailer::by_name(&trailer)

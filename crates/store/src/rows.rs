@@ -55,6 +55,29 @@ const CHECKS_BYTES: usize = 8;
 /// The number of a lost row of which nobody knows which shot is lost, in a run that is aligned by stamps.
 pub const NO_NUMBER: u64 = u64::MAX;
 
+/// The first of `rows` rows whose shot has this number or a higher one. Numbers ascend from row to row, but for rows
+/// without a number ([`NO_NUMBER`]), which belong to the next row that has one. `of` tells the number of a row.
+///
+/// # Errors
+/// What `of` says.
+pub fn first_row<E>(rows: u64, number: u64, mut of: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
+    let (mut low, mut high) = (0, rows);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let (mut at, mut found) = (middle, of(middle)?);
+        while found == NO_NUMBER && at + 1 < high {
+            at += 1;
+            found = of(at)?;
+        }
+        if found < number {
+            low = at + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
 /// One row of `/linkN/shots`. Counts of causes that the file does not know are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -411,6 +434,20 @@ fn enumeration(names: &[&str]) -> TypeDescriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_found_by_their_number_among_rows_that_have_none() {
+        let find =
+            |numbers: &[u64], number| first_row::<()>(numbers.len() as u64, number, |row| Ok(numbers[row as usize]));
+        const NONE: u64 = NO_NUMBER;
+        for numbers in [&[3, 4, 7, 9][..], &[NONE, 3, NONE, NONE, 4, 7, NONE, 9, NONE], &[NONE, NONE], &[]] {
+            for number in 0..12 {
+                let at = find(numbers, number).unwrap() as usize;
+                assert!(numbers[..at].iter().all(|found| *found < number || *found == NONE), "{numbers:?} {number}");
+                assert!(numbers[at..].iter().all(|found| *found >= number), "{numbers:?} {number}");
+            }
+        }
+    }
 
     #[test]
     fn a_row_comes_back_as_it_was_written() {

@@ -1,127 +1,18 @@
-//! Runs of many files: parts, stripes, a bound, drives that fail, and what is left after a kill.
+//! Runs of many files: parts, stripes, drives that fail, and what is left after a kill.
 
 mod common;
 
-use common::{pool, python_verdict, run, shot, small};
+use common::runs::{Bench, WAIT, config, files, numbers, proven, two_links};
+use common::{python_verdict, run, shot};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use shotline_memory::{Pool, Regions};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
-use shotline_store::set::{self, Finished, Roll, State};
-use shotline_store::shot::{Books, Event, Loss, StreamBooks};
-use shotline_store::{RecorderConfig, Set, SetConfig, StoreError, Verdict, VerifyOptions, inspect, layout, verify};
+use shotline_store::set::{self, State};
+use shotline_store::shot::Event;
+use shotline_store::{SetConfig, StoreError, VerifyOptions, inspect, layout, verify};
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-const WAIT: Option<Duration> = Some(Duration::from_millis(5));
-
-/// A run under way.
-struct Bench {
-    set: Set,
-    run: RunInfo,
-    pool: Arc<Pool>,
-    seen: u64,
-    complete: u64,
-}
-
-fn config(outs: &[PathBuf], roll_rows: Option<u64>) -> SetConfig {
-    SetConfig {
-        outs: outs.to_vec(),
-        recorder: RecorderConfig { in_flight: 4, commit_every: Duration::from_millis(1), ..RecorderConfig::new(1000) },
-        roll: Roll { rows: roll_rows, ..Roll::default() },
-        keep: None,
-        rows: None,
-    }
-}
-
-fn two_links() -> RunInfo {
-    let g = small(Packing::Packed12);
-    run(&[g, g])
-}
-
-impl Bench {
-    fn new(config: &SetConfig) -> Self {
-        Self::try_new(config, two_links()).unwrap()
-    }
-
-    fn try_new(config: &SetConfig, run: RunInfo) -> Result<Self, StoreError> {
-        let (pool, regions): (_, Regions) = pool(24, run.links[0].geometry.slot_bytes());
-        Ok(Self { set: Set::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
-    }
-
-    fn event(&mut self, number: u64) -> Result<(), StoreError> {
-        let links = self.run.links.clone();
-        let mut shots = arrayvec::ArrayVec::new();
-        for link in &links {
-            let buffer = loop {
-                match self.pool.take() {
-                    Some(buffer) => break buffer,
-                    None => self.set.poll(WAIT)?,
-                }
-            };
-            shots.push(Some(shot(buffer, link.stream, number, link.geometry, |_| true)));
-        }
-        let mut event = Event { number, shots };
-        while let Err(back) = self.set.offer(event) {
-            assert!(self.set.remaining() > 0, "no room for row {number}");
-            event = back;
-            self.set.poll(WAIT)?;
-        }
-        self.set.poll(None)?;
-        self.seen += 1;
-        self.complete += 1;
-        Ok(())
-    }
-
-    fn lose(&mut self, number: u64) {
-        for link in &self.run.links {
-            self.set.loss(Loss { stream: link.stream, cause: DropCause::NoBuffer, first: number, count: 1 });
-        }
-        self.seen += 1;
-    }
-
-    fn books(&self) -> Books {
-        let stream = |stream| {
-            let mut books =
-                StreamBooks { stream, shots_seen: self.seen, shots_complete: self.complete, ..StreamBooks::default() };
-            books.shot_drops.add(DropCause::NoBuffer, self.seen - self.complete);
-            books
-        };
-        Books { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
-    }
-
-    fn finish(self) -> Finished {
-        let books = self.books();
-        let finished = self.set.finish(books).unwrap();
-        assert_eq!(self.pool.available(), 24, "every buffer comes back");
-        finished
-    }
-}
-
-/// The run is proven, as a whole and each file alone, by both verifiers.
-fn proven(master: &Path) -> Verdict {
-    let verdict = verify(master, &VerifyOptions::default()).unwrap();
-    assert!(verdict.verified, "{verdict:#?}");
-    python_verdict(master, true);
-    for file in files(master) {
-        let alone = verify(&file, &VerifyOptions::default()).unwrap();
-        assert!(alone.verified, "{alone:#?}");
-    }
-    verdict
-}
-
-fn files(master: &Path) -> Vec<PathBuf> {
-    let folder = master.parent().unwrap();
-    inspect(master).unwrap().parts.iter().map(|entry| folder.join(&entry.file)).collect()
-}
-
-fn numbers(master: &Path) -> Vec<u64> {
-    let recording = Recording::open(master).unwrap();
-    recording.rows_of(0).map(|row| row.unwrap().number).collect()
-}
 
 #[test]
 fn many_parts_on_three_drives_are_one_recording() {
@@ -167,41 +58,6 @@ fn a_run_of_one_file_is_that_file_alone() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(inspect(&outs[0]).unwrap().parts.is_empty());
     assert!(verify(&outs[0], &VerifyOptions::default()).unwrap().verified);
-}
-
-#[test]
-fn a_bounded_run_stays_within_its_bound_and_says_what_went() {
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
-    let keep = 6 << 20;
-    let mut bench = Bench::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
-    let mut most = 0;
-    for number in 100..500 {
-        if number % 7 == 0 {
-            bench.lose(number)
-        } else {
-            bench.event(number).unwrap()
-        }
-        most = most.max(used(folder.path()));
-    }
-    let finished = bench.finish();
-    most = most.max(used(folder.path()));
-    assert!(most <= keep, "{most} bytes of {keep}");
-    assert!(most > keep / 2, "the bound is used: {most} bytes of {keep}");
-    let verdict = proven(&outs[0]);
-    assert_eq!((finished.report.rows, finished.removed.first), (343, 100));
-    assert_eq!(verdict.rows + finished.removed.rows, 343);
-    let numbers = numbers(&outs[0]);
-    assert!(numbers[0] > finished.removed.last && numbers.last() == Some(&499));
-    assert_eq!(inspect(&outs[0]).unwrap().totals["ring_removed_rows"], finished.removed.rows);
-}
-
-fn used(folder: &Path) -> u64 {
-    let bytes = |entry: std::io::Result<std::fs::DirEntry>| {
-        let metadata = entry.ok()?.metadata().ok()?;
-        Some(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
-    };
-    std::fs::read_dir(folder).unwrap().filter_map(bytes).sum()
 }
 
 #[test]

@@ -99,7 +99,8 @@ impl Encoder {
         let samples = &mut self.samples[..count];
         match self.geometry.packing() {
             Packing::Packed12 => pack12::unpack(packed, samples),
-            Packing::Int16Le => {
+            // Bytes stay in their order: the dataset's type says which it is.
+            Packing::Int16Le | Packing::Int16Be => {
                 let pairs = packed.as_chunks::<2>().0;
                 samples.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = i16::from_le_bytes(*pair));
             }

@@ -25,6 +25,7 @@ fn slot(geometry: &Geometry, noise: u32) -> Vec<u8> {
     match geometry.packing() {
         Packing::Packed12 => shotline_compute::pack12::pack(&samples, to),
         Packing::Int16Le => to.copy_from_slice(&samples.iter().flat_map(|s| s.to_le_bytes()).collect::<Vec<_>>()),
+        Packing::Int16Be => to.copy_from_slice(&samples.iter().flat_map(|s| s.to_be_bytes()).collect::<Vec<_>>()),
         Packing::Uint8 => to.iter_mut().zip(&samples).for_each(|(byte, sample)| *byte = *sample as u8),
     }
     let closing = geometry.trailer_offset() as usize..geometry.shot_bytes() as usize;

@@ -2,6 +2,7 @@
 
 use super::ExportError;
 use crate::read::Recording;
+use crate::rows::first_row;
 use std::ops::Range;
 
 /// Which shots of which links; by default all.
@@ -20,7 +21,7 @@ impl Selection {
     pub(super) fn rows(&self, recording: &Recording) -> Result<Range<u64>, ExportError> {
         let rows = recording.rows();
         let start = match self.from {
-            Some(number) => first_row(recording, number)?,
+            Some(number) => first_row(rows, number, |row| recording.row(row, 0).map(|row| row.number))?,
             None => 0,
         };
         let end = self.shots.map_or(rows, |shots| start.saturating_add(shots).min(rows));
@@ -48,18 +49,4 @@ impl Selection {
         links.dedup();
         Ok(if links.is_empty() { (0..there).collect() } else { links })
     }
-}
-
-/// The first row whose number is `number` or higher: numbers ascend from row to row.
-fn first_row(recording: &Recording, number: u64) -> Result<u64, ExportError> {
-    let (mut low, mut high) = (0, recording.rows());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if recording.row(middle, 0)?.number < number {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
 }

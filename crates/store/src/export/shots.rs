@@ -59,7 +59,7 @@ pub(super) struct Span {
 impl Span {
     /// Shot numbers from the first to the last.
     pub fn count(&self) -> u64 {
-        (self.last - self.first).saturating_add(1)
+        self.last.checked_sub(self.first).map_or(0, |more| more.saturating_add(1))
     }
 
     /// Shots in a second, if stamps tell.
@@ -150,7 +150,9 @@ impl<'a> Shots<'a> {
     pub fn span(&self, link: usize) -> Result<Span, ExportError> {
         let mut span = Span { first: u64::MAX, ..Span::default() };
         self.each_row(link, |_, row| {
-            (span.first, span.last) = (span.first.min(row.number), span.last.max(row.number));
+            if row.number != NO_NUMBER {
+                (span.first, span.last) = (span.first.min(row.number), span.last.max(row.number));
+            }
             span.held += u64::from(row.state != State::Lost);
             if row.stamp_tai_ns > 0 {
                 span.stamped_last = Some((row.number, row.stamp_tai_ns));
@@ -218,6 +220,11 @@ fn decode(slot: &[u8], geometry: &Geometry, samples: &mut [i16]) {
         Packing::Int16Le => {
             for (sample, bytes) in samples.iter_mut().zip(bytes.as_chunks::<2>().0) {
                 *sample = i16::from_le_bytes(*bytes);
+            }
+        }
+        Packing::Int16Be => {
+            for (sample, bytes) in samples.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *sample = i16::from_be_bytes(*bytes);
             }
         }
         Packing::Uint8 => samples.iter_mut().zip(bytes).for_each(|(sample, byte)| *sample = i16::from(*byte)),

@@ -252,7 +252,7 @@ impl Writer<'_> {
         self.bytes.resize(g.slot_bytes() as usize, 0);
         let (lowest, highest) = match g.packing() {
             Packing::Uint8 => (0.0, 255.0),
-            Packing::Int16Le => (f64::from(i16::MIN), f64::from(i16::MAX)),
+            Packing::Int16Le | Packing::Int16Be => (f64::from(i16::MIN), f64::from(i16::MAX)),
             Packing::Packed12 => (-2048.0, 2047.0),
         };
         let mut cut = 0;
@@ -268,6 +268,11 @@ impl Writer<'_> {
             Packing::Int16Le => {
                 for (bytes, number) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(numbers) {
                     *bytes = number.to_le_bytes();
+                }
+            }
+            Packing::Int16Be => {
+                for (bytes, number) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(numbers) {
+                    *bytes = number.to_be_bytes();
                 }
             }
             Packing::Packed12 => pack12::pack(&numbers.collect::<Vec<_>>(), bytes),

@@ -1,12 +1,16 @@
 //! How a recording gets its file, its blocks and its name.
 
 use super::CreateOptions;
+use crate::sys::lease::is_alone;
 use crate::{StoreError, lock};
-use rustix::fs::{CWD, FallocateFlags, RenameFlags};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+
+/// `TMPFS_MAGIC` of statfs(2).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A file that is being laid out under a hidden name beside its own. It goes if it is dropped before [`Birth::end`].
 #[derive(Debug)]
@@ -20,9 +24,13 @@ pub(crate) struct Birth {
 impl Birth {
     /// Refuses a target that cannot be had, and opens the hidden file.
     pub(super) fn begin(path: &Path, options: CreateOptions) -> Result<Self, StoreError> {
-        check_target(path, options.overwrite)?;
         let failed = |source| StoreError::Create { path: path.to_owned(), source };
         let hidden = hidden(path);
+        let inherited = if options.inherited { Self::inherit(path, &hidden)? } else { None };
+        check_target(path, options.overwrite)?;
+        if let Some(birth) = inherited {
+            return Ok(birth);
+        }
         // Left behind by a program that was killed while it laid out; one that is still at it holds a lock.
         if let Ok(stale) = File::open(&hidden) {
             lock::claim(&stale, &hidden)?;
@@ -46,6 +54,22 @@ impl Birth {
         let birth = Self { file, hidden, recycled, named: false };
         birth.check_own(path)?;
         Ok(birth)
+    }
+
+    /// Takes over the file that [`bequeath`] has put there. None if it may not be written, because somebody still reads it
+    /// or it has another name too: then its bytes stay theirs.
+    fn inherit(path: &Path, hidden: &Path) -> Result<Option<Self>, StoreError> {
+        // Not through a link that somebody has left in its place: what is there is theirs.
+        let own = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(hidden, own, Mode::empty()).map(File::from);
+        let Some(file) = file.ok().filter(|file| has_one_name(file) && is_alone(file)) else {
+            let _ = std::fs::remove_file(hidden);
+            return Ok(None);
+        };
+        lock::share(&file, path)?;
+        let birth = Self { file, hidden: hidden.to_owned(), recycled: true, named: false };
+        birth.check_own(path)?;
+        Ok(Some(birth))
     }
 
     /// Refuses to go on if another program has put its file in the place of ours: both began at once.
@@ -90,6 +114,24 @@ impl Drop for Birth {
     }
 }
 
+/// Gives a file up for one that is to be laid out in its blocks: it gets that one's hidden name, and has its own no more,
+/// also after a power cut. Only then may it be written, so that nobody finds new bytes under the old name.
+/// [`CreateOptions::inherited`] takes it over.
+pub(crate) fn bequeath(path: &Path, heir: &Path) -> Result<(), StoreError> {
+    rename(path, &hidden(heir), false).map_err(StoreError::io("rename", path))?;
+    sync_directory(path)
+}
+
+/// Bytes of the drive that what was bequeathed to a file takes.
+pub(crate) fn inheritance(heir: &Path) -> u64 {
+    rustix::fs::stat(hidden(heir)).map_or(0, |stat| stat.st_blocks as u64 * 512)
+}
+
+/// Removes what was bequeathed to a file that will not be.
+pub(crate) fn disinherit(heir: &Path) {
+    let _ = std::fs::remove_file(hidden(heir));
+}
+
 /// `.run.h5.new` beside `run.h5`.
 fn hidden(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
@@ -132,9 +174,13 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
 
 /// Only a recording of ours that has no other name gives its blocks away.
 fn is_recyclable(file: &File, path: &Path) -> bool {
-    let alone = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 1);
     // libhdf5 takes a shared lock of its own to read it.
-    alone && lock::share(file, path).is_ok() && super::locate(path, file).is_ok()
+    has_one_name(file) && lock::share(file, path).is_ok() && super::locate(path, file).is_ok()
+}
+
+/// Whoever gave a file a second name wants to keep its bytes.
+fn has_one_name(file: &File) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 1)
 }
 
 /// Gives a file its size and all its blocks.
@@ -149,6 +195,10 @@ pub(super) fn allocate(
     let (len, blocks) = rustix::fs::fstat(file).map_or((0, 0), |stat| (stat.st_size as u64, stat.st_blocks as u64));
     if len > end {
         rustix::fs::ftruncate(file, end).map_err(StoreError::io("cut", path))?;
+    }
+    // In memory looking for holes is cheaper than allocating what is there. Other file systems may know of none.
+    if len >= end && is_in_memory(file) && rustix::fs::seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= end) {
+        return Ok(());
     }
     let free = || rustix::fs::fstatvfs(file).map_or(0, |s| s.f_bavail * s.f_frsize + 512 * blocks);
     let no_space = |free| StoreError::NoSpace { path: path.to_owned(), rows, needed: end, free };
@@ -171,6 +221,11 @@ pub(super) fn allocate(
         }
         Err(source) => Err(StoreError::Io { what: "allocate", path: path.to_owned(), source }),
     }
+}
+
+/// Whether a file is on tmpfs.
+pub(crate) fn is_in_memory(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type == TMPFS)
 }
 
 /// The folder of a file that is, or is to be: `.` of a bare name.

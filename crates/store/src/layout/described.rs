@@ -8,7 +8,6 @@ use super::tree::{Chunk, Shape};
 use super::{Layout, Marks};
 use crate::info::RunInfo;
 use shotline_wire::block;
-use shotline_wire::shot::Trailer;
 
 /// A table whose rows lie in the slots of a link's shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub struct Described {
 
 /// The links of a run that have one.
 pub(crate) fn links(run: &RunInfo) -> impl Iterator<Item = usize> + '_ {
-    let described = |link: &usize| run.codec.is_none() && run.links[*link].geometry.trailer() == Trailer::Block;
+    let described = |link: &usize| run.codec.is_none() && run.links[*link].geometry.trailer().has_description();
     (0..run.links.len()).filter(described)
 }
 

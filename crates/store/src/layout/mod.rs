@@ -31,8 +31,8 @@ use crate::codec::Codec;
 use crate::info::{LinkInfo, RunInfo, read_number};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::header_address;
-pub(crate) use birth::sync_directory;
 use birth::{Birth, allocate};
+pub(crate) use birth::{bequeath, disinherit, inheritance, is_in_memory, sync_directory};
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;
@@ -152,7 +152,7 @@ pub struct Layout {
     pub end_at: u64,
     /// The end of the file.
     pub end: u64,
-    /// Slots and tables may hold bytes of an older recording where no row is.
+    /// Slots may hold bytes of an older recording, or of an earlier part, where no row is.
     pub recycled: bool,
     channels: Vec<u64>,
 }
@@ -192,6 +192,9 @@ pub struct CreateOptions {
     pub overwrite: bool,
     /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
     pub recycle: bool,
+    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless somebody still
+    /// reads them.
+    pub inherited: bool,
 }
 
 /// A recording's file, open for writing, and where everything in it is.
@@ -272,6 +275,9 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
         // Not left to the file system: space that is used again may hold anything.
         write_all(file, layout.data_start, &vec![0; layout.row_bytes as usize])
             .map_err(StoreError::io("write zeros to", path))?;
+    }
+    if recycled {
+        tail::clear_tables(file, &layout).map_err(StoreError::io("write zeros to", path))?;
     }
     let roots = tail::write(file, &layout, None, tail_start, rows)
         .map_err(StoreError::io("write the chunk indexes of", path))?;

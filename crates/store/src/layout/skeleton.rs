@@ -13,7 +13,7 @@ use hdf5::plist::dataset_create::AllocTime;
 use hdf5::types::{TypeDescriptor, VarLenUnicode};
 use hdf5::{Dataset, Datatype, Error, Extent, File, Group, SimpleExtents};
 use shotline_wire::block;
-use shotline_wire::shot::{Geometry, Trailer};
+use shotline_wire::shot::Geometry;
 use std::ffi::CString;
 use std::str::FromStr;
 
@@ -227,7 +227,7 @@ pub(crate) fn extents(samples: usize, channels: usize) -> SimpleExtents {
 }
 
 pub(crate) fn describe(rf: &Dataset, geometry: &Geometry) -> hdf5::Result<()> {
-    if geometry.trailer() == Trailer::Block && geometry.channels() == 2 {
+    if geometry.trailer().has_description() && geometry.channels() == 2 {
         texts(rf, "DIMENSION_LABELS", &["shot", "sample", "component"])?;
         texts(rf, "components", &["I", "Q"])?;
     } else {

@@ -111,6 +111,23 @@ pub(super) fn write(
     Ok(roots)
 }
 
+/// Zeroes the rows of every table: in blocks that are used again no row of the file before is left.
+pub(super) fn clear_tables(file: &File, layout: &Layout) -> Result<(), Errno> {
+    let zeros = vec![0; BLOCK];
+    layout.shots.iter().chain([&layout.losses, &layout.books]).try_for_each(|table| clear(file, table, 0, &zeros))
+}
+
+/// Zeroes the rows of a table from one on.
+fn clear(file: &File, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errno> {
+    let (mut at, end) = (table.at(from), table.at(table.capacity));
+    while at < end {
+        let count = zeros.len().min((end - at) as usize);
+        write_all(file, at, &zeros[..count])?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
 /// Points the datasets to the roots of their indexes.
 pub(super) fn point(file: &File, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
     let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
@@ -193,10 +210,14 @@ fn move_tail(
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, moved.end)
             .or_else(|_| rustix::fs::ftruncate(file, moved.end))?;
     }
-    let roots = write(file, &moved, Some(layout), start, counts.rows)?;
+    let (roots, zeros) = (write(file, &moved, Some(layout), start, counts.rows)?, vec![0; BLOCK]);
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
         copy(file, from.start, to.start, counts.rows * u64::from(from.row_bytes))?;
+        // The file's slots were here, and may hold tables of an earlier part.
+        clear(file, to, counts.rows, &zeros)?;
     }
+    clear(file, &moved.losses, counts.losses, &zeros)?;
+    clear(file, &moved.books, counts.books, &zeros)?;
     write_all(file, moved.losses.start, contents.losses)?;
     write_all(file, moved.books.start, contents.books)?;
     rustix::fs::fdatasync(file)?;

@@ -36,8 +36,6 @@ use std::time::{Duration, Instant};
 const HOPELESS: u32 = 64;
 /// Bytes of a shot that are looked at at once.
 const SCRATCH: u32 = 1 << 15;
-/// `TMPFS_MAGIC` of statfs(2).
-const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 /// The stream number in `/books` of counts that belong to the whole run.
 pub const WHOLE_RUN: u32 = u32::MAX;
 
@@ -182,10 +180,32 @@ impl Recorder {
     /// the events to come must be from `regions`.
     pub fn create(path: &Path, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
         let RecorderConfig { rows, overwrite, recycle, .. } = *config;
-        let (opened, birth) = layout::begin(path, run, CreateOptions { rows, overwrite, recycle })?;
+        Self::begin(path, config, CreateOptions { rows, overwrite, recycle, inherited: false }, run, regions)
+    }
+
+    /// The same for a part of a bounded run; if it is `inherited`, in the file of an earlier one ([`layout::bequeath`]).
+    pub(crate) fn create_part(
+        path: &Path,
+        config: &RecorderConfig,
+        run: &RunInfo,
+        regions: &Regions,
+        inherited: bool,
+    ) -> Result<Self, StoreError> {
+        let options = CreateOptions { rows: config.rows, inherited, ..CreateOptions::default() };
+        Self::begin(path, config, options, run, regions)
+    }
+
+    fn begin(
+        path: &Path,
+        config: &RecorderConfig,
+        options: CreateOptions,
+        run: &RunInfo,
+        regions: &Regions,
+    ) -> Result<Self, StoreError> {
+        let (opened, birth) = layout::begin(path, run, options)?;
         let recorder = Self::over(opened, config, run, regions)?;
         // Last: what can fail has not, and only now does the old file go.
-        birth.end(path, overwrite)?;
+        birth.end(path, options.overwrite)?;
         Ok(recorder)
     }
 
@@ -238,6 +258,10 @@ impl Recorder {
     /// Rows that can still be offered.
     pub fn remaining(&self) -> u64 {
         self.committer.layout().rows - self.next_row
+    }
+    /// Whether it writes into the blocks of an older recording, or of an earlier part.
+    pub(crate) fn is_recycled(&self) -> bool {
+        self.committer.layout().recycled
     }
     /// Rows offered whose data is not in the file yet.
     pub fn pending(&self) -> usize {
@@ -532,8 +556,8 @@ impl Recorder {
 
 /// A file in memory is mapped, if all of it is there: the kernel's write path would take longer than the copy.
 fn mapped(opened: &Opened, allocated: bool, regions: &Regions) -> Option<Mapped> {
-    let in_memory = rustix::fs::fstatfs(&opened.file).is_ok_and(|stat| stat.f_type == TMPFS);
-    (in_memory && allocated).then(|| Mapped::new(&opened.file, opened.layout.end, regions).ok())?
+    (layout::is_in_memory(&opened.file) && allocated)
+        .then(|| Mapped::new(&opened.file, opened.layout.end, regions).ok())?
 }
 
 /// Any other file gets an io_uring of its own.

@@ -70,7 +70,7 @@ impl<'a> Examiner<'a> {
             entry.sound && (visible || format.is_checked()) && entry.number < MAX_SHOTS && entry.packets == g.packets()
         });
         let len = layout.slots[link].1;
-        let recycled = layout.recycled;
+        let fresh = self.fresh();
         if entry.is_none() && !visible && !self.may_hold_record(row, link, g)? {
             return Ok(Examined { seen: Seen::Nothing, zero: None });
         }
@@ -94,7 +94,7 @@ impl<'a> Examiner<'a> {
             (Some(entry), own) if agrees(&entry, slot, g, format, own.as_ref()) => {
                 Examined { seen: Seen::Sound(Box::new(entry)), zero: behind }
             }
-            (_, Some(record)) if !recycled => {
+            (_, Some(record)) if fresh.contains(&record.shot) => {
                 let rebuilt = rebuild(&record, link_info.stream, g, format);
                 Examined { seen: Seen::Rebuilt(record.shot, rebuilt), zero: behind }
             }
@@ -121,14 +121,24 @@ impl<'a> Examiner<'a> {
     /// A quick look whether there may be a shot that proves itself.
     fn may_hold_record(&mut self, row: u64, link: usize, g: Geometry) -> Result<bool, StoreError> {
         let (file, layout, path) = (&self.opened.file, &self.opened.layout, &self.opened.path);
-        let Some(record_at) = g.record_offset().filter(|_| !layout.recycled) else { return Ok(false) };
+        let Some(record_at) = g.record_offset().filter(|_| !self.fresh().is_empty()) else { return Ok(false) };
         if layout.codec.is_some() {
             let stored = layout::stored(file, layout, row, link, path);
             return Ok(stored.is_ok_and(|stored| stored.at != layout.zeros(link).at));
         }
-        let mut magic = [0; 4];
-        let read = layout::read_at(file, layout.slot(row, link) + u64::from(record_at), &mut magic);
-        Ok(read == magic.len() && magic == record::MAGIC)
+        let mut bytes = [0; record::LEN];
+        let read = layout::read_at(file, layout.slot(row, link) + u64::from(record_at), &mut bytes);
+        Ok(read == bytes.len() && Record::parse(&bytes).is_ok_and(|record| self.fresh().contains(&record.shot)))
+    }
+
+    /// The numbers whose records tell of this file's shots, without any row. Blocks that held another run hold records of
+    /// any number; those of earlier parts of this run, up to a known one.
+    fn fresh(&self) -> Range<u64> {
+        match self.run.part.and_then(|part| part.stale_to) {
+            _ if !self.opened.layout.recycled => 0..MAX_SHOTS,
+            Some(stale_to) => stale_to.saturating_add(1)..MAX_SHOTS,
+            None => 0..0,
+        }
     }
 }
 

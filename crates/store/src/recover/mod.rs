@@ -7,7 +7,8 @@
 //! - a row is as it was written if its own CRC holds, and its shot is whole if the end-of-shot record's CRC holds over
 //!   it, or where no record does, the CRC that the row has of it (`examine`);
 //! - a shot whose record holds is whole even if its row is not: the row is made again. Not in a recycled file, whose
-//!   slots hold shots of an older run;
+//!   slots hold shots of an older run; in one that was an earlier part of the same run, only shots of higher
+//!   numbers;
 //! - what is not whole becomes a row of state lost, with zeros and the cause `power_cut`, and numbers that are then in
 //!   no row are losses of that cause (`account`).
 //!

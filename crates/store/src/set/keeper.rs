@@ -1,13 +1,13 @@
-//! What happens to parts beside the recording: a thread lays out the next one, ends the last one, removes the oldest
-//! ones of a bounded run, and keeps the master.
+//! What happens to parts beside the recording: a thread lays out the next one, ends the last one, gives up the oldest
+//! ones of a bounded run, whose files become the next parts, and keeps the master.
 
 use super::master::{FileEntry, Master, Removed, State};
 use super::part::Part;
 use super::plan::Plan;
 use super::stretch::share;
 use crate::StoreError;
-use crate::folder;
 use crate::info;
+use crate::layout::{self, folder};
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
 use crate::rows::{self, push_book};
@@ -25,6 +25,28 @@ const MOST_WARNINGS: usize = 20;
 
 /// Recorders of a part by drive, and drives that could not have one.
 pub(super) type LaidOut = (Vec<(usize, Recorder)>, Vec<(usize, StoreError)>);
+
+/// What a bounded run has given up for a part that is to be laid out.
+#[derive(Debug, Default)]
+pub(super) struct Former {
+    /// Drives on which a file waits for it ([`layout::bequeath`]).
+    drives: Vec<usize>,
+    /// The highest number of a shot that was removed, if there is one and each row has one number.
+    stale_to: Option<u64>,
+}
+
+impl Former {
+    /// Bytes of a drive that the part has already.
+    fn bytes(&self, path: &Path, drive: usize) -> u64 {
+        if self.drives.contains(&drive) { layout::inheritance(path) } else { 0 }
+    }
+    /// Removes what the part will not use after all.
+    fn forgo(&self, path: &Path, drive: usize) {
+        if self.drives.contains(&drive) {
+            layout::disinherit(path);
+        }
+    }
+}
 
 #[derive(Debug)]
 enum Order {
@@ -86,6 +108,7 @@ impl Keeper {
 struct Kept {
     part: u32,
     numbers: Option<(u64, u64)>,
+    highest: Option<u64>,
     shots: [u64; MAX_LINKS],
     report: Report,
 }
@@ -97,6 +120,10 @@ pub(super) struct Back {
     master: Master,
     kept: VecDeque<Kept>,
     removed_shots: [u64; MAX_LINKS],
+    /// The highest number of a shot of the parts that were removed.
+    stale_to: Option<u64>,
+    /// Files that were laid out in those of earlier parts.
+    reused: u64,
     /// Counts of the parts that were removed.
     removed: Report,
     warnings: Vec<String>,
@@ -119,6 +146,8 @@ impl Back {
             master,
             kept: VecDeque::new(),
             removed_shots: [0; MAX_LINKS],
+            stale_to: None,
+            reused: 0,
             removed: Report::default(),
             warnings: Vec::new(),
             failure: None,
@@ -148,14 +177,20 @@ impl Back {
 
     /// Lays a part out, on every drive that has room.
     fn lay_out(&mut self, part: u32, drives: &[usize], rows: u64) -> LaidOut {
-        if let Err(error) = self.make_room(self.plan.part_bound(rows)) {
+        let mut former = Former::default();
+        if let Err(error) = self.make_room(self.plan.part_bound(rows), (part, drives), &mut former) {
+            drives.iter().for_each(|drive| former.forgo(&self.plan.path(part, *drive), *drive));
             return (Vec::new(), vec![(drives.first().copied().unwrap_or(0), error)]);
         }
-        lay_out(&self.plan, part, drives, rows)
+        former.stale_to = self.stale_to.filter(|_| !self.plan.run.by_stamp);
+        let laid_out = lay_out(&self.plan, (part, drives), rows, &former);
+        self.reused += laid_out.0.iter().filter(|(_, recorder)| recorder.is_recycled()).count() as u64;
+        laid_out
     }
 
-    /// Removes the oldest parts of a bounded run until so many bytes more are within the bound.
-    fn make_room(&mut self, needed: u64) -> Result<(), StoreError> {
+    /// Gives the oldest parts of a bounded run up, until so many bytes more are within the bound: for the next part, or to
+    /// be removed.
+    fn make_room(&mut self, needed: u64, next: (u32, &[usize]), former: &mut Former) -> Result<(), StoreError> {
         let Some(keep) = self.plan.config.keep else { return Ok(()) };
         loop {
             let used: u64 = self.master.files.iter().map(|entry| self.bytes(entry)).sum();
@@ -166,11 +201,11 @@ impl Back {
             if self.kept.is_empty() {
                 return Err(StoreError::Keep { keep, least });
             }
-            self.remove_oldest()?;
+            self.give_up_oldest(next, former)?;
         }
     }
 
-    fn remove_oldest(&mut self) -> Result<(), StoreError> {
+    fn give_up_oldest(&mut self, (next, drives): (u32, &[usize]), former: &mut Former) -> Result<(), StoreError> {
         let Some(oldest) = self.kept.front() else { return Ok(()) };
         let mut master = self.master.clone();
         let (gone, left) = std::mem::take(&mut master.files).into_iter().partition(|e| e.part == oldest.part);
@@ -187,7 +222,14 @@ impl Back {
         master.write(self.plan.config.master())?;
         let (mut any_gone, mut failure) = (false, None);
         for entry in gone {
-            let path = self.plan.path(entry.part, entry.stripe as usize);
+            let drive = entry.stripe as usize;
+            let path = self.plan.path(entry.part, drive);
+            let heir = drives.contains(&drive) && !former.drives.contains(&drive);
+            if heir && layout::bequeath(&path, &self.plan.path(next, drive)).is_ok() {
+                former.drives.push(drive);
+                any_gone = true;
+                continue;
+            }
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
@@ -203,6 +245,7 @@ impl Back {
         }
         self.master = master;
         if let Some(oldest) = self.kept.pop_front() {
+            self.stale_to = self.stale_to.max(oldest.highest);
             self.removed_shots.iter_mut().zip(oldest.shots).for_each(|(all, shots)| *all += shots);
             add(&mut self.removed, &oldest.report);
         }
@@ -295,7 +338,13 @@ impl Back {
             self.count(&self.plan.path(part.number, drive), rows, &mut sum);
         }
         self.failure = failure.filter(|_| ended == 0);
-        self.kept.push_back(Kept { part: part.number, numbers: part.numbers, shots: part.shots, report: sum });
+        self.kept.push_back(Kept {
+            part: part.number,
+            numbers: part.numbers,
+            highest: part.highest,
+            shots: part.shots,
+            report: sum,
+        });
     }
 
     /// Counts the visible rows of a file that was not ended.
@@ -354,6 +403,7 @@ impl Back {
             ("ring_removed_rows", removed.rows),
             ("ring_removed_first", removed.first),
             ("ring_removed_last", removed.last),
+            ("ring_reused_files", self.reused),
             ("finished_tai_ns", info::now_tai_ns()),
         ];
         let told = own.into_iter().filter(|(name, _)| removed.parts > 0 || !name.starts_with("ring_"));
@@ -375,21 +425,24 @@ impl Back {
 pub(crate) const REMOVED_SHOTS: &str = "ring_removed_shots";
 
 /// Lays a part out on these drives.
-pub(super) fn lay_out(plan: &Plan, part: u32, drives: &[usize], rows: u64) -> LaidOut {
+pub(super) fn lay_out(plan: &Plan, (part, drives): (u32, &[usize]), rows: u64, former: &Former) -> LaidOut {
     let (mut recorders, mut refused) = (Vec::new(), Vec::new());
     for (turn, drive) in (0..).zip(drives) {
         let path = plan.path(part, *drive);
         // The first part was looked at with the run. Later ones leave room for what ends the parts, and for the master.
         let needed = plan.part_bound(rows) / drives.len() as u64 + plan.spare();
         let free = rustix::fs::statvfs(folder(&path)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);
+        let free = free.saturating_add(former.bytes(&path, *drive));
         if part > 0 && free < needed {
+            former.forgo(&path, *drive);
             refused.push((*drive, StoreError::NoSpace { path, rows, needed, free }));
             continue;
         }
         let rows = share(rows, turn, drives.len() as u64).max(1);
         // What an earlier run left has been removed.
         let config = RecorderConfig { rows, overwrite: false, ..plan.config.recorder.clone() };
-        match Recorder::create(&path, &config, &plan.info(part, *drive), &plan.regions) {
+        let run = plan.info(part, *drive, former.stale_to);
+        match Recorder::create_part(&path, &config, &run, &plan.regions, former.drives.contains(drive)) {
             Ok(recorder) => recorders.push((*drive, recorder)),
             Err(error) => refused.push((*drive, error)),
         }

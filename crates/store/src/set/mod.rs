@@ -25,7 +25,7 @@ use crate::clocks::ClockSample;
 use crate::info::RunInfo;
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, StreamBooks};
-use keeper::{Back, Keeper, LaidOut, News};
+use keeper::{Back, Former, Keeper, LaidOut, News};
 pub use master::{FileEntry, Master, Removed, State};
 use part::{Brief, Failed, Part};
 use plan::Plan;
@@ -139,7 +139,7 @@ impl Set {
         SetConfig::clear(replaced)?;
         let plan = Arc::new(plan);
         let drives: Vec<usize> = (0..plan.drives()).collect();
-        let (recorders, mut refused) = keeper::lay_out(&plan, 0, &drives, rows);
+        let (recorders, mut refused) = keeper::lay_out(&plan, (0, &drives), rows, &Former::default());
         let begun = match refused.pop() {
             None => Back::new(Arc::clone(&plan), &drives),
             Some((_, error)) => Err(error),

@@ -86,6 +86,8 @@ pub(super) struct Part {
     pub(super) room: u64,
     /// The first and the last shot number.
     pub(super) numbers: Option<(u64, u64)>,
+    /// The highest one: a sender that restarted may have begun to count anew.
+    pub(super) highest: Option<u64>,
     /// Shots of each link, lost ones not counted.
     pub(super) shots: [u64; MAX_LINKS],
     pub(super) begun: Option<Instant>,
@@ -108,6 +110,7 @@ impl Part {
             offered: 0,
             room,
             numbers: None,
+            highest: None,
             shots: [0; MAX_LINKS],
             begun: None,
             remembers,
@@ -136,6 +139,7 @@ impl Part {
         self.begun.get_or_insert_with(Instant::now);
         self.offered += 1;
         self.numbers = Some((self.numbers.map_or(brief.number, |(first, _)| first), brief.number));
+        self.highest = self.highest.max(Some(brief.number));
         for (count, shot) in self.shots.iter_mut().zip(&brief.shots) {
             *count += u64::from(shot.is_some());
         }

@@ -225,9 +225,9 @@ impl Plan {
         if own == master { name } else { own.join(name) }.to_string_lossy().into_owned()
     }
 
-    /// What a file of the run says of itself.
-    pub(super) fn info(&self, part: u32, drive: usize) -> RunInfo {
-        let place = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32 };
+    /// What a file of the run says of itself. Shots that were removed before it came have numbers up to `stale_to`.
+    pub(super) fn info(&self, part: u32, drive: usize, stale_to: Option<u64>) -> RunInfo {
+        let place = PartInfo { part, stripe: drive as u32, stripes: self.drives() as u32, stale_to };
         RunInfo { part: Some(place), ..self.run.clone() }
     }
 

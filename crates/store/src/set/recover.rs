@@ -4,7 +4,7 @@ use super::master::{FileEntry, Master, State};
 use super::plan::{canonical, hidden_parts_beside, part_info, parts_beside};
 use super::stretch::{share, there, unbroken};
 use crate::StoreError;
-use crate::layout::folder;
+use crate::layout::{self, folder};
 use crate::read::Recording;
 use crate::recover::{self as file, Others, Progress, Recovered};
 use crate::runs::Run;
@@ -69,7 +69,11 @@ fn is_of(file: &Path, run_id: &str) -> Result<bool, StoreError> {
     match Recording::open(file) {
         Ok(recording) => Ok(recording.parts().is_empty() && recording.run().run_id == run_id),
         Err(error @ StoreError::InUse { .. }) => Err(error),
-        Err(_) => Ok(false),
+        // A power cut may have left markers that contradict each other, which can be mended.
+        Err(_) => Ok(File::open(file)
+            .ok()
+            .and_then(|open| layout::locate(file, &open).ok())
+            .is_some_and(|(run, _)| run.part.is_some() && run.run_id == run_id)),
     }
 }
 

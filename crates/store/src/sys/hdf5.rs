@@ -8,11 +8,12 @@ use hdf5_sys::h5f::H5Fget_file_image;
 use hdf5_sys::h5o::{H5O_INFO_BASIC, H5O_info1_t, H5Oget_info2};
 use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_chunk, H5Pset_filter, H5Pset_virtual};
 use hdf5_sys::h5s::{H5S_ALL, H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
+use hdf5_sys::h5t::{H5T_order_t::H5T_ORDER_BE, H5Tset_order, H5Tset_precision};
 use hdf5_sys::h5z::{H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, H5Z_filter_t, H5Zfilter_avail};
 use shotline_wire::shot::Packing;
 use std::ffi::CStr;
 
-/// The integers of a sample: unsigned bytes, or 16-bit little-endian ones of which the lowest bits count.
+/// The integers of a sample: unsigned bytes, or 16-bit ones, little-endian unless they came otherwise, of which the lowest bits count.
 pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
     if packing == Packing::Uint8 {
         return Datatype::from_type::<u8>();
@@ -20,7 +21,11 @@ pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
     let (datatype, precision) = (Datatype::from_type::<i16>()?, packing.bits_per_sample() as usize);
     // SAFETY: the id is that of a live datatype which is ours alone (`from_type` copies), and the library's
     // lock is held for the call.
-    let status = sync(|| unsafe { hdf5_sys::h5t::H5Tset_precision(datatype.id(), precision) });
+    let mut status = sync(|| unsafe { H5Tset_precision(datatype.id(), precision) });
+    if packing == Packing::Int16Be {
+        // SAFETY: as above.
+        status |= sync(|| unsafe { H5Tset_order(datatype.id(), H5T_ORDER_BE) });
+    }
     if status < 0 { Err(hdf5::Error::query()?) } else { Ok(datatype) }
 }
 

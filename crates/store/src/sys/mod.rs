@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod drive;
 pub mod hdf5;
+pub mod lease;
 pub mod mapped;
 pub mod ring;
 pub mod stream_copy;

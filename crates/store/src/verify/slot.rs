@@ -102,7 +102,7 @@ impl<'a> Checker<'a> {
             match g.trailer() {
                 Trailer::Record | Trailer::Block => self.check_record(row, slot, found, &mut wrong),
                 Trailer::HsbMetadata => self.check_metadata(row, slot, found, &mut wrong),
-                Trailer::None => {}
+                Trailer::None | Trailer::Context => {}
             }
         }
         if whole && !row.record_good {

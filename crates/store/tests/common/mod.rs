@@ -1,6 +1,8 @@
 //! Shots for the tests: test patterns with good records, in pool buffers.
 #![allow(dead_code)] // each test program uses some of it
 
+pub mod runs;
+
 use shotline_compute::prbs;
 use shotline_memory::{Buffer, Pool, Regions, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};

@@ -1,0 +1,120 @@
+//! Runs of many files for the tests, recorded from test patterns and proven by both verifiers.
+
+use super::{pool, python_verdict, run, shot, small};
+use shotline_memory::{Pool, Regions};
+use shotline_store::info::RunInfo;
+use shotline_store::read::Recording;
+use shotline_store::set::{Finished, Roll};
+use shotline_store::shot::{Books, Event, Loss, StreamBooks};
+use shotline_store::{RecorderConfig, Set, SetConfig, StoreError, Verdict, VerifyOptions, inspect, verify};
+use shotline_wire::shot::{DropCause, Packing};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const WAIT: Option<Duration> = Some(Duration::from_millis(5));
+
+/// A run under way.
+pub struct Bench {
+    pub set: Set,
+    pub run: RunInfo,
+    pub pool: Arc<Pool>,
+    pub seen: u64,
+    pub complete: u64,
+}
+
+pub fn config(outs: &[PathBuf], roll_rows: Option<u64>) -> SetConfig {
+    SetConfig {
+        outs: outs.to_vec(),
+        recorder: RecorderConfig { in_flight: 4, commit_every: Duration::from_millis(1), ..RecorderConfig::new(1000) },
+        roll: Roll { rows: roll_rows, ..Roll::default() },
+        keep: None,
+        rows: None,
+    }
+}
+
+pub fn two_links() -> RunInfo {
+    let g = small(Packing::Packed12);
+    run(&[g, g])
+}
+
+impl Bench {
+    pub fn new(config: &SetConfig) -> Self {
+        Self::try_new(config, two_links()).unwrap()
+    }
+
+    pub fn try_new(config: &SetConfig, run: RunInfo) -> Result<Self, StoreError> {
+        let (pool, regions): (_, Regions) = pool(24, run.links[0].geometry.slot_bytes());
+        Ok(Self { set: Set::create(config, &run, &regions)?, run, pool, seen: 0, complete: 0 })
+    }
+
+    pub fn event(&mut self, number: u64) -> Result<(), StoreError> {
+        let links = self.run.links.clone();
+        let mut shots = arrayvec::ArrayVec::new();
+        for link in &links {
+            let buffer = loop {
+                match self.pool.take() {
+                    Some(buffer) => break buffer,
+                    None => self.set.poll(WAIT)?,
+                }
+            };
+            shots.push(Some(shot(buffer, link.stream, number, link.geometry, |_| true)));
+        }
+        let mut event = Event { number, shots };
+        while let Err(back) = self.set.offer(event) {
+            assert!(self.set.remaining() > 0, "no room for row {number}");
+            event = back;
+            self.set.poll(WAIT)?;
+        }
+        self.set.poll(None)?;
+        self.seen += 1;
+        self.complete += 1;
+        Ok(())
+    }
+
+    pub fn lose(&mut self, number: u64) {
+        for link in &self.run.links {
+            self.set.loss(Loss { stream: link.stream, cause: DropCause::NoBuffer, first: number, count: 1 });
+        }
+        self.seen += 1;
+    }
+
+    pub fn books(&self) -> Books {
+        let stream = |stream| {
+            let mut books =
+                StreamBooks { stream, shots_seen: self.seen, shots_complete: self.complete, ..StreamBooks::default() };
+            books.shot_drops.add(DropCause::NoBuffer, self.seen - self.complete);
+            books
+        };
+        Books { streams: self.run.links.iter().map(|link| stream(link.stream)).collect() }
+    }
+
+    pub fn finish(self) -> Finished {
+        let books = self.books();
+        let finished = self.set.finish(books).unwrap();
+        assert_eq!(self.pool.available(), 24, "every buffer comes back");
+        finished
+    }
+}
+
+/// The run is proven, as a whole and each file alone, by both verifiers.
+pub fn proven(master: &Path) -> Verdict {
+    let verdict = verify(master, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified, "{verdict:#?}");
+    python_verdict(master, true);
+    for file in files(master) {
+        let alone = verify(&file, &VerifyOptions::default()).unwrap();
+        assert!(alone.verified, "{alone:#?}");
+    }
+    verdict
+}
+
+pub fn files(master: &Path) -> Vec<PathBuf> {
+    let folder = master.parent().unwrap();
+    inspect(master).unwrap().parts.iter().map(|entry| folder.join(&entry.file)).collect()
+}
+
+pub fn numbers(master: &Path) -> Vec<u64> {
+    let recording = Recording::open(master).unwrap();
+    recording.rows_of(0).map(|row| row.unwrap().number).collect()
+}
