@@ -160,7 +160,8 @@ settings! {
     /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     bind: SocketAddr,
-    /// What carries packets: udp, or dpdk:DEVICE, such as dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
+    /// What carries packets: auto, udp, xdp:INTERFACE, packet:INTERFACE, or dpdk:DEVICE, such as xdp:eth1,mode=native or
+    /// dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
     #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
     transport: String,
     /// Longest IP packet in bytes, where no kernel knows it (DPDK) [default: 9000]
@@ -172,7 +173,7 @@ settings! {
     /// More words for DPDK's command line (EAL), such as --eal=--log-level=8
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, help_heading = "Transport")]
     eal: String,
-    /// Framing of packets: ud, counted or udp; with --listen also digitizer, spead or hsb [default: ud]
+    /// Framing of packets: ud, counted or udp; with --listen also digitizer, vita49, spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     framing: String,
     /// Links to record [default: all that the probe has]

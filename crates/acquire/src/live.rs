@@ -66,7 +66,7 @@ pub struct Reading {
     pub packets: u64,
     /// Payload bytes in their places.
     pub bytes: u64,
-    /// Packets that were dropped.
+    /// Packets that were dropped, here or by the device below.
     pub packets_dropped: u64,
     /// Shots complete.
     pub complete: u64,
@@ -112,11 +112,12 @@ impl Live {
         self.trigger.swap(false, Relaxed)
     }
 
-    pub(crate) fn update(&self, books: &Books) {
+    /// `lost`: what the device lost below the transport.
+    pub(crate) fn update(&self, books: &Books, lost: u64) {
         self.packets.store(books.packets, Relaxed);
         self.bytes.store(books.placed_bytes, Relaxed);
         self.receive.passed(books.placed_bytes);
-        self.packets_dropped.store(books.packet_drops.total(), Relaxed);
+        self.packets_dropped.store(books.packet_drops.total() + lost, Relaxed);
         self.complete.store(books.complete, Relaxed);
         self.partial.store(books.partial, Relaxed);
         self.shots_dropped.store(books.shot_drops.total(), Relaxed);

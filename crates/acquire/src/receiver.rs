@@ -58,12 +58,12 @@ impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their places.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
-        let clock = config.clock;
+        let (clock, framing) = (config.clock, config.framing);
         let streams = config
             .streams
             .into_iter()
             .map(|config| {
-                let stream = Stream::new(config, base, depth(&config), clock.clone());
+                let stream = Stream::new(config, base, depth(&config), clock.clone(), framing);
                 base = stream.ids().end;
                 stream
             })
@@ -161,6 +161,11 @@ impl<P: PacketIo> Receiver<P> {
     /// Every sender has said that no more shots come.
     pub fn has_stopped(&self) -> bool {
         self.steering.streams.iter().all(Stream::has_stopped)
+    }
+
+    /// A sender sends samples of another kind than those that it was understood to send.
+    pub fn has_changed(&self) -> bool {
+        self.steering.streams.iter().any(Stream::has_changed)
     }
 
     /// The books of packets that belong to no stream.
@@ -313,6 +318,7 @@ impl Steering {
         let Done { payload_crc: remainder, stamp_ns, .. } = *done;
         let arrival = Arrival { position: place.position, remainder, now_ns: self.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
+        stream.note_count((number, packet), done.header);
         Ok(Target { stream: index, entry, index: packet, number })
     }
 
@@ -413,6 +419,14 @@ impl Steer for Steering {
             *pick = Pick { to: posted(stream.pick(number, packet, fresh)), header_len: u16::try_from(header_len).ok() };
         }
         picks.len()
+    }
+
+    fn around(&self, to: To) -> [u32; 2] {
+        let To::Posted(id) = to else { return [0; 2] };
+        let Some((stream, _, packet)) = self.owner(id) else { return [0; 2] };
+        let geometry = self.streams[stream].config.geometry;
+        let end = geometry.packet_offset(packet) + geometry.packet_bytes(packet);
+        [geometry.packet_offset(packet), geometry.shot_bytes().saturating_sub(end)]
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {

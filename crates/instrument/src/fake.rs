@@ -1,14 +1,42 @@
 //! A link for tests that keeps what is sent over it.
 
 use shotline_memory::Regions;
-use shotline_transport::{Capabilities, IoError, PacketIo, Recv, Seal, Send, Steer};
+use shotline_transport::{IoError, PacketIo, Seal, Send};
 use shotline_wire::crc;
 use shotline_wire::icrc::{self, Flow, Network};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::Duration;
+
+/// The half of a `PacketIo` that receives, for links that never do, and that have their `regions`.
+macro_rules! receives_nothing {
+    () => {
+        fn capabilities(&self) -> shotline_transport::Capabilities {
+            shotline_transport::Capabilities { steers: false, credits: true }
+        }
+        fn register(&mut self, regions: &shotline_memory::Regions) {
+            self.regions = regions.clone();
+        }
+        fn post(&mut self, _: &[shotline_transport::Recv]) -> usize {
+            0
+        }
+        fn withdraw(&mut self, _: &[u32]) {}
+        fn poll<S: shotline_transport::Steer>(
+            &mut self,
+            _: &mut S,
+            _: usize,
+        ) -> Result<usize, shotline_transport::IoError> {
+            Ok(0)
+        }
+        fn wait(&mut self, _: std::time::Duration) -> Result<(), shotline_transport::IoError> {
+            Ok(())
+        }
+        fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    };
+}
+pub(crate) use receives_nothing;
 
 /// The address and port that everything is sent from.
 pub(crate) const SOURCE: ([u8; 4], u16) = ([127, 0, 0, 2], 49152);
@@ -45,23 +73,7 @@ pub(crate) struct FakeLink {
 }
 
 impl PacketIo for FakeLink {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { steers: false, credits: true }
-    }
-    fn register(&mut self, _: &Regions) {}
-    fn post(&mut self, _: &[Recv]) -> usize {
-        0
-    }
-    fn withdraw(&mut self, _: &[u32]) {}
-    fn poll<S: Steer>(&mut self, _: &mut S, _: usize) -> Result<usize, IoError> {
-        Ok(0)
-    }
-    fn wait(&mut self, _: Duration) -> Result<(), IoError> {
-        Ok(())
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+    crate::fake::receives_nothing!();
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let taken = packets.len().min(self.room);
         for packet in &packets[..taken] {

@@ -1,7 +1,9 @@
 //! Packets that were looked at, handed on before anything newer.
 
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{Capabilities, Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Recv, Seen, Send, Steer};
+use shotline_transport::{
+    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Recv, Seen, Send, Steer,
+};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -70,6 +72,9 @@ impl<P> Held<P> {
 }
 
 impl<P: PacketIo> PacketIo for Held<P> {
+    fn device(&self) -> DeviceCounts {
+        self.io.device()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

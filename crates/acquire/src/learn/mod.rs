@@ -8,6 +8,7 @@ mod digitizer;
 mod held;
 mod hsb;
 mod spead;
+mod vita49;
 
 pub use held::Held;
 
@@ -101,13 +102,17 @@ pub enum LearnError {
 pub struct Hints {
     /// Pages in the ring of a sensor bridge.
     pub pages: Option<u32>,
+    /// Samples of a shot, for senders that have no shots.
+    pub samples: Option<u32>,
+    /// Samples a second, where packets do not tell.
+    pub sample_rate_hz: Option<u32>,
     /// Streams to wait for.
     pub streams: usize,
 }
 
 impl Default for Hints {
     fn default() -> Self {
-        Self { pages: None, streams: 1 }
+        Self { pages: None, samples: None, sample_rate_hz: None, streams: 1 }
     }
 }
 
@@ -127,6 +132,7 @@ pub fn learn<P: PacketIo>(
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     match framing {
         "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, ended),
+        "vita49" => learn_from(Look::<vita49::Stream>::new("vita49", hints, memory.0), io, memory, ended),
         "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, ended),
         _ => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, ended),
     }

@@ -98,9 +98,9 @@ fn learned<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let blocks = name == Digitizer.name();
+    let blocks = super::prepare::blocks(settings);
     let links = settings.links.unwrap_or(1);
-    if links != 1 && !blocks {
+    if links != 1 && name != Digitizer.name() {
         return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
     }
     check_links(links)?;
@@ -110,7 +110,7 @@ fn learned<P: PacketIo>(
     let wanted = Wanted {
         bind: listen,
         sealed: framing::is_sealed(name).unwrap_or(false),
-        remainders: blocks,
+        remainders: name == Digitizer.name(),
         capacity: if blocks { BLOCKS_CAPACITY } else { LEARNING_CAPACITY },
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
@@ -123,7 +123,8 @@ fn learned<P: PacketIo>(
             || deadline.is_some_and(|deadline| Instant::now() > deadline)
             || silence.zip(idle).is_some_and(|(silence, idle)| silence > idle)
     };
-    let hints = Hints { pages: settings.pages, streams: links.into() };
+    let Settings { pages, samples, sample_rate_hz, .. } = *settings;
+    let hints = Hints { pages, samples, sample_rate_hz, streams: links.into() };
     let (mut learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
     let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
     let words = words.join("\n");

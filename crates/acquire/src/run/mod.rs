@@ -30,7 +30,7 @@ use rest::Rest;
 use shotline_memory::{MemoryError, Pages, Regions, Sge};
 use shotline_store::set::Removed;
 use shotline_store::{Report, Set, StoreError};
-use shotline_transport::{IoError, PacketIo};
+use shotline_transport::{DeviceCounts, IoError, PacketIo};
 use shotline_verbs::ud::Ud;
 use shotline_wire::setup::{Sequence, Start};
 use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
@@ -113,6 +113,8 @@ pub struct Outcome {
     pub streams: Vec<Books>,
     /// Packets that belong to no stream.
     pub unknown: Books,
+    /// Frames that the device below the transport lost before any packet of them was seen.
+    pub device: DeviceCounts,
     /// From the first packet to the last, in seconds.
     pub seconds: f64,
     /// The recorder's report, unless shots were discarded.
@@ -360,11 +362,12 @@ fn receive<P: PacketIo>(
         watch.stop();
         let ended = stage.finish(&watch);
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
+        let device = receiver.io().device();
         let _ = books_slot.set(recording::stored_books(
             &streams,
             &books,
             &times(&receiver, streams.len()),
-            receiver.unknown(),
+            (receiver.unknown(), device),
             &live.step(),
         ));
         drop(closing);
@@ -383,6 +386,11 @@ fn receive<P: PacketIo>(
     let finished = recorded.map(|recorded| recorded.finished);
     warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
     warnings.extend(watch.warnings());
+    if receiver.has_changed() {
+        warnings.push(
+            "the sender's context tells another sample rate or format: the recording ends there, run again for what follows".into(),
+        );
+    }
     let mut told = HashSet::new();
     warnings.retain(|warning| told.insert(warning.clone()));
     let mut books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
@@ -393,6 +401,7 @@ fn receive<P: PacketIo>(
         sent: watch.reports().to_vec(),
         streams: books,
         unknown: *receiver.unknown(),
+        device: receiver.io().device(),
         seconds,
         removed: finished.as_ref().map(|finished| finished.removed).unwrap_or_default(),
         report: finished.map(|finished| finished.report),

@@ -255,8 +255,8 @@ pub(super) fn rolls(settings: &Settings) -> bool {
 }
 
 /// Whether shots are a digitizer's blocks, of tens of megabytes each.
-fn blocks(settings: &Settings) -> bool {
-    settings.framing.as_deref() == Some("digitizer")
+pub(super) fn blocks(settings: &Settings) -> bool {
+    matches!(settings.framing.as_deref(), Some("digitizer" | "vita49"))
 }
 
 /// Memory for shot buffers.

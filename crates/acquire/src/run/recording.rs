@@ -18,6 +18,7 @@ use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::set::{Finished, Roll};
 use shotline_store::shot::{Event, StreamBooks};
 use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
+use shotline_transport::DeviceCounts;
 use shotline_wire::shot::DropCause;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -342,7 +343,7 @@ pub(super) fn stored_books(
     streams: &[u32],
     books: &[Books],
     times: &[Times],
-    unknown: &Books,
+    (unknown, device): (&Books, DeviceCounts),
     step: &Step,
 ) -> shotline_store::shot::Books {
     let stored = |stream: u32, books: &Books| StreamBooks {
@@ -374,6 +375,8 @@ pub(super) fn stored_books(
         all.push(stored);
     }
     let mut whole = stored(WHOLE_RUN, unknown);
+    let lost = device.causes().into_iter().filter(|(_, count)| *count > 0);
+    whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
     if streams.len() > 1 {
         let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
         let counts = [

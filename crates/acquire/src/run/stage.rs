@@ -108,7 +108,8 @@ impl<P: PacketIo> Stage<'_, P> {
                     (placed, settled) = (total.placed, now);
                 }
                 let silence = now - settled;
-                self.live.update(&total);
+                let lost = self.receiver.io().device().lost();
+                self.live.update(&total, lost);
                 if first.is_some() {
                     self.enter(&mut spent);
                 } else {
@@ -144,7 +145,8 @@ impl<P: PacketIo> Stage<'_, P> {
                 }
             }
         }
-        self.live.update(&self.receiver.total());
+        let lost = self.receiver.io().device().lost();
+        self.live.update(&self.receiver.total(), lost);
         self.enter(&mut spent);
         self.live.set_step(self.joiner.step());
         Ok(first.map_or(0.0, |first| (last - first).as_secs_f64()))
@@ -161,6 +163,7 @@ impl<P: PacketIo> Stage<'_, P> {
     fn is_over(&self, silence: Duration, begun: bool) -> bool {
         self.events >= self.most_events
             || self.receiver.has_stopped() && silence > STRAGGLERS
+            || self.receiver.has_changed()
             || begun && self.idle.is_some_and(|idle| silence > idle)
     }
 

@@ -31,21 +31,27 @@ impl Stream {
             }
         }
         buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
-        if geometry.cut().trailer_apart {
+        if geometry.cut().trailer_apart || !geometry.trailer().is_sent() {
             buffer.zero(geometry.sample_bytes(), geometry.trailer_offset() - geometry.sample_bytes());
         }
 
-        let (number, Told { good: record_good, stamp_tai_ns, flags }) = match geometry.trailer() {
+        let (number, FromTrailer { good: record_good, stamp_tai_ns, flags }) = match geometry.trailer() {
             Trailer::Record | Trailer::Block => self.read_record(open.number, entry, &buffer, &presence),
             // Nothing can be told but that everything is there.
-            Trailer::None => (open.number, Told { good: presence.is_complete(), ..Told::default() }),
+            Trailer::None => (open.number, FromTrailer { good: presence.is_complete(), ..FromTrailer::default() }),
+            Trailer::Context => (open.number, self.read_context(open.number, &buffer, &presence)),
             Trailer::HsbMetadata => (open.number, self.read_metadata(&buffer, &presence)),
         };
         if presence.is_complete() && !record_good {
             drops.add(DropCause::BadRecord, 1);
         }
         let missing = u64::from(presence.packets() - presence.placed());
-        drops.add(DropCause::WireGap, missing);
+        let first = open.number.saturating_mul(u64::from(self.packets));
+        let unsent = self.told.as_ref().map_or(0, |told| {
+            presence.missing().filter(|index| told.is_left_out(first + u64::from(*index))).count() as u64
+        });
+        drops.add(DropCause::WireGap, missing - unsent);
+        drops.add(DropCause::Overrun, unsent);
         let completed_tai_ns = self.clock.as_ref().map_or(0, |clock| clock.now_tai_ns());
         let arrived_tai_ns = match &self.clock {
             Some(clock) if open.arrived_ns > 0 => clock.from_realtime(open.arrived_ns),
@@ -73,7 +79,7 @@ impl Stream {
             drops,
         };
         self.books.shots += 1;
-        self.books.packets_missing += missing;
+        self.books.packets_missing += missing - unsent;
         if meta.is_complete() {
             self.books.complete += 1;
         } else {
@@ -91,7 +97,13 @@ impl Stream {
     }
 
     /// What the end-of-shot record tells, and the shot's number, which it may complete to 64 bits.
-    fn read_record(&mut self, mut number: u64, entry: usize, buffer: &Buffer, presence: &Presence) -> (u64, Told) {
+    fn read_record(
+        &mut self,
+        mut number: u64,
+        entry: usize,
+        buffer: &Buffer,
+        presence: &Presence,
+    ) -> (u64, FromTrailer) {
         // The record is a bus word that never straddles two packets: padding aligned it.
         let record = presence.contains(self.packets - 1).then(|| {
             let mut bytes = [0; RECORD_BYTES as usize];
@@ -107,27 +119,37 @@ impl Stream {
             number = self.anchor(number, record.shot);
         }
         let told = match record.filter(|record| record.shot == number) {
-            Some(record) => Told { good: whole, stamp_tai_ns: record.tai_ns, flags: record.flags() },
-            None => Told::default(),
+            Some(record) => FromTrailer { good: whole, stamp_tai_ns: record.tai_ns, flags: record.flags() },
+            None => FromTrailer::default(),
         };
         (number, told)
     }
 
+    /// What packets of context told, which becomes the trailer. That everything is there is all that can be known of it.
+    fn read_context(&mut self, number: u64, buffer: &Buffer, presence: &Presence) -> FromTrailer {
+        let geometry = self.config.geometry;
+        let locked =
+            self.told.as_mut().is_some_and(|told| told.describe(number, &geometry, buffer).locked == Some(true));
+        let flags = Record { clock_locked: locked, ..Record::of(&geometry) }.flags();
+        let stamp_tai_ns = self.framing.stamp_tai_ns(number, &geometry);
+        FromTrailer { good: presence.is_complete(), stamp_tai_ns, flags }
+    }
+
     /// What the metadata of a sensor bridge tell. Every packet was proven by its ICRC, so they are believed.
-    fn read_metadata(&self, buffer: &Buffer, presence: &Presence) -> Told {
+    fn read_metadata(&self, buffer: &Buffer, presence: &Presence) -> FromTrailer {
         let geometry = self.config.geometry;
         let last = self.packets - 1;
         // A sender that cuts oddly may begin them in the packet before.
         let split = geometry.trailer_offset() < geometry.packet_offset(last);
         if !presence.contains(last) || split && !presence.contains(last.saturating_sub(1)) {
-            return Told::default();
+            return FromTrailer::default();
         }
         let mut bytes = [0; Metadata::LEN];
         buffer.read(geometry.trailer_offset(), &mut bytes);
-        let Ok(metadata) = Metadata::parse(&bytes) else { return Told::default() };
+        let Ok(metadata) = Metadata::parse(&bytes) else { return FromTrailer::default() };
         let ended_early = metadata.flags & 1 != 0;
         let whole = metadata.valid_bytes == u64::from(geometry.sample_bytes()) && !ended_early;
-        Told { good: presence.is_complete() && whole, stamp_tai_ns: metadata.first_ns, flags: 0 }
+        FromTrailer { good: presence.is_complete() && whole, stamp_tai_ns: metadata.first_ns, flags: 0 }
     }
 
     /// The first proven record tells the bits of the shot number that the wire does not carry.
@@ -148,7 +170,7 @@ impl Stream {
 
 /// What a shot's trailer told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct FromTrailer {
     /// The trailer is there, is right, and proves the shot as far as its kind can.
     good: bool,
     stamp_tai_ns: u64,

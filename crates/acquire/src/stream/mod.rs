@@ -13,13 +13,16 @@ use shotline_memory::{Buffer, Pool, Sge};
 use shotline_store::shot::{Loss, Shot};
 use shotline_transport::Recv;
 use shotline_wire::crc::Shift;
-use shotline_wire::framing::{Place, Position, Signal};
-use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence};
+use shotline_wire::framing::{Framing, Place, Position, Signal};
+use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence, Trailer};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 mod close;
+mod told;
+
+use told::Told;
 
 /// After so long without a packet, a stream whose sender was not named may be taken over by another.
 const SENDER_GONE_NS: u64 = 1_000_000_000;
@@ -113,6 +116,11 @@ pub(crate) struct Stream {
     /// The number with which the sender has ended its stream.
     stopped: Option<u64>,
     clock: Option<Arc<Clock>>,
+    framing: &'static dyn Framing,
+    /// What packets of context said, where they are what closes a shot.
+    told: Option<Told>,
+    /// Samples of another kind have come: the stream has ended.
+    other: bool,
     pub(crate) times: Times,
 }
 
@@ -126,7 +134,13 @@ pub struct Times {
 }
 
 impl Stream {
-    pub(crate) fn new(config: StreamConfig, base_id: u32, depth: usize, clock: Option<Arc<Clock>>) -> Self {
+    pub(crate) fn new(
+        config: StreamConfig,
+        base_id: u32,
+        depth: usize,
+        clock: Option<Arc<Clock>>,
+        framing: &'static dyn Framing,
+    ) -> Self {
         let packets = config.geometry.packets();
         let entry = || Entry {
             buffer: None,
@@ -156,6 +170,9 @@ impl Stream {
             signals: VecDeque::new(),
             stopped: None,
             clock,
+            framing,
+            told: (config.geometry.trailer() == Trailer::Context).then(|| Told::new(framing.meaning())),
+            other: false,
             times: Times::default(),
         }
     }
@@ -279,6 +296,9 @@ impl Stream {
     /// Takes note of a good packet and says which entry it belongs to.
     pub(crate) fn admit(&mut self, (number, index): (u64, u32), packet: Arrival) -> Result<usize, DropCause> {
         let Arrival { position, remainder, now_ns, stamp_ns } = packet;
+        if self.other {
+            return Err(DropCause::NotData);
+        }
         let next = match self.next {
             Some(next) => next,
             // The first whole shot on: a stream is joined where a shot begins.
@@ -342,20 +362,47 @@ impl Stream {
 
     /// A packet that is no part of a shot said so itself.
     pub(crate) fn note_signal(&mut self, signal: Signal) {
-        if signal.stop {
-            self.stopped = Some(signal.number);
+        let (number, stop) = match signal {
+            Signal::Number { number, stop } => (number, stop),
+            Signal::Meaning { from, meaning, lost } => {
+                if let Some(told) = &mut self.told {
+                    told.note_meaning(from, meaning, lost);
+                }
+                return;
+            }
+            Signal::Other => {
+                self.other = true;
+                return;
+            }
+        };
+        if stop {
+            self.stopped = Some(number);
         }
         let next = self.next.unwrap_or(0);
         self.signals.retain(|number| *number >= next);
         // A number that has data is a shot's, whatever else bears it.
-        if signal.number >= next
-            && !self.is_open(signal.number)
-            && !self.signals.contains(&signal.number)
+        if number >= next
+            && !self.is_open(number)
+            && !self.signals.contains(&number)
             && self.signals.len() < MOST_SIGNALS
         {
-            let at = self.signals.partition_point(|other| *other < signal.number);
-            self.signals.insert(at, signal.number);
+            let at = self.signals.partition_point(|other| *other < number);
+            self.signals.insert(at, number);
         }
+    }
+
+    /// Takes note of a packet's count, where the framing has one.
+    pub(crate) fn note_count(&mut self, (number, index): (u64, u32), header: &[u8]) {
+        if let Some(told) = &mut self.told
+            && let Some(count) = self.framing.count(header)
+        {
+            told.note_count(number, number * u64::from(self.packets) + u64::from(index), count);
+        }
+    }
+
+    /// What comes now is not what the stream was.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.other
     }
 
     /// The sender has said that no more shots come.
@@ -391,6 +438,9 @@ impl Stream {
         self.signals.clear();
         self.stopped = None;
         self.late_run = 0;
+        if let Some(told) = &mut self.told {
+            told.restart();
+        }
         self.books.restarts += 1;
     }
 
@@ -480,7 +530,21 @@ impl Stream {
         self.lose_run(first, end, cause, out);
     }
 
-    fn lose_run(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+    /// The same where none of them is a signal's; of those that never came, the ones that were never sent are told apart.
+    fn lose_run(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        let packets = u64::from(self.packets);
+        let left_out = self.told.as_ref().filter(|_| cause == DropCause::WireGap).into_iter().flat_map(Told::left_out);
+        let whole = left_out.map(|range| range.start.div_ceil(packets)..range.end / packets);
+        let whole: Vec<_> = whole.map(|range| range.start.max(first)..range.end.min(end)).collect();
+        for unsent in whole.into_iter().filter(|range| !range.is_empty()) {
+            self.enter_loss(first, unsent.start, cause, out);
+            self.enter_loss(unsent.start, unsent.end, DropCause::Overrun, out);
+            first = unsent.end;
+        }
+        self.enter_loss(first, end, cause, out);
+    }
+
+    fn enter_loss(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
         let count = end.saturating_sub(first);
         if count > 0 {
             self.books.shots = self.books.shots.saturating_add(count);

@@ -1,6 +1,6 @@
 //! When packets landed.
 
-use shotline_transport::{Capabilities, Done, IoError, PacketIo, Pick, Recv, Seen, Send, Steer};
+use shotline_transport::{Capabilities, DeviceCounts, Done, IoError, PacketIo, Pick, Recv, Seen, Send, Steer, To};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,9 @@ impl<P> Noting<P> {
 }
 
 impl<P: PacketIo> PacketIo for Noting<P> {
+    fn device(&self) -> DeviceCounts {
+        self.io.device()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }
@@ -73,6 +76,9 @@ impl<S: Steer> Steer for NotingSteer<'_, S> {
     }
     fn expect(&mut self, picks: &mut [Pick]) -> usize {
         self.steer.expect(picks)
+    }
+    fn around(&self, to: To) -> [u32; 2] {
+        self.steer.around(to)
     }
     fn landed(&mut self, batch: &[Done<'_>]) {
         if batch.iter().any(|done| done.fault.is_none()) {

@@ -134,6 +134,8 @@ pub struct Block {
     pub clock_offset_ns: i64,
     /// Blocks lost before it.
     pub overrun: u64,
+    /// Of these, blocks lost just before it: since the one that was not.
+    pub lost: u64,
 }
 
 /// When a device starts: devices that start together are in step.
@@ -288,7 +290,7 @@ impl Ring {
 
     /// The converter: makes blocks in step with its clock until `stop`, or `blocks` of them, and closes the ring.
     pub fn produce(&self, timing: &Timing, blocks: Option<u64>, stop: &AtomicBool, now: impl Fn() -> u64) {
-        let mut overrun = 0;
+        let (mut overrun, mut told) = (0, 0);
         let end = timing.first.saturating_add(blocks.unwrap_or(u64::MAX));
         for number in timing.first..end {
             let go_on =
@@ -297,7 +299,10 @@ impl Ring {
                 break;
             }
             let (tai_ns, clock_offset_ns) = timing.stamp(number);
-            overrun += u64::from(!self.push(Block { number, tai_ns, clock_offset_ns, overrun }));
+            match self.push(Block { number, tai_ns, clock_offset_ns, overrun, lost: overrun - told }) {
+                true => told = overrun,
+                false => overrun += 1,
+            }
             self.made.fetch_add(1, Relaxed);
             self.overruns.store(overrun, Relaxed);
         }
@@ -392,7 +397,7 @@ mod tests {
     #[test]
     fn a_block_holds_its_slot_until_it_has_been_read_and_the_next_one_tells_of_the_loss() {
         let ring = Ring::new(1);
-        let block = |number, overrun| Block { number, tai_ns: 0, clock_offset_ns: 0, overrun };
+        let block = |number, overrun| Block { number, tai_ns: 0, clock_offset_ns: 0, overrun, lost: overrun };
         assert!(ring.push(block(0, 0)));
         assert_eq!(ring.take(), Some((block(0, 0), 0)));
         assert!(!ring.push(block(1, 0)));

@@ -1,6 +1,8 @@
 //! What a digitizer is set to.
 
-use shotline_wire::shot::{Cut, Geometry, GeometryError, Packing, Trailer};
+use super::frames::Frames;
+use shotline_wire::record;
+use shotline_wire::shot::{Cut, Geometry, GeometryError, PAD_BYTES, Packing, Trailer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -233,6 +235,7 @@ impl Config {
             }
         }
         let trailer = match self.framing {
+            Framing::Digitizer if self.cuts_oddly() => return Err(ConfigError::Odd(self.payload)),
             Framing::Digitizer => Trailer::Block,
             Framing::Vita49 if self.image.is_some() => return Err(ConfigError::Image),
             Framing::Vita49 if !self.payload.is_multiple_of(SAMPLE_BYTES) => {
@@ -243,6 +246,17 @@ impl Config {
         let samples = (2, self.block_bytes / SAMPLE_BYTES);
         let rate = self.sample_rate_hz.round() as u32;
         Ok(Geometry::cut_as(samples, (16, Packing::Int16Le), rate, trailer, Cut::uniform(self.payload))?)
+    }
+
+    /// Bytes of memory that the prebuilt frames take, whatever sends them.
+    pub fn frame_bytes(&self) -> Result<usize, ConfigError> {
+        Ok(Frames::bytes(&self.check()?))
+    }
+
+    /// Whether a block is more than one packet, and packets do not end where a block's trailer may.
+    fn cuts_oddly(&self) -> bool {
+        let block = u64::from(self.block_bytes) + (shotline_wire::block::LEN + record::LEN) as u64;
+        u64::from(self.payload) < block && !self.payload.is_multiple_of(PAD_BYTES)
     }
 
     /// Nanoseconds that the samples of a block take.
@@ -287,6 +301,9 @@ pub enum ConfigError {
     /// A payload that no datagram carries.
     #[error("a payload of {0} bytes: 1 to {MAX_PAYLOAD}, 8192 in jumbo frames, 1408 in ordinary ones")]
     Payload(u32),
+    /// A receiver takes no payloads of such a length, but in a block of one packet.
+    #[error("its payloads of {0} bytes are no multiple of {PAD_BYTES}")]
+    Odd(u32),
     /// VITA 49 carries whole samples.
     #[error("a payload of {0} bytes: VITA 49 carries whole samples, so a multiple of 4 is needed")]
     Words(u32),
@@ -337,6 +354,7 @@ mod tests {
         assert!(refused(Config { sample_rate_hz: 5e9, ..config() }).contains("Hz at most"));
         assert!(refused(Config { begin: Begin::Trigger(30.0), ..config() }).contains("29.802322 Hz"));
         assert!(refused(Config { clock_drift_ppb: 1e7, ..config() }).contains("parts per billion"));
+        assert!(refused(Config { payload: 1000, ..config() }).contains("payloads of 1000 bytes are no multiple of 64"));
         assert!(refused(Config { framing: Framing::Vita49, payload: 1402, ..config() }).contains("multiple of 4"));
         assert!(refused(Config { ring: 0, ..config() }).contains("--ring"));
         assert!(Config { begin: Begin::Trigger(29.8), ..config() }.check().is_ok());

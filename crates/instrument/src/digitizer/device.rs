@@ -12,10 +12,11 @@ use serde::Serialize;
 use shotline_memory::{MemoryError, Region, Regions, Registrar};
 use shotline_transport::IoError;
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// Frames that are stamped and handed over at once.
@@ -24,8 +25,11 @@ const AT_ONCE: u32 = 64;
 const LINK_HEADROOM: f64 = 10.0 / 9.0;
 /// A sender that was late may be this much faster than the samples are made.
 const CATCHING_UP: f64 = 2.0;
-/// Times that a full path is retried at once before the processor is given to others.
-const SPINS: u32 = 64;
+/// Times that a full path is retried at once.
+const SPINS: u32 = 4;
+/// Between later tries, and between looks whether frames that were sent have been read: the processor has other stages
+/// to serve, and a path that was full holds more than is read meanwhile.
+const READING: Duration = Duration::from_micros(100);
 /// Longest sleep: how soon the stop flag is seen.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
 
@@ -59,6 +63,7 @@ pub struct Live {
     list_ns: AtomicU64,
     entries: AtomicU64,
     packets: AtomicU64,
+    unsent: AtomicU64,
     path_full: AtomicU64,
     abandoned: AtomicU64,
 }
@@ -75,10 +80,12 @@ pub struct Stats {
     pub made: Made,
     /// Blocks that were sent whole.
     pub blocks_sent: u64,
-    /// Blocks of which the end was not sent, because the path stayed full when the device was told to stop.
+    /// Blocks that were not sent whole: there was no link, or the path stayed full when the device was told to stop.
     pub blocks_abandoned: u64,
     /// Packets sent.
     pub packets_sent: u64,
+    /// Packets that went nowhere, because there was no link.
+    pub packets_unsent: u64,
     /// Times that the path took no packet.
     pub path_full: u64,
     /// Seconds of the DMA stage that went into making lists.
@@ -115,13 +122,15 @@ impl Live {
         let list_s = self.list_ns.load(Relaxed) as f64 * 1e-9;
         let rate = |seconds: f64| if seconds > 0.0 { dma.bytes as f64 * 8e-9 / seconds } else { 0.0 };
         let abandoned = self.abandoned.load(Relaxed);
+        let unsent = self.unsent.load(Relaxed);
         Stats {
             stream: self.stream,
             to: self.to,
             made: self.ring.made(),
             blocks_sent: send.blocks - abandoned.min(send.blocks),
             blocks_abandoned: abandoned,
-            packets_sent: self.packets.load(Relaxed),
+            packets_sent: self.packets.load(Relaxed).saturating_sub(unsent),
+            packets_unsent: unsent,
             path_full: self.path_full.load(Relaxed),
             dma_list_s: list_s,
             dma_entries: self.entries.load(Relaxed),
@@ -167,8 +176,8 @@ pub struct Digitizer<P> {
 }
 
 impl<P: PrebuiltIo + Send> Digitizer<P> {
-    /// Builds the frames. `open` opens the way to the receiver, over which everything in the table of
-    /// memory may be sent.
+    /// Builds the frames. `open` opens the way to the receiver, with an empty table of memory: the frames are
+    /// registered when it has said where they should lie.
     pub fn new(
         config: Config,
         memory: Memory,
@@ -177,17 +186,19 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
         let geometry = config.check()?;
         let mut registrar = Registrar::new();
         let image = config.image.as_ref().map(|path| Image::create(path, &geometry, &config)).transpose()?;
+        let mut io = open(config.to, &Registrar::new().finish())?;
+        let bytes = Frames::bytes(&geometry);
         let (region, base) = match &image {
             Some(image) => image.place(),
-            None => (&Region::host(Frames::bytes(&geometry))?, 0),
+            None => (io.frame_memory(bytes)?.map_or_else(|| Region::host(bytes), Ok)?, 0),
         };
-        let id = registrar.add(Arc::clone(region));
-        let mut io = open(config.to, &registrar.finish())?;
-        let frames = Frames::build((region, id, base), &geometry, &config, stamp().locked, &mut io)?;
+        let id = registrar.add(Arc::clone(&region));
+        io.register(&registrar.finish());
+        let frames = Frames::build((&region, id, base), &geometry, &config, stamp().locked, &mut io)?;
         if let Some(image) = &image {
             image.index(&frames, &geometry, &config);
         }
-        let engine = Engine::new(Arc::clone(memory.region()), Arc::clone(region));
+        let engine = Engine::new(Arc::clone(memory.region()), region);
         let live = Arc::new(Live {
             stream: config.stream,
             to: config.to,
@@ -199,6 +210,7 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
             list_ns: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             packets: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
             path_full: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
         });
@@ -210,8 +222,8 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
         Arc::clone(&self.live)
     }
 
-    /// Runs until all blocks are sent or `stop`; what is on board then is still sent. A failure sets
-    /// `stop`, for whatever runs beside it.
+    /// Runs until all blocks are sent, or `stop`: then the block under way is sent to its end, at its pace, and what else
+    /// is on board is not sent. A failure sets `stop`, for whatever runs beside it.
     pub fn run(self, start: Start, stop: &AtomicBool) -> Result<Stats, IoError> {
         let Self { config, memory, frames, engine, io, live } = self;
         let (config, memory, frames, live) = (&config, &memory, &frames, &*live);
@@ -252,12 +264,19 @@ struct Filled {
 
 /// The paper's way: each stage waits for the one before.
 fn one_after_the_other<P: PrebuiltIo>(filler: &mut Filler<'_>, sender: &mut Sender<'_, P>) -> Result<(), IoError> {
+    let (free, _nobody) = mpsc::channel();
     loop {
+        if sender.stop.load(Relaxed) {
+            return Ok(());
+        }
         let begun = steady_ns();
         let Some((block, waiting)) = filler.live.ring.take() else { return Ok(()) };
         let starved_ns = steady_ns() - begun;
         let filled = filler.fill(block, 0, Turn { starved_ns, waiting: waiting as u64, ..Turn::default() });
-        sender.send(filled, Turn::default())?;
+        sender.send(filled, Turn::default(), &free)?;
+        while sender.unread(&free) > 0 && !sender.stop.load(Relaxed) {
+            std::thread::sleep(READING);
+        }
     }
 }
 
@@ -319,6 +338,10 @@ struct Sender<'a, P> {
     live: &'a Live,
     stop: &'a AtomicBool,
     bucket: Option<Bucket>,
+    /// Packets taken by the backend.
+    taken: u64,
+    /// Buffers that were sent, and how many packets had been taken then: they are free when those have been read.
+    reading: VecDeque<(usize, u64)>,
 }
 
 impl<'a, P: PrebuiltIo> Sender<'a, P> {
@@ -339,39 +362,73 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             (None, _) => Some((own * LINK_HEADROOM, own * CATCHING_UP)),
         };
         let bucket = rates.map(|(steady, peak)| Bucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
-        Self { config, memory, frames, io, live, stop, bucket }
+        Self { config, memory, frames, io, live, stop, bucket, taken: 0, reading: VecDeque::with_capacity(BUFFERS) }
     }
 
     fn serve(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
         let mut next = None;
         loop {
             let begun = steady_ns();
-            let Some(now) = next.take().or_else(|| filled.recv().ok()) else { return Ok(()) };
+            let Some(now) = next.take().or_else(|| self.next(filled, free)) else { return Ok(()) };
+            if self.stop.load(Relaxed) {
+                return Ok(());
+            }
             let starved_ns = steady_ns() - begun;
             next = filled.try_recv().ok();
-            self.send(now, Turn { starved_ns, waiting: next.is_some().into(), ..Turn::default() })?;
-            // Nobody listens when no blocks come any more.
-            let _ = free.send(now.buffer);
+            self.send(now, Turn { starved_ns, waiting: next.is_some().into(), ..Turn::default() }, free)?;
         }
     }
 
-    /// Closes a block and sends its frames.
-    fn send(&mut self, filled: Filled, turn: Turn) -> Result<(), IoError> {
+    /// Waits for the next block; none when no more come.
+    fn next(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Option<Filled> {
+        while self.unread(free) > 0 {
+            match filled.recv_timeout(READING) {
+                Ok(next) => return Some(next),
+                // Who reads nothing must not keep a device from stopping.
+                Err(RecvTimeoutError::Timeout) if self.stop.load(Relaxed) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        filled.recv().ok()
+    }
+
+    /// Gives the buffers back whose frames nobody reads any more. Returns how many are still being read.
+    fn unread(&mut self, free: &mpsc::Sender<usize>) -> usize {
+        if !self.reading.is_empty() {
+            let read = self.taken.saturating_sub(self.io.lent() as u64);
+            while let Some((buffer, _)) = self.reading.front().filter(|(_, taken)| *taken <= read).copied() {
+                self.reading.pop_front();
+                // Nobody listens when no blocks come any more.
+                let _ = free.send(buffer);
+            }
+        }
+        self.reading.len()
+    }
+
+    /// Closes a block and sends its frames. Its buffer is given back when they have been read, which is looked for
+    /// while there is something to be sent.
+    fn send(&mut self, filled: Filled, turn: Turn, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
         let begun = steady_ns();
         let Filled { buffer, block, pattern } = filled;
         let drift = self.config.clock_drift_ppb as f32;
         self.frames.close(buffer, &block, self.memory.block(pattern), drift);
         let (mut paced_ns, mut whole) = (0, true);
+        let unsent = self.io.device().unsent;
         if self.config.stages != Stages::NoSend {
             if let Some(context) = self.frames.context(buffer) {
                 whole = self.send_all(context)?;
             }
             let (full, packets) = (self.frames.full_packets(), self.frames.packets());
             for part in [0..full, full..packets] {
-                whole = whole && self.send_equal(&block, buffer, part, &mut paced_ns)?;
+                whole = whole && self.send_equal(&block, buffer, part, &mut paced_ns, free)?;
             }
         }
-        self.live.abandoned.fetch_add(u64::from(!whole), Relaxed);
+        self.reading.push_back((buffer, self.taken));
+        self.unread(free);
+        let more = self.io.device().unsent - unsent;
+        self.live.unsent.fetch_add(more, Relaxed);
+        self.live.abandoned.fetch_add(u64::from(!whole || more > 0), Relaxed);
         let busy_ns = steady_ns() - begun - paced_ns;
         self.live.send.add(&Turn { bytes: self.config.block_bytes.into(), busy_ns, paced_ns, ..turn });
         Ok(())
@@ -384,9 +441,11 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         buffer: usize,
         part: std::ops::Range<u32>,
         paced_ns: &mut u64,
+        free: &mpsc::Sender<usize>,
     ) -> Result<bool, IoError> {
         let mut next = part.start;
         while next < part.end {
+            self.unread(free);
             let count = (part.end - next).min(AT_ONCE);
             let count = self.may_go(self.frames.frame_bytes(next), count, paced_ns);
             self.frames.stamp(buffer, next..next + count, block);
@@ -404,6 +463,7 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         while frames.count > 0 {
             let taken = self.io.send_prebuilt(self.config.to, frames)?;
             self.live.packets.fetch_add(taken as u64, Relaxed);
+            self.taken += taken as u64;
             frames = frames.after(taken);
             if taken > 0 {
                 spins = 0;
@@ -416,7 +476,7 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             } else if self.stop.load(Relaxed) {
                 return Ok(false);
             } else {
-                std::thread::yield_now();
+                std::thread::sleep(READING);
             }
         }
         Ok(true)
@@ -429,8 +489,6 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             let now = steady_ns();
             match bucket.take(frame, count, now) {
                 Ok(frames) => return frames,
-                // Told to stop, it gets rid of what it has.
-                Err(_) if self.stop.load(Relaxed) => return count,
                 Err(wait) => {
                     std::thread::sleep(Duration::from_nanos(wait.min(LONGEST_SLEEP_NS)));
                     *paced_ns += steady_ns() - now;

@@ -7,11 +7,9 @@ use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_AT};
 use shotline_wire::shot::Geometry;
 use shotline_wire::vita49::{
     Context, Format, Fraction, Hertz, Indicator, Kind, MAX_CONTEXT, MAX_PROLOGUE, PS_PER_SECOND, Prologue, Seconds,
-    State, Time,
+    State, TAI_MINUS_GPS, Time,
 };
 
-/// Seconds by which TAI, counted from 1970 on, is ahead of GPS time, counted from 6 January 1980 on.
-const TAI_MINUS_GPS: u64 = 315_964_819;
 /// Bytes of the longest header.
 const MAX_HEADER: usize = if HEADER_LEN > MAX_PROLOGUE { HEADER_LEN } else { MAX_PROLOGUE };
 
@@ -108,7 +106,9 @@ impl Headers {
             Self::Vita49(vita) => {
                 let samples = geometry.packet_offset(packet) / SAMPLE_BYTES;
                 let time = time(block.tai_ns, (f64::from(samples) * vita.ps_per_sample).round() as u64);
-                let count = block.number.wrapping_mul(vita.packets.into()).wrapping_add(packet.into());
+                // Packets are counted as they are sent (5.1.1.3): those of lost blocks never were.
+                let block_sent = block.number.wrapping_sub(block.overrun);
+                let count = block_sent.wrapping_mul(vita.packets.into()).wrapping_add(packet.into());
                 (0, vita.prologue(geometry, packet, count, time))
             }
         }
@@ -118,13 +118,14 @@ impl Headers {
     pub(super) fn context(&self, block: &Block) -> ArrayVec<u8, { MAX_CONTEXT + MAX_PROLOGUE }> {
         let mut out = ArrayVec::new();
         if let Self::Vita49(vita) = self {
-            let lost = block.overrun > 0;
+            // An event (5.1.6.1): it is true of the samples that this context goes before, not of all that follow.
+            let lost = block.lost > 0;
             let state = vita.context.state.map(|state| state.with(Indicator::SampleLoss, lost));
-            let fields = Context { state, changed: block.overrun > 0, ..vita.context }.emit();
+            let fields = Context { state, changed: lost, ..vita.context }.emit();
             let prologue = Prologue {
                 kind: Kind::Context,
                 time: time(block.tai_ns, 0),
-                count: (block.number % 16) as u8,
+                count: (block.number.wrapping_sub(block.overrun) % 16) as u8,
                 ..Prologue::data(vita.stream)
             };
             out.extend(prologue.sized(fields.len()).emit());
@@ -152,6 +153,25 @@ fn time(tai_ns: u64, more_ps: u64) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use super::super::tests::config;
+
+    #[test]
+    fn the_loss_of_samples_is_told_behind_it_alone_and_counts_go_on() {
+        let config = Config { framing: Framing::Vita49, payload: 4096, block_bytes: 12_288, ..config() };
+        let geometry = config.check().unwrap();
+        let headers = Headers::new(&config, &geometry, true);
+        let mut seen = Vec::new();
+        for (number, overrun, lost) in [(0, 0, 0), (4, 3, 3), (5, 3, 0)] {
+            let block = Block { number, tai_ns: 1 << 60, clock_offset_ns: 0, overrun, lost };
+            let (prologue, context) = Context::parse(&headers.context(&block)).unwrap();
+            let (_, first) = headers.stamp(&geometry, 0, &block);
+            let data = Prologue::head(&first).unwrap();
+            let said = context.state.unwrap().get(Indicator::SampleLoss);
+            seen.push((said, context.changed, prologue.count, data.count));
+        }
+        assert_eq!(seen, [(Some(false), false, 0, 0), (Some(true), true, 1, 3), (Some(false), false, 2, 6)]);
+    }
 
     #[test]
     fn gps_time_is_tai_less_19_seconds() {

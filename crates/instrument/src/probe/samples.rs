@@ -180,6 +180,10 @@ impl Source {
                         let bytes = samples.iter().flat_map(|sample| sample.to_le_bytes());
                         out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
                     }
+                    Packing::Int16Be => {
+                        let bytes = samples.iter().flat_map(|sample| sample.to_be_bytes());
+                        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+                    }
                     Packing::Uint8 => out.iter_mut().zip(samples).for_each(|(to, from)| *to = from as u8),
                 }
             }

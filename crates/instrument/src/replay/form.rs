@@ -101,7 +101,7 @@ impl Form {
                 out.extend(bytes);
             }
             // Blocks stay as they came, if they stay blocks.
-            Trailer::None | Trailer::Block => {}
+            Trailer::None | Trailer::Block | Trailer::Context => {}
             Trailer::HsbMetadata => out.extend(
                 Metadata {
                     flags: u32::from(!kept.proven),

@@ -1,0 +1,387 @@
+//! What a VITA 49 stream is like: the rate and format from a packet of context, the blocks from how its packets are cut.
+//!
+//! VITA 49 has no blocks. Those of a recording are as many samples as `--samples` says; else those between two packets
+//! of context, if whole packets fill them; else as many whole packets as make a mebibyte.
+
+use super::{Hints, Learned, Learner, Shape};
+use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
+use shotline_wire::shot::{Cut, MAX_PACKETS, Packing, Trailer};
+use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
+
+/// Bytes of a block if nothing says how long it is.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Packets that are looked at for a second packet of context: more than two blocks have.
+const MOST_PACKETS: u64 = 2 * MAX_PACKETS as u64 + 2;
+/// Seconds of samples that are looked at for it.
+const MOST_SECONDS: u64 = 2;
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    hints: Hints,
+    seen: u64,
+    rate: Option<u64>,
+    format: Option<Format>,
+    meaning: Meaning,
+    /// The stamp of the first packet, from which positions count.
+    origin: Option<Time>,
+    /// The longest payload.
+    longest: u64,
+    /// Where the newest packet ends, by its stamp and length.
+    newest_end: u64,
+    /// Where the newest packet of context stands, and whether packets have been cut regularly since.
+    edge: Option<(u64, Regular)>,
+}
+
+/// Packets behind an edge.
+#[derive(Clone, Copy, Debug, Default)]
+struct Regular {
+    /// Bytes of each but the last.
+    each: u64,
+    /// Bytes of all.
+    bytes: u64,
+    /// One was shorter: it must be the last.
+    ended: bool,
+    broken: bool,
+}
+
+impl Regular {
+    fn add(&mut self, at: u64, bytes: u64) {
+        self.broken |= self.ended || at != self.bytes || self.each > 0 && bytes > self.each;
+        self.ended = self.each > 0 && bytes < self.each;
+        self.each = self.each.max(bytes);
+        self.bytes = at + bytes;
+    }
+}
+
+/// Channels and bytes of an instant's samples in a format that can be recorded.
+fn shape_of(format: Format) -> Result<(u16, u64), String> {
+    let parts = match format.arrangement() {
+        Some(Arrangement::Real) => 1,
+        Some(Arrangement::Complex) => 2,
+        _ => 0,
+    };
+    let fits = format.item() == Some(Item::Signed) && format.packing_bits() == 16 && format.item_bits() == 16;
+    let channels = u16::try_from(parts * format.vector()).ok().filter(|channels| fits && *channels > 0);
+    let channels = channels.ok_or_else(|| {
+        format!("its samples have the format {:016x}: 16-bit integers, real or complex, can be recorded", format.0)
+    })?;
+    Ok((channels, 2 * u64::from(channels)))
+}
+
+impl Stream {
+    fn context(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+        let Ok((prologue, context)) = Context::parse(packet) else { return Ok(None) };
+        if packet.len() > MAX_HEADER {
+            return Err(format!("a packet of its context has {} bytes, {MAX_HEADER} can be read", packet.len()));
+        }
+        if let Some(rate) = context.sample_rate {
+            let whole =
+                rate.whole().ok_or_else(|| format!("its sample rate of {} Hz is no whole number", rate.hz()))?;
+            if self.rate.replace(whole) != Some(whole) {
+                self.edge = None;
+            }
+        }
+        self.format = context.format.or(self.format);
+        self.meaning = Vita49::meaning_of(&context).or(self.meaning);
+        if prologue.time.fraction.is_some() {
+            self.origin.get_or_insert(prologue.time);
+        }
+        let Some((origin, rate, instant)) = self.units()? else { return Ok(None) };
+        let at = match prologue.time.samples_since(origin, rate).map(u64::try_from) {
+            Some(Ok(at)) => at,
+            _ => return Ok(None),
+        };
+        let before = self.edge.replace((at, Regular::default()));
+        let Some((begin, regular)) = before.filter(|_| self.hints.samples.is_none()) else { return Ok(None) };
+        let samples = at.saturating_sub(begin);
+        if regular.broken || regular.bytes == 0 || regular.bytes != samples * instant {
+            return Ok(None);
+        }
+        // Said again without samples between, or of a block too large: then it is no edge of a block.
+        let many = regular.bytes.div_ceil(regular.each) > MAX_PACKETS.into();
+        if many { Ok(None) } else { self.learned(at, samples, regular.each).map(Some) }
+    }
+
+    /// Where positions begin, the rate and the bytes of an instant, as soon as they are known.
+    fn units(&self) -> Result<Option<(Time, u64, u64)>, String> {
+        let Some(rate) = self.rate.or(self.hints.sample_rate_hz.map(u64::from).filter(|rate| *rate > 0)) else {
+            return Ok(None);
+        };
+        let Some(origin) = self.origin else { return Ok(None) };
+        shape_of(self.format.unwrap_or(Format::IQ16)).map(|(_, instant)| Some((origin, rate, instant)))
+    }
+
+    fn data(&mut self, prologue: &Prologue, bytes: u64) -> Result<Option<Learned>, String> {
+        if prologue.has_trailer() {
+            return Err("its packets have trailers, for which there is no place: switch them off".into());
+        }
+        if prologue.time.fraction.is_none() {
+            return Err(
+                "its packets do not tell when they begin: their time stamps have no fraction of a second".into()
+            );
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.origin.get_or_insert(prologue.time);
+        let Some((origin, rate, instant)) = self.units()? else { return Ok(None) };
+        let Some(Ok(at)) = prologue.time.samples_since(origin, rate).map(u64::try_from) else { return Ok(None) };
+        if !bytes.is_multiple_of(instant) {
+            return Err(format!("its payloads of {bytes} bytes are not whole samples of {instant} bytes"));
+        }
+        // Two packets one behind the other show how long a packet is; a single one may be the last of something.
+        let follows = at == self.newest_end && self.longest > 0;
+        self.newest_end = at + bytes / instant;
+        self.longest = self.longest.max(bytes);
+        if let Some((edge, regular)) = &mut self.edge {
+            regular.add(at.saturating_sub(*edge) * instant, bytes);
+        }
+        let each = self.longest / instant;
+        match self.hints.samples.map(u64::from) {
+            Some(samples) if follows && bytes == self.longest => {
+                if samples % each != 0 {
+                    return Err(format!("its packets have {each} samples each: --samples must be a multiple of that"));
+                }
+                self.learned(self.newest_end, samples, self.longest).map(Some)
+            }
+            Some(_) => Ok(None),
+            None => {
+                let enough = self.seen > MOST_PACKETS || at > MOST_SECONDS * rate;
+                let samples = (BLOCK_BYTES / self.longest).clamp(1, MAX_PACKETS.into()) * each;
+                let regular = follows && bytes == self.longest && enough;
+                if regular { self.learned(self.newest_end, samples, self.longest).map(Some) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Blocks of `samples` from position `at` on, in payloads of `each` bytes. The one that begins there is block 0.
+    fn learned(&self, at: u64, samples: u64, each: u64) -> Result<Learned, String> {
+        let format = self.format.unwrap_or(Format::IQ16);
+        let (Some((origin, rate, instant)), (channels, _)) = (self.units()?, shape_of(format)?) else {
+            return Err("its sample rate is not known".into());
+        };
+        let too_large = || format!("blocks of {samples} samples are too large: give a smaller --samples");
+        let sample_bytes = u32::try_from(samples * instant).map_err(|_| too_large())?;
+        let begin = origin.after(at, rate);
+        let kind = if format.arrangement() == Some(Arrangement::Complex) { "IQ" } else { "real" };
+        let centre = self.meaning.centre_hz.map_or(String::new(), |hz| format!(", {:.6} MHz", hz / 1e6));
+        Ok(Learned {
+            framing: Box::new(Vita49 { begin, rate, sample_bytes: instant as u32, format, meaning: self.meaning }),
+            key: 0,
+            stream: None,
+            sample_bytes,
+            trailer: Trailer::Context,
+            cut: Cut::uniform(each as u32),
+            shape: Some(Shape {
+                channels,
+                packing: Packing::Int16Be,
+                bits: 16,
+                sample_rate_hz: u32::try_from(rate).map_err(|_| format!("its rate of {rate} Hz is too high"))?,
+            }),
+            // Packets of block 0 may have come together with the one that taught.
+            first_shot: Some(1),
+            words: format!(
+                "VITA 49: blocks of {samples} {kind} samples at {:.3} MS/s{centre}, in packets of {each}",
+                rate as f64 / 1e6
+            ),
+        })
+    }
+}
+
+impl Learner for Stream {
+    /// Blocks come as fast as memory allows.
+    const HANDS_ON: bool = false;
+
+    fn new(hints: Hints) -> Self {
+        Self {
+            hints,
+            seen: 0,
+            rate: None,
+            format: None,
+            meaning: Meaning::default(),
+            origin: None,
+            longest: 0,
+            newest_end: 0,
+            edge: None,
+        }
+    }
+
+    fn header_len(first: &[u8]) -> usize {
+        Prologue::len_seen(first)
+    }
+
+    fn key(packet: &[u8]) -> Option<u32> {
+        let (prologue, _) = Prologue::parse(packet).ok()?;
+        matches!(prologue.kind, Kind::Data | Kind::Context).then_some(prologue.stream.unwrap_or(0))
+    }
+
+    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+        let Ok((prologue, contents)) = Prologue::parse(packet) else { return Ok(None) };
+        self.seen += 1;
+        let stream = prologue.stream;
+        let learned = match prologue.kind {
+            Kind::Context => self.context(packet)?,
+            Kind::Data => self.data(&prologue, contents.len() as u64)?,
+            _ => None,
+        };
+        Ok(learned.map(|learned| Learned {
+            key: stream.unwrap_or(0),
+            stream,
+            words: match stream {
+                Some(stream) => learned.words.replacen("VITA 49:", &format!("VITA 49 stream {stream:#x}:"), 1),
+                None => learned.words,
+            },
+            ..learned
+        }))
+    }
+
+    fn missing(&self) -> String {
+        let seen = self.seen;
+        if self.rate.is_none() && self.hints.sample_rate_hz.is_none() {
+            return format!(
+                "a packet of context with the sample rate, which --sample-rate-hz can say: {seen} packets came without"
+            );
+        }
+        format!(
+            "two packets of samples one behind the other, and what blocks to make of them (--samples): {seen} packets came"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use shotline_wire::vita49::{Fraction, Hertz, Seconds, WORD};
+
+    const RATE: u64 = 1_000_000;
+
+    fn time(at: u64) -> Time {
+        let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(7)) };
+        begin.after(at, RATE)
+    }
+
+    fn data(at: u64, samples: u64) -> Vec<u8> {
+        let prologue = Prologue { time: time(at), ..Prologue::data(9) }.sized(4 * samples as usize);
+        [&prologue.emit()[..], &vec![3; 4 * samples as usize]].concat()
+    }
+
+    fn context(at: u64, context: Context) -> Vec<u8> {
+        let fields = context.emit();
+        let prologue = Prologue { kind: Kind::Context, time: time(at), ..Prologue::data(9) }.sized(fields.len());
+        [&prologue.emit()[..], &fields].concat()
+    }
+
+    fn tuned() -> Context {
+        Context {
+            sample_rate: Some(Hertz::new(RATE as f64)),
+            rf_reference: Some(Hertz::new(1.3e9)),
+            ..Context::default()
+        }
+    }
+
+    /// Looks at packets until something is learned, and says after how many.
+    fn taught(hints: Hints, packets: impl IntoIterator<Item = Vec<u8>>) -> (usize, Learned) {
+        let mut stream = Stream::new(hints);
+        let mut packets = packets.into_iter().enumerate();
+        packets.find_map(|(index, packet)| stream.look(&packet).unwrap().map(|learned| (index, learned))).unwrap()
+    }
+
+    /// Packets of blocks with a context before each.
+    fn blocks(samples: u64, each: u64) -> impl Iterator<Item = Vec<u8>> {
+        (0..1000).map(move |block| block * samples).flat_map(move |begin| {
+            let pieces = (0..samples).step_by(each as usize);
+            let pieces = pieces.map(move |at| data(begin + at, each.min(samples - at)));
+            std::iter::once(context(begin, tuned())).chain(pieces)
+        })
+    }
+
+    #[test]
+    fn blocks_are_what_lies_between_packets_of_context() {
+        for (samples, each) in [(1000_u64, 100), (1050, 100), (90, 100)] {
+            let packets = 1 + samples.div_ceil(each) as usize;
+            // From the middle of a block on: the context that teaches begins the third one.
+            let (index, learned) = taught(Hints::default(), blocks(samples, each).skip(1));
+            assert_eq!(index + 1, 2 * packets, "{samples} in {each}");
+            assert_eq!((learned.sample_bytes, learned.key), (4 * samples as u32, 9));
+            assert_eq!(learned.cut, Cut::uniform(4 * each.min(samples) as u32));
+            let words = format!(
+                "VITA 49 stream 0x9: blocks of {samples} IQ samples at 1.000 MS/s, 1300.000000 MHz, in packets of {}",
+                4 * each.min(samples)
+            );
+            assert_eq!(learned.words, words);
+        }
+    }
+
+    #[test]
+    fn a_gap_between_packets_of_context_teaches_nothing() {
+        let lossy = blocks(1000, 100).enumerate().filter(|(index, _)| *index != 5).map(|(_, packet)| packet);
+        let (index, learned) = taught(Hints::default(), lossy);
+        assert_eq!((index, learned.sample_bytes), (21, 4000), "the second block is the first whole one");
+        assert_eq!(taught(Hints::default(), blocks(1000, 100)).0, 11, "if nothing is lost, it is the first one");
+    }
+
+    #[test]
+    fn whoever_says_how_long_blocks_are_waits_for_two_packets_alone() {
+        let hints = Hints { samples: Some(300), ..Hints::default() };
+        let (index, learned) = taught(hints, blocks(1000, 100));
+        assert_eq!((index, learned.sample_bytes), (2, 1200));
+        let mut stream = Stream::new(Hints { samples: Some(250), ..Hints::default() });
+        let refused = blocks(1000, 100).find_map(|packet| stream.look(&packet).err()).unwrap();
+        assert!(refused.contains("100 samples each"), "{refused}");
+        // Without any context, if the rate is said, too.
+        let hints = Hints { sample_rate_hz: Some(RATE as u32), ..hints };
+        let (index, learned) = taught(hints, (0..10).map(|packet| data(packet * 100, 100)));
+        assert_eq!((index, learned.words.contains("MHz")), (1, false));
+    }
+
+    #[test]
+    fn a_context_that_comes_once_leaves_the_blocks_to_us() {
+        let packets = std::iter::once(context(0, tuned())).chain((0..).map(|packet| data(packet * 1000, 1000)));
+        let (_, learned) = taught(Hints::default(), packets);
+        assert_eq!(learned.sample_bytes, 262 * 4000);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_refused_with_its_reason() {
+        let refuse = |said: Context, packet: Vec<u8>| {
+            let mut stream = Stream::new(Hints::default());
+            stream.look(&context(0, said)).and_then(|_| stream.look(&packet)).unwrap_err()
+        };
+        let floats = Format(0x2e00_07df_0000_0000);
+        assert!(refuse(Context { format: Some(floats), ..tuned() }, data(0, 10)).contains("16-bit integers"));
+        assert!(refuse(Context { sample_rate: Some(Hertz(1)), ..tuned() }, data(0, 10)).contains("no whole number"));
+        let mut trailing = data(0, 10);
+        trailing[0] |= Prologue::TRAILER;
+        assert!(refuse(tuned(), trailing).contains("trailers"));
+        let untimed = Prologue::data(9).sized(8);
+        assert!(refuse(tuned(), [&untimed.emit()[..], &[0; 8]].concat()).contains("time stamps"));
+        let odd = Context { format: Some(Format(0x2000_03cf_0000_0002)), ..tuned() };
+        assert!(refuse(odd, data(0, 10)).contains("whole samples"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_refused_or_teaches_a_shape_that_a_block_has(
+            packets in prop::collection::vec((any::<bool>(), 0_u64..4000, 0_u64..300, any::<u32>()), 1..60),
+            samples in prop::option::of(0_u32..2000),
+        ) {
+            let mut stream = Stream::new(Hints { samples, ..Hints::default() });
+            for (is_context, at, samples, noise) in packets {
+                let mut packet = if is_context { context(at, tuned()) } else { data(at, samples) };
+                if noise % 4 == 0 {
+                    let at = noise as usize % packet.len();
+                    packet[at] ^= (noise >> 24) as u8;
+                }
+                prop_assert!(Stream::header_len(&packet) >= WORD);
+                let _ = Stream::key(&packet);
+                if let Ok(Some(learned)) = stream.look(&packet) {
+                    prop_assert!(learned.sample_bytes > 0 && learned.cut.rest > 0);
+                    prop_assert!(learned.cut.rest <= learned.sample_bytes);
+                }
+                let _ = stream.missing();
+            }
+        }
+    }
+}
