@@ -56,7 +56,8 @@ def cut(about):
 
     A trailer that travels apart stands in a packet of its own, behind padding that nobody sends.
     """
-    end = about["sample_bytes"] if about["apart"] else about["shot_bytes"]
+    # What packets of context said is put behind the samples by the receiver: no packet carries it.
+    end = about["sample_bytes"] if about["apart"] or about["trailer"] == "context" else about["shot_bytes"]
     begins = [0, *range(about["first"], end, about["packet_bytes"])]
     pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
     return pieces + ([(about["trailer_offset"], about["shot_bytes"])] if about["apart"] else [])
@@ -72,6 +73,8 @@ def packed(samples, packing):
     """Samples as the wire has them."""
     if packing == 0:
         return samples.astype("<i2").tobytes()
+    if packing == 3:
+        return samples.astype(">i2").tobytes()
     if packing == 2:
         return samples.astype("u1").tobytes()
     pairs = samples.reshape(-1, 2).astype(np.uint16) & 0xFFF
@@ -104,7 +107,7 @@ class Verifier:
         self.places = {}
         self.opened = {}
         # Packets of the other framings had no CRC of their own.
-        self.sealed = file.attrs.get("framing") not in ("udp", "spead")
+        self.sealed = file.attrs.get("framing") not in ("udp", "spead", "digitizer", "vita49")
 
     def wrong(self, text):
         self.mismatches += 1
@@ -386,7 +389,7 @@ class Verifier:
             pattern = prbs(*key, about["channels"], about["samples"], about["bits"])
             self.patterns[key] = pattern.astype(samples.dtype)
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        width = (16, 12, 8)[about["packing"]]
+        width = (16, 12, 8, 16)[about["packing"]]
         bit = np.arange(samples.size, dtype=np.int64) * width
         begins = np.array([begin for begin, _ in about["cut"]])
         packet = [np.searchsorted(begins, at // 8, side="right") - 1 for at in (bit, bit + width - 1)]

@@ -42,7 +42,7 @@ class Geometry:
     bits: int
     """Resolution of a sample."""
     packing: str
-    """How samples lie in a slot: int16_le, packed12_msb_first, uint8."""
+    """How samples lie in a slot: int16_le, int16_be, packed12_msb_first, uint8."""
     sample_rate_hz: int
     """0: unknown."""
     packets: int

@@ -12,6 +12,7 @@ mod emulate;
 mod export;
 mod import;
 mod inspect;
+mod interop;
 mod output;
 mod perf;
 mod plan;
@@ -71,6 +72,9 @@ enum Command {
     Target(Box<target::Args>),
     /// Measure rates, latencies and processor time of reads, writes, messages and atomic operations
     Perf(Box<perf::Args>),
+    /// Play the other side of rdma-core's and perftest's programs
+    #[command(subcommand)]
+    Interop(Box<interop::Command>),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -112,12 +116,14 @@ fn main() -> ExitCode {
         Command::Sweep(sweep) => sweep::run(sweep),
         Command::Target(args) => target::run(&args),
         Command::Perf(args) => perf::run(&args),
+        Command::Interop(command) => interop::run(&command),
         Command::Emulate(device) => emulate::run(device),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("shotline: {error}");
+            let lines: Vec<_> = error.to_string().lines().map(|line| output::shown(line).into_owned()).collect();
+            eprintln!("shotline: {}", lines.join("\n"));
             ExitCode::FAILURE
         }
     }

@@ -10,6 +10,7 @@ use shotline_acquire::run::Outcome;
 use shotline_acquire::stages::{Limit, Reading};
 use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, Drops};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Processor time that this program has used.
@@ -124,6 +125,9 @@ pub struct Summary {
     pub packets: u64,
     /// Packets that arrived and were dropped, by cause.
     pub packet_drops: ByCause,
+    /// Frames that the device or its driver dropped before any packet of them was seen, by its own names.
+    #[serde(skip_serializing_if = "ByCause::is_empty")]
+    pub device_drops: ByCause,
     /// Packets missing in closed shots.
     pub packets_missing: u64,
     /// Payload received, from the first packet to the last.
@@ -193,6 +197,7 @@ impl Summary {
             drops: by_cause(&drops),
             packets: total.packets,
             packet_drops: by_cause(&total.packet_drops),
+            device_drops: outcome.device.causes().into_iter().filter(|(_, count)| *count > 0).collect(),
             packets_missing: total.packets_missing,
             receive_gbps: outcome.receive_gbps(),
             write_gbps: outcome.write_gbps(),
@@ -244,6 +249,8 @@ impl Summary {
         rows.extend(
             self.packet_drops.iter().map(|(cause, count)| (format!("packets dropped: {cause}"), count.to_string())),
         );
+        let device = self.device_drops.iter();
+        rows.extend(device.map(|(cause, count)| (format!("dropped by the device: {cause}"), count.to_string())));
         rows.push(("packets missing".into(), self.packets_missing.to_string()));
         if let Some(latency) = self.latency_from_kernel.as_ref().filter(|latency| latency.shots > 0) {
             let text = format!("{:.0} us, 99 % within {:.0} us", latency.p50_us, latency.p99_us);
@@ -278,11 +285,35 @@ pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
     rows
 }
 
+/// Text that others wrote, for a terminal: control characters are shown instead of obeyed.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
 /// Prints rows in two columns.
 pub fn print_table(rows: &[(String, String)]) {
+    let rows: Vec<_> = rows.iter().map(|(name, text)| (shown(name), shown(text))).collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let value = rows.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
-    for (name, text) in rows {
+    for (name, text) in &rows {
         println!("  {name:width$}  {text:>value$}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_not_obeyed() {
+        assert_eq!(shown("\x1b]0;owned\x07 a\nb \u{9b}2J"), "\\u{1b}]0;owned\\u{7} a\\nb \\u{9b}2J");
+        assert_eq!(shown("42 \u{b5}s, \u{e9}cho"), "42 \u{b5}s, \u{e9}cho");
     }
 }

@@ -3,7 +3,7 @@
 use crate::output::{Summary, print_table};
 #[cfg(feature = "dpdk")]
 use crate::transport::DpdkFlags;
-use crate::transport::{self, Transport};
+use crate::transport::{self, Interface, Transport};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
@@ -11,10 +11,13 @@ use shotline_acquire::live::Live;
 use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
+use shotline_transport::af_packet::{FrameConfig, FrameIo};
 #[cfg(feature = "dpdk")]
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::xdp::{XdpConfig, XdpIo};
 use std::io::IsTerminal;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -29,6 +32,7 @@ Examples:
   shotline record --probe [::1]:47910 --out /mnt/a/run.h5 --out /mnt/b/run.h5 --seconds 60   two drives
   shotline record --probe [::1]:47910 --out run.h5 --pre-trigger 2 --pool 8GiB             2 s before each trigger
   shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
+  shotline record --probe 10.0.0.1:47910 --bind 10.0.0.2:4791 --transport xdp:eth1 --out run.h5   past the kernel
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
@@ -97,7 +101,34 @@ pub fn run(args: Args) -> Result {
 fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
     let transport = transport::of(settings).map_err(|error| RunError::Settings(error.to_string()))?;
     match transport {
-        Transport::Udp => over_udp(settings, stop, live),
+        Transport::Auto => {
+            let local = settings.bind.or(settings.listen).map(|address| address.ip());
+            let local = local
+                .filter(|ip| !ip.is_unspecified())
+                .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), transport::local_ip), Ok);
+            let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?);
+            eprintln!("transport: {}", best.why);
+            carried_by(best.transport, settings, stop, live)
+        }
+        transport => carried_by(transport, settings, stop, live),
+    }
+}
+
+fn carried_by(
+    transport: Transport,
+    settings: &Settings,
+    stop: &AtomicBool,
+    live: &Live,
+) -> std::result::Result<Outcome, RunError> {
+    match transport {
+        // What is chosen for it is never it again.
+        Transport::Udp | Transport::Auto => over_udp(settings, stop, live),
+        Transport::Xdp(interface) => {
+            acquire(settings, stop, live, |wanted, regions| open_xdp(&interface, wanted, regions))
+        }
+        Transport::Packet(interface) => {
+            acquire(settings, stop, live, |wanted, regions| open_packet(&interface, wanted, regions))
+        }
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => {
             let flags = DpdkFlags::of(settings);
@@ -106,6 +137,23 @@ fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Res
         #[cfg(not(feature = "dpdk"))]
         Transport::Dpdk(device) => Err(RunError::Io(transport::no_dpdk(&device))),
     }
+}
+
+/// Queues of an interface as a run wants them.
+fn open_xdp(interface: &Interface, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<XdpIo>, IoError> {
+    let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
+    let config = XdpConfig { sealed, remainders, capacity, ..interface.config(bind, scratch) };
+    let io = XdpIo::open(config, regions)?;
+    Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
+}
+
+/// An interface's frames as a run wants them.
+fn open_packet(interface: &str, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<FrameIo>, IoError> {
+    let Wanted { bind, sealed, capacity, scratch, receive_buffer, .. } = *wanted;
+    let interface = interface.to_owned();
+    let config = FrameConfig { interface, bind, peer: None, sealed, capacity, scratch, receive_buffer, ecn: false };
+    let io = FrameIo::open(config, regions)?;
+    Ok(Opened { local: io.local_addr(), receive_buffer, io })
 }
 
 /// A port as a run wants it.

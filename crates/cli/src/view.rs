@@ -4,7 +4,7 @@
 //! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
 //! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
 
-use crate::output::busy;
+use crate::output::{busy, shown};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -352,7 +352,7 @@ fn write_row(buffer: &Buffer, y: u16, out: &mut String) {
             }
             out.push('m');
         }
-        out.push_str(cell.symbol());
+        out.push_str(&shown(cell.symbol()));
     }
     out.push_str("\x1b[0m");
 }

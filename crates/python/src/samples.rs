@@ -78,11 +78,13 @@ impl Element for i16 {
         packing != Packing::Uint8
     }
     fn unpack(packing: Packing, bytes: &[u8], out: &mut [Self]) {
-        if packing == Packing::Packed12 {
-            return pack12::unpack(bytes, out);
-        }
-        for (sample, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *sample = Self::from_le_bytes(*bytes);
+        let pairs = bytes.as_chunks().0;
+        match packing {
+            Packing::Packed12 => pack12::unpack(bytes, out),
+            Packing::Int16Be => {
+                out.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = Self::from_be_bytes(*pair));
+            }
+            _ => out.iter_mut().zip(pairs).for_each(|(sample, pair)| *sample = Self::from_le_bytes(*pair)),
         }
     }
 }

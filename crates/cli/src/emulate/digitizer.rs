@@ -283,11 +283,16 @@ pub fn run(args: &Digitizer) -> Result {
             serve(args, configs, memories, &stop, |to, regions| super::socket(source, to, false, regions))
         }
         #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) if args.streams == 1 => serve(args, configs, memories, &stop, |to, regions| {
-            super::port(device, &args.carrier, source, to, false, regions)
-        }),
+        Transport::Dpdk(device) if args.streams == 1 => {
+            // An image's frames lie in its file.
+            let frames = if args.image.is_none() { configs[0].frame_bytes()? } else { 0 };
+            serve(args, configs, memories, &stop, |to, regions| {
+                super::port(device, &args.carrier, source, to, false, frames, regions)
+            })
+        }
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => Err(format!("{device} is one link: run one digitizer for each stream").into()),
+        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) => Err(crate::transport::receives_only().into()),
         #[cfg(not(feature = "dpdk"))]
         Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
     }
@@ -370,10 +375,21 @@ fn watch(lives: &[Arc<Live>], seconds: Option<f64>, stop: &AtomicBool, ended: &A
                 .zip(before.iter())
                 .map(|(now, before)| line(&now.since(before), since.as_secs_f64()))
                 .collect();
-            eprintln!("stream {}: {}, {} overruns", stats.stream, stages.join("; "), stats.made.overruns);
+            eprintln!(
+                "stream {}: {}, {} overruns{}",
+                stats.stream,
+                stages.join("; "),
+                stats.made.overruns,
+                unsent(&stats)
+            );
             *before = now;
         }
     }
+}
+
+/// Packets that went nowhere, in words.
+fn unsent(stats: &Stats) -> String {
+    if stats.packets_unsent == 0 { String::new() } else { format!(", {} packets without a link", stats.packets_unsent) }
 }
 
 /// What a stage did in so many seconds, in words.

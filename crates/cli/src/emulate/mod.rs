@@ -78,7 +78,8 @@ fn socket(
     UdpIo::open(&config, regions)
 }
 
-/// A port that sends to a destination; without a source the one next to the destination.
+/// A port that sends to a destination; without a source the one next to the destination. `frames`: bytes of prebuilt
+/// frames, which a memif client leaves where they are until they have been read.
 #[cfg(feature = "dpdk")]
 fn port(
     device: &str,
@@ -86,12 +87,14 @@ fn port(
     source: Option<IpAddr>,
     to: SocketAddr,
     sealed: bool,
+    frames: usize,
     regions: &Regions,
 ) -> std::result::Result<shotline_transport::dpdk::DpdkIo, IoError> {
-    use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
+    use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
     let source = SocketAddr::new(source.unwrap_or_else(|| neighbour(to.ip())), SOURCE_PORT);
     let config = crate::transport::dpdk::config(device, &flags.dpdk, source, Sge::EMPTY)?;
-    let config = DpdkConfig { sealed, remainders: false, capacity: 0, ..config };
+    let eal = EalConfig { memory_mib: config.eal.memory_mib + (frames >> 20) as u32, ..config.eal };
+    let config = DpdkConfig { eal, lend: frames > 0, sealed, remainders: false, capacity: 0, ..config };
     let mut io = DpdkIo::open(config, regions)?;
     io.wait_link(crate::transport::LINK_PATIENCE)?;
     Ok(io)

@@ -144,13 +144,14 @@ pub fn run(args: &Probe) -> Result {
         Transport::Udp => serve(args, &stop, move |wanted, regions| open(source, wanted, regions)),
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) if args.links == 1 => serve(args, &stop, |wanted: &Wanted, regions: &Regions| {
-            let io = super::port(device, &args.carrier, source, wanted.destination, wanted.sealed, regions)?;
+            let io = super::port(device, &args.carrier, source, wanted.destination, wanted.sealed, 0, regions)?;
             Ok(Outlet { source: io.local_addr(), io })
         }),
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => {
             Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into())
         }
+        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) => Err(crate::transport::receives_only().into()),
         #[cfg(not(feature = "dpdk"))]
         Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
     }

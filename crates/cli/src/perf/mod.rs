@@ -288,7 +288,8 @@ impl Args {
     }
 }
 
-fn probability(text: &str) -> std::result::Result<f64, String> {
+/// A probability.
+pub fn probability(text: &str) -> std::result::Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
     number.ok_or_else(|| format!("expected a probability from 0 to 1, found {text}"))
 }

@@ -166,6 +166,7 @@ fn samples(slot: &[u8], geometry: &Geometry) -> Vec<f32> {
     match geometry.packing() {
         Packing::Uint8 => bytes.iter().map(|value| f32::from(*value)).collect(),
         Packing::Int16Le => bytes.as_chunks().0.iter().map(|pair| f32::from(i16::from_le_bytes(*pair))).collect(),
+        Packing::Int16Be => bytes.as_chunks().0.iter().map(|pair| f32::from(i16::from_be_bytes(*pair))).collect(),
         Packing::Packed12 => {
             let mut values = vec![0; bytes.len() / 3 * 2];
             pack12::unpack(bytes, &mut values);

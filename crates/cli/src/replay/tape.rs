@@ -4,7 +4,7 @@ use crate::Result;
 use shotline_instrument::probe::ReadError;
 use shotline_instrument::replay::{Kept, Tape, TapeLink};
 use shotline_store::read::{Recording, Slots};
-use shotline_store::rows::{Row, State};
+use shotline_store::rows::{self, NO_NUMBER, Row, State};
 use std::ops::Range;
 
 /// Table rows read at once.
@@ -105,7 +105,23 @@ fn numbers(recording: &Recording) -> Result<Range<u64>> {
     let rows = recording.rows();
     let (mut first, mut end) = (u64::MAX, 0);
     if rows > 0 {
-        (first, end) = (recording.row(0, 0)?.number, recording.row(rows - 1, 0)?.number + 1);
+        let number = |row: u64| recording.row(row, 0).map(|row| row.number);
+        // Rows without a number may stand at either end.
+        for row in 0..rows {
+            first = number(row)?;
+            if first != NO_NUMBER {
+                break;
+            }
+        }
+        for row in (0..rows).rev() {
+            match number(row)? {
+                NO_NUMBER => {}
+                last => {
+                    end = last + 1;
+                    break;
+                }
+            }
+        }
     }
     for loss in recording.losses()? {
         first = first.min(loss.first);
@@ -116,16 +132,7 @@ fn numbers(recording: &Recording) -> Result<Range<u64>> {
 
 /// The first row of a shot with this number or a later one.
 fn first_row(recording: &Recording, number: u64) -> Result<u64> {
-    let (mut low, mut high) = (0, recording.rows());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if recording.row(middle, 0)?.number < number {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(low)
+    Ok(rows::first_row(recording.rows(), number, |row| recording.row(row, 0).map(|row| row.number))?)
 }
 
 impl Tape for Reel {

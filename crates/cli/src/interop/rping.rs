@@ -1,0 +1,231 @@
+//! `rping` (librdmacm/examples): the connection is made by connection managers, then the client tells where a text of its
+//! own is, the server reads it, the client tells where there is room, and the server writes it back.
+//!
+//! What is told is 16 bytes, all numbers big-endian: address (64 bits), key and length (32 bits each). The server answers
+//! each with a message of the same length, whose content means nothing.
+
+use super::side::{Peer, RD_ATOMIC, Side};
+use super::{Common, Plan};
+use crate::Result;
+use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
+use shotline_verbs::rdma_cm::message::{
+    Addresses, REPLY_PRIVATE, REQUEST_PRIVATE, Reads, Reply, Request, reason, service_id,
+};
+use shotline_verbs::rdma_cm::{Connection, Event};
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::time::Duration;
+
+/// Where `rping` waits.
+const PORT: u16 = 7174;
+/// Bytes of what is told.
+const INFO: u32 = 16;
+/// Bytes of the longest text.
+pub const LONGEST: u32 = 2048;
+/// Where things are in this side's memory: what was told, what this side tells, the text, the room for it.
+const HEARD: u64 = 0;
+const TOLD: u64 = 256;
+const TEXT: u64 = 4096;
+const ROOM: u64 = TEXT + LONGEST as u64;
+
+/// Plays to the end. Returns texts that went back and forth, and the MTU.
+pub fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<(u64, Mtu)> {
+    let port = common.port.unwrap_or(PORT);
+    match &common.host {
+        Some(host) => {
+            let found = (host.as_str(), port).to_socket_addrs();
+            let found = found.map_err(|error| format!("there is no host {host}: {error}"))?.next();
+            let to = found.ok_or_else(|| format!("there is no address of {host}"))?.ip();
+            let connection = connect(plan, side, to, port)?;
+            for number in 0..plan.count {
+                ping(side, plan.size, number)?;
+            }
+            side.manage()?.disconnect(connection);
+            side.until_ended()?;
+            Ok((plan.count, plan.mtu))
+        }
+        None => {
+            side.manage()?.manager().0.listen(service_id(port));
+            eprintln!("waits on {}:{port}", common.bind.ip());
+            let (connection, mtu) = accept(plan, side)?;
+            let pings = echo(side)?;
+            side.manage()?.disconnect(connection);
+            side.linger()?;
+            Ok((pings, mtu))
+        }
+    }
+}
+
+/// Asks for a connection, and takes the queue pair to where it can send: from the sequence number that the other side
+/// names, which is where it expects the first packet. Until then there may be no program behind the other side yet.
+fn connect(plan: &Plan, side: &mut Side, to: IpAddr, port: u16) -> Result<Connection> {
+    let own = side.own();
+    let path = [own.ip, to];
+    let mut private = [0; REQUEST_PRIVATE];
+    private[..Addresses::LEN].copy_from_slice(&Addresses { port: 0, of: path }.emit());
+    let request = Request {
+        service: service_id(port),
+        qp: own.qp,
+        psn: own.psn,
+        reads: Reads { answers: RD_ATOMIC, begins: RD_ATOMIC },
+        mtu: plan.mtu,
+        retries: 7,
+        rnr_retries: 7,
+        path,
+        private,
+    };
+    let end = side.deadline();
+    let ask = |side: &mut Side| -> Result {
+        let (manager, now) = side.manage()?.manager();
+        manager.connect(now, to, request.clone());
+        Ok(())
+    };
+    ask(side)?;
+    loop {
+        match side.next_event()? {
+            Some(Event::Agreed(connection, reply)) => {
+                let Reply { qp, psn, reads, .. } = *reply;
+                let psn = side.begin_at(psn);
+                side.connect(&Peer { ip: to, qp, psn, reads: reads.answers }, plan.mtu)?;
+                side.post_receive()?;
+                let (manager, now) = side.manage()?.manager();
+                manager.ready(now, connection);
+                return Ok(connection);
+            }
+            Some(Event::Refused(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
+            Some(Event::Refused(_, reason::NO_SERVICE)) => {
+                side.check(end).map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
+                std::thread::sleep(Duration::from_millis(200));
+                ask(side)?;
+            }
+            Some(Event::Refused(_, reason)) => {
+                return Err(format!("{to} refuses the connection: reason {reason} of IBTA 12.6.7.2").into());
+            }
+            Some(Event::Silent(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
+            _ => {}
+        }
+    }
+}
+
+/// Waits for somebody who asks for a connection, and agrees.
+fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
+    let (connection, mtu) = loop {
+        if let Some(Event::Asked(connection, from, request)) = side.next_event()? {
+            let Request { qp, psn, reads, mtu, .. } = *request;
+            let (own, mtu) = (side.own(), mtu.min(plan.mtu));
+            let psn = side.begin_at(psn);
+            side.connect(&Peer { ip: from, qp, psn, reads: reads.answers }, mtu)?;
+            side.post_receive()?;
+            // What the other side begins at once is what this one answers, and the other way round.
+            let reads = Reads { answers: reads.begins.min(RD_ATOMIC), begins: reads.answers.min(RD_ATOMIC) };
+            let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
+            let (manager, now) = side.manage()?.manager();
+            manager.accept(now, connection, reply);
+            break (connection, mtu);
+        }
+    };
+    // A first message says as much as an RTU, which may be lost or overtaken.
+    match side.next_event()? {
+        None | Some(Event::Established(_)) => Ok((connection, mtu)),
+        Some(event) => Err(format!("the connection was not made: {event:?}").into()),
+    }
+}
+
+/// The client's part: a text there and back.
+fn ping(side: &mut Side, size: u32, number: u64) -> Result {
+    let mut text = format!("rdma-ping-{number}: ").into_bytes();
+    text.extend((0..).map(|at: u64| b'A' + ((number + at) % 58) as u8).take(size as usize));
+    text.truncate(size as usize - 1);
+    text.push(0);
+    side.memory().write(TEXT as usize, &text);
+    side.memory().zero(ROOM as usize, size as usize);
+    for at in [TEXT, ROOM] {
+        tell(side, at, size)?;
+        hear(side)?;
+    }
+    let mut back = vec![0; size as usize];
+    side.memory().read(ROOM as usize, &mut back);
+    if back == text { Ok(()) } else { Err(format!("text {number} came back changed").into()) }
+}
+
+/// The server's part, until the client ends it.
+fn echo(side: &mut Side) -> Result<u64> {
+    let mut pings = 0;
+    loop {
+        match side.next_event()? {
+            Some(Event::Ended(_)) => return Ok(pings),
+            Some(Event::Established(_)) => continue,
+            Some(event) => return Err(format!("the connection broke: {event:?}").into()),
+            // The last answer of the text before has arrived: that may have been the end.
+            None => match side.next()? {
+                sent if sent.completed == Completed::Send => continue,
+                heard => whole(heard.bytes)?,
+            },
+        }
+        let (text, size) = told(side)?;
+        side.post_at(Operation::Read(text), TEXT, size)?;
+        wait_for(side, Completed::Read)?;
+        answer(side)?;
+        wait_for(side, Completed::Recv)?;
+        let (room, _) = told(side)?;
+        let mut text = vec![0; size as usize];
+        side.memory().read(TEXT as usize, &mut text);
+        let len = text.iter().position(|byte| *byte == 0).map_or(size, |end| end as u32 + 1);
+        side.post_at(Operation::Write(room), TEXT, len)?;
+        wait_for(side, Completed::Write)?;
+        answer(side)?;
+        pings += 1;
+    }
+}
+
+/// Tells where something is.
+fn tell(side: &mut Side, at: u64, size: u32) -> Result {
+    let (rkey, address) = side.window();
+    let mut info = [0; INFO as usize];
+    info[..8].copy_from_slice(&(address + at).to_be_bytes());
+    info[8..12].copy_from_slice(&rkey.to_be_bytes());
+    info[12..].copy_from_slice(&size.to_be_bytes());
+    side.memory().write(TOLD as usize, &info);
+    side.post_at(Operation::Send, TOLD, INFO)
+}
+
+/// What the client has told: where something is, and its length.
+fn told(side: &mut Side) -> Result<(Remote, u32)> {
+    let mut info = [0; INFO as usize];
+    side.memory().read(HEARD as usize, &mut info);
+    side.post_receive()?;
+    let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let size = word(12);
+    if !(1..=LONGEST).contains(&size) {
+        return Err(format!("the other side tells of {size} bytes; expected 1 to {LONGEST}").into());
+    }
+    Ok((Remote { address: u64::from(word(0)) << 32 | u64::from(word(4)), rkey: word(8) }, size))
+}
+
+/// Goes ahead.
+fn answer(side: &mut Side) -> Result {
+    side.post_at(Operation::Send, TOLD, INFO)
+}
+
+/// A message of the server.
+fn hear(side: &mut Side) -> Result {
+    wait_for(side, Completed::Recv)?;
+    side.post_receive()
+}
+
+/// Waits for a completion; sends complete in between.
+fn wait_for(side: &mut Side, what: Completed) -> Result {
+    loop {
+        let completion = side.next()?;
+        if completion.completed == what {
+            return if what == Completed::Recv { whole(completion.bytes) } else { Ok(()) };
+        }
+        if completion.completed != Completed::Send {
+            return Err(format!("expected {what:?}, found {:?}", completion.completed).into());
+        }
+    }
+}
+
+/// That a message has the length of what is told.
+fn whole(bytes: u32) -> Result {
+    if bytes == INFO { Ok(()) } else { Err(format!("expected a message of {INFO} bytes, found {bytes}").into()) }
+}
