@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo python test fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-digitizer plots clean
+.PHONY: help demo python test guest fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-digitizer plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,7 +21,12 @@ python: ## the Python package, into .venv, from this tree: import shotline
 test: ## every check and test of the repository; the last line is the sum
 	@$(SETUP) build python package test plot
 	@$(SETUP) dpdk || echo "setup: DPDK could not be installed: its tests will be skipped, and say so"
+	@$(SETUP) guest || echo "setup: QEMU could not be installed: tests against Linux's RDMA stack will be skipped, and say so"
 	@python3 scripts/test.py
+
+guest: ## run a command in a QEMU guest that has Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
+	@$(SETUP) guest
+	@python3 guest/run.py $(or $(CMD),ibv_devinfo)
 
 fmt: ## format Rust and Python
 	@$(SETUP) python test
@@ -79,9 +84,15 @@ bench-memif: ## receiving from a memif beside dpdk-testpmd, a probe's shots thro
 	cargo build --release --locked --package shotline-transport --features dpdk --example dpdk_throughput
 	python3 bench/memif.py $(ARGS)
 
+bench-xdp: ## receiving from a cable by AF_XDP beside dpdk-testpmd; needs root; ARGS=... for its options
+	@$(SETUP) build dpdk
+	cargo build --release --locked --package shotline-transport --example xdp_throughput
+	python3 bench/xdp.py $(ARGS)
+
 bench-digitizer: ## 16 Gbit/s from a digitizer's DMA through a memif into HDF5; ARGS=... for its options
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline --features dpdk
+	cargo build --release --locked --package shotline-store --example store_bench
 	python3 bench/digitizer.py $(ARGS)
 
 bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options

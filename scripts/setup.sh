@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk guest plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,7 +13,7 @@ for group in "$@"; do
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
             apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount)
-            pip+=(pytest==9.2.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
+            pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
             pip+=("moto[server]==5.2.5" boto3==1.44.5)
@@ -25,6 +25,10 @@ for group in "$@"; do
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
+        guest) # QEMU, and what its guest is made of (guest/image.py)
+            apt+=(qemu-system-x86 seabios busybox-static cpio kmod util-linux iproute2 ethtool)
+            apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli)
+            ;;
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;

@@ -95,11 +95,14 @@ def cargo_test(what, **environment):
 
 
 def pytest():
-    """The Python tests. They find the program that `cargo test` built in SHOTLINE_BIN."""
+    """The Python tests, those of each file one after the other. They wait more than they work, so two at a time.
+
+    They find the program that `cargo test` built in SHOTLINE_BIN.
+    """
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = f"python3 -m pytest tests -ra --junitxml={report}"
+        command = f"python3 -m pytest tests -ra --numprocesses=2 --dist=loadfile --junitxml={report}"
         status, _ = stream(command, SHOTLINE_BIN=str(target / "debug" / "shotline"))
         if not report.exists():
             return checked(Counter(), status)

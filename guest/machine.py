@@ -1,0 +1,221 @@
+"""A QEMU guest with Linux's RDMA stack, on a cable of its own.
+
+Guest and cable live in a network namespace that needs no privileges: a user namespace beside it gives what it takes to
+make a tap device (where there are none for users, root does without). What runs on the host's end of the cable is
+started by `Guest.on_host`. There is no KVM: instructions are translated, so rates mean nothing, and packets get lost.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from image import INSTALL, Missing, image, libraries
+
+HOST, HOST6 = "10.77.0.1", "fd77::1"
+GUEST, GUEST_TOO, GUEST6 = "10.77.0.2", "10.77.0.3", "fd77::2"
+HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
+MTU = 4300  # 4096 bytes of payload and all headers
+LIMIT = 60  # seconds that a command may take
+BOOT_LIMIT = 60
+TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
+
+
+class Refused(Exception):
+    """The guest did what it should not, or nothing at all; with what it said."""
+
+
+class Done:
+    """What a command in the guest has left behind."""
+
+    def __init__(self, command, code, output):
+        self.command, self.code, self.output = command, code, output
+
+    def succeeded(self):
+        assert self.code == 0, f"exit code {self.code} in the guest: {self.command}\n{self.output}"
+        return self.output
+
+
+class Job:
+    """A command that runs in the guest."""
+
+    def __init__(self, guest, name, command, end):
+        self.guest, self.name, self.command, self.limit = guest, name, command, end
+
+    def output(self):
+        """What it has said so far."""
+        file = self.guest.share / f"{self.name}.out"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def ended(self):
+        self.guest.listen(0)
+        return self.name in self.guest.ended
+
+    def end(self, tell=None):
+        """Waits for its end. `tell` is given its output as it comes."""
+        told = 0
+        while True:
+            over = self.name in self.guest.ended
+            if tell:
+                text = self.output()
+                tell(text[told:])
+                told = len(text)
+            if over:
+                code = int((self.guest.share / f"{self.name}.code").read_text())
+                return Done(self.command, code, self.output())
+            if time.monotonic() > self.limit + 5:  # the guest ends it itself at its limit
+                raise Refused(f"the guest does not answer any more: {self.command}\n{self.guest.last_words()}")
+            self.guest.listen(0.2 if tell else 1)
+
+
+class Guest:
+    """A guest that has booted. It does not outlive its `with`, and neither does `share`, what it has left in /share."""
+
+    def __init__(self, programs=(), memory=1024, processors=2):
+        if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
+            raise Missing(f"{', '.join(missing)}: {INSTALL}")
+        kernel, initrd = image()
+        self.folder = tempfile.TemporaryDirectory(prefix="guest-")
+        self.path = Path(self.folder.name)
+        self.share = self.path / "share"
+        for name in ("bin", "lib"):
+            (self.share / name).mkdir(parents=True)
+        for program in programs:
+            self.put(program)
+        self.jobs, self.ended, self.said = 0, set(), b""
+        self.process = self.port = None
+        try:
+            self.start(kernel, initrd, memory, processors)
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self, folder):
+        """Copies what is in the guest's /share to a folder of this machine, except for what is there for our own use."""
+        ours = {"bin", "lib"}
+        ours |= {f"job{number}.{kind}" for number in range(1, self.jobs + 1) for kind in ("sh", "out", "code")}
+
+        def ignore(at, _):
+            return ours if Path(at) == self.share else ()
+
+        try:
+            shutil.copytree(self.share, folder, ignore=ignore, symlinks=True, dirs_exist_ok=True)
+        except OSError as error:
+            raise Refused(f"what was left in /share cannot be copied to {folder}: {error}") from None
+
+    def put(self, program):
+        """Makes a program of this machine one of the guest's, with its libraries."""
+        shutil.copy(program, self.share / "bin")
+        for library in libraries([program]):
+            shutil.copy(library, self.share / "lib")
+
+    def start(self, kernel, initrd, memory, processors):
+        port = self.path / "jobs"
+        addresses = ",".join([f"{GUEST}/24", f"{GUEST_TOO}/24", f"{GUEST6}/64"])
+        words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "tsc=reliable"]
+        words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
+        words += [f"shotline.peer={HOST}", f"shotline.peer-mac={HOST_MAC}"]
+        qemu = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
+        qemu += ["-m", str(memory), "-smp", str(processors), "-nodefaults", "-nographic", "-no-reboot"]
+        qemu += ["-serial", f"file:{self.path}/console", "-kernel", kernel, "-initrd", initrd]
+        qemu += ["-append", " ".join(words)]
+        qemu += ["-virtfs", f"local,path={self.share},mount_tag=share,security_model=none"]
+        qemu += ["-netdev", "tap,id=cable,ifname=cable,script=no,downscript=no"]
+        qemu += ["-device", f"virtio-net-pci,netdev=cable,mac={GUEST_MAC},host_mtu={MTU},romfile="]
+        qemu += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=jobs,path={port},server=on,wait=off"]
+        qemu += ["-device", "virtserialport,chardev=jobs,name=jobs"]
+        cable = [
+            "ip link set lo up",
+            "ip tuntap add cable mode tap",
+            f"ip link set cable address {HOST_MAC} mtu {MTU} up",
+            f"ip address add {HOST}/24 dev cable",
+            f"ip address add {HOST6}/64 dev cable nodad",
+            'exec setpriv --pdeathsig KILL "$@"',
+        ]
+        command = [*self.unshare(), "sh", "-ec", "\n".join(cable), "sh", *map(str, qemu)]
+        with open(self.path / "qemu", "w") as said:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        end = time.monotonic() + BOOT_LIMIT
+        self.port = socket.socket(socket.AF_UNIX)
+        while True:
+            try:
+                self.port.connect(str(port))
+                break
+            except OSError:
+                self.check(end)
+                time.sleep(0.02)
+        while "ready" not in self.ended:
+            self.check(end)
+            self.listen(0.5)
+
+    @staticmethod
+    def unshare():
+        words = ["unshare", "--net"]
+        return words if os.geteuid() == 0 else [*words, "--user", "--map-root-user"]
+
+    def check(self, end):
+        if self.process.poll() is not None or time.monotonic() > end:
+            raise Refused(f"the guest did not boot within {BOOT_LIMIT} s\n{self.last_words()}")
+
+    def last_words(self):
+        """The end of what the guest's kernel and QEMU itself have said."""
+        files = [self.path / "qemu", self.path / "console"]
+        return "\n".join(file.read_text(errors="replace")[-3000:] for file in files if file.exists())
+
+    def on_host(self, *command):
+        """The words of a command for this machine's end of the cable."""
+        of = f"/proc/{self.process.pid}/ns"
+        enter = ["nsenter", f"--net={of}/net"]
+        if os.geteuid() != 0:
+            enter += [f"--user={of}/user", "--preserve-credentials"]
+        return [*enter, *map(str, command)]
+
+    def spawn(self, command, limit=LIMIT):
+        """Starts a shell command or script in the guest."""
+        self.jobs += 1
+        name = f"job{self.jobs}"
+        (self.share / f"{name}.sh").write_text(command + "\n")
+        self.port.sendall(f"{name} {limit}\n".encode())
+        return Job(self, name, command, time.monotonic() + limit)
+
+    def run(self, command, limit=LIMIT, tell=None):
+        """Runs a shell command or script in the guest to its end."""
+        return self.spawn(command, limit).end(tell)
+
+    def listen(self, seconds):
+        """Hears which commands have ended."""
+        self.port.settimeout(max(seconds, 0.001))
+        try:
+            heard = self.port.recv(4096)
+        except (TimeoutError, BlockingIOError):
+            return
+        if not heard:
+            raise Refused(f"the guest has gone\n{self.last_words()}")
+        *lines, self.said = (self.said + heard).split(b"\n")
+        self.ended |= {line.decode() for line in lines}
+
+    def gid(self, address=GUEST):
+        """The place of an address in the table of rxe0."""
+        raw = socket.inet_pton(socket.AF_INET6, address if ":" in address else f"::ffff:{address}").hex()
+        words = ":".join(raw[at : at + 4] for at in range(0, 32, 4))
+        folder = "/sys/class/infiniband/rxe0/ports/1/gids"
+        found = self.run(f"cd {folder} && grep -l {words} *").succeeded()
+        return int(found.split()[0])
+
+    def close(self):
+        if self.port:
+            self.port.close()
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)  # nothing in it is to be kept
+            self.process.wait()
+        self.folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Boots a QEMU guest with Linux's RDMA stack, runs a command in it, and ends with the command's exit code."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from image import Missing
+from machine import GUEST, HOST, LIMIT, Guest, Refused
+
+EXAMPLES = f"""\
+The guest has Soft-RoCE (rxe0 at {GUEST}), the programs of rdma-core and perftest, an address {HOST} to reach this
+machine at, and /share to leave files in, which --share copies to a folder of this machine. It needs neither KVM nor
+root. Booting takes some seconds; the first time, a kernel is downloaded and unpacked into .cache/guest.
+
+examples:
+  guest/run.py ibv_devinfo
+  guest/run.py --script test.sh --share results
+  guest/run.py --put ./my-test -- my-test --device rxe0
+  guest/run.py --host 'target/debug/shotline interop perftest write --bind {HOST}' -- ib_write_bw -d rxe0 -x 1 -F {HOST}
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run; several words are one shell command")
+    parser.add_argument("--script", type=Path, help="run a shell script instead")
+    parser.add_argument(
+        "--put", type=Path, action="append", default=[], help="a program of this machine to bring along"
+    )
+    parser.add_argument("--host", metavar="COMMAND", help="run this meanwhile on this machine's end of the cable")
+    parser.add_argument("--share", metavar="FOLDER", type=Path, help="copy what is left in the guest's /share there")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds that the command may take (%(default)s)")
+    parser.add_argument("--memory", type=int, default=1024, help="MiB of the guest (%(default)s)")
+    arguments = parser.parse_args()
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = arguments.script.read_text() if arguments.script else " ".join(words)
+    if not command:
+        parser.error("nothing to run")
+    try:
+        with Guest(arguments.put, memory=arguments.memory) as guest:
+            host = subprocess.Popen(guest.on_host("sh", "-c", f"exec {arguments.host}")) if arguments.host else None
+            try:
+                return guest.run(command, arguments.limit, tell).code
+            finally:
+                if host:
+                    end(host)
+                if arguments.share:
+                    guest.take(arguments.share)
+    except (Missing, Refused) as error:
+        print(f"guest: {error}", file=sys.stderr)
+        return 125
+
+
+def end(process):
+    """Lets a process that is about to end say what it has to say, and ends all others."""
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def tell(text):
+    print(text, end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
