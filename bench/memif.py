@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from common import RECEIVE_CPU, SEND_CPU, Failed, background, foreground, json_of, ratio, say
+from common import PAYLOAD, RECEIVE_CPU, SEND_CPU, Failed, background, foreground, json_of, ratio, say
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "dpdk_throughput"
@@ -82,19 +82,19 @@ def testpmd(frame, seconds, huge):
 
 def slots(frame, seconds, pool, huge):
     with socket() as path, sender_later(path, lambda: sending(path, frame, huge)):
-        return received("slots", path, seconds, pool)
+        return received("slots", path, seconds, frame, pool)
 
 
 def probe(seconds, pool):
     def sending_shots():
-        return background(ours(SEND_CPU, "probe", memif("client", path), 60, pool))
+        return background(ours(SEND_CPU, "probe", memif("client", path), 60, PAYLOAD, pool))
 
     with socket() as path, sender_later(path, sending_shots):
-        return received("shots", path, seconds, pool)
+        return received("shots", path, seconds, PAYLOAD, pool)
 
 
-def received(role, path, seconds, pool):
-    figures = json_of(foreground(ours(RECEIVE_CPU, role, memif("server", path), seconds, pool)))
+def received(role, path, seconds, size, pool):
+    figures = json_of(foreground(ours(RECEIVE_CPU, role, memif("server", path), seconds, size, pool)))
     if figures.get("faults") or figures["link_downs"] or not figures.get("shots_compared", 1):
         raise Failed(f"not every packet was good: {figures}")
     return figures["gbps"]
@@ -132,8 +132,8 @@ def sender_later(path, start):
 # --- commands ----------------------------------------------------------------------------------------
 
 
-def ours(cpu, role, device, seconds, pool):
-    return ["taskset", "-c", str(cpu), str(EXAMPLE), role, device, f"{seconds:g}", "4096", str(pool)]
+def ours(cpu, role, device, seconds, size, pool):
+    return ["taskset", "-c", str(cpu), str(EXAMPLE), role, device, f"{seconds:g}", str(size), str(pool)]
 
 
 def pmd(name, cpu, device, huge):

@@ -185,7 +185,6 @@ class Recording:
             self.attributes = dict(file.attrs)
             names = [f"link{index}" for index in range(int(file.attrs["links"]))]
             self.links = [dict(file[name].attrs) for name in names]
-            self.tables = [file[name]["shots"][...] for name in names]
             self.joined = file["rf"][...] if "rf" in file else None
             if self.joined is None:
                 self.rf = [file[name]["rf"][...] for name in names]
@@ -193,6 +192,10 @@ class Recording:
                 self.rf = np.split(self.joined, len(names), axis=2)
                 for name, rf in zip(names, self.rf, strict=True):
                     assert np.array_equal(file[name]["rf"][-2:], rf[-2:]), f"{name}/rf is not a part of /rf"
+            # The samples' extent is the commit marker: a recorder that was killed may have moved the tables' already.
+            self.tables = [file[name]["shots"][...] for name in names]
+            assert all(len(table) >= len(rf) for table, rf in zip(self.tables, self.rf, strict=True))
+            self.tables = [table[: len(rf)] for table, rf in zip(self.tables, self.rf, strict=True)]
             losses = file["losses"]
             causes = {value: name for name, value in h5py.check_enum_dtype(losses.dtype["cause"]).items()}
             self.losses = [

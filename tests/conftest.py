@@ -75,9 +75,10 @@ def drive(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def shotline():
+def shotline(tmp_path_factory):
     """The Python package, built from this tree."""
-    recordings.build()
+    base = tmp_path_factory.getbasetemp()
+    recordings.build(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
     import shotline
 
     return shotline

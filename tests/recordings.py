@@ -1,5 +1,6 @@
 """Recordings that the tests of the Python package share, and another interpreter to try it in."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,11 +13,21 @@ from common import ROOT
 MAKE = [sys.executable, "-m", "maturin", "develop", "--release", "--locked", "--quiet", "--skip-install"]
 
 
-def build():
-    """Builds the package from this tree: the first time in a minute, then what is there is reused."""
-    environment = os.environ | {"VIRTUAL_ENV": sys.prefix}
-    done = subprocess.run(MAKE, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
+def build(folder):
+    """Builds the package from this tree: the first time in minutes, then what is there is reused.
+
+    Tests may run in several processes. The first one builds and leaves a mark in the folder, which they share: the
+    library must not be written again while another has it loaded.
+    """
+    mark = folder / "shotline-package"
+    with open(folder / "shotline-package.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if mark.exists():
+            return
+        environment = os.environ | {"VIRTUAL_ENV": sys.prefix}
+        done = subprocess.run(MAKE, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 0, done.stderr
+        mark.touch()
 
 
 def several(folder):

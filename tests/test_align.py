@@ -18,6 +18,8 @@ MS = 1_000_000
 WHOLE_RUN = 2**32 - 1  # the stream of counts that belong to no link
 OFFSETS_NS = [0, 250 * MS, -400 * MS, 37_000 * MS]
 DRIFTS_PPB = [0, 150_000, -150_000, 0]
+ACKNOWLEDGE, ANSWER = 0x01, 0x80  # flags of a trigger
+ACCEPTED, MISSED = 1, 2  # verdicts on one
 TOLERANCE_NS = 40 * MS  # datagrams one after the other, to processes that share two processors
 
 
@@ -30,6 +32,7 @@ class Sources:
         self.probes = [Probe(*flags, "--clock-offset-ns", ns, "--clock-drift-ppb", ppb) for ns, ppb in clocks]
         self.port, self.sequence = port, 0
         self.line = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.line.settimeout(20)
 
     def __enter__(self):
         for stream, probe in enumerate(self.probes):
@@ -44,12 +47,28 @@ class Sources:
             probe.__exit__()
 
     def trigger(self, sources=range(LINKS)):
-        self.sequence += 1
-        datagram = struct.pack(">4sB3xI4xQ40x", b"SHTR", 1, self.sequence, 0)
-        for source in sources:
-            host, port = self.probes[source].address.rsplit(":", 1)
-            self.line.sendto(datagram, (host.strip("[]"), int(port)))
+        """One shot of each of these sources. A source that was still busy with its last one is asked again."""
+        waiting = {int(self.probes[source].address.rsplit(":", 1)[1]) for source in sources}
+        end = time.monotonic() + 20
+        while waiting:
+            assert time.monotonic() < end, f"no shot from the sources at {waiting}"
+            self.sequence += 1
+            datagram = struct.pack(">4sBBxxI4xQ40x", b"SHTR", 1, ACKNOWLEDGE, self.sequence, 0)
+            for port in waiting:
+                self.line.sendto(datagram, ("::1", port))
+            self.obeyed(waiting)
         time.sleep(PERIOD_S)
+
+    def obeyed(self, waiting):
+        """Strikes out the sources that take this trigger's shot, until all have answered."""
+        answers = len(waiting)
+        while answers:
+            answer, (_, port, *_) = self.line.recvfrom(64)
+            flags, verdict, sequence = struct.unpack_from(">5xBBxI", answer)
+            assert flags & ANSWER and verdict in (ACCEPTED, MISSED) and sequence == self.sequence
+            answers -= 1
+            if verdict == ACCEPTED:
+                waiting.remove(port)
 
 
 class Receiver(Process):
@@ -72,6 +91,12 @@ def rows(path):
 
 def tables(file):
     return [file[f"link{link}/shots"][:] for link in range(LINKS)]
+
+
+def recorded(path):
+    """Shots of all links that are in the file."""
+    with h5py.File(path) as file:
+        return sum(int((table["state"] == COMPLETE).sum()) for table in tables(file))
 
 
 def clocks(file):
@@ -118,17 +143,16 @@ def test_by_stamps_events_come_together_although_sources_count_differently(tmp_p
     with Receiver(path, *align) as receiver, Sources(receiver.port) as sources:
         for index in range(100):
             sources.trigger([source for source in range(LINKS) if source != 1 or index % 10])
-        until(lambda: rows(path) >= 99, what="99 rows")
+        until(lambda: recorded(path) == 390, what="every shot that was sent")
         receiver.interrupt().succeeded()
     with h5py.File(path) as file:
         here = np.array([table["state"] == COMPLETE for table in tables(file)])
         stamps = np.array([table["stamp_tai_ns"].astype(np.int64) for table in tables(file)])
         numbers = np.array([table["number"].astype(np.int64) for table in tables(file)])
         numbers_of_1 = numbers[1][here[1]]
-    assert here.sum() == 390, "every shot that was sent is in the file"
     assert numbers_of_1.tolist() == list(range(90)) and numbers[0][here[0]].tolist() == list(range(100))
     whole = here.all(axis=0)
-    assert whole.sum() >= 80, "ten have no shot of link 1, and few were taken too far apart"
+    assert 50 <= whole.sum() <= 90, "ten have no shot of link 1, and some were taken too far apart by a busy machine"
     apart = stamps[:, whole] - stamps[0, whole] - np.array(OFFSETS_NS)[:, None]
     assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row were taken at one time"
     assert (numbers[0] - numbers[1])[whole].max() == 10, "and have different numbers"

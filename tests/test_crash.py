@@ -348,6 +348,126 @@ def check_recovered(path, whole, kept, report):
     assert (report["rows"], report["file_bytes"]) == (len(tables[0]), len(data)), (report, len(data))
 
 
+# --- rings -------------------------------------------------------------------------------------------
+
+RING_ROWS = 44
+
+
+LEASES = r"""
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fcntl(int fd, int command, ...) {
+    va_list more;
+    va_start(more, command);
+    long argument = va_arg(more, long);
+    va_end(more);
+    return command == F_SETLEASE ? 0 : (int)syscall(SYS_fcntl, fd, command, argument);
+}
+"""
+
+
+def with_leases(folder):
+    """An environment in which every file system grants leases: FUSE does not, and nobody else is on a FaultDrive."""
+    library = folder / "leases.so"
+    gcc = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(gcc, input=LEASES, text=True, check=True, timeout=60)
+    return os.environ | {"LD_PRELOAD": str(library)}
+
+
+def ring_log(mount, environment):
+    """A bounded run that laps, on a drive that logs."""
+    with FaultDrive(mount) as drive:
+        with Probe("--links", 2, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
+            flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
+            flags += ["--samples", SHAPE[3], "--rate-hz", 100, "--shots", RING_ROWS, "--in-flight", 8]
+            flags += ["--roll-shots", 4, "--keep", "3MiB", "--out", mount / NAME]
+            words = list(map(str, [PROGRAM, "record", *flags]))
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": progress}
+            ended = subprocess.run(words, check=False, timeout=60, env=environment, **quiet)
+        assert ended.returncode == 0, (mount / "progress").read_text()
+        with h5py.File(mount / NAME) as file:
+            counts = {entry["name"]: int(entry["value"]) for entry in file["books"][...]}
+        assert counts.get(b"ring_reused_files", 0) > 0, "no file was written over: nothing is proven"
+        return drive.log()
+
+
+def around_reuse(log):
+    """The ends of all changes while a part becomes the next one, and of all changes of names."""
+    files, moments = {op.file for op in log.of("rename") if op.names[0].startswith("run-")}, set()
+    inside = set()
+    for op in log.ops:
+        if op.kind == "rename" and op.names[0].startswith("run-"):
+            inside.add(op.file)
+        if op.names or op.file in inside:
+            moments.add(op.end)
+        if op.kind == "rename" and op.names[0].startswith(".run-"):
+            inside.discard(op.file)
+    assert len(files) > 1, "no part became another"
+    return moments
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    """The log of a ring, made once."""
+    skip_if_impossible()
+    mount = tmp_path_factory.mktemp("ring")
+    log = ring_log(mount, with_leases(tmp_path_factory.mktemp("leases")))
+    path = mount.with_suffix(".log")
+    path.write_bytes(pickle.dumps(log))
+    return path, log
+
+
+@pytest.mark.parametrize("model", ["killed", "cut"])
+def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_own_only(ring, tmp_path, model):
+    path, log = ring
+    replay, some = Replay(log), random.Random(FIRST_SEED)
+    moments = around_reuse(log)
+    for moment in sorted(some.sample(sorted(moments), min(len(moments), 80))):
+        replay.forward(moment)
+        disk = replay.cut(FIRST_SEED) if model == "cut" else replay.killed(FIRST_SEED)
+        if NAME not in disk.names:
+            continue
+        folder = tmp_path / "drive"
+        folder.mkdir()
+        for name in disk.names:
+            (folder / name).write_bytes(disk.read(name))
+        try:
+            check_ring(folder, model, said_by(replay.now))
+        except Exception as error:
+            raise AssertionError(f"ring, {model} at moment {moment} of {path}, seed {FIRST_SEED}: {error}") from error
+        shutil.rmtree(folder)
+
+
+def said_by(disk):
+    """Rows that the recorder had reported."""
+    lines = (disk.read("progress") or b"").splitlines(keepends=True)
+    return max((json.loads(x)["rows"] for x in lines if x.endswith(b"\n") and x.startswith(b"{")), default=0)
+
+
+def check_ring(folder, model, said):
+    """A ring that broke off opens; after a kill it is proven as it is, and after `recover` in any case."""
+    master = folder / NAME
+    with h5py.File(master) as file:
+        read_all(file)
+        if model == "killed":
+            verified(file)
+    recovered = run("recover", "--json", master)
+    assert recovered.code == 0, recovered.stderr
+    with h5py.File(master) as file:
+        rows = verified(file)["links"][0]["rows"]
+        removed, last = file.attrs.get("ring_removed_rows", 0), int(file.attrs.get("ring_removed_last", -1))
+        numbers = file["link0/shots"]["number"].tolist()
+        listed = {entry["file"].decode() for entry in file["parts"][...]}
+    assert all(number > last for number in numbers) and numbers == sorted(set(numbers)), (last, numbers)
+    assert model == "cut" or rows + removed >= said, f"{said} rows were reported, {rows} are there, {removed} removed"
+    left = {entry.name for entry in folder.iterdir()} - {NAME, "progress"}
+    assert left == listed, "nothing is left that is no part of the run"
+    own = run("verify", "--json", master).succeeded()
+    assert own["verified"], own
+
+
 # --- drives that fail --------------------------------------------------------------------------------
 
 

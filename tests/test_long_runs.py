@@ -357,6 +357,58 @@ def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
         assert int(file["link0/shots"][0]["number"]) == int(file.attrs["ring_removed_last"]) + 1
 
 
+def test_a_ring_that_laps_uses_its_files_again_and_holds_exactly_the_newest_shots(tmp_path):
+    master = tmp_path / "run.h5"
+    seen = {}
+    flags = ["--samples", 100, "--rate-hz", 1000, "--shots", 1500, "--roll-shots", 40, "--keep", "8MiB"]
+    with Probe("--loss", 0.01, "--seed", 5) as probe, Recorder(probe, *flags, "--out", master) as recorder:
+        while recorder.popen.poll() is None:
+            for entry in os.scandir(tmp_path):
+                if entry.name.startswith("run-"):
+                    seen.setdefault(entry.name, entry.inode())
+            time.sleep(0.005)
+        ended = recorder.end().succeeded()
+    assert len(seen) > 30 and len(set(seen.values())) < len(seen) / 2, f"{len(seen)} parts in so many files: {seen}"
+    recording = Recording(master)
+    assert recording.books[0xFFFFFFFF]["ring_reused_files"] > 20, recording.books
+    balanced(ended, recording)
+    numbers, last = recording.numbers(), int(recording.attributes["ring_removed_last"])
+    named = {n for _, _, first, count in recording.losses for n in range(first, first + count)}
+    assert set(numbers) | {n for n in named if n > last} == set(range(last + 1, 1500)), "every newest shot is told of"
+    check_samples(recording)
+    proven(master)
+    reused = [part for part in map(Recording, parts(master)) if part.attributes["recycled"]]
+    assert reused and all(part.attributes["stale_to"] < part.numbers()[0] for part in reused)
+
+
+@pytest.mark.parametrize("lap", range(4))
+def test_a_ring_killed_while_a_part_becomes_the_next_one_is_recovered(tmp_path, lap):
+    master = tmp_path / "run.h5"
+    flags = ["--samples", 100, "--rate-hz", 1000, "--roll-shots", 60, "--keep", "10MiB", "--out", master]
+    with Probe() as probe, Recorder(probe, *flags) as recorder:
+        until((tmp_path / f"run-{12 + lap:05}.h5").exists, what="a part of the second lap")
+        # From the moment at which the former name is gone until the file has the next one.
+        until(lambda: not list(tmp_path.glob(".run-*.new")), what="a moment between")
+        end = time.monotonic() + 20
+        while not list(tmp_path.glob(".run-*.new")):
+            assert time.monotonic() < end, "no part was given up"
+            time.sleep(0.0005)
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    before = rows(master)
+    assert before > 0 and verify(master, finished=False)["links"][0]["rows"] == before
+    assert run("recover", "--json", master).code == 0
+    assert not list(tmp_path.glob(".run-*.new")), "what was half done is gone"
+    proven(master, finished=False)
+    recording = Recording(master)
+    numbers = recording.numbers()
+    assert len(numbers) >= before and numbers == sorted(set(numbers)), "no row of an earlier part, none twice"
+    removed = int(recording.attributes["ring_removed_last"])
+    # A busy machine may have lost shots on the way.
+    assert removed < numbers[0] <= removed + 60 and numbers[-1] - numbers[0] < 2 * len(numbers), (removed, numbers)
+    check_samples(recording)
+
+
 # --- capture before a trigger ------------------------------------------------------------------------
 
 
@@ -382,13 +434,16 @@ def test_flag_triggers_record_exactly_what_was_asked_for(tmp_path, roll):
     table = recording.tables[0]
     triggered = [int(row["number"]) for row in table if row["flags"] & 2]
     assert triggered == [200, 400, 600, 800] and ended["triggers"] == 4
-    # By the stamps of the shots themselves, which come at 500 Hz.
+    # By the stamps of the shots themselves, which come at 500 Hz, but for the gaps that a busy machine leaves.
     stamps = {int(row["number"]): int(row["stamp_tai_ns"]) for row in table}
+    befores, afters = [], []
     for at in triggered:
         around = [number for number in stamps if abs(number - at) < 100]
         assert around == list(range(around[0], around[-1] + 1)), "no hole"
-        before, after = stamps[at] - stamps[around[0]], stamps[around[-1]] - stamps[at]
-        assert 0.09e9 < before <= 0.1e9 and 0.04e9 < after <= 0.05e9, (before, after)
+        befores.append(stamps[at] - stamps[around[0]])
+        afters.append(stamps[around[-1]] - stamps[at])
+    assert max(befores) <= 0.1e9 and max(afters) <= 0.05e9, "nothing is recorded that was not asked for"
+    assert max(befores) > 0.08e9 and max(afters) > 0.03e9, (befores, afters)
     assert recording.numbers() == sorted(recording.numbers())
     assert named(recording, "not_triggered") == set(range(1000)) - set(recording.numbers())
     assert ended["drops"] == {"not_triggered": 2 * (1000 - len(table))}, ended
@@ -416,7 +471,8 @@ def test_a_signal_records_what_came_before_it(tmp_path):
     numbers, stamps = recording.numbers(), recording.tables[0]["stamp_tai_ns"]
     assert numbers == list(range(numbers[0], numbers[-1] + 1)) and books["trigger_0_shot"] in numbers
     at = books["trigger_0_tai_ns"]
-    assert 0.29e9 < at - int(stamps[0]) <= 0.3e9 and 0.19e9 < int(stamps[-1]) - at <= 0.2e9
+    # Shots are 2 ms apart, but for the gaps that a busy machine leaves.
+    assert 0.2e9 < at - int(stamps[0]) <= 0.3e9 and 0.1e9 < int(stamps[-1]) - at <= 0.2e9
     assert named(recording, "not_triggered") == set(range(ended["shots_sent"] // 2)) - set(numbers)
     check_samples(recording)
     verify(path)
@@ -444,7 +500,8 @@ def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_
     assert not any("--pool" in warning for warning in ended["warnings"]), ended
     stamps = Recording(path).tables[0]
     at = stamps[stamps["number"] == 700]["stamp_tai_ns"][0]
-    assert at - stamps["stamp_tai_ns"][0] > 0.99e9
+    # A pool of 12 MiB would have held three quarters of a second, and of that a part.
+    assert 0.85e9 < at - stamps["stamp_tai_ns"][0] <= 1e9
 
 
 def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says_so(tmp_path):

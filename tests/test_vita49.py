@@ -11,13 +11,16 @@ from scapy.utils import wrpcap
 ROOT = Path(__file__).resolve().parent.parent
 PORT = 4991
 PACKETS = 65
+TIME_LIMIT_BUILD = 600  # seconds
 
 
 def test_tshark_reads_packets_of_data_and_context_as_they_were_meant(tmp_path):
     if not shutil.which("tshark"):
         pytest.skip("needs tshark: scripts/setup.sh test installs it")
     example = ["cargo", "run", "--locked", "--quiet", "--package", "shotline-wire", "--example", "vita49"]
-    lines = subprocess.run(example, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    # A cold build of one crate and its few dependencies.
+    ran = subprocess.run(example, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIME_LIMIT_BUILD)
+    lines = ran.stdout.splitlines()
     assert len(lines) == PACKETS
     packets, meant = zip(*(line.split(" ", 1) for line in lines), strict=True)
     meant = [dict(field.split("=") for field in said.split()) for said in meant]

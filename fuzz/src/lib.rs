@@ -3,13 +3,18 @@
 //! The fuzz targets call these, and so does `crates/wire/tests/seeds.rs` with the committed seeds.
 
 use arrayvec::ArrayVec;
-use shotline_wire::framing::{self, Framing, Hsb, Link, Packet, Place, Position, Spead};
+use shotline_wire::block::{self, Description};
+use shotline_wire::framing::digitizer::Header;
+use shotline_wire::framing::{
+    self, Digitizer, Framing, Hsb, Link, Meaning, Packet, Place, Position, Signal, Spead, Vita49,
+};
 use shotline_wire::hsb::{Metadata, PSN_BITS};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Acknowledgement, Message, Trigger, refuse_unread};
 use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
 use shotline_wire::spead::Flavour;
+use shotline_wire::vita49::{Context, Data, Format, Fraction, Prologue, Seconds, Time};
 use shotline_wire::{crc, ipv4, ipv6, roce, udp};
 
 /// A UDP payload of RoCEv2.
@@ -119,7 +124,8 @@ pub fn framing_spead(data: &[u8]) {
     let signal = framing.signal(header, &g);
     let Ok(Place { position, len }) = placed else { return };
     let Position::Shot { number, bits, offset, last } = position else { panic!("heaps name their shots") };
-    assert!(number >> bits == 0 && signal.is_none_or(|signal| signal.number == number));
+    let taken = signal.map(|signal| if let Signal::Number { number, .. } = signal { number } else { u64::MAX });
+    assert!(number >> bits == 0 && taken.is_none_or(|taken| taken == number));
     assert_eq!(last, offset + len == g.shot_bytes());
     same_place_again(&framing, &g, number, offset, Place { position, len });
 }
@@ -147,6 +153,63 @@ pub fn hsb_metadata(data: &[u8]) {
     if let Ok(metadata) = Metadata::parse(data) {
         assert_eq!(Metadata::parse(&metadata.emit()), Ok(metadata));
     }
+}
+
+/// Samples and payload of a packet (2 bytes each), payload length (2 bytes) and a packet of a digitizer's block.
+pub fn framing_digitizer(data: &[u8]) {
+    let Some((&[a, b, c, d, e, f], packet)) = data.split_first_chunk() else { return };
+    let [samples, payload, len] = [[a, b], [c, d], [e, f]].map(u16::from_be_bytes);
+    if let Ok((header, rest)) = Header::parse(packet) {
+        assert_eq!(Header::parse(&[&header.emit(), rest].concat()), Ok((header, rest)));
+    }
+    let (shape, cut) = ((2, samples.into()), Cut::uniform(payload.into()));
+    let Ok(g) = Geometry::cut_as(shape, (16, Packing::Int16Le), 0, Trailer::Block, cut) else { return };
+    assert!(Digitizer.header_len(packet) <= framing::MAX_HEADER);
+    let _ = Digitizer.key(packet);
+    let Ok(Place { position, len }) = Digitizer.place(packet, len.into(), &g) else { return };
+    let Position::Shot { number, offset, last, .. } = position else { panic!("blocks name themselves") };
+    assert_eq!(last, offset + len == g.shot_bytes());
+    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the block");
+    assert_eq!(packet.len, len);
+}
+
+/// The description of a block.
+pub fn block_description(data: &[u8]) {
+    let Some(bytes) = data.first_chunk::<{ block::LEN }>() else { return };
+    let Ok(description) = Description::parse(bytes) else { return };
+    // Not compared as numbers: what is unknown is NaN.
+    let emitted = description.emit();
+    assert_eq!(Description::parse(&emitted).map(|again| again.emit()), Ok(emitted));
+}
+
+/// Samples and payload of a packet (2 bytes each), rate (4 bytes), payload length (2 bytes) and a VITA 49 packet.
+pub fn framing_vita49(data: &[u8]) {
+    let Some((&[a, b, c, d, r0, r1, r2, r3, e, f], packet)) = data.split_first_chunk() else { return };
+    let [samples, payload, len] = [[a, b], [c, d], [e, f]].map(u16::from_be_bytes);
+    if let Ok((prologue, contents)) = Prologue::parse(packet) {
+        let again = [&prologue.emit()[..], contents].concat();
+        assert_eq!(Prologue::parse(&again), Ok((prologue, contents)));
+    }
+    let _ = Data::parse(packet);
+    if let Ok((prologue, context)) = Context::parse(packet) {
+        let context = Context { skipped: 0, ..context };
+        let fields = context.emit();
+        let again = [&prologue.sized(fields.len()).emit()[..], &fields].concat();
+        assert_eq!(Context::parse(&again).map(|(_, again)| again), Ok(context));
+    }
+    let (shape, cut) = ((2, samples.into()), Cut::uniform(payload.into()));
+    let Ok(g) = Geometry::cut_as(shape, (16, Packing::Int16Be), 0, Trailer::Context, cut) else { return };
+    let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
+    let rate = u32::from_be_bytes([r0, r1, r2, r3]).into();
+    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: Meaning::default() };
+    assert!(framing.header_len(packet) <= framing::MAX_HEADER);
+    let _ = (framing.key(packet), framing.count(packet), framing.signal(packet, &g));
+    let Ok(Place { position, len }) = framing.place(packet, len.into(), &g) else { return };
+    let Position::Shot { number, offset, last, .. } = position else { panic!("stamps name their blocks") };
+    assert_eq!(last, offset + len == g.sent_bytes());
+    let _ = framing.stamp_tai_ns(number, &g);
+    let packet = Packet::at(&g, 0, number, offset).expect("a place is a packet of the block");
+    assert_eq!(packet.len, len);
 }
 
 /// Five numbers and what is behind them.

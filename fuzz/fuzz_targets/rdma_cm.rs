@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../src/messages.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::rdma_cm(data));

@@ -1,0 +1,77 @@
+//! What must hold for any bytes of a message to a connection manager, ours or RDMA's, or from it.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shotline_verbs::cm::message::{Answer, Hello, LONGEST, Request, Welcome, framed, parse};
+use shotline_verbs::rdma_cm::message::{Datagram, Message, REPLY_PRIVATE, Reads, Reply, reason, service_id};
+use shotline_verbs::rdma_cm::{Event, MAD_LEN, Manager};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A message is refused, or says the same when it is written and read again.
+pub fn cm_message(data: &[u8]) {
+    if data.len() > LONGEST {
+        return; // refused by its length alone
+    }
+    fn again<T: DeserializeOwned + Serialize>(data: &[u8]) {
+        let Ok(message) = parse::<T>(data) else { return };
+        let written = framed(&message);
+        let read: T = parse(&written[4..]).expect("what was written is read");
+        assert!(framed(&read) == written);
+    }
+    again::<Request>(data);
+    again::<Answer>(data);
+    again::<Hello>(data);
+    again::<Welcome>(data);
+}
+
+/// Management datagrams, each behind a byte that says when it comes and what this side does then. A datagram is refused,
+/// or says the same when it is written and read again; and a connection manager says only what can be read.
+pub fn rdma_cm(data: &[u8]) {
+    let peer = IpAddr::from([10, 0, 0, 2]);
+    let mut manager = Manager::new(0);
+    manager.listen(service_id(7174));
+    let mut now = Duration::ZERO;
+    let mut last = None;
+    for step in data.chunks_exact(1 + MAD_LEN) {
+        let Some((what, mad)) = step.split_first_chunk::<1>() else { return };
+        let Ok(mad) = <&[u8; MAD_LEN]>::try_from(mad) else { return };
+        if let Some(datagram) = Datagram::parse(mad) {
+            assert_eq!(Datagram::parse(&datagram.emit()).as_ref(), Some(&datagram));
+            if let (0x80.., Message::Req(request)) = (what[0], datagram.message) {
+                manager.connect(now, peer, *request); // this side asks for the same
+            }
+        }
+        manager.receive(now, peer, mad);
+        now += Duration::from_millis(100) * (what[0] & 0xF).into();
+        manager.expire(now);
+        while let Some(event) = manager.next_event() {
+            match event {
+                Event::Asked(connection, ..) if what[0] & 0x10 == 0 => {
+                    let private = [0; REPLY_PRIVATE];
+                    let reply = Reply { qp: 0x22, psn: 2, reads: Reads::default(), rnr_retries: 7, private };
+                    manager.accept(now, connection, reply);
+                    last = Some(connection);
+                }
+                Event::Asked(connection, ..) => manager.reject(now, connection, reason::CONSUMER),
+                Event::Agreed(connection, _) => {
+                    manager.ready(now, connection);
+                    last = Some(connection);
+                }
+                _ => {}
+            }
+        }
+        if let (Some(connection), 0x20) = (last, what[0] & 0x20) {
+            manager.disconnect(now, connection);
+        }
+        while let Some((to, mad)) = manager.next_out() {
+            assert!(to == peer && Datagram::parse(&mad).is_some());
+        }
+    }
+    // Nobody answers any more: at the end there is nothing left to do.
+    for _ in 0..100 {
+        now += Duration::from_secs(1);
+        manager.expire(now);
+    }
+    assert_eq!(manager.deadline(), None);
+}

@@ -1,0 +1,289 @@
+"""Our software endpoint against Linux's: rxe, rdma-core's and perftest's own programs, in a QEMU guest.
+
+The guest is slow, and drops packets under load. Reliable connections must not mind; an unreliable ping-pong that loses
+a message is stuck for good, so those are tried again.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common import PROGRAM, ROOT
+
+sys.path.insert(0, str(ROOT / "guest"))
+
+import image
+from image import Missing
+from machine import GUEST, GUEST6, GUEST_TOO, HOST, HOST6, Guest, Refused
+
+UNRELIABLE_TRIES = 5
+COUNT = 50
+MANY = 1000  # round trips, for something else to happen meanwhile
+LIMIT = 60
+# What no honest peer sends. (Others may be late packets of the test before.)
+WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bounds", "bad_opcode", "bad_length"}
+
+
+@pytest.fixture(scope="module")
+def guest():
+    """One guest for all tests. Where there can be none, that fails in CI and is said elsewhere."""
+    try:
+        guest = Guest()
+    except (Missing, Refused) as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"no guest: {error}")
+        pytest.skip(f"NOT TESTED against Linux's RDMA stack: {error}")
+    with guest:
+        yield guest
+
+
+class Failed(Exception):
+    """One of the two sides did not come to its end."""
+
+
+class Sides:
+    """A program of ours on the host and one of Linux's in the guest, either as the one that waits."""
+
+    def __init__(self, guest):
+        self.guest = guest
+
+    def ours(self, arguments, host=HOST):
+        patience = [] if "--patience" in arguments else ["--patience", "15"]
+        command = [PROGRAM, "interop", *arguments, *patience, "--bind", host, "--json"]
+        command = self.guest.on_host(*command)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def waiting(self, arguments, theirs, host=HOST):
+        """Ours waits. Our report, and their output."""
+        process = self.ours(arguments, host)
+        try:
+            said = process.stderr.readline()
+            assert said.startswith("waits on"), said + process.stderr.read()
+            done = self.guest.run(theirs, LIMIT)
+            return self.both(process, done)
+        finally:
+            process.kill()
+
+    def going(self, arguments, theirs, host=HOST):
+        """Theirs waits. Our report, and their output."""
+        job = self.guest.spawn(theirs, LIMIT)
+        process = self.ours([*arguments, GUEST], host)
+        try:
+            process.wait(LIMIT)
+            return self.both(process, job.end())
+        finally:
+            process.kill()
+
+    @staticmethod
+    def both(process, done):
+        out, errors = process.communicate(timeout=LIMIT)
+        assert "panicked" not in errors, errors
+        if process.returncode or done.code:
+            raise Failed(f"ours: {process.returncode} {errors}\ntheirs: {done.code} {done.output}")
+        report = json.loads(out)
+        assert not WRONG & set(report["refused"]), report
+        return report, done.output
+
+
+@pytest.fixture
+def sides(guest):
+    return Sides(guest)
+
+
+def again(attempt, tries=UNRELIABLE_TRIES):
+    """What may lose a message is tried again."""
+    for left in reversed(range(tries)):
+        try:
+            return attempt()
+        except Failed:
+            if not left:
+                raise
+
+
+def tried(kind, attempt):
+    return attempt() if kind == "rc" else again(attempt)
+
+
+def test_the_guest_has_an_active_port_with_our_mtu(guest):
+    said = guest.run("ibv_devinfo -d rxe0").succeeded()
+    assert re.search(r"state:\s+PORT_ACTIVE", said), said
+    assert re.search(r"active_mtu:\s+4096", said), said
+
+
+def test_the_guest_brings_back_output_and_exit_code(guest):
+    done = guest.run("echo said; exit 7")
+    assert (done.code, done.output) == (7, "said\n")
+    assert guest.run("sleep 30", limit=1).code == 143, "a command that takes too long is ended"
+
+
+def test_what_is_left_in_the_share_is_copied_out(guest, tmp_path):
+    guest.run("mkdir /share/left && echo said >/share/left/file").succeeded()
+    guest.take(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["left"], "and nothing of the guest's own"
+    assert (tmp_path / "out" / "left" / "file").read_text() == "said\n"
+
+
+@pytest.mark.parametrize("command", [["no-such-program"], ["false"], ["/sbin/modprobe", "--no-such-option"]])
+def test_a_program_that_the_image_lacks_or_that_fails_is_said(command):
+    with pytest.raises(Missing, match=command[0]):
+        image.output(*command)
+
+
+def test_a_kernel_of_another_version_or_half_of_one_is_not_taken(tmp_path, monkeypatch):
+    old, new = (tmp_path / f"linux-image-6-amd64_{version}_amd64.deb" for version in ("1%3a6.1-1", "1%3a6.1-2"))
+    old.touch()
+
+    def download(*words, cwd):
+        (Path(cwd) / new.name).write_text("half")
+        if not whole:
+            raise Missing(words[0])
+
+    monkeypatch.setattr(image, "CACHE", tmp_path)
+    monkeypatch.setattr(image, "output", download)
+    whole = False
+    with pytest.raises(Missing):
+        image.deb("linux-image-6-amd64", "1:6.1-2")
+    assert list(tmp_path.iterdir()) == [old]
+    whole = True
+    assert image.deb("linux-image-6-amd64", "1:6.1-2") == new
+    assert list(tmp_path.iterdir()) == [new]
+
+
+def test_two_programs_of_the_guest_reach_each_other(guest):
+    server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
+    waits = guest.spawn(f"ibv_rc_pingpong -d rxe0 -e -n 20 -g {server}")
+    goes = f"until ibv_rc_pingpong -d rxe0 -e -n 20 -g {client} 127.0.0.1; do sleep 0.2; done"
+    assert "20 iters" in guest.run(goes).succeeded()
+    assert "20 iters" in waits.end().succeeded()
+
+
+@pytest.mark.parametrize("size", [1, 1000, 4096, 20_000])
+def test_messages_of_a_reliable_connection_go_back_and_forth(sides, size):
+    """One packet with padding, exactly one, many."""
+    arguments = ["pingpong", "--size", size, "--count", COUNT, "--mtu", 1024]
+    theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s {size} -m 1024"
+    for report, said in (sides.waiting(arguments, f"{theirs} {HOST}"), sides.going(arguments, theirs)):
+        assert report["operations"] == COUNT
+        assert f"{COUNT} iters" in said
+
+
+@pytest.mark.parametrize("kind", ["uc", "ud"])
+def test_unreliable_messages_go_back_and_forth(sides, kind):
+    arguments = ["pingpong", "--qp", kind, "--size", 1024, "--count", COUNT]
+    theirs = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
+    for go in (lambda: sides.waiting(arguments, f"{theirs} {HOST}"), lambda: sides.going(arguments, theirs)):
+        report, said = again(go)
+        assert report["operations"] == COUNT
+        assert f"{COUNT} iters" in said
+
+
+def test_messages_go_back_and_forth_over_ipv6(sides):
+    arguments = ["pingpong", "--count", COUNT]
+    theirs = f"ibv_rc_pingpong -d rxe0 -e -g {sides.guest.gid(GUEST6)} -n {COUNT}"
+    for report, _ in (
+        sides.waiting(arguments, f"{theirs} {HOST6}", host=HOST6),
+        sides.going(arguments, theirs, host=HOST6),  # it waits for the introduction on IPv4 only
+    ):
+        assert report["operations"] == COUNT
+
+
+PERFTEST = [
+    ("send", "rc", 16384),
+    ("send", "uc", 4096),
+    ("send", "ud", 4096),
+    ("write", "rc", 16384),
+    ("write", "uc", 4096),
+    ("read", "rc", 16384),
+]
+
+
+def bandwidth(sides, verb, kind, size):
+    theirs = f"ib_{verb}_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -s {size}"
+    return theirs if kind == "rc" else f"{theirs} -c {kind.upper()}"
+
+
+@pytest.mark.parametrize("verb, kind, size", PERFTEST)
+def test_perftest_reaches_our_memory_and_messages(sides, verb, kind, size):
+    arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT]
+    theirs = bandwidth(sides, verb, kind, size) + f" -t 4 {HOST}"
+    report, _ = tried(kind, lambda: sides.waiting(arguments, theirs))
+    usage = report["usage"]
+    if kind == "rc":
+        whole = {"write": ("writes", "bytes_in"), "read": ("reads", "bytes_out")}.get(verb)
+        assert whole is None or (usage[whole[0]], usage[whole[1]]) == (COUNT, COUNT * size), report
+    if verb == "send":
+        assert report["operations"] == COUNT
+    assert report["mtu"] == 4096
+
+
+@pytest.mark.parametrize("verb, kind, size", PERFTEST)
+def test_we_reach_perftest_s_memory_and_messages(sides, verb, kind, size):
+    arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT, "--depth", 4]
+    if kind != "rc":
+        arguments += ["--pace", 2000]
+    report, said = tried(kind, lambda: sides.going(arguments, bandwidth(sides, verb, kind, size)))
+    assert report["operations"] == COUNT
+    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("verb", ["send", "write", "read"])
+def test_a_reliable_connection_outlives_the_loss_of_our_packets(sides, verb):
+    """Requests, answers and acknowledgements of ours get lost: we send again, and so does Linux."""
+    size, common = 16384, ["--count", COUNT, "--size", 16384, "--depth", 4, "--loss", 0.05]
+    theirs = bandwidth(sides, verb, "rc", size)
+    report, _ = sides.going(["perftest", verb, *common], theirs)
+    assert report["operations"] == COUNT
+    assert report["retransmitted"] > 0
+    report, _ = sides.waiting(["perftest", verb, *common], f"{theirs} -t 4 {HOST}")
+    assert verb == "send" or report["usage"]["writes"] + report["usage"]["reads"] >= COUNT
+
+
+def test_each_atomic_operation_of_the_guest_counts_once(sides):
+    theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD {HOST}"
+    report, _ = sides.waiting(["perftest", "atomic", "--count", COUNT], theirs)
+    assert report["usage"]["atomics"] == COUNT
+    assert report["added"] == COUNT, "each adds 1, wherever it goes"
+
+
+def test_our_atomic_operations_are_answered_by_the_guest(sides):
+    theirs = f"ib_atomic_bw -d rxe0 -x {sides.guest.gid()} -F -n {COUNT} -A FETCH_AND_ADD"
+    report, _ = sides.going(["perftest", "atomic", "--count", COUNT], theirs)
+    assert report["operations"] == COUNT
+
+
+@pytest.mark.parametrize("size", [64, 2000])
+def test_rping_of_the_guest_finds_us_by_the_connection_manager(sides, size):
+    theirs = f"rping -c -a {HOST} -C 10 -S {size} -v -V"
+    report, said = sides.waiting(["rping"], theirs)
+    assert report["operations"] == 10
+    assert said.count("ping data: rdma-ping-") == 10, "and it has compared each text with what came back"
+    assert report["usage"]["atomics"] == report["usage"]["writes"] == 0
+
+
+def test_who_asks_while_another_is_connected_is_refused_and_the_other_goes_on(sides):
+    first = f"rping -c -a {HOST} -C {MANY} -v >/tmp/first & first=$!"
+    begun = "until [ -s /tmp/first ]; do sleep 0.05; done"
+    second = f"rping -c -a {HOST} -C 1 && exit 90"
+    script = f"{first}\n{begun}\n{second}\nkill -0 $first || exit 91\nwait $first"
+    report, said = sides.waiting(["rping"], script)
+    assert "RDMA_CM_EVENT_REJECTED" in said, said
+    assert report["operations"] == MANY
+
+
+def test_we_find_rping_of_the_guest_by_the_connection_manager(sides):
+    report, said = sides.going(["rping", "--count", "10", "--size", 100], f"rping -s -a {GUEST} -C 10 -S 100 -v")
+    assert report["operations"] == 10
+    assert said.count("server ping data: rdma-ping-") == 10
+    assert (report["usage"]["reads"], report["usage"]["writes"]) == (10, 10)
+
+
+def test_the_guest_refuses_whom_nobody_waits_for(sides):
+    process = sides.ours(["rping", "--count", "1", "--port", 7999, "--patience", 2, GUEST])
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "refuses the connection" in errors, errors

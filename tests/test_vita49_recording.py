@@ -1,0 +1,196 @@
+"""VITA 49 recorded without set-up: from the emulated digitizer, and from a sender that shares no code with it."""
+
+import contextlib
+import random
+import socket
+import struct
+import time
+
+import h5py
+import numpy as np
+import pytest
+from senders.listen import Listener
+
+from common import Process, Recording, balanced, run, verify
+
+PATIENT = ("--timeout-ms", 2000, "--idle-s", 1)
+IQ16 = 0x2000_03CF_0000_0000
+RATE, CENTRE = 1_000_000, 1.3e9
+GPS = 1_447_000_000  # seconds since 1980, an afternoon in November 2025
+TAI_MINUS_GPS = 315_964_819
+PACKET, BLOCK = 250, 1000  # samples
+
+
+class Sender:
+    """Packets as ANSI/VITA 49.0 has them, put together word by word."""
+
+    def __init__(self, port, stream=0xBEEF, trailer=False):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.connect(("127.0.0.1", port))
+        self.stream, self.counts = stream, [0, 0]
+        self.samples = np.random.default_rng(9).integers(-32768, 32768, (200 * BLOCK, 2)).astype(">i2")
+
+    def send(self, kind, at, contents, lost=False):
+        """A packet of data (1) or context (4), of the samples from `at` on. Lost ones are counted and not sent."""
+        seconds, rest = divmod(at, RATE)
+        count = self.counts[kind == 4]
+        self.counts[kind == 4] = (count + 1) % 16
+        word = kind << 28 | 2 << 22 | 2 << 20 | count << 16 | 5 + len(contents) // 4
+        header = struct.pack(">IIIQ", word, self.stream, GPS + seconds, rest * 10**6)
+        if not lost:
+            with contextlib.suppress(ConnectionRefusedError):  # the recording has ended, as one test wants it
+                self.socket.send(header + contents)
+
+    def context(self, at, centre=CENTRE, rate=RATE, sample_loss=False):
+        bits = 1 << 27 | 1 << 21 | 1 << 16 | 1 << 15
+        state = 1 << 31 | 1 << 19 | 1 << 24 | sample_loss << 12
+        self.send(4, at, struct.pack(">IqqIQ", bits, round(centre * 2**20), round(rate * 2**20), state, IQ16))
+
+    def block(self, number, lost=(), **context):
+        self.context(number * BLOCK, **context)
+        for index in range(BLOCK // PACKET):
+            at = number * BLOCK + index * PACKET
+            self.send(1, at, self.samples[at : at + PACKET].tobytes(), lost=index in lost)
+        time.sleep(0.01)
+
+
+def record(path, send, *arguments):
+    """(report, recording) of what `send` sends."""
+    with Listener("vita49", "--out", path, *PATIENT, "--pool", "64MiB", *arguments) as listener:
+        sender = Sender(listener.port)
+        send(sender)
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    verify(path)
+    return ended, recording, sender
+
+
+def first_block(recording):
+    """Which block of the sender is the recording's number 0."""
+    row = recording.tables[0][0]
+    assert recording.links[0]["sample_rate_hz"] == RATE
+    since = int(row["stamp_tai_ns"]) - (GPS + TAI_MINUS_GPS) * 10**9
+    first, rest = divmod(since * RATE // 10**9, BLOCK)
+    assert rest == 0
+    return first - int(row["number"])
+
+
+def test_every_sample_is_recorded_with_its_time_and_what_context_said(tmp_path):
+    path = tmp_path / "run.h5"
+
+    def send(sender):
+        for number in range(40):
+            sender.block(number, centre=CENTRE + 1e6 * (number >= 20))
+
+    ended, recording, sender = record(path, send)
+    assert ended["shots_partial"] == ended["packets_missing"] == 0 and ended["drops"] == {}, ended
+    begin = first_block(recording)
+    numbers = [begin + number for number in recording.numbers()]
+    assert numbers == list(range(numbers[0], 40)) and numbers[0] <= 4, numbers
+    with h5py.File(path) as file:
+        rf, blocks, shots = file["rf"], file["link0/blocks"][:], file["link0/shots"][:]
+        assert rf.dtype == ">i2" and list(rf.attrs["components"]) == ["I", "Q"]
+        assert rf.attrs["sample_rate_hz"] == RATE
+        for row, number in enumerate(numbers):
+            expected = sender.samples[number * BLOCK : (number + 1) * BLOCK]
+            assert np.array_equal(rf[row], expected), f"block {number}"
+            assert blocks[row]["centre_hz"] == CENTRE + 1e6 * (number >= 20), f"block {number}"
+            assert np.isnan(blocks[row]["snr_db"]) and blocks[row]["overrun"] == 0
+            assert shots[row]["flags"] & 1, "its clock is calibrated"
+            stamp = (GPS + TAI_MINUS_GPS) * 10**9 + number * BLOCK * 10**9 // RATE
+            assert shots[row]["stamp_tai_ns"] == stamp
+
+
+def test_losses_of_the_network_and_of_the_sender_are_told_apart_and_exact(tmp_path):
+    path, unsent = tmp_path / "run.h5", [*range(12, 16), *range(24, 25)]
+    chance = random.Random(3)
+    lost = {number: {index for index in range(4) if chance.random() < 0.2} for number in range(10, 38)}
+    lost[20] = {0, 1, 2, 3}
+    lost |= {number: set() for number in (11, 16, 23, 25)}
+
+    def send(sender):
+        for number in range(40):
+            if number not in unsent:
+                sender.block(number, lost=lost.get(number, ()), sample_loss=number - 1 in unsent)
+
+    ended, recording, _ = record(path, send, "--window", 4)
+    begin = first_block(recording)
+    found = [set(map(int, np.flatnonzero(~row))) for row in recording.presence(0)]
+    kept = [begin + int(shot["number"]) for shot in recording.tables[0]]
+    assert 20 not in kept and not set(unsent) & set(kept)
+    for row, number in enumerate(kept):
+        assert found[row] == set(lost.get(number, ())), f"block {number}"
+    whole = {(cause, begin + first, count) for _, cause, first, count in recording.losses}
+    # Four blocks of four packets are 16: there the counts say nothing, and the sender's word does.
+    assert whole == {("overrun", 12, 4), ("overrun", 24, 1), ("wire_gap", 20, 1)}, recording.losses
+    assert ended["packets_missing"] == sum(len(lost[number]) for number in lost if number not in unsent)
+    with h5py.File(path) as file:
+        assert [int(block["overrun"]) for block in file["link0/blocks"][:]][-1] == 5
+
+
+def test_a_sender_without_context_is_described_by_settings(tmp_path):
+    def send(sender):
+        for packet in range(100):
+            at = packet * PACKET
+            sender.send(1, at, sender.samples[at : at + PACKET].tobytes())
+            time.sleep(0.001)
+
+    path = tmp_path / "run.h5"
+    ended, _, sender = record(path, send, "--samples", 2 * PACKET, "--sample-rate-hz", RATE)
+    assert ended["shots_complete"] >= 40 and ended["shots_partial"] == 0
+    with h5py.File(path) as file:
+        assert np.isin(file["rf"][-1], sender.samples).all() and file["link0/blocks"][-1]["centre_hz"] == 0
+        rest = sender.samples[: 100 * PACKET][-len(file["rf"]) * 2 * PACKET :]
+        assert any(np.array_equal(file["rf"][0], rest[at : at + 2 * PACKET]) for at in (0, PACKET))
+
+
+def test_another_sample_rate_ends_the_recording_and_what_came_before_is_whole(tmp_path):
+    def send(sender):
+        for number in range(30):
+            sender.block(number, rate=RATE if number < 20 else 2 * RATE)
+
+    ended, recording, _ = record(tmp_path / "run.h5", send)
+    assert first_block(recording) + recording.numbers()[-1] == 19 and ended["shots_partial"] == 0
+
+
+def test_a_trailer_behind_the_samples_is_refused_with_its_reason():
+    with Listener("vita49", "--discard", *PATIENT) as listener:
+        sender = Sender(listener.port)
+        sender.context(0)
+        word = 1 << 28 | 1 << 26 | 2 << 22 | 2 << 20 | 5 + 11
+        sender.socket.send(struct.pack(">IIIQ", word, sender.stream, GPS, 0) + bytes(44))
+        assert "trailers" in listener.end().refused()
+
+
+@pytest.mark.parametrize("payload", [8192, 1400])
+def test_what_the_emulated_digitizer_sends_is_recorded_to_the_last_sample(tmp_path, payload):
+    path, noise = tmp_path / "run.h5", np.random.default_rng(4).integers(-32768, 32768, (3 * 16384, 2), dtype="<i2")
+    noise.tofile(tmp_path / "noise.ci16")
+    with Listener("vita49", "--out", path, *PATIENT) as listener:
+        source = ("--file", tmp_path / "noise.ci16", "--format", "ci16", "--decimation", 1, "--distinct", 3)
+        shape = ("--block", "64KiB", "--payload", payload, "--sample-rate", 5e5, "--centre", CENTRE)
+        to = ("--to", f"127.0.0.1:{listener.port}", "--framing", "vita49", "--stream", 7, "--blocks", 40)
+        with Process("emulate", "digitizer", *to, *source, *shape, "--json") as sender:
+            sent = sender.end().succeeded()["streams"][0]
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    balanced(ended, recording)
+    verify(path)
+    assert sent["overruns"] == 0 and ended["shots_partial"] == ended["packets_missing"] == 0
+    numbers = recording.numbers()
+    # Two blocks are looked at, and what is under way.
+    assert numbers == list(range(1, len(numbers) + 1)) and 35 <= len(numbers) <= 38
+    with h5py.File(path) as file:
+        rf, blocks, shots = file["rf"], file["link0/blocks"][:], file["link0/shots"][:]
+        endless = noise.reshape(3, -1, 2)
+        skipped = 40 - len(numbers)
+        for row in range(len(numbers)):
+            assert np.array_equal(rf[row], endless[(skipped + row) % 3]), f"row {row}"
+        assert (blocks["centre_hz"] == CENTRE).all()
+        assert np.abs(np.diff(shots["stamp_tai_ns"].astype(np.int64)) - 16384 * 2000).max() <= 1
+        assert abs(int(shots["stamp_tai_ns"][0]) * 1e-9 - 37 - time.time()) < 60
+    # Readers that know nothing of byte orders get numbers.
+    out = tmp_path / "shots.npy"
+    if run("export", path, "--format", "npy", "--out", out).code == 0:
+        assert np.array_equal(np.load(out)[0], endless[skipped % 3])

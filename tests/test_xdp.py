@@ -1,0 +1,101 @@
+"""Shots over a cable into frames of the interface: AF_XDP in the driver and in the kernel's own path, and AF_PACKET."""
+
+import signal
+import time
+
+import pytest
+
+from common import Probe, Recorder, Recording, balanced, check_samples, record, run, until, verify
+
+WAYS = ["xdp:cable", "xdp:cable,mode=generic", "packet:cable"]
+
+
+def far(cable, v4, port=0):
+    """The receiver's address."""
+    return f"{cable.ipv4[1]}:{port}" if v4 else f"[{cable.ipv6[1]}]:{port}"
+
+
+def near(cable, v4):
+    """The probe's."""
+    return f"{cable.ipv4[0]}:0" if v4 else f"[{cable.ipv6[0]}]:0"
+
+
+@pytest.mark.parametrize(
+    ("way", "v4", "framing"),
+    [(way, v4, "ud") for way in WAYS for v4 in (True, False)]
+    + [("xdp:cable", True, "udp"), ("xdp:cable", False, "counted"), ("packet:cable", True, "udp")],
+)
+def test_every_shot_of_a_probe_is_in_the_file(tmp_path, cable, way, v4, framing):
+    path = tmp_path / "run.h5"
+    flags = (
+        "--framing",
+        framing,
+        "--samples",
+        300,
+        "--shots",
+        100,
+        "--rate-hz",
+        100,
+        "--timeout-ms",
+        5000,
+        "--transport",
+        way,
+    )
+    with Probe(listen=near(cable, v4), netns=cable.names[0]) as probe:
+        ended = record(probe, *flags, "--out", path, bind=far(cable, v4), netns=cable.names[1]).succeeded()
+    assert ended["shots_complete"] == 200 and not ended["drops"], ended
+    if framing != "udp":
+        icrc = ended["icrc"]
+        assert icrc["good"] == ended["packets"] and not icrc["solved"], "every input is known"
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(path)
+
+
+def test_a_recorder_that_is_killed_leaves_an_interface_that_the_next_one_can_use(tmp_path, cable):
+    flags = ("--samples", 100, "--rate-hz", 200, "--transport", "xdp:cable", "--take-over")
+    with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
+        first = tmp_path / "first.h5"
+        to = {"bind": far(cable, True), "netns": cable.names[1]}
+        with Recorder(probe, *flags, "--out", first, **to) as recorder:
+            until(first.exists, what="the file")
+            time.sleep(0.5)
+            recorder.signal(signal.SIGKILL)
+            recorder.popen.wait()
+        path = tmp_path / "second.h5"
+        ended = record(probe, *flags, "--shots", 100, "--out", path, **to).succeeded()
+    assert ended["shots_complete"] == 200 and not ended["drops"], ended
+    verify(path)
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("xdp:eth77", "ip link lists"),
+        ("xdp:cable,queues=77", "queue 77 of cable"),
+        ("xdp:cable,copy=zero", "leave the choice to it"),
+        ("xdp:cable,mode=fast", "expected queues=0-3"),
+        ("packet:eth77", "the interface must be up"),
+    ],
+)
+def test_an_interface_that_cannot_be_used_is_refused_with_what_to_do(tmp_path, cable, way, said):
+    path = tmp_path / "run.h5"
+    flags = ("--samples", 100, "--shots", 10, "--transport", way, "--out", path)
+    with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
+        assert said in record(probe, *flags, bind=far(cable, True), netns=cable.names[1]).refused()
+    assert not path.exists()
+
+
+def test_without_a_driver_that_receives_into_our_memory_auto_takes_sockets_and_says_why(tmp_path, cable):
+    path = tmp_path / "run.h5"
+    flags = ("--samples", 100, "--shots", 20, "--rate-hz", 100, "--transport", "auto", "--out", path)
+    with Probe(listen=near(cable, True), netns=cable.names[0]) as probe:
+        ended = record(probe, *flags, bind=far(cable, True), netns=cable.names[1])
+    assert ended.succeeded()["shots_complete"] == 40
+    why = "transport: sockets: AF_XDP without a copy is not to be had on cable"
+    assert ended.stderr.startswith(why), ended.stderr
+    verify(path)
+    checks = run("doctor", "--json", "--probe", probe.address, "--out", path, netns=cable.names[1]).json["checks"]
+    (check,) = [check for check in checks if check["name"] == "transport"]
+    assert check["state"] == "warn" and check["found"].startswith("sockets: AF_XDP") and "mlx5" in check["fix"], check
