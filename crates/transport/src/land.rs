@@ -1,12 +1,14 @@
 //! Landing one datagram, for backends that have its frame in hand.
 
-use crate::frame::Datagram;
+use crate::frame::{self, Datagram};
+use crate::neighbour::Neighbours;
 use crate::payload::Places;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Seen, Steer};
 use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
-use shotline_wire::{crc, icrc};
+use shotline_wire::{ParseError, crc, icrc};
+use std::net::SocketAddr;
 
 /// What it takes to land a datagram.
 pub struct Landing<'a> {
@@ -20,6 +22,28 @@ pub struct Landing<'a> {
 }
 
 impl Landing<'_> {
+    /// Lands the datagram of a frame if it is for this address and port. Returns whether it was; whose ICRC is good is
+    /// known as a neighbour from then on.
+    pub fn land_frame<S: Steer>(
+        self,
+        frame: &[u8],
+        local: SocketAddr,
+        neighbours: &mut Neighbours,
+        steer: &mut S,
+    ) -> Result<bool, ParseError> {
+        let mut datagram = frame::parse(frame)?;
+        if !frame::is_same(datagram.destination, local) {
+            return Ok(false);
+        }
+        if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, local) {
+            source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
+        }
+        if self.land(&datagram, steer) == Icrc::Good {
+            neighbours.seen(datagram.source.ip(), datagram.mac);
+        }
+        Ok(true)
+    }
+
     /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
     pub fn land<S: Steer>(self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
         let bytes = datagram.payload;

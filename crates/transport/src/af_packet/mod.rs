@@ -16,7 +16,7 @@ use crate::neighbour::Neighbours;
 use crate::payload::{self, Places};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::sys::set_buffer;
-use crate::{Capabilities, Icrc, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::ParseError;
@@ -166,25 +166,15 @@ impl PacketIo for FrameIo {
                 hint: "",
             })?;
             for frame in (0..came).filter_map(|index| self.frames.get(index)) {
-                match frame::parse(frame) {
-                    Ok(mut datagram) if frame::is_same(datagram.destination, self.local) => {
-                        if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, self.local) {
-                            source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
-                        }
-                        let landing = Landing {
-                            places: &mut self.places,
-                            sealer: &mut self.sealer,
-                            scratch: self.config.scratch,
-                            sealed: self.config.sealed,
-                            remainders: true,
-                        };
-                        let verdict = landing.land(&datagram, steer);
-                        packets += 1;
-                        if verdict == Icrc::Good {
-                            self.neighbours.seen(datagram.source.ip(), datagram.mac);
-                        }
-                    }
-                    Ok(_) => {} // another's
+                let landing = Landing {
+                    places: &mut self.places,
+                    sealer: &mut self.sealer,
+                    scratch: self.config.scratch,
+                    sealed: self.config.sealed,
+                    remainders: true,
+                };
+                match landing.land_frame(frame, self.local, &mut self.neighbours, steer) {
+                    Ok(landed) => packets += usize::from(landed), // or it is another's
                     Err(ParseError::Checksum { .. }) => self.refused.checksum += 1,
                     Err(ParseError::Fragment { .. }) => self.refused.fragments += 1,
                     Err(_) => self.refused.malformed += 1,

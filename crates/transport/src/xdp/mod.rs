@@ -26,7 +26,7 @@ use crate::link;
 use crate::neighbour::Neighbours;
 use crate::payload::{self, Places};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Capabilities, DeviceCounts, Icrc, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use queue::{Came, Outgoing, Queue};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -309,26 +309,20 @@ impl XdpIo {
                 Came::TooLong(chunks) => (&[][..], chunks),
             };
             used += chunks;
-            match frame::parse(frame) {
-                Ok(_) if frame[..6] != self.mac => self.counted.not_ours += 1,
-                Ok(mut datagram) if frame::is_same(datagram.destination, self.local) => {
-                    if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, self.local) {
-                        source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
-                    }
-                    let landing = Landing {
-                        places: &mut self.places,
-                        sealer: &mut self.sealer,
-                        scratch: self.config.scratch,
-                        sealed: self.config.sealed,
-                        remainders: self.config.remainders,
-                    };
-                    let verdict = landing.land(&datagram, steer);
-                    packets += 1;
-                    if verdict == Icrc::Good {
-                        self.neighbours.seen(datagram.source.ip(), datagram.mac);
-                    }
-                }
-                Ok(_) => self.counted.not_ours += 1,
+            if frame.get(..6).is_some_and(|to| to != self.mac) {
+                self.counted.not_ours += 1;
+                continue;
+            }
+            let landing = Landing {
+                places: &mut self.places,
+                sealer: &mut self.sealer,
+                scratch: self.config.scratch,
+                sealed: self.config.sealed,
+                remainders: self.config.remainders,
+            };
+            match landing.land_frame(frame, self.local, &mut self.neighbours, steer) {
+                Ok(true) => packets += 1,
+                Ok(false) => self.counted.not_ours += 1,
                 Err(ParseError::Checksum { .. }) => self.counted.checksum += 1,
                 Err(ParseError::Fragment { .. }) => self.counted.fragments += 1,
                 Err(_) => self.counted.malformed += 1,
