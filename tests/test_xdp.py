@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from common import Probe, Recorder, Recording, balanced, check_samples, record, run, until, verify
+from common import Probe, Recorder, Recording, balanced, check_samples, command, record, run, until, verify
 
 WAYS = ["xdp:cable", "xdp:cable,mode=generic", "packet:cable"]
 
@@ -61,8 +61,11 @@ def test_a_recorder_that_is_killed_leaves_an_interface_that_the_next_one_can_use
         with Recorder(probe, *flags, "--out", first, **to) as recorder:
             until(first.exists, what="the file")
             time.sleep(0.5)
+            assert "xdp" in command("ip", "-n", cable.names[1], "link", "show", "dev", "cable"), "the filter runs"
             recorder.signal(signal.SIGKILL)
             recorder.popen.wait()
+        shows = lambda: command("ip", "-n", cable.names[1], "link", "show", "dev", "cable")
+        until(lambda: "xdp" not in shows(), what="an interface without a filter")
         path = tmp_path / "second.h5"
         ended = record(probe, *flags, "--shots", 100, "--out", path, **to).succeeded()
     assert ended["shots_complete"] == 200 and not ended["drops"], ended
