@@ -1,15 +1,16 @@
-//! What an AF_XDP receiver takes from an interface, for `bench/xdp.py`, which runs `dpdk-testpmd` beside it.
+//! What an AF_XDP or AF_PACKET receiver takes from an interface, for `bench/xdp.py`, which runs `dpdk-testpmd` beside it.
 //!
 //! ```text
-//! cargo run --release --example xdp_throughput -- receive INTERFACE ADDRESS:PORT SECONDS [POOL_MIB]
+//! cargo run --release --example xdp_throughput -- receive HOW:INTERFACE ADDRESS:PORT SECONDS [POOL_MIB]
 //! cargo run --release --example xdp_throughput -- send ADDRESS:PORT ADDRESS:PORT SECONDS BYTES
 //! ```
 //!
-//! `receive` copies the payload of each datagram into registered memory, one place after the other, for so long after
+//! HOW is `xdp`, `ring` (AF_PACKET, through a ring) or `calls` (AF_PACKET, by system calls). `receive` copies the payload of each datagram into registered memory, one place after the other, for so long after
 //! the first has come, and prints one JSON object. `send` sends datagrams of so many bytes from the first address to the
 //! second, through a socket, in batches that the kernel cuts (GSO).
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
+use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::xdp::{XdpConfig, XdpIo};
 use shotline_transport::{Done, IoError, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
@@ -23,6 +24,8 @@ const FRAME_HEADERS: u64 = 42;
 const BATCH: usize = 16;
 /// As many descriptors as testpmd's driver has by itself.
 const CHUNKS: u32 = 2048;
+/// A receiver that measures its processor time a packet sleeps where there is nothing.
+const NAP: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Outcome<()> {
@@ -34,7 +37,7 @@ fn main() -> Outcome<()> {
             receive(interface, bind, Duration::from_secs_f64(seconds.parse()?), pool.clamp(1, 2048) << 20)
         }
         ["send", bind, to, seconds, bytes] => send(bind, to, Duration::from_secs_f64(seconds.parse()?), bytes.parse()?),
-        _ => Err("expected receive INTERFACE ADDRESS:PORT SECONDS, or send FROM TO SECONDS BYTES".into()),
+        _ => Err("expected receive HOW:INTERFACE ADDRESS:PORT SECONDS, or send FROM TO SECONDS BYTES".into()),
     }
 }
 
@@ -78,13 +81,47 @@ impl Steer for Slots {
     }
 }
 
-fn receive(interface: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
+fn receive(how: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
     let (regions, pool, scratch) = memory(pool)?;
-    let config = XdpConfig::new(interface, bind.parse()?, scratch);
-    let config = XdpConfig { sealed: false, remainders: false, chunks: CHUNKS, ..config };
-    let mut io = XdpIo::open(config, &regions)?;
-    eprintln!("listening, {}", if io.is_native() { "in the driver" } else { "in the kernel's own path" });
-    let mut slots = Slots { pool, next: 0, packets: 0, bytes: 0 };
+    let (how, interface) = how.split_once(':').ok_or("expected HOW:INTERFACE")?;
+    let slots = Slots { pool, next: 0, packets: 0, bytes: 0 };
+    let ring = match how {
+        "xdp" => {
+            let config = XdpConfig::new(interface, bind.parse()?, scratch);
+            let config = XdpConfig { sealed: false, remainders: false, chunks: CHUNKS, ..config };
+            let io = XdpIo::open(config, &regions)?;
+            eprintln!("listening, {}", if io.is_native() { "in the driver" } else { "in the kernel's own path" });
+            let lost = |io: &XdpIo| io.statistics().no_chunk + io.statistics().dropped;
+            return measure(io, slots, length, None, lost);
+        }
+        "ring" => true,
+        "calls" => false,
+        _ => return Err("expected xdp, ring or calls".into()),
+    };
+    let config = FrameConfig {
+        interface: interface.into(),
+        bind: bind.parse()?,
+        peer: None,
+        sealed: false,
+        capacity: 1,
+        scratch,
+        receive_buffer: 64 << 20,
+        ring,
+        ecn: false,
+    };
+    eprintln!("listening");
+    let io = FrameIo::open(config, &regions)?;
+    measure(io, slots, length, Some(NAP), |io| io.device().lost())
+}
+
+/// Receives for so long after the first packet; `nap` is how long to sleep at most where there is nothing.
+fn measure<P: PacketIo>(
+    mut io: P,
+    mut slots: Slots,
+    length: Duration,
+    nap: Option<Duration>,
+    lost: impl Fn(&P) -> u64,
+) -> Outcome<()> {
     let opened = Instant::now();
     while slots.packets == 0 {
         io.wait(Duration::from_millis(10))?;
@@ -96,18 +133,20 @@ fn receive(interface: &str, bind: &str, length: Duration, pool: u32) -> Outcome<
     let (begun, before) = (Instant::now(), processor()?);
     (slots.packets, slots.bytes) = (0, 0);
     while begun.elapsed() < length {
-        // Without a rest, as testpmd does.
+        // Without a nap: as testpmd does.
         for _ in 0..64 {
-            io.poll(&mut slots, 64)?;
+            if let (0, Some(nap)) = (io.poll(&mut slots, 64)?, nap) {
+                io.wait(nap)?;
+                break;
+            }
         }
     }
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), (processor()? - before).as_secs_f64());
-    let counted = io.statistics();
     println!(
         r#"{{"packets": {}, "seconds": {seconds:.3}, "cpu_s": {cpu:.3}, "gbps": {:.3}, "lost": {}}}"#,
         slots.packets,
         slots.bytes as f64 * 8e-9 / seconds,
-        counted.no_chunk + counted.dropped,
+        lost(&io),
     );
     Ok(())
 }

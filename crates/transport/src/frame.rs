@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 use shotline_wire::icrc::Network;
 use shotline_wire::{ParseError, ethernet, ipv4, ipv6, udp};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -12,7 +13,7 @@ pub type Mac = [u8; 6];
 pub const MAX_HEADERS: usize = ethernet::Header::LEN + ipv6::Header::LEN + udp::Header::LEN;
 
 /// A datagram in its frame.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     pub mac: Mac,
     pub source: SocketAddr,
@@ -25,6 +26,28 @@ pub struct Datagram<'a> {
     pub packet: &'a [u8],
     /// After UDP.
     pub payload: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// The datagrams that it stands for, of so many bytes each but the last, if an offload has left them together: over
+    /// IPv4 each has the identification that it would have had on the wire.
+    pub fn segments(self, segment: Option<NonZeroU16>) -> impl Iterator<Item = Self> {
+        let segment = segment.map(|segment| usize::from(segment.get())).filter(|segment| *segment < self.payload.len());
+        let several = segment.is_some();
+        let len = segment.unwrap_or(self.payload.len());
+        (0..self.payload.len().div_ceil(len.max(1)).max(1)).map(move |index| {
+            let begin = index * len;
+            let mut one = self;
+            one.payload = &self.payload[begin..self.payload.len().min(begin + len)];
+            if several {
+                one.packet = &[]; // nobody has seen the one that it would have been
+            }
+            if let Network::V4 { id, .. } = &mut one.network {
+                *id = id.wrapping_add(index as u16);
+            }
+            one
+        })
+    }
 }
 
 /// Reads a frame.
@@ -140,6 +163,26 @@ mod tests {
                 assert!(marked.unwrap().congested);
             }
         }
+    }
+
+    #[test]
+    fn a_frame_that_stands_for_several_packets_gives_each_once_with_its_own_identification() {
+        let (from, to) = ("10.0.0.1:49152".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
+        let mut frame = headers([[2; 6], [4; 6]], from, to, 10, false).unwrap().to_vec();
+        frame.extend(*b"aaaabbbbcc");
+        let whole = parse(&frame).unwrap();
+        let found = |segment| -> Vec<(&[u8], u16)> {
+            let id =
+                |one: &Datagram<'_>| if let Network::V4 { id, .. } = one.network { id } else { panic!("not IPv4") };
+            whole.segments(NonZeroU16::new(segment)).map(|one| (one.payload, id(&one))).collect()
+        };
+        assert_eq!(found(4), [(&b"aaaa"[..], 0), (b"bbbb", 1), (b"cc", 2)]);
+        assert_eq!(found(5), [(&b"aaaab"[..], 0), (b"bbbcc", 1)]);
+        for one in [0, 10, 11] {
+            assert_eq!(found(one), [(&b"aaaabbbbcc"[..], 0)]);
+        }
+        let empty = headers([[2; 6], [4; 6]], from, to, 0, false).unwrap();
+        assert_eq!(parse(&empty).unwrap().segments(NonZeroU16::new(4)).count(), 1, "an empty datagram is one");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use shotline_wire::{ParseError, crc, icrc};
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 /// What it takes to land a datagram.
 pub struct Landing<'a> {
@@ -22,30 +23,37 @@ pub struct Landing<'a> {
 }
 
 impl Landing<'_> {
-    /// Lands the datagram of a frame if it is for this address and port. Returns whether it was; whose ICRC is good is
-    /// known as a neighbour from then on.
+    /// Lands the datagram of a frame if it is for this address and port, or all that an offload has put into it, of
+    /// `segment` bytes each but the last. Returns how many there were; whose ICRC is good is known as a neighbour from then
+    /// on.
     pub fn land_frame<S: Steer>(
-        self,
+        &mut self,
         frame: &[u8],
+        segment: Option<NonZeroU16>,
         local: SocketAddr,
         neighbours: &mut Neighbours,
         steer: &mut S,
-    ) -> Result<bool, ParseError> {
+    ) -> Result<usize, ParseError> {
         let mut datagram = frame::parse(frame)?;
         if !frame::is_same(datagram.destination, local) {
-            return Ok(false);
+            return Ok(0);
         }
         if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, local) {
             source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
         }
-        if self.land(&datagram, steer) == Icrc::Good {
+        let (mut good, mut packets) = (false, 0);
+        for datagram in datagram.segments(segment) {
+            good |= self.land(&datagram, steer) == Icrc::Good;
+            packets += 1;
+        }
+        if good {
             neighbours.seen(datagram.source.ip(), datagram.mac);
         }
-        Ok(true)
+        Ok(packets)
     }
 
     /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
-    pub fn land<S: Steer>(self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
+    pub fn land<S: Steer>(&mut self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
         let bytes = datagram.payload;
         let len = bytes.len() as u32;
         let first = &bytes[..bytes.len().min(MAX_HEADER)];

@@ -114,6 +114,8 @@ pub enum Icrc {
     Unverified,
     /// The framing carries none.
     Absent,
+    /// The device has checked it, and shows packets only if it matches.
+    Device,
 }
 
 /// One packet that has landed.
@@ -164,7 +166,8 @@ pub trait Steer {
         [0; 2]
     }
     /// A batch has landed, in the order of its packets. Every payload that lies in a place is among them: the steer
-    /// may move others into any place that is not posted any more.
+    /// may move others into any place that is not posted any more. Of a backend that does not ask, further packets may
+    /// have landed meanwhile: a place is the device's until it is among these.
     fn landed(&mut self, batch: &[Done<'_>]);
 }
 
@@ -234,12 +237,20 @@ pub struct DeviceCounts {
     pub no_buffers: u64,
     /// Packets that were taken to be sent while there was no link, and went nowhere.
     pub unsent: u64,
+    /// Times that a packet put an RDMA device's queue pair into its error state, most likely because it was longer than
+    /// its place. That packet is lost, and what came until the queue pair was ready again is, too, and not counted here.
+    pub queue_pair_errors: u64,
 }
 
 impl DeviceCounts {
     /// What came and was lost, by cause.
-    pub fn causes(&self) -> [(&'static str, u64); 3] {
-        [("imissed", self.missed), ("ierrors", self.receive_errors), ("rx_nombuf", self.no_buffers)]
+    pub fn causes(&self) -> [(&'static str, u64); 4] {
+        [
+            ("imissed", self.missed),
+            ("ierrors", self.receive_errors),
+            ("rx_nombuf", self.no_buffers),
+            ("queue_pair_errors", self.queue_pair_errors),
+        ]
     }
 
     /// The same together.
@@ -253,6 +264,16 @@ pub trait PacketIo {
     /// What the device below has lost until now; all zero where there is none, or it does not tell.
     fn device(&self) -> DeviceCounts {
         DeviceCounts::default()
+    }
+    /// What the device's own counters have counted since this was opened, by their names; those that stood still are
+    /// left out. For the books in the end: it may read many files.
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+    /// The queue pair that this is, where a device makes them: its number, and the Q_Key that it takes packets with.
+    /// None where packets of any queue pair come to it.
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
     }
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;

@@ -54,6 +54,9 @@ impl<P: PacketIo> PacketIo for Lossy<P> {
     fn device(&self) -> DeviceCounts {
         self.io.device()
     }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.io.counters()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

@@ -1,12 +1,15 @@
 //! Raw Ethernet frames, for those who may (`CAP_NET_RAW`): every input of the ICRC is known, over IPv4 too.
 //!
-//! Frames come through an `AF_PACKET` socket (packet(7)) whose filter lets this address and port pass. Each is read
-//! whole, and its payload copied once more to where the steer wants it. Frames are sent with headers made here.
-//! A link's segmentation offloads must be off where peers share memory with it (`ethtool -K veth0 tx off gso off`):
-//! a cable that is none hands over what no Ethernet would carry.
+//! Frames come through an `AF_PACKET` socket (packet(7)) whose filter lets this address and port pass, one by one or
+//! through a [ring](FrameConfig::ring). The payload of each is copied once more, to where the steer wants it. Frames are
+//! sent with headers made here.
+//!
+//! Where the kernel or a device joins packets, or has not cut them yet (GRO, GSO), one frame stands for many: it is taken
+//! apart here by what the kernel says of it (`PACKET_VNET_HDR`, for UDP Linux 6.2 or newer).
 //!
 //! What the kernel would have dropped silently has a cause here: [`Refused`].
 
+mod ring;
 mod sys;
 
 use crate::frame::{self, Mac};
@@ -16,10 +19,11 @@ use crate::neighbour::Neighbours;
 use crate::payload::{self, Places};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::sys::set_buffer;
-use crate::{Capabilities, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::ParseError;
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -42,8 +46,11 @@ pub struct FrameConfig {
     pub capacity: usize,
     /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place.
     pub scratch: Sge,
-    /// Receive buffer to ask the kernel for, in bytes of its accounting.
+    /// Receive buffer to ask the kernel for, in bytes of its accounting; the size of the ring, if there is one.
     pub receive_buffer: usize,
+    /// Have the kernel copy frames into a ring that is shared with it (`TPACKET_V3`): less work for the receiver, but a
+    /// frame that is followed by none waits a millisecond.
+    pub ring: bool,
     /// Send packets that may be marked instead of dropped ([`crate::udp::UdpConfig::ecn`]); marks are told always.
     pub ecn: bool,
 }
@@ -59,6 +66,12 @@ pub struct Refused {
     pub malformed: u64,
 }
 
+/// Where frames are read.
+enum Source {
+    Calls(Box<sys::Frames>),
+    Ring(ring::Ring),
+}
+
 /// The backend of raw frames.
 pub struct FrameIo {
     config: FrameConfig,
@@ -70,7 +83,9 @@ pub struct FrameIo {
     neighbours: Neighbours,
     sealer: Sealer,
     places: Places,
-    frames: sys::Frames,
+    came: Source,
+    /// Frames that the kernel has dropped; it forgets what it has told.
+    missed: Cell<u64>,
     outgoing: sys::Outgoing,
     heads: Box<[[u8; HEAD]; sys::DEPTH]>,
     refused: Refused,
@@ -94,7 +109,8 @@ impl FrameIo {
             format!("cannot take UDP {}", config.bind),
             "; another process may own this port (ss -ulpn), or the address is not on this machine (ip addr)",
         ))?;
-        let (fd, index, mac) = sys::open(&config.interface, local).map_err(failed(
+        let ring = config.ring.then_some(config.receive_buffer);
+        let sys::Opened { fd, index, mac, ring } = sys::open(&config.interface, local, ring).map_err(failed(
             format!("cannot open the frames of {}", config.interface),
             "; it needs CAP_NET_RAW, and the interface must be up (ip link)",
         ))?;
@@ -107,7 +123,8 @@ impl FrameIo {
             neighbours: Neighbours::new(index, config.peer),
             sealer: Sealer::new(),
             places: Places::new(config.capacity, regions),
-            frames: sys::Frames::new(),
+            came: ring.map_or_else(|| Source::Calls(Box::new(sys::Frames::new())), Source::Ring),
+            missed: Cell::new(0),
             outgoing: sys::Outgoing::new(),
             heads: Box::new([[0; HEAD]; sys::DEPTH]),
             refused: Refused::default(),
@@ -140,6 +157,13 @@ impl FrameIo {
 }
 
 impl PacketIo for FrameIo {
+    /// Frames for which the kernel had no room (`missed`), and packets to hosts that nobody knew (`unsent`).
+    fn device(&self) -> DeviceCounts {
+        // What cannot be asked is not known to be more.
+        self.missed.set(self.missed.get() + sys::dropped(&self.fd).unwrap_or(0));
+        DeviceCounts { missed: self.missed.get(), unsent: self.unknown_host, ..DeviceCounts::default() }
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: false }
     }
@@ -160,21 +184,32 @@ impl PacketIo for FrameIo {
         let (mut taken, mut packets) = (0, 0);
         while taken < max {
             let asked = (max - taken).min(sys::DEPTH);
-            let came = self.frames.receive(&self.fd, asked).map_err(|source| IoError::System {
-                what: format!("receiving frames of {}", self.config.interface),
-                source,
-                hint: "",
-            })?;
-            for frame in (0..came).filter_map(|index| self.frames.get(index)) {
-                let landing = Landing {
+            let came = match &mut self.came {
+                Source::Calls(frames) => frames.receive(&self.fd, asked).map_err(|source| IoError::System {
+                    what: format!("receiving frames of {}", self.config.interface),
+                    source,
+                    hint: "",
+                })?,
+                Source::Ring(_) => asked,
+            };
+            for index in 0..came {
+                let frame = match &mut self.came {
+                    Source::Calls(frames) => Some(frames.get(index)),
+                    Source::Ring(ring) => ring.next(),
+                };
+                let Some(frame) = frame else { return Ok(packets) };
+                if !frame.ours {
+                    continue;
+                }
+                let mut landing = Landing {
                     places: &mut self.places,
                     sealer: &mut self.sealer,
                     scratch: self.config.scratch,
                     sealed: self.config.sealed,
                     remainders: true,
                 };
-                match landing.land_frame(frame, self.local, &mut self.neighbours, steer) {
-                    Ok(landed) => packets += usize::from(landed), // or it is another's
+                match landing.land_frame(frame.bytes, frame.segment, self.local, &mut self.neighbours, steer) {
+                    Ok(landed) => packets += landed, // none, if it is another's
                     Err(ParseError::Checksum { .. }) => self.refused.checksum += 1,
                     Err(ParseError::Fragment { .. }) => self.refused.fragments += 1,
                     Err(_) => self.refused.malformed += 1,

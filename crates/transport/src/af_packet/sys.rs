@@ -1,20 +1,22 @@
 //! The system calls of raw frames.
 
-use crate::sys::{Piece, attach_filter, filter_instruction as instruction};
+use super::ring::Ring;
+use crate::sys::{Piece, attach_filter, filter_instruction as instruction, set_option};
 use arrayvec::ArrayVec;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 
 /// Most frames of one call.
 pub const DEPTH: usize = 32;
-/// Any frame, and any that some offload has left unsegmented.
-const MOST_BYTES: usize = 1 << 16;
+/// Any frame, and any that some offload has left unsegmented; with its [`Offload`].
+const MOST_BYTES: usize = (1 << 16) + 128;
 
 /// Opens a socket for the frames of an interface that carry UDP to this address and port, and fragments of such.
-/// Returns it with the interface's number and Ethernet address.
-pub fn open(interface: &str, local: SocketAddr) -> io::Result<(OwnedFd, u32, [u8; 6])> {
+/// Each comes behind an [`Offload`]; through a ring of so many bytes, if it is wanted.
+pub fn open(interface: &str, local: SocketAddr, ring: Option<usize>) -> io::Result<Opened> {
     // SAFETY: the call takes no memory. Protocol 0: nothing is received before the filter is in place.
     let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
@@ -24,6 +26,8 @@ pub fn open(interface: &str, local: SocketAddr) -> io::Result<(OwnedFd, u32, [u8
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
     attach_filter(&fd, &filter(local))?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    let ring = ring.map(|bytes| Ring::new(&fd, bytes)).transpose()?;
     let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
     // SAFETY: all-zero is a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -41,7 +45,63 @@ pub fn open(interface: &str, local: SocketAddr) -> io::Result<(OwnedFd, u32, [u8
     }
     let ethernet = address.sll_addr.first_chunk::<6>().filter(|_| address.sll_halen == 6);
     let ethernet = ethernet.ok_or_else(|| io::Error::other("the interface is not an Ethernet"))?;
-    Ok((fd, index, *ethernet))
+    Ok(Opened { fd, index, mac: *ethernet, ring })
+}
+
+/// An open socket for frames, with the interface's number and Ethernet address.
+pub struct Opened {
+    pub fd: OwnedFd,
+    pub index: u32,
+    pub mac: [u8; 6],
+    pub ring: Option<Ring>,
+}
+
+/// What an offload has left to be done with a frame (`struct virtio_net_hdr` of `linux/virtio_net.h`).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Offload {
+    _flags: u8,
+    kind: u8,
+    _header_len: u16,
+    segment: u16,
+    _checksum: [u16; 2],
+}
+
+/// Bytes of an [`Offload`].
+pub const VNET_HEADER: usize = size_of::<Offload>();
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`: many datagrams with one header.
+const UDP_SEGMENTS: u8 = 5;
+/// `VIRTIO_NET_HDR_GSO_ECN`, beside the kind.
+const MARKED: u8 = 0x80;
+
+impl Offload {
+    /// Bytes after UDP of each packet but the last, if the frame stands for several.
+    pub fn segment(&self) -> Option<NonZeroU16> {
+        NonZeroU16::new(self.segment).filter(|_| self.kind & !MARKED == UDP_SEGMENTS)
+    }
+}
+
+/// A frame as the kernel has it.
+pub struct Came<'a> {
+    /// All of it; none if it was longer than there was room for.
+    pub bytes: &'a [u8],
+    /// As [`Offload::segment`] has it.
+    pub segment: Option<NonZeroU16>,
+    /// It was sent to this interface's own address.
+    pub ours: bool,
+}
+
+/// Frames that came for the socket and that nobody took in time, since this was asked last.
+pub fn dropped(fd: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: all-zero is a valid value of this C struct.
+    let mut counted: libc::tpacket_stats_v3 = unsafe { zeroed() };
+    let mut len = size_of::<libc::tpacket_stats_v3>() as u32;
+    // SAFETY: the pointers describe the live value and its length; a socket without a ring writes less.
+    let rc = unsafe {
+        let value = (&raw mut counted).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut len)
+    };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(counted.tp_drops.into()) }
 }
 
 /// A program of the kernel's packet filter: offsets are those of an Ethernet frame, jumps count instructions.
@@ -131,11 +191,18 @@ impl Frames {
         }
     }
 
-    /// A frame that the last [`Self::receive`] took, if it was sent to this interface's own address and is whole.
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let ours = self.names[index].sll_pkttype == libc::PACKET_HOST;
+    /// A frame that the last [`Self::receive`] took.
+    pub fn get(&self, index: usize) -> Came<'_> {
         let slot = &self.bytes[index * MOST_BYTES..][..MOST_BYTES];
-        slot.get(..self.messages[index].msg_len as usize).filter(|_| ours)
+        let whole = slot.get(..self.messages[index].msg_len as usize).unwrap_or_default();
+        let (offload, bytes) = whole.split_at(whole.len().min(VNET_HEADER));
+        let offload = match *offload {
+            [_, kind, _, _, low, high, ..] => {
+                Offload { kind, segment: u16::from_ne_bytes([low, high]), ..Offload::default() }
+            }
+            _ => Offload::default(),
+        };
+        Came { bytes, segment: offload.segment(), ours: self.names[index].sll_pkttype == libc::PACKET_HOST }
     }
 }
 
@@ -145,6 +212,7 @@ pub struct Outgoing {
     /// Where each frame's pieces end.
     ends: ArrayVec<usize, DEPTH>,
     messages: [libc::mmsghdr; DEPTH],
+    nothing: Box<Offload>,
 }
 
 // SAFETY: the pointers in `messages` and in `pieces` are followed only by `send`, for which its caller vouches.
@@ -154,7 +222,8 @@ impl Outgoing {
     /// No frames.
     pub fn new() -> Self {
         // SAFETY: all-zero is a valid value of this C struct.
-        Self { pieces: Vec::new(), ends: ArrayVec::new(), messages: unsafe { zeroed() } }
+        let messages = unsafe { zeroed() };
+        Self { pieces: Vec::new(), ends: ArrayVec::new(), messages, nothing: Box::default() }
     }
 
     /// Forgets all frames.
@@ -165,7 +234,9 @@ impl Outgoing {
 
     /// Adds a frame, at most [`DEPTH`].
     pub fn push(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) {
-        let pieces = pieces.filter(|(_, len)| *len > 0);
+        // Nothing is left to any offload.
+        let nothing = ((&raw mut *self.nothing).cast(), VNET_HEADER);
+        let pieces = std::iter::once(nothing).chain(pieces.filter(|(_, len)| *len > 0));
         self.pieces.extend(pieces.map(|(at, iov_len)| Piece { iov_base: at.cast(), iov_len }));
         self.ends.push(self.pieces.len());
     }

@@ -329,7 +329,7 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
 impl PacketIo for DpdkIo {
     fn device(&self) -> DeviceCounts {
         let Statistics { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.statistics();
-        DeviceCounts { missed, receive_errors, no_buffers, unsent }
+        DeviceCounts { missed, receive_errors, no_buffers, unsent, ..DeviceCounts::default() }
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -66,7 +66,7 @@ impl DpdkIo {
         if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, self.config.bind) {
             source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
         }
-        let landing = Landing {
+        let mut landing = Landing {
             places: &mut self.places,
             sealer: &mut self.sealer,
             scratch: self.config.scratch,

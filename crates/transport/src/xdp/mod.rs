@@ -13,6 +13,9 @@
 //! | native | in the driver | 2, one by the kernel |
 //! | generic | in the kernel's own path, for every driver | 2, one by the kernel |
 //!
+//! In generic mode a link that shares memory (veth) may hand over packets that nobody has cut yet. Nothing says where, so
+//! that they are refused and counted; [`crate::af_packet`] is told, and takes them apart.
+//!
 //! Once a program with an address is attached, another receiver on the same interface is refused by the kernel. The
 //! program goes when its process ends, however it does.
 
@@ -137,6 +140,9 @@ pub struct Statistics {
     pub fragments: u64,
     /// Lengths or fields that contradict each other.
     pub malformed: u64,
+    /// Longer than the interface's MTU: packets that an offload has left together, of which nothing says where to cut.
+    /// Only where the program runs in the kernel's own path.
+    pub joined: u64,
     /// To another Ethernet address.
     pub not_ours: u64,
     /// Packets taken to be sent and lost, because nobody knew the host's Ethernet address (yet).
@@ -146,13 +152,14 @@ pub struct Statistics {
 impl Statistics {
     /// Everything that came and did not reach a steer, by cause. The first two are the kernel's; the others are of
     /// [`Self::received`].
-    pub fn causes(&self) -> [(&'static str, u64); 6] {
+    pub fn causes(&self) -> [(&'static str, u64); 7] {
         [
             ("no_chunk", self.no_chunk),
             ("dropped", self.dropped),
             ("checksum", self.checksum),
             ("fragment", self.fragments),
             ("malformed", self.malformed),
+            ("joined", self.joined),
             ("not_ours", self.not_ours),
         ]
     }
@@ -313,16 +320,20 @@ impl XdpIo {
                 self.counted.not_ours += 1;
                 continue;
             }
-            let landing = Landing {
+            if frame.len() > self.mtu + ethernet::Header::LEN {
+                self.counted.joined += 1;
+                continue;
+            }
+            let mut landing = Landing {
                 places: &mut self.places,
                 sealer: &mut self.sealer,
                 scratch: self.config.scratch,
                 sealed: self.config.sealed,
                 remainders: self.config.remainders,
             };
-            match landing.land_frame(frame, self.local, &mut self.neighbours, steer) {
-                Ok(true) => packets += 1,
-                Ok(false) => self.counted.not_ours += 1,
+            match landing.land_frame(frame, None, self.local, &mut self.neighbours, steer) {
+                Ok(0) => self.counted.not_ours += 1,
+                Ok(landed) => packets += landed,
                 Err(ParseError::Checksum { .. }) => self.counted.checksum += 1,
                 Err(ParseError::Fragment { .. }) => self.counted.fragments += 1,
                 Err(_) => self.counted.malformed += 1,
@@ -370,8 +381,8 @@ fn watch(queues: &[Queue]) -> std::io::Result<OwnedFd> {
 
 impl PacketIo for XdpIo {
     fn device(&self) -> DeviceCounts {
-        let Statistics { no_chunk: missed, dropped: receive_errors, unknown_host: unsent, .. } = self.statistics();
-        DeviceCounts { missed, receive_errors, no_buffers: 0, unsent }
+        let Statistics { no_chunk: missed, dropped, joined, unknown_host: unsent, .. } = self.statistics();
+        DeviceCounts { missed, receive_errors: dropped + joined, unsent, ..DeviceCounts::default() }
     }
 
     fn capabilities(&self) -> Capabilities {

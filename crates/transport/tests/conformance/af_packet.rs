@@ -7,6 +7,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{Icrc, PacketIo, Seal, Send};
+use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
@@ -25,13 +26,13 @@ impl Cable {
         let (first, second) = match namespace().and_then(|first| Ok((first, namespace()?))) {
             Ok(both) => both,
             Err(error) => {
-                eprintln!("skipped: cannot make a network namespace ({error}); run as root");
+                let _ = writeln!(std::io::stderr(), "skipped: cannot make a network namespace ({error}); run as root");
                 return None;
             }
         };
         let cable = Self([first, second]);
         if Command::new("ip").arg("-V").output().is_err() {
-            eprintln!("skipped: there is no ip (iproute2) here");
+            let _ = writeln!(std::io::stderr(), "skipped: there is no ip (iproute2) here");
             return None;
         }
         // A descriptor of this process, which ip takes for a path.
@@ -64,16 +65,12 @@ impl Cable {
 
     fn open(&self, end: usize, v4: bool, memory: &Memory, sealed: bool, peer: Option<[u8; 6]>) -> FrameIo {
         self.enter(end);
-        let config = FrameConfig {
-            interface: "cable".into(),
-            bind: SocketAddr::new(address(end, v4), 0),
-            peer,
-            sealed,
-            capacity: PLACES as usize,
-            scratch: memory.scratch,
-            receive_buffer: 8 << 20,
-            ecn: false,
-        };
+        FrameIo::open(FrameConfig { peer, sealed, ..frames(end, v4, memory) }, &memory.regions).unwrap()
+    }
+
+    fn open_ring(&self, end: usize, v4: bool, memory: &Memory, sealed: bool) -> FrameIo {
+        self.enter(end);
+        let config = FrameConfig { peer: mac(1 - end), sealed, ring: true, ..frames(end, v4, memory) };
         FrameIo::open(config, &memory.regions).unwrap()
     }
 
@@ -93,6 +90,20 @@ impl Cable {
     }
 }
 
+fn frames(end: usize, v4: bool, memory: &Memory) -> FrameConfig {
+    FrameConfig {
+        interface: "cable".into(),
+        bind: SocketAddr::new(address(end, v4), 0),
+        peer: None,
+        sealed: true,
+        capacity: PLACES as usize,
+        scratch: memory.scratch,
+        receive_buffer: 8 << 20,
+        ring: false,
+        ecn: false,
+    }
+}
+
 pub fn address(end: usize, v4: bool) -> std::net::IpAddr {
     let text = [["fd91:8::1", "10.91.8.1"], ["fd91:8::2", "10.91.8.2"]][end][usize::from(v4)];
     text.parse().unwrap()
@@ -106,6 +117,79 @@ pub fn ip(words: &str) -> String {
     let done = Command::new("ip").args(words.split(' ')).output().unwrap();
     assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn raw_frames_through_a_ring_conform() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut tx = cable.open_ring(0, v4, &memory, sealed);
+        let mut rx = cable.open_ring(1, v4, &memory, sealed);
+        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+        assert_eq!((rx.refused(), rx.device().lost()), Default::default());
+    }
+}
+
+#[test]
+fn packets_that_the_kernel_has_not_cut_yet_come_one_by_one() {
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for (v4, ring) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut socket = cable.open_udp(0, v4, &memory);
+        let mut frames = match ring {
+            true => cable.open_ring(1, v4, &memory, true),
+            false => cable.open(1, v4, &memory, true, mac(0)),
+        };
+        cable.enter(0);
+        let head = header(3);
+        let (gather, bytes) = memory.payload(0, 3000);
+        let (gather_short, bytes_short) = memory.payload(0, 1000);
+        let packet = |gather| Send { header: &head, gather, seal: Seal::Compute };
+        // All of one length and a last one that is shorter: the kernel gets them as one.
+        let mut batch = vec![packet(&gather[..]); 10];
+        batch.push(packet(&gather_short[..]));
+        for _ in 0..5 {
+            assert_eq!(socket.send(frames.local_addr(), &batch).unwrap(), 11);
+            let got = receive(&mut frames, &memory, vec![None; 11], 11);
+            for (index, got) in got.iter().enumerate() {
+                let whole = if index == 10 { &bytes_short } else { &bytes };
+                assert_eq!((got.icrc, got.fault, &got.bytes == whole), (Icrc::Good, None, true), "{index}");
+            }
+        }
+        assert_eq!((frames.refused(), frames.device().lost()), Default::default());
+    }
+}
+
+#[test]
+fn frames_that_the_kernel_had_no_room_for_are_counted() {
+    const SENT: u64 = 2000; // of 3000 bytes: more than two blocks
+    let Some(cable) = Cable::new() else { return };
+    let memory = Memory::new();
+    for ring in [false, true] {
+        let mut socket = cable.open_udp(0, true, &memory);
+        cable.enter(1);
+        let config = FrameConfig { receive_buffer: 1 << 20, ring, ..frames(1, true, &memory) };
+        let mut frames = FrameIo::open(config, &memory.regions).unwrap();
+        let head = header(3);
+        let (gather, _) = memory.payload(0, 3000);
+        for _ in 0..SENT {
+            let one = [Send { header: &head, gather: &gather, seal: Seal::Compute }];
+            assert_eq!(socket.send(frames.local_addr(), &one).unwrap(), 1);
+        }
+        let mut steer = crate::suite::Noting::new(&memory, [].into());
+        let mut came = 0;
+        for _ in 0..20 {
+            while let some @ 1.. = frames.poll(&mut steer, 64).unwrap() {
+                came += some as u64;
+            }
+            frames.wait(Duration::from_millis(5)).unwrap();
+        }
+        let missed = frames.device().missed;
+        assert!(missed > 0 && came > 0, "{came} came, {missed} did not");
+        assert_eq!(came + missed, SENT);
+        assert_eq!(frames.device().missed, missed, "and are counted once");
+    }
 }
 
 #[test]

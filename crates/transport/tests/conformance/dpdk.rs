@@ -6,6 +6,7 @@ use shotline_memory::Sge;
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, Pages};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::{Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Send, To};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -254,7 +255,10 @@ impl Foreign {
         match command.spawn() {
             Ok(child) => Some(Self(child, log)),
             Err(error) => {
-                eprintln!("skipped: dpdk-testpmd does not start ({error}); it is in Debian's dpdk-dev");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped: dpdk-testpmd does not start ({error}); it is in Debian's dpdk-dev"
+                );
                 None
             }
         }
@@ -401,7 +405,7 @@ fn frames_that_are_not_ours_are_counted_by_cause_and_change_nothing() {
     let memory = Memory::new();
     let files = captures();
     if files.is_empty() {
-        eprintln!("skipped: no captures in ../shared/data/net beside the repository");
+        let _ = writeln!(std::io::stderr(), "skipped: no captures in ../shared/data/net beside the repository");
     }
     for (number, file) in files.iter().enumerate() {
         let folder = Folder::new(&format!("replay-{number}"));
@@ -431,7 +435,7 @@ fn frames_that_are_not_ours_are_counted_by_cause_and_change_nothing() {
 fn a_capture_is_a_port_too() {
     let memory = Memory::new();
     let Some(file) = captures().into_iter().find(|path| path.ends_with("trex_imix.pcap")) else {
-        eprintln!("skipped: no captures in ../shared/data/net beside the repository");
+        let _ = writeln!(std::io::stderr(), "skipped: no captures in ../shared/data/net beside the repository");
         return;
     };
     let device = format!("net_pcap_file,rx_pcap={}", file.display());
@@ -519,6 +523,6 @@ fn af_xdp_meets_a_kernels_socket() {
     // A frame of AF_XDP's fits a page, with what the driver keeps beside it.
     if let Err(error) = meets_a_socket("net_af_xdp_socket", 3000, 2048) {
         // Kernels and containers without it are many; the error says which step failed.
-        eprintln!("skipped: no AF_XDP here: {error}");
+        let _ = writeln!(std::io::stderr(), "skipped: no AF_XDP here: {error}");
     }
 }

@@ -77,7 +77,7 @@ fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
         let (_, mut rx) = udp_pair(&memory, ip, true);
         post(&mut rx, &memory, 0..100);
         let socket = UdpSocket::bind((ip, 0)).unwrap();
-        let mut state = 1_u32;
+        let (mut state, mut solved) = (1_u32, 0);
         for len in (0..200).chain([4096, 4124, 4125, 9000, 65_000, 65_507]) {
             let mut bytes = vec![0; len];
             for byte in &mut bytes {
@@ -86,9 +86,14 @@ fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
             }
             socket.send_to(&bytes, rx.local_addr()).unwrap();
             let got = receive(&mut rx, &memory, vec![Some(len as u32 % 100)], 1);
+            if got[0].icrc == Icrc::Solved {
+                solved += 1; // for one of 2^16 numbers there is an identification by chance: the port differs each time
+                continue;
+            }
             let expected = if len < HEADER + 4 { DropCause::Malformed } else { DropCause::BadIcrc };
             assert_eq!(got[0].fault, Some(expected), "{len} bytes");
         }
+        assert!(solved <= 2, "{solved} of 206 by chance");
     }
 }
 
