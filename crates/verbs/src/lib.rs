@@ -3,6 +3,7 @@
 //! - [`api`]: the verbs, the same over every provider.
 //! - [`cm`]: how an initiator finds a target and gets queue pairs to it.
 //! - [`engine`]: the protocols as state machines without I/O.
+//! - [`ibverbs`]: RDMA devices of this machine.
 //! - [`pair`]: a seeded network simulator for the engines.
 //! - [`rdma_cm`]: the connection manager that others' programs speak (`librdmacm`): management datagrams.
 //! - [`shm`]: the provider for two processes of one host.
@@ -13,6 +14,7 @@ pub mod api;
 pub mod cm;
 pub mod conformance;
 pub mod engine;
+pub mod ibverbs;
 pub mod pair;
 pub mod rdma_cm;
 pub mod shm;

@@ -18,17 +18,26 @@ impl<T> Slab<T> {
 
     /// Puts a thing in; none if every place is taken.
     pub(crate) fn insert(&mut self, thing: T) -> Option<u32> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None if self.places.len() < 1 << PLACE_BITS => {
-                self.places.push((0, None));
-                self.places.len() as u32 - 1
-            }
-            None => return None,
-        };
-        let (generation, slot) = &mut self.places[place as usize];
-        *slot = Some(thing);
-        Some(*generation << PLACE_BITS | place)
+        let handle = self.next()?;
+        self.put(handle, thing);
+        Some(handle)
+    }
+
+    /// The handle that the next thing will have; none if every place is taken.
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        if self.free.is_empty() && self.places.len() < 1 << PLACE_BITS {
+            self.free.push(self.places.len() as u32);
+            self.places.push((0, None));
+        }
+        let place = *self.free.last()?;
+        Some(self.places[place as usize].0 << PLACE_BITS | place)
+    }
+
+    /// Puts a thing in that was made knowing its handle, the one of [`Self::next`].
+    pub(crate) fn put(&mut self, handle: u32, thing: T) {
+        let taken = self.free.pop();
+        debug_assert_eq!(taken.map(|place| place as usize), Some(place(handle)));
+        self.places[place(handle)].1 = Some(thing);
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<&T> {

@@ -23,6 +23,47 @@ pub struct QueuePair {
     pub q_key: u32,
 }
 
+/// What a work completion tells of a datagram, as bytes in place of its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The queue pair that received it.
+    pub dest_qp: u32,
+    /// The sender's.
+    pub src_qp: u32,
+    /// Immediate data.
+    pub imm: Option<u32>,
+}
+
+impl Completed {
+    /// Bytes of it: two numbers, immediate data, whether there are any.
+    pub const LEN: usize = 13;
+
+    /// Its bytes.
+    #[inline]
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.dest_qp.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.src_qp.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.imm.unwrap_or(0).to_be_bytes());
+        bytes[12] = u8::from(self.imm.is_some());
+        bytes
+    }
+
+    /// Reads it; none if these are not its bytes.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Self { dest_qp: word(0), src_qp: word(4), imm: (bytes[12] != 0).then(|| word(8)) })
+    }
+}
+
+/// What stands in place of a datagram's UDP source port, which a device does not show: the low 16 bits of the sender's
+/// queue pair number.
+pub fn stand_in_port(src_qp: u32) -> u16 {
+    src_qp as u16
+}
+
 /// Queue pairs over one `PacketIo`.
 pub struct Ud<P> {
     io: P,
@@ -70,7 +111,7 @@ impl<P: PacketIo> Ud<P> {
     }
 }
 
-fn random() -> Result<u32, IoError> {
+pub(crate) fn random() -> Result<u32, IoError> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|source| IoError::System {
         what: "cannot read the operating system's random source".into(),
@@ -83,6 +124,9 @@ fn random() -> Result<u32, IoError> {
 impl<P: PacketIo> PacketIo for Ud<P> {
     fn device(&self) -> DeviceCounts {
         self.io.device()
+    }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.io.counters()
     }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
@@ -146,5 +190,19 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
             checked.push(Done { fault, ..*done });
         }
         self.steer.landed(&checked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_completion_tells_survives_a_round_trip_and_nothing_else_is_read() {
+        for imm in [None, Some(0), Some(0xDEAD_BEEF)] {
+            let told = Completed { dest_qp: 17, src_qp: 0xABCDEF, imm };
+            assert_eq!(Completed::parse(&told.emit()), Some(told));
+            assert_eq!(Completed::parse(&told.emit()[1..]), None);
+        }
     }
 }

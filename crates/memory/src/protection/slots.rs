@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 /// Slots that lie idle before one is used again: with them, a local key repeats only after `IDLE` × 256 registrations.
 const IDLE: usize = 64;
-/// A local key has 24 bits for its slot.
-const MOST: usize = 1 << 24;
+/// A local key is its slot and, below, 8 bits of generation.
+pub(super) const SLOT_SHIFT: u32 = 8;
+const MOST: usize = 1 << (32 - SLOT_SHIFT);
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -57,7 +58,7 @@ impl Slots {
             }
             None => return None,
         };
-        Some((slot, slot << 8 | u32::from(generation)))
+        Some((slot, slot << SLOT_SHIFT | u32::from(generation)))
     }
 
     /// A slot is neither registered nor pinned any more.
@@ -70,7 +71,7 @@ impl Slots {
     /// The slot of a registration that is still there.
     #[inline]
     pub(super) fn find(&self, lkey: u32) -> Option<u32> {
-        let slot = lkey >> 8;
+        let slot = lkey >> SLOT_SHIFT;
         let entry = self.entries.get(slot as usize)?;
         (entry.live.is_some() && entry.generation == lkey as u8).then_some(slot)
     }

@@ -1,5 +1,6 @@
 //! The words of [`Protection`](super::Protection): what it hands out and why it refuses.
 
+use super::slots::SLOT_SHIFT;
 use crate::Sge;
 
 /// A protection domain: queue pairs of one domain use the memory of that domain only.
@@ -26,6 +27,17 @@ pub struct Mr {
     pub address: u64,
     /// Its bytes.
     pub len: u64,
+}
+
+impl Mr {
+    /// A small number that no other registration of its table has at the same time: the index of a table of one's own.
+    pub const fn place(&self) -> usize {
+        Self::place_of(self.lkey)
+    }
+    /// The same of a local key, of which nothing else is known.
+    pub const fn place_of(lkey: u32) -> usize {
+        (lkey >> SLOT_SHIFT) as usize
+    }
 }
 
 /// Why an access is refused.

@@ -49,6 +49,16 @@ pub struct Capabilities {
     pub revokes: bool,
     /// It has memory windows.
     pub windows: bool,
+    /// A registration may let a peer end its key by a SEND with invalidate ([`Access::REMOTE_INVALIDATE`]); otherwise
+    /// that is for windows only.
+    pub invalidates: bool,
+    /// What arrives wrong can be dropped, and changes nothing ([`QpConfig::strict`] is heard); otherwise every queue
+    /// pair is strict.
+    pub lenient: bool,
+    /// Nobody can guess the number of a queue pair from that of another.
+    pub random_numbers: bool,
+    /// A completion says whether the peer asked for an event ([`Completion::solicited`]).
+    pub tells_solicited: bool,
     /// Longest operation in bytes.
     pub max_operation: u64,
 }
@@ -78,7 +88,8 @@ pub trait Provider {
         access: Access,
         addressing: Addressing,
     ) -> Result<Mr, VerbsError>;
-    /// Ends a registration: its keys are refused from now on. Requests that were posted before still end well.
+    /// Ends a registration: its keys are refused from now on. Requests that were posted before still end well; where a
+    /// device reaches the memory by itself, [`VerbsError::InUse`] says to call again when they are done.
     fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError>;
 
     /// Binds a window to `len` bytes from `offset` of registered memory: a remote key of its own, with rights of its own,
@@ -117,7 +128,7 @@ pub trait Provider {
         Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
     }
 
-    /// Makes a completion queue for `depth` completions.
+    /// Makes a completion queue for at least `depth` completions.
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError>;
     /// Destroys a completion queue that no queue pair uses.
     fn destroy_cq(&mut self, cq: Cq) -> Result<(), VerbsError>;
@@ -150,7 +161,7 @@ pub trait Provider {
         None
     }
 
-    /// Makes a queue pair, in state `Reset`, with a random number.
+    /// Makes a queue pair, in state `Reset`, with a random number if [`Capabilities::random_numbers`].
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError>;
     /// Changes its state.
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError>;

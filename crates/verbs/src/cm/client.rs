@@ -166,7 +166,7 @@ impl Client {
             address: provider.address(),
             qp: Bits24::new(qp.0).ok_or(VerbsError::NoSuch("queue pair number"))?,
             psn,
-            mtu: PathMtu(wish.mtu),
+            mtu: PathMtu(wish.mtu.min(provider.mtu())),
             max_dest_rd_atomic: wish.rd_atomic,
             max_rd_atomic: wish.rd_atomic,
             receives: wish.receives,
@@ -179,7 +179,7 @@ impl Client {
         let connected = wish.config.kind != QpType::Ud;
         let to = To {
             peer: connected.then_some((accept.address.unwrap_or(NOWHERE), accept.qp.get())),
-            mtu: accept.mtu.0.min(wish.mtu),
+            mtu: accept.mtu.0.min(wish.mtu).min(provider.mtu()),
             psn_in: accept.psn,
             psn_out: psn,
             rd_atomic: (wish.rd_atomic, accept.max_rd_atomic.min(wish.rd_atomic)),

@@ -1,7 +1,8 @@
 //! What the connection manager asks of providers besides the verbs.
 
-use crate::api::{Provider, Qp};
+use crate::api::{Mtu, Provider, Qp};
 use crate::engine::{Books, Refusals};
+use crate::ibverbs::IbverbsEndpoint;
 use crate::shm::{Counters, ShmEndpoint};
 use crate::soft::{Drops, SoftEndpoint};
 use shotline_transport::PacketIo;
@@ -12,6 +13,10 @@ use std::net::SocketAddr;
 pub trait Endpoint: Provider {
     /// Where its packets come from; none if it is reached by other means.
     fn address(&self) -> Option<SocketAddr>;
+    /// The longest payload that its path carries, as far as it knows.
+    fn mtu(&self) -> Mtu {
+        Mtu::B4096
+    }
     /// What happened to a queue pair.
     fn tally(&self, qp: Qp) -> Tally;
     /// What happened to the endpoint as a whole; refused is what was dropped before any queue pair saw it. Packets that
@@ -124,5 +129,21 @@ impl Endpoint for ShmEndpoint {
         let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
         let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
         Tally { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..Tally::default() }
+    }
+}
+
+impl Endpoint for IbverbsEndpoint {
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.address())
+    }
+    fn mtu(&self) -> Mtu {
+        self.mtu()
+    }
+    /// Nothing: a device counts for all of its queue pairs together.
+    fn tally(&self, _: Qp) -> Tally {
+        Tally::default()
+    }
+    fn total(&self) -> Tally {
+        Tally::default()
     }
 }

@@ -153,8 +153,12 @@ impl<P: Endpoint> Exports<P> {
     pub fn usage(&self, initiator: &Initiator) -> Option<Vec<Usage>> {
         initiator.keys.iter().map(|mr| self.provider.mr_usage(mr).ok()).collect()
     }
-    /// What all initiators did with each export since the beginning, those that have left included.
+    /// What all initiators did with each export since the beginning, those that have left included, if the provider
+    /// knows: a target that sleeps does not.
     pub fn total_usage(&self) -> Option<Vec<Usage>> {
+        if self.provider.capabilities().target_sleeps {
+            return None;
+        }
         let mut total = self.past.clone();
         for initiator in self.initiators.values() {
             total.iter_mut().zip(self.usage(initiator)?).for_each(|(sum, one)| add(sum, &one));
@@ -173,11 +177,19 @@ impl<P: Endpoint> Exports<P> {
         self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
         sum
     }
+    /// An initiator's own registrations, in the order of the exports.
+    pub fn keys(&self, session: SessionId) -> &[Mr] {
+        self.initiators.get(&session).map_or(&[], |initiator| &initiator.keys)
+    }
     /// A queue pair of an initiator.
     pub fn connected(&self, session: SessionId, qp: u32) -> Option<Connected> {
         let initiator = self.initiators.get(&session)?;
         let pair = initiator.pairs.iter().find(|pair| pair.qp.0 == qp)?;
         Some(Connected { pd: initiator.pd, qp: pair.qp, cq: pair.cq })
+    }
+
+    fn mtu(&self) -> Mtu {
+        self.mtu.min(self.provider.mtu())
     }
 
     fn infos(&self) -> impl Iterator<Item = RegionInfo> {
@@ -212,7 +224,64 @@ impl<P: Endpoint> Exports<P> {
         Ok(())
     }
 
+    /// Connects a queue pair for an initiator, as [`Host::connect`] does, that begins to send with this sequence number.
+    pub fn connect_from(
+        &mut self,
+        session: SessionId,
+        peer: Option<IpAddr>,
+        offer: &Offer,
+        psn: Bits24,
+    ) -> Result<Accept, Refusal> {
+        let can = self.provider.capabilities();
+        let (has, needs_peer) = match offer.kind {
+            Kind::Rc => (can.rc, true),
+            Kind::Uc => (can.uc, true),
+            Kind::Ud => (can.ud, false),
+        };
+        if !has {
+            return Err(Refusal::new(
+                Cause::Unsupported,
+                format!("{} has no {:?}", can.name, QpType::from(offer.kind)),
+            ));
+        }
+        if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
+            return Err(Refusal::new(Cause::Unsupported, "a connected queue pair needs the peer's address"));
+        }
+        if offer.sends > MOST_RECEIVES {
+            let words = format!("expected room for at most {MOST_RECEIVES} sends, found {}", offer.sends);
+            return Err(Refusal::new(Cause::Limit, words));
+        }
+        let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
+        self.admit(session, peer).map_err(failed)?;
+        let initiator = &self.initiators[&session];
+        if initiator.pairs.len() >= self.max_queue_pairs as usize {
+            let words = format!("{} queue pairs are all that one initiator can have here", self.max_queue_pairs);
+            return Err(Refusal::new(Cause::Limit, words));
+        }
+        // The high bit is for privileged queue pairs (IBTA 3.5.3).
+        let q_key = u32::from_be_bytes(super::token::random().ok_or_else(no_random)?) & 0x7FFF_FFFF;
+        let pair = self.make_pair(initiator.pd, offer, psn, q_key).map_err(failed)?;
+        let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
+        let infos: Vec<_> = self.infos().collect();
+        let (address, most) = (self.provider.address(), self.mtu());
+        let Some(initiator) = self.initiators.get_mut(&session) else {
+            return Err(Refusal::new(Cause::Unknown, "the session has ended"));
+        };
+        initiator.pairs.push(pair);
+        let key = |(region, mr): (RegionInfo, &Mr)| RegionKey { region, address: mr.address, rkey: mr.rkey };
+        Ok(Accept {
+            address,
+            qp: number?,
+            psn,
+            mtu: PathMtu(offer.mtu.0.min(most)),
+            max_rd_atomic: offer.max_rd_atomic.min(RD_ATOMIC),
+            q_key,
+            keys: infos.into_iter().zip(&initiator.keys).map(key).collect(),
+        })
+    }
+
     fn make_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32) -> Result<Pair, VerbsError> {
+        let most = self.mtu();
         let provider = &mut self.provider;
         let (receives, sends) = (u32::from(offer.receives.count), u32::from(offer.sends));
         let cq = provider.create_cq((receives + sends).max(IDLE_DEPTH))?;
@@ -234,7 +303,7 @@ impl<P: Endpoint> Exports<P> {
         let rights = self.exports.iter().fold(Access::NONE, |all, export| all | export.rights);
         let to = To {
             peer: (offer.kind != Kind::Ud).then_some((offer.address.unwrap_or(NOWHERE), offer.qp.get())),
-            mtu: offer.mtu.0.min(self.mtu),
+            mtu: offer.mtu.0.min(most),
             psn_in: offer.psn,
             psn_out: psn,
             rd_atomic: (offer.max_rd_atomic.min(RD_ATOMIC), offer.max_dest_rd_atomic.min(RD_ATOMIC)),
@@ -259,6 +328,10 @@ impl<P: Endpoint> Exports<P> {
 }
 
 const REMOTE: Access = Access::ALL;
+
+fn no_random() -> Refusal {
+    Refusal::new(Cause::Failed, "the operating system's random source cannot be read")
+}
 
 /// The address of a peer that is reached by other means.
 pub(super) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
@@ -321,54 +394,8 @@ impl<P: Endpoint> Host for Exports<P> {
     }
 
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
-        let can = self.provider.capabilities();
-        let (has, needs_peer) = match offer.kind {
-            Kind::Rc => (can.rc, true),
-            Kind::Uc => (can.uc, true),
-            Kind::Ud => (can.ud, false),
-        };
-        if !has {
-            return Err(Refusal::new(
-                Cause::Unsupported,
-                format!("{} has no {:?}", can.name, QpType::from(offer.kind)),
-            ));
-        }
-        if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
-            return Err(Refusal::new(Cause::Unsupported, "a connected queue pair needs the peer's address"));
-        }
-        if offer.sends > MOST_RECEIVES {
-            let words = format!("expected room for at most {MOST_RECEIVES} sends, found {}", offer.sends);
-            return Err(Refusal::new(Cause::Limit, words));
-        }
-        let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
-        self.admit(session, peer).map_err(failed)?;
-        let initiator = &self.initiators[&session];
-        if initiator.pairs.len() >= self.max_queue_pairs as usize {
-            let words = format!("{} queue pairs are all that one initiator can have here", self.max_queue_pairs);
-            return Err(Refusal::new(Cause::Limit, words));
-        }
-        let no_random = || Refusal::new(Cause::Failed, "the operating system's random source cannot be read");
         let psn = Bits24::random().ok_or_else(no_random)?;
-        // The high bit is for privileged queue pairs (IBTA 3.5.3).
-        let q_key = u32::from_be_bytes(super::token::random().ok_or_else(no_random)?) & 0x7FFF_FFFF;
-        let pair = self.make_pair(initiator.pd, offer, psn, q_key).map_err(failed)?;
-        let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
-        let infos: Vec<_> = self.infos().collect();
-        let address = self.provider.address();
-        let Some(initiator) = self.initiators.get_mut(&session) else {
-            return Err(Refusal::new(Cause::Unknown, "the session has ended"));
-        };
-        initiator.pairs.push(pair);
-        let key = |(region, mr): (RegionInfo, &Mr)| RegionKey { region, address: mr.address, rkey: mr.rkey };
-        Ok(Accept {
-            address,
-            qp: number?,
-            psn,
-            mtu: PathMtu(offer.mtu.0.min(self.mtu)),
-            max_rd_atomic: offer.max_rd_atomic.min(RD_ATOMIC),
-            q_key,
-            keys: infos.into_iter().zip(&initiator.keys).map(key).collect(),
-        })
+        self.connect_from(session, peer, offer, psn)
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {

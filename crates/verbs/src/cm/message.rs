@@ -82,7 +82,7 @@ pub struct Hello {
 pub struct Welcome {
     /// [`VERSION`].
     pub version: u32,
-    /// The target's provider: `soft` or `shm`.
+    /// The target's provider: `soft`, `shm` or `ibverbs`.
     pub provider: String,
     /// Most queue pairs of this connection.
     pub max_queue_pairs: u32,

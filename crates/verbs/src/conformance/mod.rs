@@ -38,6 +38,14 @@ pub enum Needs {
     Notices,
     /// Memory windows.
     Windows,
+    /// Registrations that a peer may end.
+    Invalidation,
+    /// Queue pairs that survive what arrives wrong.
+    Lenience,
+    /// Queue pair numbers that nobody guesses.
+    RandomNumbers,
+    /// Completions that say whether they were solicited.
+    Solicitation,
     /// A third endpoint.
     Third,
     /// A third endpoint with an IP address of its own.
@@ -57,6 +65,10 @@ impl Needs {
             Self::Revocation => (!can.revokes).then_some("peers keep what they mapped"),
             Self::Notices => can.target_sleeps.then_some("the target sleeps"),
             Self::Windows => (!can.windows).then_some("no windows"),
+            Self::Invalidation => (!can.invalidates).then_some("windows only"),
+            Self::Lenience => (!can.lenient).then_some("always strict"),
+            Self::RandomNumbers => (!can.random_numbers).then_some("the device numbers them"),
+            Self::Solicitation => (!can.tells_solicited).then_some("the device does not say"),
             Self::Third => (ends.len() < 3).then_some("two ends only"),
             Self::Stranger => {
                 let strange =
@@ -139,7 +151,7 @@ impl Report {
 /// If the fixture opens no endpoints at all.
 pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     let ends = fixture.open().unwrap_or_else(|why| panic!("{}: cannot open endpoints: {why}", fixture.name()));
-    let can = ends[0].provider.capabilities();
+    let can = fixture.capabilities(&ends);
     let lacking = |check: &Check| check.needs.iter().find_map(|needs| needs.lacking(&can, &ends));
     // The lacks are looked for here, before these endpoints make room for others at the same addresses.
     let chosen: Vec<_> =
@@ -156,29 +168,50 @@ pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     Report { name: fixture.name(), can, outcomes: chosen.into_iter().map(outcome).collect() }
 }
 
-/// The outcomes of several providers as a page of the book, one column each.
-pub fn page(reports: &[Report]) -> String {
-    let mut out = String::from(INTRODUCTION);
-    let mut row = |name: &str, cell: &dyn Fn(&Report) -> String| {
-        let cells = reports.iter().map(|report| format!(" {} |", cell(report)));
-        _ = writeln!(out, "| {name} |{}", cells.collect::<String>());
-    };
-    row("", &|report| report.name.into());
-    row("---", &|_| "---".into());
+/// The outcomes of one provider as a column of the table: what a row is about, and what is in it.
+pub fn column(report: &Report) -> Vec<(&'static str, String)> {
     let yes = |is_so: bool| String::from(if is_so { "yes" } else { "no" });
-    row("unreliable datagrams (UD)", &|report| yes(report.can.ud));
-    row("unreliable connections (UC)", &|report| yes(report.can.uc));
-    row("reliable connections (RC)", &|report| yes(report.can.rc));
-    row("the target's processor may sleep", &|report| yes(report.can.target_sleeps));
-    row("memory windows", &|report| yes(report.can.windows));
-    row("longest operation", &|report| format!("{} MiB", report.can.max_operation >> 20));
-    for (index, check) in all().enumerate() {
-        row(check.name, &|report| match report.outcomes.get(index) {
-            Some((_, Outcome::Passed)) => "yes".into(),
-            Some((_, Outcome::Cannot(why))) => format!("no: {why}"),
-            Some((_, Outcome::Failed(_))) => "**fails**".into(),
-            None => String::new(),
-        });
+    let can = &report.can;
+    let mut rows = vec![
+        ("", report.name.into()),
+        ("---", "---".into()),
+        ("unreliable datagrams (UD)", yes(can.ud)),
+        ("unreliable connections (UC)", yes(can.uc)),
+        ("reliable connections (RC)", yes(can.rc)),
+        ("the target's processor may sleep", yes(can.target_sleeps)),
+        ("memory windows", yes(can.windows)),
+        ("longest operation", format!("{} MiB", can.max_operation >> 20)),
+    ];
+    rows.extend(report.outcomes.iter().map(|(check, outcome)| {
+        let cell = match outcome {
+            Outcome::Passed => "yes".into(),
+            Outcome::Cannot(why) => format!("no: {why}"),
+            Outcome::Failed(_) => "**fails**".into(),
+        };
+        (*check, cell)
+    }));
+    rows
+}
+
+/// A column as text, a row a line, for those who find it elsewhere.
+pub fn column_text(report: &Report) -> String {
+    column(report).iter().fold(String::new(), |text, (row, cell)| text + row + "\t" + cell + "\n")
+}
+
+/// The outcomes of several providers as a page of the book, one column each; `others` are columns as
+/// [`column_text`] writes them. A row that such a column lacks is empty.
+pub fn page(reports: &[Report], others: &[&str]) -> String {
+    let mut out = String::from(INTRODUCTION);
+    let columns: Vec<_> = reports.iter().map(column).collect();
+    let others: Vec<Vec<_>> =
+        others.iter().map(|text| text.lines().filter_map(|line| line.split_once('\t')).collect()).collect();
+    let Some(first) = columns.first() else { return out };
+    for (index, (name, _)) in first.iter().enumerate() {
+        let ours = columns.iter().filter_map(|column| column.get(index)).map(|(_, cell)| cell.as_str());
+        let theirs =
+            others.iter().map(|column| column.iter().find(|(row, _)| row == name).map_or("", |(_, cell)| cell));
+        let cells: String = ours.chain(theirs).map(|cell| format!(" {cell} |")).collect();
+        _ = writeln!(out, "| {name} |{cells}");
     }
     out
 }
@@ -187,9 +220,11 @@ const INTRODUCTION: &str = "\
 # What the providers can do
 
 The verbs are the same over every provider. This table is what the conformance suite found: every provider does every
-check, but where it says by itself that it cannot. A test keeps this page as the suite finds it; to write it anew:
+check, but where it says by itself that it cannot. *ibverbs, rxe* is a device of Linux's own RDMA stack, in a QEMU
+guest. A test keeps this page as the suite finds it; to write it anew:
 
 ```sh
+UPDATE=1 pytest tests/test_guest_endpoints.py -k conform    # the device's column
 UPDATE=1 cargo test -p shotline-verbs --test conformance
 ```
 

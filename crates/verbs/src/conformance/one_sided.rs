@@ -193,10 +193,10 @@ fn part(s: &mut Stage<'_>) -> Result<(), Failure> {
     let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, Access::ALL, Addressing::ZeroBased);
     let mr = registered.map_err(fails("memory"))?;
     a.fill(0, 101, 1);
-    write(s, qa, &a, (0, 100), Remote { address: 0, rkey: mr.rkey })?;
+    write(s, qa, &a, (0, 100), Remote { address: mr.address, rkey: mr.rkey })?;
     s.successes(&a, 1)?;
-    ensure!(b.bytes(1000, 100) == pattern(100, 1), "address 0 is not the part's first byte");
-    write(s, qa, &a, (0, 100), Remote { address: 1, rkey: mr.rkey })?;
+    ensure!(b.bytes(1000, 100) == pattern(100, 1), "its address is not the part's first byte");
+    write(s, qa, &a, (0, 100), Remote { address: mr.address + 1, rkey: mr.rkey })?;
     ensure!(s.successes(&a, 1).is_err(), "a byte behind the part was written");
     ensure!(b.bytes(1100, 1) == [0] && b.bytes(1000, 100) == pattern(100, 1), "a refused WRITE wrote something");
     Ok(())

@@ -2,8 +2,8 @@
 
 use super::Failure;
 use crate::api::{
-    Completion, Cq, Element, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, Remote,
-    SendWr, Status,
+    Capabilities, Completion, Cq, Element, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
+    RecvWr, Remote, SendWr, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_wire::aeth::RnrTimer;
@@ -25,6 +25,10 @@ pub trait Fixture {
     fn name(&self) -> &'static str;
     /// Opens two endpoints, or better three, which all reach each other.
     fn open(&self) -> Result<Vec<End>, Failure>;
+    /// What the endpoints can do; if they are of different providers, what all of them can.
+    fn capabilities(&self, ends: &[End]) -> Capabilities {
+        ends[0].provider.capabilities()
+    }
     /// Memory that the provider takes.
     fn region(&self, bytes: usize) -> Result<Arc<Region>, Failure> {
         Region::host(bytes).map_err(|error| error.to_string())
@@ -32,6 +36,11 @@ pub trait Fixture {
     /// Bytes that an unreliable queue pair may have under way without losing any.
     fn unreliable_bytes(&self) -> usize {
         64 << 10
+    }
+    /// How long nothing must happen before nothing more is expected: for those whose packets are handled by somebody
+    /// else than [`Provider::progress`].
+    fn quiet(&self) -> Duration {
+        Duration::ZERO
     }
 }
 
@@ -189,6 +198,8 @@ impl<'a> Stage<'a> {
     /// Takes a queue pair from `Reset` to `ReadyToSend`.
     pub fn bring_up(&mut self, end: usize, qp: Qp, peer: (SocketAddr, u32), wishes: Wishes) -> Result<(), Failure> {
         let Wishes { kind, mtu, access, timeout, retries, rnr_retries, .. } = wishes;
+        // Where others handle the packets, an answer takes as long as they need.
+        let timeout = timeout.max(3 * self.fixture.quiet());
         let min_rnr_timer = RnrTimer::from_code(1).unwrap_or_else(|| unreachable!("codes are 0 to 31"));
         let changes = [
             Modify::Init { access, q_key: Q_KEY },
@@ -228,10 +239,13 @@ impl<'a> Stage<'a> {
 
     /// Lets every end work until there is nothing to do.
     pub fn settle(&mut self) -> Result<(), Failure> {
-        let start = Instant::now();
-        let mut quiet = 0;
-        while quiet < QUIET {
-            quiet = if self.turn()? { 0 } else { quiet + 1 };
+        let (start, long) = (Instant::now(), self.fixture.quiet());
+        let (mut quiet, mut since) = (0, start);
+        while quiet < QUIET || since.elapsed() < long {
+            quiet += 1;
+            if self.turn()? {
+                (quiet, since) = (0, Instant::now());
+            }
             if start.elapsed() > PATIENCE {
                 return Err("it does not come to rest".into());
             }

@@ -32,6 +32,8 @@ pub mod reason {
     pub const TIMEOUT: u16 = 4;
     /// No program listens at this service ID.
     pub const NO_SERVICE: u16 = 8;
+    /// The path's packets are longer than the other side takes.
+    pub const INVALID_MTU: u16 = 26;
     /// The program says no.
     pub const CONSUMER: u16 = 28;
 }

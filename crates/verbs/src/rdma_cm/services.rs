@@ -69,6 +69,11 @@ impl Services {
         (&mut self.manager, self.began.elapsed())
     }
 
+    /// The queue pair.
+    pub fn qp(&self) -> Qp {
+        self.qp
+    }
+
     /// Ends a connection in order, whoever began it.
     pub fn disconnect(&mut self, connection: Connection) {
         self.manager.disconnect(self.began.elapsed(), connection);

@@ -126,6 +126,10 @@ impl Provider for ShmEndpoint {
             separate_rights: false,
             revokes: false,
             windows: false,
+            invalidates: true,
+            lenient: true,
+            random_numbers: true,
+            tells_solicited: true,
             max_operation: MOST,
         }
     }

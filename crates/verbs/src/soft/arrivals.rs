@@ -5,7 +5,7 @@
 //! pair's engine checks that it receives in its state, that the source is its peer, that they share a partition, and
 //! counts what it refuses in its [`crate::engine::Books`]. (Linux `rxe_recv.c` looks at the ICRC last, because it
 //! computes it there; here the transport has computed it already. What is dropped is the same.)
-//! An ICRC that is [`Icrc::Good`] or [`Icrc::Solved`] is good; one that could not be checked
+//! An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be checked
 //! ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: a packet that nobody vouches for may change nothing.
 
 use super::core::Core;
@@ -84,7 +84,7 @@ impl<'a> Arrivals<'a> {
         }
         let place = self.admit(&bth)?;
         match done.icrc {
-            Icrc::Good | Icrc::Solved => {}
+            Icrc::Good | Icrc::Solved | Icrc::Device => {}
             Icrc::Bad => return Err(|drops| &mut drops.bad_icrc),
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }

@@ -138,6 +138,7 @@ impl SoftEndpoint<FrameIo> {
                 capacity: 0,
                 scratch,
                 receive_buffer: options.receive_buffer,
+                ring: false, // an acknowledgement that waits a millisecond is late
                 ecn: true,
             };
             FrameIo::open(config, regions)

@@ -25,6 +25,10 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
             separate_rights: true,
             revokes: true,
             windows: true,
+            invalidates: true,
+            lenient: true,
+            random_numbers: true,
+            tells_solicited: true,
             max_operation: 1 << 31,
         }
     }

@@ -1,0 +1,95 @@
+//! Receives a known number of datagrams of 4096 bytes through an RDMA device, each into its place by its immediate, and
+//! says what it did: for counting instructions (`make bench-ud-instructions`).
+//!
+//!     ibverbs_ud DEVICE ADDRESS PACKETS
+//!
+//! Prints the queue pair's number and key when it waits for packets.
+
+use shotline_memory::{Region, Registrar, Sge};
+use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer};
+use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
+use shotline_verbs::ud::Completed;
+use std::error::Error;
+use std::time::Duration;
+
+const PACKET: u32 = 4096;
+/// Receives posted at once, as perftest's `-r 512`.
+const DEPTH: u32 = 512;
+
+/// Checks that each packet is where its immediate says, and lists its place to be posted again.
+struct Check {
+    next: u32,
+    placed: u64,
+    wrong: u64,
+    again: Vec<u32>,
+}
+
+impl Steer for Check {
+    fn header_len(&mut self, _seen: &Seen<'_>) -> usize {
+        0
+    }
+    fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        for done in batch {
+            let Landed::Slot(id) = done.landed else { continue };
+            let imm = Completed::parse(done.header).and_then(|told| told.imm);
+            let right = imm == Some(self.next) && done.len == PACKET && done.icrc == Icrc::Device;
+            self.placed += u64::from(right);
+            self.wrong += u64::from(!right);
+            self.next = imm.map_or(self.next, |imm| imm.wrapping_add(1));
+            self.again.push(id);
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().collect();
+    let [_, device, address, packets] = words.as_slice() else {
+        return Err("usage: ibverbs_ud DEVICE ADDRESS PACKETS".into());
+    };
+    let packets: u64 = packets.parse()?;
+    let mut registrar = Registrar::new();
+    let region = registrar.add(Region::host((DEPTH * PACKET) as usize)?);
+    let regions = registrar.finish();
+    let config = UdConfig {
+        choice: device.parse()?,
+        local: address.parse()?,
+        capacity: DEPTH as usize,
+        remainders: false,
+        keep_headers: false,
+    };
+    let mut io = UdIo::open(&config, &regions)?;
+    let place = |id: u32| {
+        let sge = Sge { region, offset: u64::from(id) * u64::from(PACKET), len: PACKET };
+        Recv { id, sge: [sge, Sge::EMPTY] }
+    };
+    io.post(&(0..DEPTH).map(place).collect::<Vec<_>>());
+    let (number, key) = io.queue_pair().ok_or("no queue pair")?;
+    println!("{number} {key}");
+    let mut check = Check { next: 0, placed: 0, wrong: 0, again: Vec::with_capacity(DEPTH as usize) };
+    let mut posts = Vec::with_capacity(DEPTH as usize);
+    receive(&mut io, &mut check, &mut posts, &place, packets)?;
+    println!("{} placed, {} not where they belong", check.placed, check.wrong);
+    Ok(())
+}
+
+/// The loop whose instructions are counted.
+#[inline(never)]
+fn receive(
+    io: &mut UdIo,
+    check: &mut Check,
+    posts: &mut Vec<Recv>,
+    place: &impl Fn(u32) -> Recv,
+    packets: u64,
+) -> Result<(), Box<dyn Error>> {
+    while check.placed + check.wrong < packets {
+        if io.poll(check, 1)? == 0 {
+            io.wait(Duration::from_secs(1))?;
+            continue;
+        }
+        posts.extend(check.again.drain(..).map(place));
+        io.post(posts);
+        posts.clear();
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Which device, which of its ports, which of the port's addresses.
+
+use super::sys::abi::{IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, ibv_port_attr};
+use super::sys::{Context, Device, Gid, GidKind, devices};
+use shotline_transport::IoError;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// `DEVICE[,port=N][,gid=INDEX]`. What is left out is chosen: the first port that is active, and of its addresses the
+/// first IPv4 one of RoCE version 2, or else the first IPv6 one that is more than link-local.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The device; none: the first that has an active port with an address.
+    pub device: Option<String>,
+    /// Its port, counted from 1.
+    pub port: Option<u8>,
+    /// The index of the address in the port's table.
+    pub gid: Option<u8>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.device.as_deref().unwrap_or_default())?;
+        self.port.map_or(Ok(()), |port| write!(f, ",port={port}"))?;
+        self.gid.map_or(Ok(()), |gid| write!(f, ",gid={gid}"))
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected DEVICE[,port=N][,gid=INDEX] such as mlx5_0,gid=3, found {text:?}");
+        let mut words = text.split(',');
+        let device = words.next().filter(|device| !device.contains('=')).ok_or_else(expected)?;
+        let mut choice = Self { device: (!device.is_empty()).then(|| device.to_owned()), ..Self::default() };
+        for word in words {
+            let (name, number) = word.split_once('=').ok_or_else(expected)?;
+            let place = match name {
+                "port" => &mut choice.port,
+                "gid" => &mut choice.gid,
+                _ => return Err(expected()),
+            };
+            if place.replace(number.parse().map_err(|_| expected())?).is_some() {
+                return Err(expected());
+            }
+        }
+        Ok(choice)
+    }
+}
+
+/// An open device with a port and an address.
+#[derive(Clone)]
+pub struct Opened {
+    /// The device.
+    pub context: Arc<Context>,
+    /// The port's number.
+    pub port: u8,
+    /// What it is.
+    pub attributes: ibv_port_attr,
+    /// The address.
+    pub gid: Gid,
+}
+
+impl Choice {
+    /// Opens the device and chooses what is open.
+    ///
+    /// # Errors
+    /// If there is no such device, port or address, in words that say what there is.
+    pub fn open(&self) -> Result<Opened, IoError> {
+        self.open_where(None)
+    }
+
+    /// The same, where the address, unless its index is given, is this one.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn open_at(&self, address: IpAddr) -> Result<Opened, IoError> {
+        self.open_where(Some(address.to_canonical()))
+    }
+
+    fn open_where(&self, address: Option<IpAddr>) -> Result<Opened, IoError> {
+        match &self.device {
+            Some(name) => self.of(&Device::named(name)?.open()?, address),
+            None => {
+                let mut refused = IoError::Config("there is no RDMA device (rdma link show)".into());
+                for device in devices()? {
+                    match device.open().and_then(|context| self.of(&context, address)) {
+                        Ok(opened) => return Ok(opened),
+                        Err(error) => refused = error,
+                    }
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    fn of(&self, context: &Arc<Context>, address: Option<IpAddr>) -> Result<Opened, IoError> {
+        let name = context.name();
+        let ports: Vec<u8> = match self.port {
+            Some(port) => vec![port],
+            None => (1..=context.attributes()?.phys_port_cnt).collect(),
+        };
+        for port in ports {
+            let attributes = context.port(port)?;
+            if attributes.state != IBV_PORT_ACTIVE || u32::from(attributes.link_layer) == IBV_LINK_LAYER_INFINIBAND {
+                continue;
+            }
+            let gids = context.gids(port)?;
+            let gid = match (self.gid, address) {
+                (Some(index), _) => gids.iter().find(|gid| gid.index == index),
+                (None, Some(address)) => gids.iter().find(|gid| routable(gid) && gid.ip() == address),
+                (None, None) => best(&gids),
+            };
+            let which = self.gid.map(|index| index.to_string()).or(address.map(|address| address.to_string()));
+            let gid = gid.ok_or_else(|| no_address(name, port, which, &gids))?;
+            if !routable(gid) {
+                let words = format!(
+                    "address {} of {name} makes packets of RoCE version 1: choose another with gid=",
+                    gid.index
+                );
+                return Err(IoError::Config(words));
+            }
+            return Ok(Opened { context: Arc::clone(context), port, attributes, gid: gid.clone() });
+        }
+        let which = self.port.map_or_else(|| "no port".into(), |port| format!("port {port} not"));
+        Err(IoError::Config(format!(
+            "{name} has {which} active on an Ethernet: is its network interface up (ip link)?"
+        )))
+    }
+}
+
+/// Whether its packets are UDP, as far as the kernel says.
+fn routable(gid: &Gid) -> bool {
+    matches!(gid.kind, GidKind::RoceV2 | GidKind::Unknown)
+}
+
+/// The address that is most likely meant.
+fn best(gids: &[Gid]) -> Option<&Gid> {
+    let rank = |gid: &&Gid| match gid.ip() {
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
+        IpAddr::V6(_) => 2,
+    };
+    gids.iter().filter(|gid| routable(gid)).min_by_key(rank)
+}
+
+fn no_address(device: &str, port: u8, wanted: Option<String>, gids: &[Gid]) -> IoError {
+    let all: Vec<_> = gids.iter().map(|gid| format!("{} ({})", gid.index, gid.ip())).collect();
+    let there = if all.is_empty() { "none: give its network interface an IP address".into() } else { all.join(", ") };
+    let which = wanted.map_or_else(String::new, |wanted| format!(" {wanted}"));
+    IoError::Config(format!("port {port} of {device} has no RoCE version 2 address{which}; there is {there}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    #[test]
+    fn a_choice_is_read_word_by_word() {
+        let choice = |device: &str, port, gid| Choice { device: Some(device.into()), port, gid };
+        assert_eq!("rxe0".parse(), Ok(choice("rxe0", None, None)));
+        assert_eq!("mlx5_0,gid=3,port=2".parse(), Ok(choice("mlx5_0", Some(2), Some(3))));
+        assert_eq!(choice("mlx5_0", Some(2), Some(3)).to_string(), "mlx5_0,port=2,gid=3");
+        assert_eq!("".parse(), Ok(Choice::default()));
+        for text in ["gid=1", "rxe0,gid", "rxe0,gid=x", "rxe0,gid=1,gid=2", "rxe0,gid=256", "rxe0,lid=1"] {
+            assert!(text.parse::<Choice>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_choice_is_ipv4_and_of_version_2() {
+        let gid = |index, ip: &str, kind| {
+            let raw = ip.parse::<Ipv6Addr>().unwrap().octets();
+            Gid { index, raw, kind, netdev: None }
+        };
+        let all = [
+            gid(0, "fe80::1", GidKind::RoceV2),
+            gid(1, "::ffff:10.0.0.1", GidKind::RoceV1),
+            gid(2, "fd00::1", GidKind::RoceV2),
+            gid(3, "::ffff:10.0.0.1", GidKind::RoceV2),
+        ];
+        let index = |gids| best(gids).map(|gid| gid.index);
+        assert_eq!(
+            [index(&all), index(&all[..3]), index(&all[..1]), index(&all[1..2])],
+            [Some(3), Some(2), Some(0), None]
+        );
+    }
+}

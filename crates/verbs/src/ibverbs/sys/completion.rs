@@ -1,0 +1,149 @@
+//! Completion queues and their events.
+
+use super::abi::*;
+use super::device::{Context, nonblocking};
+use super::{check, failed, made};
+use rustix::fd::BorrowedFd;
+use shotline_transport::IoError;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Where the events of completion queues come from.
+pub struct Channel {
+    context: Arc<Context>,
+    channel: NonNull<ibv_comp_channel>,
+}
+
+// SAFETY: the library locks what changes.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    /// A new one, whose reads return at once.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IoError> {
+        // SAFETY: the context is open.
+        let channel = unsafe { (context.library.create_comp_channel)(context.context.as_ptr()) };
+        let channel = made(channel, || format!("making a channel for the completions of {}", context.name()), "")?;
+        let channel = Self { context: Arc::clone(context), channel };
+        nonblocking(channel.fd())?;
+        Ok(Arc::new(channel))
+    }
+
+    /// Readable when [`Self::next_event`] has something.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the channel's and stays open as long as it.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+    }
+
+    /// The cookie of an armed queue whose event has come; its arming is used up. None when there is nothing new.
+    ///
+    /// # Errors
+    /// If the device is gone.
+    pub fn next_event(&self) -> Result<Option<u64>, IoError> {
+        let (mut cq, mut cookie) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let library = self.context.library;
+        // SAFETY: the channel lives, and its descriptor does not block.
+        let rc = unsafe { (library.get_cq_event)(self.channel.as_ptr(), &raw mut cq, &raw mut cookie) };
+        if rc != 0 {
+            let error = io::Error::last_os_error();
+            let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            let what = || format!("reading completion events of {}", self.context.name());
+            return if nothing { Ok(None) } else { Err(failed(what(), error, "; was it unplugged?")) };
+        }
+        // SAFETY: a queue whose event was read is not destroyed before the event is acknowledged.
+        unsafe { (library.ack_cq_events)(cq, 1) };
+        Ok(Some(cookie as u64))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: queues hold their channel, so none is left.
+        unsafe { (self.context.library.destroy_comp_channel)(self.channel.as_ptr()) };
+    }
+}
+
+/// A completion queue.
+pub struct Cq {
+    pub(super) context: Arc<Context>,
+    pub(super) cq: NonNull<ibv_cq>,
+    _channel: Option<Arc<Channel>>,
+    poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+    arm: unsafe extern "C" fn(*mut ibv_cq, i32) -> i32,
+}
+
+// SAFETY: the driver locks what changes.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// A queue for at least `depth` completions, whose events carry this cookie.
+    ///
+    /// # Errors
+    /// If the device has no queue so deep.
+    pub fn new(
+        context: &Arc<Context>,
+        depth: u32,
+        channel: Option<&Arc<Channel>>,
+        cookie: u64,
+    ) -> Result<Arc<Self>, IoError> {
+        // SAFETY: the context is open.
+        let ops = unsafe { &(*context.context.as_ptr()).ops };
+        let (Some(poll), Some(arm)) = (ops.poll_cq, ops.req_notify_cq) else {
+            return Err(IoError::Config(format!("the driver of {} has no completion queues", context.name())));
+        };
+        let at = channel.map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
+        let entries = i32::try_from(depth).unwrap_or(i32::MAX);
+        // SAFETY: context and channel live; the cookie is only ever returned.
+        let cq = unsafe { (context.library.create_cq)(context.context.as_ptr(), entries, cookie as *mut _, at, 0) };
+        let what = || format!("making a completion queue of {depth} entries on {}", context.name());
+        let cq = made(cq, what, "; ibv_devinfo -v shows its max_cqe")?;
+        Ok(Arc::new(Self { context: Arc::clone(context), cq, _channel: channel.cloned(), poll, arm }))
+    }
+
+    /// Takes completions. Returns how many.
+    ///
+    /// # Errors
+    /// If the queue is broken.
+    #[inline]
+    pub fn poll(&self, out: &mut [ibv_wc]) -> Result<usize, IoError> {
+        // SAFETY: the queue lives; the driver fills so many entries at most.
+        let count = unsafe { (self.poll)(self.cq.as_ptr(), out.len() as i32, out.as_mut_ptr()) };
+        usize::try_from(count).map_err(|_| self.broken(count))
+    }
+
+    #[cold]
+    fn broken(&self, rc: i32) -> IoError {
+        let error = io::Error::from_raw_os_error(rc.saturating_abs());
+        failed(format!("taking completions of {}", self.context.name()), error, "; did the completion queue run over?")
+    }
+
+    /// Asks for one event when the next completion enters the queue (or the next solicited one).
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn arm(&self, solicited_only: bool) -> Result<(), IoError> {
+        // SAFETY: the queue lives.
+        let rc = unsafe { (self.arm)(self.cq.as_ptr(), i32::from(solicited_only)) };
+        check(rc, || format!("asking {} for a completion event", self.context.name()), "")
+    }
+
+    /// How many completions it holds, at least as many as it was made for.
+    pub fn depth(&self) -> u32 {
+        // SAFETY: the queue lives, and nobody resizes it.
+        unsafe { self.cq.as_ref() }.cqe.try_into().unwrap_or(0)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold their queues, so none is left; every event that was read was acknowledged.
+        unsafe { (self.context.library.destroy_cq)(self.cq.as_ptr()) };
+    }
+}

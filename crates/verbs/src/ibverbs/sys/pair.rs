@@ -1,0 +1,264 @@
+//! Queue pairs, shared receive queues, address handles.
+
+use super::abi::*;
+use super::completion::Cq;
+use super::device::gid_of;
+use super::memory::Pd;
+use super::requests::{RecvList, SendList};
+use super::{check, made};
+use shotline_transport::IoError;
+use std::io;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A shared receive queue.
+pub struct Srq {
+    pd: Arc<Pd>,
+    srq: NonNull<ibv_srq>,
+    post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
+}
+
+// SAFETY: the driver locks what changes.
+unsafe impl Send for Srq {}
+// SAFETY: as above.
+unsafe impl Sync for Srq {}
+
+impl Srq {
+    /// A queue for at least `depth` receives of up to `max_sge` elements, whose events carry this cookie.
+    ///
+    /// # Errors
+    /// If the device has no such queue.
+    pub fn new(pd: &Arc<Pd>, depth: u32, max_sge: u32, cookie: u64) -> Result<Arc<Self>, IoError> {
+        // SAFETY: the context is open.
+        let Some(post) = (unsafe { (*pd.context.context.as_ptr()).ops.post_srq_recv }) else {
+            return Err(IoError::Config(format!("{} has no shared receive queues", pd.context.name())));
+        };
+        let attr = ibv_srq_attr { max_wr: depth, max_sge, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: cookie as *mut _, attr };
+        // SAFETY: the domain lives; the cookie is only ever returned.
+        let srq = unsafe { (pd.context.library.create_srq)(pd.pd.as_ptr(), &raw mut init) };
+        let what = || format!("making a shared receive queue of {depth} requests on {}", pd.context.name());
+        let srq = made(srq, what, "; ibv_devinfo -v shows its max_srq_wr and max_srq_sge")?;
+        Ok(Arc::new(Self { pd: Arc::clone(pd), srq, post }))
+    }
+
+    /// Asks for one event when fewer receives than this are left.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn arm(&self, limit: u32) -> Result<(), IoError> {
+        let mut attr = ibv_srq_attr { srq_limit: limit, ..Default::default() };
+        let library = self.pd.context.library;
+        // SAFETY: the queue lives.
+        let rc = unsafe { (library.modify_srq)(self.srq.as_ptr(), &raw mut attr, IBV_SRQ_LIMIT as i32) };
+        check(rc, || format!("setting the limit of a shared receive queue of {}", self.pd.context.name()), "")
+    }
+
+    /// Posts the receives of a list and empties it.
+    ///
+    /// # Errors
+    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    pub fn post_recv(&self, list: &mut RecvList) -> Result<(), (usize, io::Error)> {
+        list.post(|first, bad| {
+            // SAFETY: the queue lives; the list chains requests whose elements live through the call.
+            unsafe { (self.post)(self.srq.as_ptr(), first, bad) }
+        })
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold their shared queue, so none is left.
+        unsafe { (self.pd.context.library.destroy_srq)(self.srq.as_ptr()) };
+    }
+}
+
+/// The way to a peer, for datagrams.
+pub struct Ah {
+    pd: Arc<Pd>,
+    pub(super) ah: NonNull<ibv_ah>,
+}
+
+// SAFETY: it is constant.
+unsafe impl Send for Ah {}
+// SAFETY: as above.
+unsafe impl Sync for Ah {}
+
+/// The way to a peer on an Ethernet, from one of a port's GIDs.
+pub fn way_to(ip: IpAddr, port: u8, gid_index: u8) -> ibv_ah_attr {
+    let grh =
+        ibv_global_route { dgid: Aligned(gid_of(ip)), sgid_index: gid_index, hop_limit: 64, ..Default::default() };
+    ibv_ah_attr { grh, is_global: 1, port_num: port, ..Default::default() }
+}
+
+impl Ah {
+    /// A handle for this way. The driver looks the peer's Ethernet address up, so the peer has to answer ARP.
+    ///
+    /// # Errors
+    /// If there is no such way.
+    pub fn new(pd: &Arc<Pd>, way: &ibv_ah_attr) -> Result<Arc<Self>, IoError> {
+        let mut way = *way;
+        // SAFETY: the domain lives; the attributes are read.
+        let ah = unsafe { (pd.context.library.create_ah)(pd.pd.as_ptr(), &raw mut way) };
+        let what =
+            || format!("finding the way from {} to {}", pd.context.name(), std::net::Ipv6Addr::from(way.grh.dgid.0));
+        Ok(Arc::new(Self { pd: Arc::clone(pd), ah: made(ah, what, "; is the peer up, and does it answer ARP?")? }))
+    }
+}
+
+impl Drop for Ah {
+    fn drop(&mut self) {
+        // SAFETY: requests that are posted hold what they need in the driver; lists hold the handle itself.
+        unsafe { (self.pd.context.library.destroy_ah)(self.ah.as_ptr()) };
+    }
+}
+
+/// What a queue pair is to be.
+pub struct QpConfig<'a> {
+    /// `IBV_QPT_RC`, `IBV_QPT_UC` or `IBV_QPT_UD`.
+    pub kind: u32,
+    /// Where requests complete.
+    pub send_cq: &'a Arc<Cq>,
+    /// Where receives complete.
+    pub recv_cq: &'a Arc<Cq>,
+    /// Where it takes receives from, instead of from a queue of its own.
+    pub srq: Option<&'a Arc<Srq>>,
+    /// How large its queues are.
+    pub cap: ibv_qp_cap,
+    /// Every request completes visibly.
+    pub signal_all: bool,
+}
+
+/// A queue pair.
+pub struct Qp {
+    pd: Arc<Pd>,
+    qp: NonNull<ibv_qp>,
+    cap: ibv_qp_cap,
+    _send_cq: Arc<Cq>,
+    _recv_cq: Arc<Cq>,
+    _srq: Option<Arc<Srq>>,
+    post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32,
+    post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
+}
+
+// SAFETY: the driver locks what changes.
+unsafe impl Send for Qp {}
+// SAFETY: as above.
+unsafe impl Sync for Qp {}
+
+impl Qp {
+    /// A queue pair, in the state `RESET`. Its number is the device's choice.
+    ///
+    /// # Errors
+    /// If the device has no such pair.
+    pub fn new(pd: &Arc<Pd>, config: &QpConfig<'_>) -> Result<Self, IoError> {
+        // SAFETY: the context is open.
+        let ops = unsafe { &(*pd.context.context.as_ptr()).ops };
+        let (Some(post_send), Some(post_recv)) = (ops.post_send, ops.post_recv) else {
+            return Err(IoError::Config(format!("the driver of {} has no queue pairs", pd.context.name())));
+        };
+        let mut init = ibv_qp_init_attr {
+            qp_context: std::ptr::null_mut(),
+            send_cq: config.send_cq.cq.as_ptr(),
+            recv_cq: config.recv_cq.cq.as_ptr(),
+            srq: config.srq.map_or(std::ptr::null_mut(), |srq| srq.srq.as_ptr()),
+            cap: config.cap,
+            qp_type: config.kind,
+            sq_sig_all: i32::from(config.signal_all),
+        };
+        // SAFETY: domain and queues live, and this object keeps them.
+        let qp = unsafe { (pd.context.library.create_qp)(pd.pd.as_ptr(), &raw mut init) };
+        let what = || format!("making a queue pair on {} with {:?}", pd.context.name(), config.cap);
+        let qp = made(qp, what, "; ibv_devinfo -v shows its max_qp_wr and max_sge")?;
+        Ok(Self {
+            pd: Arc::clone(pd),
+            qp,
+            cap: init.cap,
+            _send_cq: Arc::clone(config.send_cq),
+            _recv_cq: Arc::clone(config.recv_cq),
+            _srq: config.srq.cloned(),
+            post_send,
+            post_recv,
+        })
+    }
+
+    /// Its 24-bit number.
+    pub fn number(&self) -> u32 {
+        // SAFETY: the pair lives, and its number is constant.
+        unsafe { self.qp.as_ref() }.qp_num
+    }
+
+    /// The sizes that the device granted: at least what was asked for.
+    pub fn cap(&self) -> ibv_qp_cap {
+        self.cap
+    }
+
+    /// Changes the attributes of the mask (`IBV_QP_*`).
+    ///
+    /// # Errors
+    /// If the device's rules do not have this change.
+    pub fn modify(&self, attributes: &ibv_qp_attr, mask: u32) -> Result<(), IoError> {
+        let mut attributes = *attributes;
+        // SAFETY: the pair lives; the attributes are read.
+        let rc = unsafe { (self.pd.context.library.modify_qp)(self.qp.as_ptr(), &raw mut attributes, mask as i32) };
+        let what = || {
+            let (number, state) = (self.number(), attributes.qp_state);
+            format!("changing queue pair {number} of {} (state {state}, mask {mask:#x})", self.pd.context.name())
+        };
+        check(rc, what, "")
+    }
+
+    /// The attributes of the mask; the state is always among them.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn query(&self, mask: u32) -> Result<ibv_qp_attr, IoError> {
+        let mut attributes = ibv_qp_attr::default();
+        // SAFETY: all zeros (null pointers, integers) is a value of this structure.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let query = self.pd.context.library.query_qp;
+        // SAFETY: the pair lives; both structures are filled.
+        let rc = unsafe { query(self.qp.as_ptr(), &raw mut attributes, (mask | IBV_QP_STATE) as i32, &raw mut init) };
+        check(rc, || format!("asking for queue pair {} of {}", self.number(), self.pd.context.name()), "")?;
+        Ok(attributes)
+    }
+
+    /// Posts the receives of a list and empties it.
+    ///
+    /// # Errors
+    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    #[inline]
+    pub fn post_recv(&self, list: &mut RecvList) -> Result<(), (usize, io::Error)> {
+        list.post(|first, bad| {
+            // SAFETY: the pair lives; the list chains requests whose elements live through the call.
+            unsafe { (self.post_recv)(self.qp.as_ptr(), first, bad) }
+        })
+    }
+
+    /// Posts the requests of a list and empties it.
+    ///
+    /// # Errors
+    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    #[inline]
+    pub fn post_send(&self, list: &mut SendList) -> Result<(), (usize, io::Error)> {
+        // SAFETY: the pair lives, and its kind is constant.
+        let datagrams = unsafe { self.qp.as_ref() }.qp_type == IBV_QPT_UD;
+        if let (true, Some(index)) = (datagrams, list.unaddressed()) {
+            list.clear();
+            return Err((index, io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        list.post(|first, bad| {
+            // SAFETY: the pair lives; the list chains requests whose elements, inline bytes and address handles live
+            // through the call.
+            unsafe { (self.post_send)(self.qp.as_ptr(), first, bad) }
+        })
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: nothing is made of a queue pair. Its requests end with it.
+        unsafe { (self.pd.context.library.destroy_qp)(self.qp.as_ptr()) };
+    }
+}
