@@ -115,7 +115,7 @@ fn meta(number: u64, geometry: &Geometry) -> ShotMeta {
         flags: 0,
         record_good: true,
         valid_bytes: geometry.sample_bytes(),
-        presence,
+        presence: std::sync::Arc::new(presence),
         drops: Drops::default(),
     }
 }

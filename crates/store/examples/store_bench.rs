@@ -89,7 +89,7 @@ fn offer(
             flags: 0,
             record_good: true,
             valid_bytes: geometry.sample_bytes(),
-            presence: presence.clone(),
+            presence: Arc::new(presence.clone()),
             drops: Drops::default(),
         };
         event.shots.push(Some(Shot { meta, buffer }));
@@ -203,7 +203,7 @@ fn ring(path: &Path, gib: f64, parts: u64, laps: u32) -> Outcome<()> {
         flags: 0,
         record_good: true,
         valid_bytes: geometry.sample_bytes(),
-        presence: presence.clone(),
+        presence: Arc::new(presence.clone()),
         drops: Drops::default(),
     };
     for of in 0..u64::from(laps) {

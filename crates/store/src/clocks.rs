@@ -5,10 +5,10 @@
 //! When it is full, every other row is given up and from then on half as many are entered: it always covers the run.
 
 use crate::layout::write_all;
+use crate::medium::Medium;
 use crate::rows::{I64, U8, U64, compound, field};
 use hdf5::types::TypeDescriptor;
 use rustix::io::Errno;
-use std::fs::File;
 
 /// Rows of the table.
 pub const CLOCK_ROWS: usize = 256;
@@ -96,7 +96,7 @@ impl ClockLog {
         Self { at, rows: Vec::with_capacity(CLOCK_ROWS), stride: 1, samples: 0 }
     }
 
-    pub(crate) fn enter(&mut self, file: &File, sample: &ClockSample) -> Result<(), Errno> {
+    pub(crate) fn enter(&mut self, file: &Medium, sample: &ClockSample) -> Result<(), Errno> {
         self.samples += 1;
         if !(self.samples - 1).is_multiple_of(self.stride) {
             return Ok(());
@@ -120,7 +120,6 @@ mod tests {
     use crate::info::{LinkInfo, RunInfo};
     use crate::layout::{CreateOptions, create, open};
     use shotline_wire::shot::{Geometry, Packing};
-    use std::os::unix::fs::FileExt;
 
     #[test]
     fn a_table_of_fixed_size_covers_any_run_and_no_row_lies_over_two_sectors() {
@@ -140,7 +139,7 @@ mod tests {
                 log.enter(&opened.file, &sample(next)).unwrap();
             }
             let mut bytes = vec![0; CLOCK_ROWS * CLOCK_BYTES];
-            opened.file.read_exact_at(&mut bytes, clocks[1]).unwrap();
+            assert_eq!(crate::layout::read_at(&opened.file, clocks[1], &mut bytes), bytes.len());
             let times: Vec<u64> =
                 bytes.chunks(CLOCK_BYTES).map(|row| u64::from_le_bytes(row[..8].try_into().unwrap())).collect();
             assert_eq!(times.iter().filter(|at| **at == 0).count(), unused, "after {second} s");

@@ -79,6 +79,58 @@ pub enum StoreError {
         /// The kernel's reason.
         source: std::io::Error,
     },
+    /// Not a namespace of an NVMe drive.
+    #[error("{} is no NVMe namespace: expected /dev/ngXnY, /dev/nvmeXnY or a partition; for another block device write block:{}", path.display(), path.display())]
+    NotNvme {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A drive does not say what it is.
+    #[error("cannot ask {} what it is: {source}; NVMe commands need root, or CAP_SYS_ADMIN, and a kernel of 5.19 or newer", path.display())]
+    Identify {
+        /// The device.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Somebody has a device mounted, or holds it otherwise.
+    #[error("{} is in use: it, or a part of it, is mounted, is swap, or belongs to LVM, MD or another program; that is never written over: unmount or stop that first", path.display())]
+    Held {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A device holds what is not ours.
+    #[error("{} holds {found}: expected a drive with recordings, or one whose first and last MiB are zeros; to give up what is there, add --force --serial {serial}", path.display())]
+    Foreign {
+        /// The device.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+        /// Its serial number.
+        serial: String,
+    },
+    /// The serial number is another drive's.
+    #[error("{} has the serial number {found}, not {typed}: is it the drive that you mean?", path.display())]
+    Serial {
+        /// The device.
+        path: PathBuf,
+        /// What was said.
+        typed: String,
+        /// What the drive says.
+        found: String,
+    },
+    /// A device has too little room for the whole recording.
+    #[error("{} has no {needed} bytes in a row for {rows} rows, the largest free stretch has {free}: record fewer shots (--shots), or over a run that is there (--force), or export runs and clear the drive", path.display())]
+    DeviceFull {
+        /// The device.
+        path: PathBuf,
+        /// Rows that were to be laid out.
+        rows: u64,
+        /// Bytes that they need.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
     /// libhdf5 failed.
     #[error("HDF5 cannot {what} {}: {source}", path.display())]
     Hdf5 {

@@ -2,6 +2,7 @@
 
 use crate::StoreError;
 use crate::codec::{self, Codec};
+use crate::layout::ReadAt;
 use crate::shot::MAX_LINKS;
 use crate::sys::hdf5::header_address;
 use hdf5::filters::Filter;
@@ -201,8 +202,10 @@ impl RunInfo {
         Ok(())
     }
 
-    pub(crate) fn read(file: &hdf5::File, path: &Path) -> Result<Self, StoreError> {
+    /// Reads what is known of a run; strings from the file's `bytes`.
+    pub(crate) fn read(file: &hdf5::File, bytes: &dyn ReadAt, path: &Path) -> Result<Self, StoreError> {
         let failed = StoreError::hdf5("read the attributes of", path);
+        let read_text = |file: &hdf5::File, name: &str| read_text(bytes, file, name);
         let format: String = read_text(file, "format").unwrap_or_default();
         let version: u32 = read_number(file, "format_version").unwrap_or(0);
         if format != FORMAT_NAME || version != FORMAT_VERSION {
@@ -252,7 +255,7 @@ impl RunInfo {
         for index in 0..links {
             let group =
                 file.group(&format!("link{index}")).map_err(StoreError::hdf5("open a link's group in", path))?;
-            info.links.push(LinkInfo::read(&group, path)?);
+            info.links.push(LinkInfo::read(&group, bytes, path)?);
         }
         info.codec = read_codec(file, path)?;
         info.check()?;
@@ -301,7 +304,8 @@ impl LinkInfo {
         text(group, "trailer", g.trailer().name())
     }
 
-    fn read(group: &hdf5::Group, path: &Path) -> Result<Self, StoreError> {
+    fn read(group: &hdf5::Group, bytes: &dyn ReadAt, path: &Path) -> Result<Self, StoreError> {
+        let read_text = |group: &hdf5::Group, name: &str| read_text(bytes, group, name);
         let read = || -> hdf5::Result<(String, u32, u16, u32, u8, u8, u32)> {
             Ok((
                 read_text(group, "name")?,
@@ -359,10 +363,9 @@ pub(crate) fn number<T: H5Type>(at: &Location, name: &str, value: T) -> hdf5::Re
 }
 
 /// Reads a string attribute, not through libhdf5, which crashes on damaged ones.
-fn read_text(at: &Location, name: &str) -> hdf5::Result<String> {
+fn read_text(bytes: &dyn ReadAt, at: &Location, name: &str) -> hdf5::Result<String> {
     let wrong = |error: String| hdf5::Error::from(error);
-    let file = std::fs::File::open(at.filename()).map_err(|error| wrong(error.to_string()))?;
-    let found = crate::layout::text(&file, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
+    let found = crate::layout::text(bytes, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
     found.ok_or_else(|| wrong(format!("expected a string attribute {name}, found none")))
 }
 

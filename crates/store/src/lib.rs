@@ -10,6 +10,7 @@
 //! - [`shot`]: what a sink is handed; [`info`]: what a recording says of its run.
 //! - [`layout`]: the file's structure. `docs/file-format.md` describes it byte by byte.
 //! - [`codec`]: compressed chunks.
+//! - [`nvme`]: recordings on raw devices, without a file system.
 //! - [`Recorder`]: offer events, poll, finish.
 //! - [`read`]: a recording as others use it: rows and slots when they are asked for.
 //! - [`recover`]: a recording that broke off, made sound.
@@ -31,6 +32,8 @@ pub mod info;
 pub mod inspect;
 pub mod layout;
 mod lock;
+mod medium;
+pub mod nvme;
 pub mod pcapng;
 pub mod read;
 pub mod recorder;
@@ -47,6 +50,7 @@ pub use export::export;
 pub use import::import;
 pub use inspect::{Summary, inspect};
 pub use layout::folder;
+pub use medium::Medium;
 pub use recorder::{Recorder, RecorderConfig, Report, Waker};
 pub use set::{Set, SetConfig};
 pub use verify::{Verdict, VerifyOptions, verify, verify_telling};

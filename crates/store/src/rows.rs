@@ -467,7 +467,7 @@ mod tests {
             flags: 3,
             record_good: false,
             valid_bytes: 99,
-            presence: presence.clone(),
+            presence: std::sync::Arc::new(presence.clone()),
             drops,
         };
         let format = RowFormat::new(71, "a run");
@@ -517,7 +517,7 @@ mod tests {
             flags: 0,
             record_good: true,
             valid_bytes: 10,
-            presence,
+            presence: std::sync::Arc::new(presence),
             drops: Drops::default(),
         };
         let format = RowFormat::new(4, "a run");

@@ -2,6 +2,7 @@
 
 use shotline_memory::Buffer;
 use shotline_wire::shot::{DropCause, Drops, Presence};
+use std::sync::Arc;
 
 /// Most links that one event can join.
 pub const MAX_LINKS: usize = 8;
@@ -28,7 +29,7 @@ pub struct ShotMeta {
     /// Sample bytes that arrived.
     pub valid_bytes: u32,
     /// Which packets arrived.
-    pub presence: Presence,
+    pub presence: Arc<Presence>,
     /// Packets of this shot that were dropped, by cause. `wire_gap` is what is missing and never came.
     pub drops: Drops,
 }
@@ -57,7 +58,7 @@ pub struct Event {
     /// The shot number that they share.
     pub number: u64,
     /// The links' shots.
-    pub shots: arrayvec::ArrayVec<Option<Shot>, MAX_LINKS>,
+    pub shots: Vec<Option<Shot>>,
 }
 
 /// A run of shots of one stream that are in no row, and why.

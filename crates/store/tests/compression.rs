@@ -10,6 +10,7 @@ use shotline_store::rows::State;
 use shotline_store::shot::{Books, Loss};
 use shotline_store::{VerifyOptions, inspect, read, verify};
 use shotline_wire::shot::{DropCause, Geometry, PACKET_BYTES, Packing};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -50,7 +51,7 @@ for name in ['rf'] * ('rf' in a) + [f'link{i}/rf' for i in range(a.attrs['links'
     let Some(mut python) = python() else { return };
     let there = Command::new(python.get_program()).args(["-c", "import hdf5plugin"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this Python has no hdf5plugin");
+        let _ = writeln!(std::io::stderr(), "skipped: this Python has no hdf5plugin");
         return;
     }
     let output = python.args(["-c", SCRIPT]).args([path, other]).output().unwrap();

@@ -9,6 +9,7 @@ use shotline_store::recover::{Recovered, recover};
 use shotline_store::shot::{Books, Loss};
 use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, inspect, layout, verify};
 use shotline_wire::shot::{DropCause, Packing};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -172,7 +173,7 @@ impl Tiny {
         match mount("tmpfs", directory.path(), "tmpfs", MountFlags::empty(), options.as_c_str()) {
             Ok(()) => Some(Self(directory)),
             Err(errno) => {
-                eprintln!("skipped: cannot mount a small tmpfs ({errno}); run as root");
+                let _ = writeln!(std::io::stderr(), "skipped: cannot mount a small tmpfs ({errno}); run as root");
                 None
             }
         }
@@ -204,7 +205,7 @@ fn a_disk_that_is_too_small_is_told_before_the_run_with_both_numbers() {
 fn steal(tiny: &Tiny, path: &Path, rows: std::ops::Range<u64>) {
     let (_, opened) = layout::open(path).unwrap();
     let (from, to) = (opened.layout.slot(rows.start, 0), opened.layout.slot(rows.end, 0));
-    fallocate(&opened.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from).unwrap();
+    fallocate(opened.file.handle(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from).unwrap();
     let thief = std::fs::File::create(tiny.0.path().join("thief")).unwrap();
     let free = rustix::fs::fstatvfs(&thief).map(|s| s.f_bavail * s.f_frsize).unwrap();
     fallocate(&thief, FallocateFlags::empty(), 0, free).unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::runs::{Bench, WAIT, config, files, numbers, proven, two_links};
+use common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
 use common::{blocks, python_verdict, run, small};
 use shotline_store::info::RunInfo;
 use shotline_store::read::Recording;
@@ -144,10 +144,7 @@ fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
         let folder = tempfile::tempdir().unwrap();
         let outs = [folder.path().join("a.h5")];
         let bench = lapped(&outs, run(&[geometry, geometry]), 4 << 20);
-        let copy = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
+        let copy = copied(folder.path());
         drop(bench);
         let master = copy.path().join("a.h5");
         // Whatever the markers say: as after a power cut, the live part claims every row, and has the tables of five.
@@ -163,7 +160,7 @@ fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
             let marks = tables.map(|table| table.marks).chain(opened.layout.data.iter().map(|data| data.marks));
             let marks = marks.chain(opened.layout.described.iter().map(|table| table.marks));
             for marks in marks {
-                std::os::unix::fs::FileExt::write_all_at(&opened.file, &10_u64.to_le_bytes(), marks.extent_at).unwrap();
+                opened.file.write_all(marks.extent_at, &10_u64.to_le_bytes()).unwrap();
             }
         }
         let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
@@ -179,10 +176,7 @@ fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
     let bench = lapped(&outs, two_links(), 4 << 20);
-    let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
+    let copy = copied(folder.path());
     drop(bench);
     let master = copy.path().join("a.h5");
     let live = files(&master).pop().unwrap();
@@ -191,11 +185,11 @@ fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
         let (_, opened) = layout::open(&live).unwrap();
         for table in &opened.layout.shots {
             let row = vec![0; table.row_bytes as usize];
-            std::os::unix::fs::FileExt::write_all_at(&opened.file, &row, table.at(4)).unwrap();
+            opened.file.write_all(table.at(4), &row).unwrap();
         }
         let marks = opened.layout.shots.iter().map(|table| table.marks);
         for marks in marks.chain(opened.layout.data.iter().map(|data| data.marks)) {
-            std::os::unix::fs::FileExt::write_all_at(&opened.file, &2_u64.to_le_bytes(), marks.extent_at).unwrap();
+            opened.file.write_all(marks.extent_at, &2_u64.to_le_bytes()).unwrap();
         }
     }
     let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
@@ -223,7 +217,7 @@ fn a_row_of_an_earlier_part_is_found_by_both_verifiers() {
     let newest = files(&outs[0]).pop().unwrap();
     let (_, opened) = layout::open(&newest).unwrap();
     for (table, row) in opened.layout.shots.iter().zip(rows) {
-        std::os::unix::fs::FileExt::write_all_at(&opened.file, &row, table.at(0)).unwrap();
+        opened.file.write_all(table.at(0), &row).unwrap();
     }
     drop(opened);
     for file in [&outs[0], &newest] {

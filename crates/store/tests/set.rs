@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::runs::{Bench, WAIT, config, files, numbers, proven, two_links};
+use common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
 use common::{python_verdict, run, shot};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -12,6 +12,7 @@ use shotline_store::set::{self, State};
 use shotline_store::shot::Event;
 use shotline_store::{SetConfig, StoreError, VerifyOptions, inspect, layout, verify};
 use shotline_wire::shot::{DropCause, Packing};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -161,7 +162,7 @@ impl Drive {
         match mount("tmpfs", directory.path(), "tmpfs", MountFlags::empty(), options.as_c_str()) {
             Ok(()) => Some(Self(directory)),
             Err(errno) => {
-                eprintln!("skipped: cannot mount a small tmpfs ({errno}); run as root");
+                let _ = writeln!(std::io::stderr(), "skipped: cannot mount a small tmpfs ({errno}); run as root");
                 None
             }
         }
@@ -170,7 +171,8 @@ impl Drive {
     fn fail(&self, file: &Path, row: u64) {
         let (_, opened) = layout::open(file).unwrap();
         let (from, to) = (opened.layout.slot(row, 0), opened.layout.data_end(opened.layout.rows));
-        fallocate(&opened.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from).unwrap();
+        fallocate(opened.file.handle(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, to - from)
+            .unwrap();
         self.fill();
     }
     /// Takes all space that is left.
@@ -258,10 +260,7 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
             bench.set.poll(WAIT).unwrap();
         }
         // What a kill leaves: nothing is ended. (The part that is laid out ahead stays too, then.)
-        let copy = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
+        let copy = copied(folder.path());
         drop(bench);
         let master = copy.path().join("a.h5");
         let broken = verify(&master, &VerifyOptions::default()).unwrap();

@@ -7,6 +7,7 @@
 mod array;
 mod digital_rf;
 mod draft;
+mod image;
 mod packets;
 mod select;
 mod shots;
@@ -41,6 +42,8 @@ pub enum Format {
     Zarr(ZarrOptions),
     /// A packet capture.
     Pcapng,
+    /// The recording as it is, from a raw device.
+    Hdf5,
 }
 
 impl Format {
@@ -53,6 +56,7 @@ impl Format {
             Self::SigMf(_) => "sigmf",
             Self::Zarr(_) => "zarr",
             Self::Pcapng => "pcapng",
+            Self::Hdf5 => "hdf5",
         }
     }
 }
@@ -178,6 +182,7 @@ pub fn export(
         Format::SigMf(radio) => sigmf::write(&mut shots, radio, to, replace, &mut notes)?,
         Format::Zarr(options) => zarr::write(&mut shots, options, to, replace, &mut notes)?,
         Format::Pcapng => packets::write(&mut shots, progress, to, replace, &mut notes)?,
+        Format::Hdf5 => image::write(&mut shots, selection, progress, to, replace, &mut notes)?,
     };
     let tally = shots.tally();
     Ok(Exported {

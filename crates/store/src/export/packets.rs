@@ -1,10 +1,9 @@
 //! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
 
 use super::draft::Draft;
-use super::shots::{Shots, missing};
+use super::shots::Shots;
 use super::{ExportError, Progress};
 use crate::pcapng;
-use crate::rows::NO_NUMBER;
 use std::cell::Cell;
 use std::path::Path;
 
@@ -30,14 +29,7 @@ pub(super) fn write(
     if stopped.get() {
         return Err(ExportError::Stopped);
     }
-    for link in 0..links {
-        let (geometry, mut next) = (shots.link(link).geometry, None);
-        for row in shots.rows() {
-            let row = shots.recording().row(row, link)?;
-            shots.count(&row, &missing(&row, &geometry), next);
-            next = (row.number != NO_NUMBER).then_some(row.number.saturating_add(1)).or(next);
-        }
-    }
+    shots.count_all()?;
     draft.finish()?;
     notes.push(format!("{} packets; addresses, keys and sequence numbers are stand-ins", exported.packets));
     Ok(exported.bytes)

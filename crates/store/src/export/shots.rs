@@ -75,6 +75,19 @@ impl<'a> Shots<'a> {
         Ok(Self { recording, rows, links, progress, done: 0, tally: Tally::default() })
     }
 
+    /// Counts every shot of every link, by its row.
+    pub fn count_all(&mut self) -> Result<(), ExportError> {
+        for link in 0..self.run().links.len() {
+            let (geometry, mut next) = (self.link(link).geometry, None);
+            for row in self.rows() {
+                let row = self.recording.row(row, link)?;
+                self.count(&row, &missing(&row, &geometry), next);
+                next = (row.number != NO_NUMBER).then_some(row.number.saturating_add(1)).or(next);
+            }
+        }
+        Ok(())
+    }
+
     /// What is known of the run.
     pub fn run(&self) -> &'a RunInfo {
         self.recording.run()

@@ -5,7 +5,6 @@ use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
 use crate::{Recorder, RecorderConfig, StoreError};
-use arrayvec::ArrayVec;
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
@@ -160,7 +159,7 @@ impl Writer<'_> {
     }
 
     fn record(&mut self, number: u64, links: Vec<Option<Piece>>, name_losses: bool) -> Result<(), ImportError> {
-        let mut shots = ArrayVec::new();
+        let mut shots = Vec::new();
         for (link, piece) in links.into_iter().enumerate() {
             let Some(piece) = piece.filter(Piece::holds_anything) else {
                 if name_losses {
@@ -240,7 +239,7 @@ impl Writer<'_> {
             flags,
             record_good: whole,
             valid_bytes,
-            presence,
+            presence: Arc::new(presence),
             drops,
         };
         Shot { meta, buffer }

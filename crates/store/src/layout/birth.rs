@@ -1,6 +1,9 @@
 //! How a recording gets its file, its blocks and its name.
 
-use super::CreateOptions;
+use super::{CreateOptions, Size};
+use crate::info::RunInfo;
+use crate::medium::Medium;
+use crate::nvme::{self, Target};
 use crate::sys::lease::is_alone;
 use crate::{StoreError, lock};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
@@ -12,18 +15,73 @@ use std::path::{Path, PathBuf};
 /// `TMPFS_MAGIC` of statfs(2).
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// A file that is being laid out under a hidden name beside its own. It goes if it is dropped before [`Birth::end`].
+/// A recording that has no name yet. What there is of it goes if it is dropped before [`Birth::end`].
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) enum Birth {
+    File(Hidden),
+    Extent(Box<nvme::Birth>),
+}
+
+impl Birth {
+    /// Refuses a target that cannot be had.
+    pub(super) fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
+        match Target::of(path) {
+            Some(target) => nvme::Birth::begin(target, options).map(|birth| Self::Extent(Box::new(birth))),
+            None => Hidden::begin(path, options).map(Self::File),
+        }
+    }
+    /// Where this is laid out there may be bytes of another recording.
+    pub(super) fn recycled(&self) -> bool {
+        match self {
+            Self::File(hidden) => hidden.recycled,
+            Self::Extent(_) => true,
+        }
+    }
+    /// The path by which it will be found.
+    pub(super) fn path(&self, path: &Path) -> PathBuf {
+        match self {
+            Self::File(_) => path.to_owned(),
+            Self::Extent(birth) => birth.path(),
+        }
+    }
+    /// Takes the space.
+    pub(super) fn allocate(
+        &mut self,
+        path: &Path,
+        run: &RunInfo,
+        size: Size,
+        warnings: &mut Vec<String>,
+    ) -> Result<Medium, StoreError> {
+        match self {
+            Self::File(hidden) => {
+                allocate(&hidden.file, path, size.rows, size.end, warnings)?;
+                let file = hidden.file.try_clone();
+                file.map(Medium::File).map_err(|source| StoreError::Create { path: path.to_owned(), source })
+            }
+            Self::Extent(birth) => birth.allocate(run, size).map(Medium::Extent),
+        }
+    }
+    /// Makes the recording durable, gives it its name, and makes that durable too.
+    pub(crate) fn end(self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
+        match self {
+            Self::File(hidden) => hidden.end(path, overwrite),
+            Self::Extent(birth) => birth.end(),
+        }
+    }
+}
+
+/// A file that is being laid out under a hidden name beside its own.
+#[derive(Debug)]
+pub(crate) struct Hidden {
     file: File,
     hidden: PathBuf,
     recycled: bool,
     named: bool,
 }
 
-impl Birth {
+impl Hidden {
     /// Refuses a target that cannot be had, and opens the hidden file.
-    pub(super) fn begin(path: &Path, options: CreateOptions) -> Result<Self, StoreError> {
+    fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Create { path: path.to_owned(), source };
         let hidden = hidden(path);
         let inherited = if options.inherited { Self::inherit(path, &hidden)? } else { None };
@@ -75,22 +133,14 @@ impl Birth {
     /// Refuses to go on if another program has put its file in the place of ours: both began at once.
     fn check_own(&self, path: &Path) -> Result<(), StoreError> {
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-        let ours = rustix::fs::fstat(self.file()).map(identity);
+        let ours = rustix::fs::fstat(&self.file).map(identity);
         if ours.is_ok() && ours == rustix::fs::stat(&self.hidden).map(identity) {
             return Ok(());
         }
         Err(StoreError::InUse { path: path.to_owned() })
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-    pub(super) fn recycled(&self) -> bool {
-        self.recycled
-    }
-
-    /// Makes the file durable, gives it its name, and makes that durable too.
-    pub(crate) fn end(mut self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
+    fn end(mut self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
         rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
         self.check_own(path)?;
         if let Ok(there) = File::open(path) {
@@ -105,7 +155,7 @@ impl Birth {
     }
 }
 
-impl Drop for Birth {
+impl Drop for Hidden {
     fn drop(&mut self) {
         // A file of ours that could not be finished is of no use to anyone.
         if !self.named && self.check_own(&self.hidden).is_ok() {
@@ -154,6 +204,12 @@ fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errno> {
 
 /// Refuses a path that cannot become a recording: for whoever wants to know before there are shots.
 pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
+    if Target::of(path).is_some() {
+        return Err(StoreError::Run(format!(
+            "{} is a raw device: it takes one recording at a time, no parts, stripes or packets",
+            path.display()
+        )));
+    }
     let failed = |source| StoreError::Create { path: path.to_owned(), source };
     match path.symlink_metadata() {
         Ok(there) if !there.is_file() => {
@@ -184,13 +240,7 @@ fn has_one_name(file: &File) -> bool {
 }
 
 /// Gives a file its size and all its blocks.
-pub(super) fn allocate(
-    file: &File,
-    path: &Path,
-    rows: u64,
-    end: u64,
-    warnings: &mut Vec<String>,
-) -> Result<(), StoreError> {
+fn allocate(file: &File, path: &Path, rows: u64, end: u64, warnings: &mut Vec<String>) -> Result<(), StoreError> {
     // What is there already is from a file whose blocks are used again.
     let (len, blocks) = rustix::fs::fstat(file).map_or((0, 0), |stat| (stat.st_size as u64, stat.st_blocks as u64));
     if len > end {

@@ -8,8 +8,8 @@ use super::header::{HeaderError, ReadAt, bytes};
 use super::tail::write_all;
 use super::tree::{self, Chunk};
 use super::{ALIGN, Data, Layout, MAX_BYTES};
+use crate::medium::Medium;
 use rustix::io::Errno;
-use std::fs::File;
 
 /// The filter mask of a compressed chunk: of the pipeline bitshuffle, n-bit the second was skipped.
 const COMPRESSED: u32 = 0b10;
@@ -90,7 +90,7 @@ pub(super) fn read(
 
 /// Enters where the shots of some rows are, the first of which is `first`: those of all links of a row, then those of
 /// the next.
-pub(super) fn write(file: &File, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
+pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
     let (shape, links) = (layout.data_shape(), layout.slots.len());
     let mut out = Vec::new();
     for data in &layout.data {
@@ -112,7 +112,7 @@ pub(super) fn write(file: &File, layout: &Layout, first: u64, stored: &[StoredCh
 }
 
 /// Enters that a shot is lost.
-pub(super) fn clear(file: &File, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
+pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     let (data, shape) = (layout.data_of(link), layout.data_shape());
     let (at, _) = shape.entry_at(data.leaves, data.index(row, link));
     let mut out = Vec::with_capacity(shape.entry_bytes());
@@ -123,7 +123,7 @@ pub(super) fn clear(file: &File, layout: &Layout, row: u64, link: usize) -> Resu
 /// The entries of a compressed run's first rows, in their order. They are read when they are asked for; after an error,
 /// which [`Entries::failed`] keeps, the rest is of no meaning.
 pub(super) struct Entries<'a> {
-    file: &'a File,
+    file: &'a Medium,
     layout: &'a Layout,
     data: &'a Data,
     next: u64,
@@ -135,7 +135,7 @@ pub(super) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    pub fn new(file: &'a File, layout: &'a Layout, data: &'a Data, rows: u64) -> Self {
+    pub fn new(file: &'a Medium, layout: &'a Layout, data: &'a Data, rows: u64) -> Self {
         let count = rows * data.links.len() as u64;
         Self { file, layout, data, next: 0, count, block: Vec::new(), taken: 0, failed: None }
     }

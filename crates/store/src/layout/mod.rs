@@ -21,6 +21,7 @@ mod birth;
 mod chunks;
 pub(crate) mod described;
 mod header;
+mod locate;
 pub(crate) mod skeleton;
 mod tail;
 mod text;
@@ -28,19 +29,22 @@ mod tree;
 
 use crate::StoreError;
 use crate::codec::Codec;
-use crate::info::{LinkInfo, RunInfo, read_number};
+use crate::info::{LinkInfo, RunInfo};
+use crate::medium::Medium;
+use crate::nvme::{self, Target};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
-use crate::sys::hdf5::header_address;
-use birth::{Birth, allocate};
+use birth::Birth;
 pub(crate) use birth::{bequeath, disinherit, inheritance, is_in_memory, sync_directory};
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;
-use header::{HeaderError, Place, ReadAt, Superblock};
+pub use header::ReadAt;
+use header::{Place, Superblock};
+pub use locate::locate;
+pub(crate) use locate::locate_in;
+use locate::{assemble, read_marks};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use shotline_wire::block;
-use shotline_wire::shot::Packing;
 use skeleton::TableShape;
 use std::fs::File;
 use std::ops::Range;
@@ -168,7 +172,7 @@ impl Layout {
         self.data_start + (rows + u64::from(self.codec.is_some())) * self.row_bytes
     }
     /// Where the tail begins.
-    fn tail_start(&self) -> u64 {
+    pub(crate) fn tail_start(&self) -> u64 {
         if self.codec.is_some() { self.data[0].leaves } else { self.data_end(self.rows) }
     }
     fn data_of(&self, link: usize) -> &Data {
@@ -185,7 +189,7 @@ impl Layout {
 
 /// How a recording is created.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CreateOptions {
+pub struct CreateOptions<'a> {
     /// Rows to make room for.
     pub rows: u64,
     /// Replace a file that is there.
@@ -195,13 +199,15 @@ pub struct CreateOptions {
     /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless somebody still
     /// reads them.
     pub inherited: bool,
+    /// The serial number of the raw device whose contents may go ([`crate::nvme`]).
+    pub serial: Option<&'a str>,
 }
 
 /// A recording's file, open for writing, and where everything in it is.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file, without direct I/O. A shared lock on it lets readers in and keeps writers out.
-    pub file: File,
+    /// The file, without direct I/O, or a device's extent. A shared lock on it lets readers in and keeps writers out.
+    pub file: Medium,
     /// Its name.
     pub path: PathBuf,
     /// Where everything is.
@@ -215,26 +221,24 @@ pub struct Opened {
 ///
 /// It gets its name when it is valid and on the disk: whoever looks, also after a power cut, finds nothing, the old
 /// file, or the new one.
-pub fn create(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<Opened, StoreError> {
+pub fn create(path: &Path, run: &RunInfo, options: CreateOptions<'_>) -> Result<Opened, StoreError> {
     let (opened, birth) = begin(path, run, options)?;
     birth.end(path, options.overwrite)?;
     Ok(opened)
 }
 
 /// The same up to the name, which [`Birth::end`] gives: until then nothing has happened to what is there.
-pub(crate) fn begin(path: &Path, run: &RunInfo, options: CreateOptions) -> Result<(Opened, Birth), StoreError> {
+pub(crate) fn begin(path: &Path, run: &RunInfo, options: CreateOptions<'_>) -> Result<(Opened, Birth), StoreError> {
     run.check()?;
     if options.rows == 0 {
         return Err(StoreError::Run("expected room for 1 row or more, found 0".into()));
     }
-    let birth = Birth::begin(path, options)?;
-    let (layout, warnings) = lay_out(&birth, path, run, options.rows)?;
-    let file = birth.file().try_clone().map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
-    Ok((Opened { file, path: path.to_owned(), layout, warnings }, birth))
+    let mut birth = Birth::begin(path, options)?;
+    let opened = lay_out(&mut birth, path, run, options.rows)?;
+    Ok((opened, birth))
 }
 
-fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layout, Vec<String>), StoreError> {
-    let file = birth.file();
+fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<Opened, StoreError> {
     let chunk_rows = rows.min(CHUNK_ROWS).next_power_of_two() as u32;
     let format = |link: &LinkInfo| RowFormat::new(link.geometry.packets(), &run.run_id);
     let formats: Vec<_> = run.links.iter().map(format).collect();
@@ -270,7 +274,9 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
     let end = tail::place(&mut layout, tail_start, counts);
 
     let mut warnings = Vec::new();
-    allocate(file, path, rows, end, &mut warnings)?;
+    let size = Size { rows, head: layout.data_start, tail: end - tail_start, end };
+    let medium = birth.allocate(path, run, size, &mut warnings)?;
+    let file = &medium;
     if layout.codec.is_some() {
         // Not left to the file system: space that is used again may hold anything.
         write_all(file, layout.data_start, &vec![0; layout.row_bytes as usize])
@@ -285,7 +291,20 @@ fn lay_out(birth: &Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<(Layo
         .and_then(|()| tail::point(file, &layout, &roots))
         .and_then(|()| write_all(file, layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
-    Ok((layout, warnings))
+    Ok(Opened { file: medium, path: birth.path(path), layout, warnings })
+}
+
+/// What a new recording takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Rows of shots.
+    pub rows: u64,
+    /// Bytes in front of the data, which libhdf5 reads.
+    pub head: u64,
+    /// Bytes behind it.
+    pub tail: u64,
+    /// Bytes of all.
+    pub end: u64,
 }
 
 /// A file's first bytes, and where the datasets of samples and the tables have their fields.
@@ -320,71 +339,24 @@ fn data_start(image: &[u8]) -> u64 {
 /// Opens a recording that exists, to shed what a broken-off run left or to look where things are.
 pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     let file = open_locked(path)?;
-    let (run, layout) = locate(path, &file)?;
+    let (run, layout) = locate_in(path, &file)?;
     Ok((run, Opened { file, path: path.to_owned(), layout, warnings: Vec::new() }))
-}
-
-/// Reads from a recording where everything in it is.
-pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
-    let (run, recycled, data_start, formats, clocks, headers) = {
-        let hdf5 = hdf5::File::open(path).map_err(StoreError::hdf5("open", path))?;
-        let run = RunInfo::read(&hdf5, path)?;
-        let address = |name: &str| {
-            hdf5.dataset(name)
-                .and_then(|dataset| header_address(&dataset))
-                .map_err(StoreError::hdf5("find a dataset in", path))
-        };
-        let mut formats = Vec::new();
-        for (index, link) in run.links.iter().enumerate() {
-            let row = hdf5.dataset(&format!("link{index}/shots")).and_then(|table| table.dtype()?.to_descriptor());
-            let row = row.map_err(StoreError::hdf5("find a table in", path))?;
-            let found = || {
-                format!(
-                    "expected rows as this version writes them in link{index}/shots, found {row}: read it with the version that wrote it"
-                )
-            };
-            formats.push(
-                RowFormat::of(link.geometry.packets(), &run.run_id, &row)
-                    .ok_or_else(|| StoreError::format(path, found()))?,
-            );
-        }
-        let links = 0..run.links.len();
-        let data = if run.joined() {
-            vec![address("rf")?]
-        } else {
-            links.clone().map(|l| address(&format!("link{l}/rf"))).collect::<Result<_, _>>()?
-        };
-        let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
-        tables.extend([address("losses")?, address("books")?]);
-        for link in described::links(&run) {
-            tables.push(address(&format!("link{link}/blocks"))?);
-        }
-        let recycled = read_number::<u8>(&hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
-        // Of older files the first chunk tells.
-        let data_start = read_number(&hdf5, "data_start").unwrap_or(0);
-        let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
-        let clocks = (0..run.links.len()).map_while(clock).collect();
-        (run, recycled, data_start, formats, clocks, (data, tables))
-    };
-    let broken = |error: HeaderError| StoreError::format(path, error.to_string());
-    let (data, tables) = read_marks(file, &headers.0, &headers.1, &run, &formats, path)?;
-    let superblock = Superblock::read(file).map_err(broken)?;
-    let mut layout = assemble(&run, superblock, data, tables, formats);
-    layout.recycled = recycled;
-    layout.clocks = clocks;
-    layout.data_start = data_start;
-    tail::find(file, &mut layout).map_err(broken)?;
-    Ok((run, layout))
 }
 
 /// Walks every chunk index of a recording that was located: each chunk must be where the layout has it, so that HDF5
 /// readers read the same bytes as raw ones.
-pub fn check(path: &Path, file: &File, layout: &Layout) -> Result<(), StoreError> {
+pub fn check(path: &Path, file: &(impl ReadAt + ?Sized), layout: &Layout) -> Result<(), StoreError> {
     tail::check(file, layout).map_err(|error| StoreError::format(path, error.to_string()))
 }
 
 /// Where the bytes of a shot are.
-pub fn stored(file: &File, layout: &Layout, row: u64, link: usize, path: &Path) -> Result<StoredChunk, StoreError> {
+pub fn stored(
+    file: &(impl ReadAt + ?Sized),
+    layout: &Layout,
+    row: u64,
+    link: usize,
+    path: &Path,
+) -> Result<StoredChunk, StoreError> {
     if layout.codec.is_some() {
         return chunks::read(file, layout, row, link).map_err(|error| StoreError::format(path, error.to_string()));
     }
@@ -393,17 +365,17 @@ pub fn stored(file: &File, layout: &Layout, row: u64, link: usize, path: &Path) 
 
 /// Enters where the shots of a compressed run's rows are, from row `first` on: those of all links, row by row. Readers
 /// look there once the rows are visible.
-pub(crate) fn enter_chunks(file: &File, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
+pub(crate) fn enter_chunks(file: &Medium, layout: &Layout, first: u64, stored: &[StoredChunk]) -> Result<(), Errno> {
     chunks::write(file, layout, first, stored)
 }
 
 /// Enters that a shot of a compressed run is lost.
-pub(crate) fn clear_chunk(file: &File, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
+pub(crate) fn clear_chunk(file: &Medium, layout: &Layout, row: u64, link: usize) -> Result<(), Errno> {
     chunks::clear(file, layout, row, link)
 }
 
 /// Where the data of the first rows of a compressed run ends: without any, behind the zeros of lost shots.
-pub(crate) fn end_of_chunks(file: &File, layout: &Layout, rows: u64, path: &Path) -> Result<u64, StoreError> {
+pub(crate) fn end_of_chunks(file: &Medium, layout: &Layout, rows: u64, path: &Path) -> Result<u64, StoreError> {
     let mut end = layout.data_end(0);
     for (row, link) in (0..rows).flat_map(|row| (0..layout.slots.len()).map(move |link| (row, link))) {
         end = end.max(stored(file, layout, row, link, path)?.end());
@@ -412,121 +384,24 @@ pub(crate) fn end_of_chunks(file: &File, layout: &Layout, rows: u64, path: &Path
 }
 
 /// The marker and capacity of a dataset or table, read afresh.
-pub fn visible(file: &File, marks: Marks, path: &Path) -> Result<u64, StoreError> {
+pub fn visible(file: &(impl ReadAt + ?Sized), marks: Marks, path: &Path) -> Result<u64, StoreError> {
     let bytes = header::bytes(file, marks.extent_at, 8).map_err(|e| StoreError::format(path, e.to_string()))?;
     Ok(header::u64_at(&bytes, 0))
 }
 
-fn read_marks(
-    file: &(impl ReadAt + ?Sized),
-    data: &[u64],
-    tables: &[u64],
-    run: &RunInfo,
-    formats: &[RowFormat],
-    path: &Path,
-) -> Result<(Vec<Place>, Vec<Place>), StoreError> {
-    let read = |address: &u64| Place::read(file, *address).map_err(|e| StoreError::format(path, e.to_string()));
-    let data: Vec<Place> = data.iter().map(read).collect::<Result<_, _>>()?;
-    let tables: Vec<Place> = tables.iter().map(read).collect::<Result<_, _>>()?;
-    for (index, place) in data.iter().enumerate() {
-        let g = run.links[index].geometry;
-        let element = if g.packing() == Packing::Uint8 { 1 } else { 2 };
-        let expected = [1, g.samples(), u32::from(g.channels()), element];
-        if place.chunk != expected {
-            return Err(StoreError::format(
-                path,
-                format!("expected sample chunks of {expected:?}, found {:?}", place.chunk),
-            ));
-        }
+fn open_locked(path: &Path) -> Result<Medium, StoreError> {
+    if let Some(target) = Target::of(path) {
+        return Ok(Medium::Extent(nvme::open(&target, nvme::Access::Write)?));
     }
-    for (index, place) in tables.iter().enumerate() {
-        let expected = match index.checked_sub(run.links.len()) {
-            None => formats[index].bytes(),
-            Some(0) => LOSS_BYTES,
-            Some(1) => BOOK_BYTES,
-            Some(_) => block::LEN,
-        } as u32;
-        let whole = index < run.links.len() + 2 || place.chunk[0] == 1;
-        if place.chunk.len() != 2 || place.chunk[1] != expected || !place.chunk[0].is_power_of_two() || !whole {
-            return Err(StoreError::format(
-                path,
-                format!("expected table rows of {expected} bytes, found chunks of {:?}", place.chunk),
-            ));
-        }
-    }
-    Ok((data, tables))
-}
-
-fn assemble(
-    run: &RunInfo,
-    superblock: Superblock,
-    data: Vec<Place>,
-    tables: Vec<Place>,
-    formats: Vec<RowFormat>,
-) -> Layout {
-    let marks = |place: &Place| Marks { extent_at: place.extent_at, tree_at: place.tree_at };
-    let mut row_bytes = 0;
-    let mut slots = Vec::new();
-    for link in &run.links {
-        slots.push((row_bytes, link.geometry.slot_bytes()));
-        row_bytes += u64::from(link.geometry.slot_bytes());
-    }
-    let links = run.links.len();
-    let data = data.iter().enumerate();
-    let data = data.map(|(i, place)| Data {
-        marks: marks(place),
-        links: if run.joined() { 0..links } else { i..i + 1 },
-        leaves: 0,
-    });
-    let described = described::links(run).zip(tables.iter().skip(links + 2));
-    let described = described.map(|(link, place)| Described {
-        marks: marks(place),
-        link,
-        at: run.links[link].geometry.trailer_offset(),
-    });
-    let mut tables: Vec<Table> = (tables.iter().take(links + 2))
-        .map(|place| Table {
-            marks: marks(place),
-            row_bytes: place.chunk[1],
-            chunk_rows: place.chunk[0],
-            start: 0,
-            capacity: 0,
-        })
-        .collect();
-    let (losses, books) = (tables[links], tables[links + 1]);
-    tables.truncate(links);
-    Layout {
-        rows: 0,
-        common_rows: 0,
-        codec: run.codec,
-        data_start: 0,
-        row_bytes,
-        slots,
-        data: data.collect(),
-        shots: tables,
-        formats,
-        losses,
-        books,
-        clocks: Vec::new(),
-        described: described.collect(),
-        chunk_k: superblock.chunk_k,
-        end_at: superblock.end_at,
-        end: superblock.end,
-        recycled: false,
-        channels: run.links.iter().map(|link| u64::from(link.geometry.channels())).collect(),
-    }
-}
-
-fn open_locked(path: &Path) -> Result<File, StoreError> {
     let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let file = open.map_err(StoreError::io("open", path))?.into();
+    let file: File = open.map_err(StoreError::io("open", path))?.into();
     crate::lock::share(&file, path)?;
-    Ok(file)
+    Ok(file.into())
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        crate::lock::release(&self.file);
+        crate::lock::release(self.file.handle());
     }
 }
 
@@ -542,7 +417,7 @@ impl Opened {
 }
 
 /// Rows that readers see in every dataset of samples.
-pub fn visible_rows(file: &File, layout: &Layout, path: &Path) -> Result<u64, StoreError> {
+pub fn visible_rows(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<u64, StoreError> {
     let mut rows = layout.rows;
     for data in &layout.data {
         rows = rows.min(visible(file, data.marks, path)?);
@@ -551,12 +426,17 @@ pub fn visible_rows(file: &File, layout: &Layout, path: &Path) -> Result<u64, St
 }
 
 /// Fills `to` from an offset; returns how many bytes there were.
-pub(crate) fn read_at(file: &File, at: u64, to: &mut [u8]) -> usize {
-    ReadAt::read_at(file, at, to)
+pub(crate) fn read_at(file: &Medium, at: u64, to: &mut [u8]) -> usize {
+    file.read_at(at, to)
 }
 
 /// Some rows of a table, as bytes, visible or not.
-pub fn table_rows(file: &File, table: Table, rows: Range<u64>, path: &Path) -> Result<Vec<u8>, StoreError> {
+pub fn table_rows(
+    file: &(impl ReadAt + ?Sized),
+    table: Table,
+    rows: Range<u64>,
+    path: &Path,
+) -> Result<Vec<u8>, StoreError> {
     if rows.end > table.capacity || rows.start > rows.end {
         return Err(StoreError::format(
             path,
@@ -568,7 +448,7 @@ pub fn table_rows(file: &File, table: Table, rows: Range<u64>, path: &Path) -> R
 }
 
 /// The visible rows of a table, as bytes.
-pub fn table_bytes(file: &File, table: Table, path: &Path) -> Result<Vec<u8>, StoreError> {
+pub fn table_bytes(file: &(impl ReadAt + ?Sized), table: Table, path: &Path) -> Result<Vec<u8>, StoreError> {
     let rows = visible(file, table.marks, path)?;
     table_rows(file, table, 0..rows, path)
 }

@@ -4,9 +4,8 @@ use super::chunks::{self, StoredChunk};
 use super::header::{HeaderError, ReadAt, bytes, u64_at};
 use super::tree::{self, Chunk, Shape};
 use super::{ALIGN, Data, Layout, Table};
-use rustix::fs::FallocateFlags;
+use crate::medium::Medium;
 use rustix::io::Errno;
-use std::fs::File;
 
 const BLOCK: usize = 1 << 20;
 
@@ -66,7 +65,7 @@ pub(super) fn place(layout: &mut Layout, start: u64, counts: Counts) -> u64 {
 /// The tables' rows are not touched. Where the shots of a compressed run are, the tail `from` says that is in the file;
 /// without one they are zeros.
 pub(super) fn write(
-    file: &File,
+    file: &Medium,
     layout: &Layout,
     from: Option<&Layout>,
     start: u64,
@@ -112,13 +111,13 @@ pub(super) fn write(
 }
 
 /// Zeroes the rows of every table: in blocks that are used again no row of the file before is left.
-pub(super) fn clear_tables(file: &File, layout: &Layout) -> Result<(), Errno> {
+pub(super) fn clear_tables(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     let zeros = vec![0; BLOCK];
     layout.shots.iter().chain([&layout.losses, &layout.books]).try_for_each(|table| clear(file, table, 0, &zeros))
 }
 
 /// Zeroes the rows of a table from one on.
-fn clear(file: &File, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errno> {
+fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errno> {
     let (mut at, end) = (table.at(from), table.at(table.capacity));
     while at < end {
         let count = zeros.len().min((end - at) as usize);
@@ -129,7 +128,7 @@ fn clear(file: &File, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Errn
 }
 
 /// Points the datasets to the roots of their indexes.
-pub(super) fn point(file: &File, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
+pub(super) fn point(file: &Medium, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
     let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
     let described = layout.described.iter().map(|table| table.marks);
     for (marks, root) in layout.data.iter().map(|data| data.marks).chain(described).chain(tables).zip(roots) {
@@ -156,7 +155,7 @@ pub(crate) struct Contents<'a> {
 ///
 /// If the file cannot be cut (a full disk where writing into allocated space takes new space), everything is
 /// entered nevertheless, and the reason comes back.
-pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -> Result<Option<Errno>, Errno> {
+pub(crate) fn finish(file: &Medium, layout: &mut Layout, contents: Contents<'_>) -> Result<Option<Errno>, Errno> {
     let counts = Counts {
         rows: contents.rows,
         losses: contents.losses.len() as u64 / u64::from(layout.losses.row_bytes),
@@ -164,88 +163,94 @@ pub(crate) fn finish(file: &File, layout: &mut Layout, contents: Contents<'_>) -
     };
     let fits = |layout: &Layout| counts.losses <= layout.losses.capacity && counts.books <= layout.books.capacity;
     if contents.data_end == layout.tail_start() && fits(layout) {
-        return enter(file, layout, contents, counts).map(|()| None);
+        enter(file, layout, contents, counts)?;
+        return Ok(cut(file, layout).err());
     }
-    match shed(file, layout, contents, counts) {
+    // Until the markers follow, the new tail must have room for what the old ones say: a cut may come in between.
+    let most = |table: &Table, count: u64| Ok(count.max(shown(file, table)?.min(table.capacity)));
+    let room =
+        Counts { losses: most(&layout.losses, counts.losses)?, books: most(&layout.books, counts.books)?, ..counts };
+    match shed(file, layout, contents, room).and_then(|()| mark_and_cut(file, layout, counts)) {
         Ok(()) => Ok(None),
         Err(errno) if fits(layout) => enter(file, layout, contents, counts).map(|()| Some(errno)),
         Err(errno) => Err(errno),
     }
 }
 
-fn shed(file: &File, layout: &mut Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
+/// Rows of a table that its marker shows.
+fn shown(file: &Medium, table: &Table) -> Result<u64, Errno> {
+    bytes(file, table.marks.extent_at, 8).map(|extent| u64_at(&extent, 0)).map_err(|_| Errno::IO)
+}
+
+fn shed(file: &Medium, layout: &mut Layout, contents: Contents<'_>, room: Counts) -> Result<(), Errno> {
     let old_start = layout.tail_start();
     let new_start = contents.data_end;
-    if place(&mut layout.clone(), new_start, counts) > old_start {
+    if place(&mut layout.clone(), new_start, room) > old_start {
         // The new tail would lie over the old one: make way for it first.
-        move_tail(file, layout, layout.end, contents, counts)?;
+        move_tail(file, layout, layout.end, contents, room)?;
     }
-    move_tail(file, layout, new_start, contents, counts)?;
+    move_tail(file, layout, new_start, contents, room)
+}
+
+fn mark_and_cut(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     mark(file, layout, counts)?;
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     cut(file, layout)
 }
 
 /// Cuts a file behind its end, where nothing points to.
-pub(crate) fn cut(file: &File, layout: &Layout) -> Result<(), Errno> {
-    if rustix::fs::fstat(file)?.st_size as u64 <= layout.end {
-        return Ok(());
-    }
-    rustix::fs::ftruncate(file, layout.end)?;
-    rustix::fs::fsync(file)
+pub(crate) fn cut(file: &Medium, layout: &Layout) -> Result<(), Errno> {
+    file.cut(layout.end)
 }
 
 /// Makes a tail at `start` and points the datasets to it. The order holds on the disk, so that a power cut at any
 /// moment leaves pointers to whole tails only, and the end of the file behind everything that is pointed to.
 fn move_tail(
-    file: &File,
+    file: &Medium,
     layout: &mut Layout,
     start: u64,
     contents: Contents<'_>,
-    counts: Counts,
+    room: Counts,
 ) -> Result<(), Errno> {
     let mut moved = layout.clone();
-    place(&mut moved, start, counts);
-    if file.metadata().is_ok_and(|m| m.len() < moved.end) {
-        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, moved.end)
-            .or_else(|_| rustix::fs::ftruncate(file, moved.end))?;
-    }
-    let (roots, zeros) = (write(file, &moved, Some(layout), start, counts.rows)?, vec![0; BLOCK]);
+    place(&mut moved, start, room);
+    file.grow(moved.end)?;
+    let (roots, zeros) = (write(file, &moved, Some(layout), start, room.rows)?, vec![0; BLOCK]);
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
-        copy(file, from.start, to.start, counts.rows * u64::from(from.row_bytes))?;
+        copy(file, from.start, to.start, room.rows * u64::from(from.row_bytes))?;
         // The file's slots were here, and may hold tables of an earlier part.
-        clear(file, to, counts.rows, &zeros)?;
+        clear(file, to, room.rows, &zeros)?;
     }
-    clear(file, &moved.losses, counts.losses, &zeros)?;
-    clear(file, &moved.books, counts.books, &zeros)?;
+    clear(file, &moved.losses, 0, &zeros)?;
+    clear(file, &moved.books, 0, &zeros)?;
     write_all(file, moved.losses.start, contents.losses)?;
     write_all(file, moved.books.start, contents.books)?;
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     if moved.end > layout.end {
         write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
-        rustix::fs::fdatasync(file)?;
+        file.sync_data()?;
     }
     point(file, &moved, &roots)?;
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     if moved.end < layout.end {
         write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
-        rustix::fs::fdatasync(file)?;
+        file.sync_data()?;
     }
-    moved.rows = counts.rows;
+    moved.rows = room.rows;
     *layout = moved;
     Ok(())
 }
 
 /// Writes losses and books to their places, then the markers of every table.
-fn enter(file: &File, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
+fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
     write_all(file, layout.losses.start, contents.losses)?;
     write_all(file, layout.books.start, contents.books)?;
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     mark(file, layout, counts)
 }
 
 /// Writes the markers of every table.
-fn mark(file: &File, layout: &Layout, counts: Counts) -> Result<(), Errno> {
+fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     for marks in layout.row_marks() {
         write_all(file, marks.extent_at, &counts.rows.to_le_bytes())?;
     }
@@ -404,7 +409,7 @@ fn walk(
     tree::walk(file, shape(layout, rank), root, visit)
 }
 
-fn copy(file: &File, from: u64, to: u64, len: u64) -> Result<(), Errno> {
+fn copy(file: &Medium, from: u64, to: u64, len: u64) -> Result<(), Errno> {
     let mut block = vec![0; BLOCK.min(len as usize)];
     let mut done = 0;
     while done < len {
@@ -419,24 +424,13 @@ fn copy(file: &File, from: u64, to: u64, len: u64) -> Result<(), Errno> {
 }
 
 /// Writes all bytes at an offset.
-pub(crate) fn write_all(file: &File, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(file, bytes, at) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(count) => {
-                at += count as u64;
-                bytes = &bytes[count..];
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
+pub(crate) fn write_all(file: &Medium, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    file.write_all(at, bytes)
 }
 
 /// Gathers small pieces that stand one behind the other into large writes.
 struct Sequential<'a> {
-    file: &'a File,
+    file: &'a Medium,
     start: u64,
     pending: Vec<u8>,
 }

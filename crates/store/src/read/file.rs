@@ -4,31 +4,35 @@ use super::{Ended, ended, no_row};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::layout::{self, Layout, StoredChunk};
+use crate::medium::Medium;
+use crate::nvme::{self, Target};
 use crate::rows::{self, LOSS_BYTES, Row};
 use crate::shot::Loss;
 use rustix::io::Errno;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One file of a recording, open for reading. The calls are those of [`super::Recording`].
 #[derive(Debug)]
-pub(super) struct OneFile {
+pub(crate) struct OneFile {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    pub(crate) file: Medium,
     pub(super) run: RunInfo,
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
     rows: AtomicU64,
 }
 
 impl OneFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let file = File::open(path).map_err(|error| {
-            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StoreError::Io { what: "open", path: path.to_owned(), source }
-        })?;
-        let (run, layout) = layout::locate(path, &file)?;
+        let file = match Target::of(path) {
+            Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Read)?),
+            None => Medium::open(path).map_err(|error| {
+                let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                StoreError::Io { what: "open", path: path.to_owned(), source }
+            })?,
+        };
+        let (run, layout) = layout::locate_in(path, &file)?;
         let one = Self { path: path.to_owned(), file, run, layout, rows: AtomicU64::new(0) };
         one.refresh()?;
         Ok(one)
@@ -54,7 +58,7 @@ impl OneFile {
         self.rows.load(Ordering::Relaxed)
     }
     pub(super) fn file_bytes(&self) -> u64 {
-        self.file.metadata().map_or(0, |metadata| metadata.len())
+        self.file.bytes()
     }
 
     pub(super) fn read_rows(&self, link: usize, rows: Range<u64>) -> Result<Vec<Row>, StoreError> {

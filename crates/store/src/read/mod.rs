@@ -4,13 +4,15 @@
 //! for. What is visible at the moment of opening stays so; [`Recording::refresh`] looks for more. A recording is one
 //! file, or the master of a run of many ([`crate::set`]): the calls are the same.
 
-mod file;
+pub(crate) mod file;
 pub(crate) mod raw;
 mod run;
 mod slots;
 
 use crate::StoreError;
 use crate::info::RunInfo;
+use crate::medium::Medium;
+use crate::nvme::Target;
 use crate::recorder::WHOLE_RUN;
 use crate::rows::{self, BOOK_BYTES, Row};
 use crate::set::{FileEntry, Master, Removed};
@@ -65,6 +67,9 @@ pub struct Ended {
 impl Recording {
     /// Opens a recording. Refuses what this program cannot read raw.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        if Target::of(path).is_some() {
+            return Ok(Self { source: Source::File(Arc::new(OneFile::open(path)?)) });
+        }
         // First as a plain file: what the kernel says of one that is not there is clearer than what HDF5 does.
         File::open(path).map_err(|error| {
             let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -123,6 +128,13 @@ impl Recording {
         match &self.source {
             Source::File(file) => file.file_bytes(),
             Source::Run(run) => run.file_bytes(),
+        }
+    }
+    /// The recording on a raw device; none if it is in files.
+    pub(crate) fn on_device(&self) -> Option<&OneFile> {
+        match &self.source {
+            Source::File(file) => matches!(file.file, Medium::Extent(_)).then_some(file),
+            Source::Run(_) => None,
         }
     }
     /// The files of a run; none if this is one file.

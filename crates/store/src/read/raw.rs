@@ -3,6 +3,7 @@
 //! A recording was written past the page cache, so most of it is only on the disk, and to read it through the
 //! cache would cost several times what the disk does.
 
+use crate::medium::Medium;
 use crate::sys::cache::cached_bytes;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
@@ -21,19 +22,30 @@ pub(crate) struct RawReader {
 
 impl RawReader {
     /// For at most `largest` bytes of this file at once.
-    pub(crate) fn new(file: &File, largest: usize) -> Self {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
-        // Not by its name, which may be another file's by now.
-        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let direct = rustix::fs::open(same, flags, Mode::empty());
+    pub(crate) fn new(medium: &Medium, largest: usize) -> Self {
+        let direct = match medium {
+            Medium::File(file) => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+                // Not by its name, which may be another file's by now.
+                rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()
+            }
+            Medium::Extent(_) => None,
+        };
         let buffer = vec![0; largest + ALIGN];
         let start = buffer.as_ptr().align_offset(ALIGN).min(ALIGN);
-        Self { direct: direct.ok().map(File::from), buffer, start }
+        Self { direct: direct.map(File::from), buffer, start }
     }
 
-    /// The `len` bytes from `at`; `cached` is the same file, open without direct I/O.
-    pub(crate) fn read(&mut self, cached: &File, at: u64, len: usize) -> Result<&[u8], Errno> {
+    /// The `len` bytes from `at` of the same medium.
+    pub(crate) fn read(&mut self, medium: &Medium, at: u64, len: usize) -> Result<&[u8], Errno> {
         let to = &mut self.buffer[self.start..self.start + len];
+        let cached = match medium {
+            Medium::File(file) => file,
+            Medium::Extent(extent) => {
+                extent.read(at, to)?;
+                return Ok(to);
+            }
+        };
         let in_memory = || cached_bytes(cached.as_fd(), at, len as u64).is_some_and(|bytes| bytes >= len as u64);
         if let Some(direct) = &self.direct
             && !in_memory()

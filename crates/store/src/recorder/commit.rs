@@ -6,11 +6,11 @@
 
 use super::RecorderConfig;
 use crate::layout::{self, Layout, Opened, StoredChunk};
+use crate::medium::Medium;
 use crate::rows::{LOSS_BYTES, push_book, push_loss};
 use crate::shot::{Loss, MAX_LINKS};
 use crate::sys::drive::Drive;
 use rustix::io::Errno;
-use std::fs::File;
 use std::time::{Duration, Instant};
 
 /// Where a durable commit is.
@@ -77,7 +77,7 @@ impl Committer {
     pub(super) fn layout(&self) -> &Layout {
         &self.opened.layout
     }
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &Medium {
         &self.opened.file
     }
     /// Rows that readers see, with `durable` only those that a power cut leaves.
@@ -207,7 +207,7 @@ impl Committer {
     }
 
     fn sync_if_durable(&self) -> Result<(), Errno> {
-        if self.durable { rustix::fs::fdatasync(&self.opened.file) } else { Ok(()) }
+        if self.durable { self.opened.file.sync_data() } else { Ok(()) }
     }
 
     /// Makes everything visible, enters the books, and cuts the file behind the data, which ends with the last row if
@@ -228,7 +228,7 @@ impl Committer {
         let data_end = data_end.unwrap_or_else(|| self.opened.layout.data_end(self.written));
         let contents = layout::Contents { rows: self.written, losses: &losses, books: &entries, data_end };
         let uncut = layout::finish(&self.opened.file, &mut self.opened.layout, contents)?;
-        rustix::fs::fsync(&self.opened.file)?;
+        self.opened.file.sync()?;
         Ok((self.opened.layout.end, uncut))
     }
 }

@@ -6,6 +6,7 @@
 
 mod commit;
 mod compression;
+mod drives;
 
 use crate::StoreError;
 use crate::clocks::{ClockLog, ClockSample};
@@ -14,14 +15,10 @@ use crate::layout::{self, CreateOptions, Opened, StoredChunk};
 use crate::rows::{NO_NUMBER, RowFormat};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, Shot, ShotMeta};
 use crate::sys::drive::{Done, Drive, Wake};
-use crate::sys::mapped::Mapped;
-use crate::sys::ring::Ring;
-use arrayvec::ArrayVec;
 use commit::Committer;
 use compression::Compression;
 pub use compression::{Chunks, default_threads};
 use rustix::fd::{AsRawFd, RawFd};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use shotline_memory::{Buffer, Regions};
@@ -54,6 +51,8 @@ pub struct RecorderConfig {
     pub overwrite: bool,
     /// With `overwrite`: give up the old file at once and write into its blocks, which is faster than into new ones.
     pub recycle: bool,
+    /// With `overwrite`: the serial number of the raw device whose contents may go ([`crate::nvme`]).
+    pub serial: Option<String>,
     /// Rows become visible at least this often.
     pub commit_every: Duration,
     /// And at the latest after so many.
@@ -73,6 +72,7 @@ impl RecorderConfig {
             durable: false,
             overwrite: false,
             recycle: false,
+            serial: None,
             commit_every: Duration::from_millis(20),
             commit_rows: 1024,
             compress_threads: None,
@@ -120,7 +120,7 @@ struct Unwritten;
 struct Pending {
     number: u64,
     writing: u32,
-    shots: ArrayVec<Option<Handed>, MAX_LINKS>,
+    shots: Vec<Option<Handed>>,
 }
 
 /// One shot on its way into the file.
@@ -179,8 +179,9 @@ impl Recorder {
     /// Lays out the file and sets up the ring. Everything that can be refused is refused here. The buffers of
     /// the events to come must be from `regions`.
     pub fn create(path: &Path, config: &RecorderConfig, run: &RunInfo, regions: &Regions) -> Result<Self, StoreError> {
-        let RecorderConfig { rows, overwrite, recycle, .. } = *config;
-        Self::begin(path, config, CreateOptions { rows, overwrite, recycle, inherited: false }, run, regions)
+        let RecorderConfig { rows, overwrite, recycle, ref serial, .. } = *config;
+        let options = CreateOptions { rows, overwrite, recycle, inherited: false, serial: serial.as_deref() };
+        Self::begin(path, config, options, run, regions)
     }
 
     /// The same for a part of a bounded run; if it is `inherited`, in the file of an earlier one ([`layout::bequeath`]).
@@ -198,7 +199,7 @@ impl Recorder {
     fn begin(
         path: &Path,
         config: &RecorderConfig,
-        options: CreateOptions,
+        options: CreateOptions<'_>,
         run: &RunInfo,
         regions: &Regions,
     ) -> Result<Self, StoreError> {
@@ -216,9 +217,9 @@ impl Recorder {
         let geometries: Vec<_> = run.links.iter().map(|link| link.geometry).collect();
         let room = run.codec.map(|_| compression::room(config, &geometries, regions)).transpose()?;
         let regions = room.as_ref().map_or(regions, |(_, regions)| regions);
-        let drive: Box<dyn Drive> = match mapped(&opened, warnings.is_empty(), regions) {
+        let drive: Box<dyn Drive> = match drives::mapped(&opened, warnings.is_empty(), regions) {
             Some(mapped) => Box::new(mapped),
-            None => Box::new(ring(&opened, config.direct, depth, regions, &mut warnings)?),
+            None => drives::drive(&opened, config.direct, depth, regions, &mut warnings)?,
         };
         let formats = opened.layout.formats.clone();
         let compression = run
@@ -285,7 +286,6 @@ impl Recorder {
     /// a codec until they are compressed.
     ///
     /// Links without a shot are rows of state lost, and read as zeros.
-    #[expect(clippy::result_large_err, reason = "the event itself is what comes back, and it comes back often")]
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
         let shots = event.shots.iter().take(self.formats.len()).flatten().count();
         self.write_made();
@@ -295,7 +295,7 @@ impl Recorder {
         self.first_offer.get_or_insert_with(Instant::now);
         let row = self.next_row;
         self.next_row += 1;
-        let mut pending = Pending { number: event.number, writing: 0, shots: ArrayVec::new() };
+        let mut pending = Pending { number: event.number, writing: 0, shots: Vec::with_capacity(self.formats.len()) };
         for (link, shot) in event.shots.into_iter().take(self.formats.len()).enumerate() {
             let layout = self.committer.layout();
             let (at, len) = (layout.slot(row, link), layout.slots[link].1);
@@ -464,11 +464,7 @@ impl Recorder {
 
     /// Part of a failed write may be in the file: take it out again.
     fn zero(&self, at: u64, len: u64) -> Result<(), Errno> {
-        let file = self.committer.file();
-        let fallocate = |how| rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, at, len);
-        fallocate(FallocateFlags::ZERO_RANGE)
-            .or_else(|_| fallocate(FallocateFlags::PUNCH_HOLE))
-            .or_else(|_| layout::write_all(file, at, &vec![0; len as usize]))
+        self.committer.file().zero(at, len)
     }
 
     /// Counts a shot that is lost with the cause `sink_error`, and describes the first.
@@ -552,43 +548,4 @@ impl Recorder {
         }
         Ok(self.report)
     }
-}
-
-/// A file in memory is mapped, if all of it is there: the kernel's write path would take longer than the copy.
-fn mapped(opened: &Opened, allocated: bool, regions: &Regions) -> Option<Mapped> {
-    (layout::is_in_memory(&opened.file) && allocated)
-        .then(|| Mapped::new(&opened.file, opened.layout.end, regions).ok())?
-}
-
-/// Any other file gets an io_uring of its own.
-fn ring(
-    opened: &Opened,
-    direct: bool,
-    depth: u32,
-    regions: &Regions,
-    warnings: &mut Vec<String>,
-) -> Result<Ring, StoreError> {
-    let path = &opened.path;
-    // Not by its name, which may be another file's by now.
-    let same = format!("/proc/self/fd/{}", opened.file.as_raw_fd());
-    let open = |flags| rustix::fs::open(&same, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty());
-    let file = match if direct { open(OFlags::DIRECT) } else { open(OFlags::empty()) } {
-        Err(Errno::INVAL) => {
-            warnings.push(format!(
-                "the file system of {} has no direct I/O: writing through the page cache, at a fraction of the speed",
-                path.display()
-            ));
-            open(OFlags::empty())
-        }
-        other => other,
-    }
-    .map_err(StoreError::io("open", path))?;
-    let (ring, refused) = Ring::new(depth, regions, &file.into()).map_err(|source| StoreError::Ring { source })?;
-    if let Some(error) = refused {
-        let bytes: usize = regions.iter().map(|(_, region)| region.len()).sum();
-        warnings.push(format!(
-            "cannot register {bytes} bytes of shot buffers with io_uring ({error}): every write pins its pages anew; raise the locked-memory limit (ulimit -l) above that"
-        ));
-    }
-    Ok(ring)
 }

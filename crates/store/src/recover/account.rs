@@ -186,7 +186,7 @@ impl Account {
             flags: 0,
             record_good: false,
             valid_bytes: 0,
-            presence: Presence::empty(self.geometries[link].packets()),
+            presence: std::sync::Arc::new(Presence::empty(self.geometries[link].packets())),
             drops: Drops::default(),
         };
         let mut bytes = Vec::with_capacity(format.bytes());

@@ -174,7 +174,7 @@ fn rebuild(record: &Record, stream: u32, g: Geometry, format: RowFormat) -> Vec<
         flags: record.flags(),
         record_good: true,
         valid_bytes: g.sample_bytes(),
-        presence,
+        presence: std::sync::Arc::new(presence),
         drops: Drops::default(),
     };
     let mut bytes = Vec::with_capacity(format.bytes());

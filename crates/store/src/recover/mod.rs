@@ -105,7 +105,7 @@ pub(crate) fn recover_among(
     }
     // What one of several drives does not have, another may.
     others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
-    crate::lock::claim(&opened.file, path)?;
+    crate::lock::claim(opened.file.handle(), path)?;
     let (visible, most) = visible_rows(&opened)?;
     let losses = old_losses(&opened)?;
     let account = look(&run, &opened, (visible, &losses), others, progress)?;
@@ -118,7 +118,7 @@ pub(crate) fn recover_among(
     recovered.rows_before = visible;
     recovered.shed = laid_out - recovered.rows;
     if dry_run {
-        recovered.file_bytes = opened.file.metadata().map_or(0, |metadata| metadata.len());
+        recovered.file_bytes = opened.file.bytes();
         return Ok(found.recovered);
     }
     // Books tell of what was there: if that has changed, the run reads as broken off.
@@ -218,23 +218,23 @@ fn repair(opened: &Opened, changes: &[Change], rows: u64, (visible, most): (u64,
         let stored = layout::stored(file, layout, change.row, change.link, &opened.path).map_err(|_| Errno::IO)?;
         write_all(file, stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
     }
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     for change in changes.iter().filter(|change| change.row < rows) {
         if let Some(bytes) = &change.table_row {
             write_all(file, layout.shots[change.link].at(change.row), bytes)?;
         }
     }
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     let mark = |at: u64| write_all(file, at, &rows.to_le_bytes());
     let mark_data = || layout.data.iter().try_for_each(|data| mark(data.marks.extent_at));
     if rows < most {
         mark_data()?;
-        rustix::fs::fdatasync(file)?;
+        file.sync_data()?;
     }
     layout.row_marks().try_for_each(|marks| mark(marks.extent_at))?;
-    rustix::fs::fdatasync(file)?;
+    file.sync_data()?;
     mark_data()?;
-    rustix::fs::fdatasync(file)
+    file.sync_data()
 }
 
 /// Whether a state claims bytes.

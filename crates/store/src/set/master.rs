@@ -10,7 +10,8 @@ use crate::StoreError;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
-use crate::layout::{described, sync_directory, write_all};
+use crate::layout::{described, sync_directory};
+use crate::medium::write_file;
 use crate::rows::{self, RowFormat};
 use crate::sys::hdf5::{Mapping, create_virtual, image, read_bytes, sample_type, write_bytes};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
@@ -123,7 +124,7 @@ impl Master {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
         let write = || {
             let file = std::fs::File::from(rustix::fs::open(&hidden, flags, Mode::from_raw_mode(0o644))?);
-            write_all(&file, 0, &bytes)?;
+            write_file(&file, 0, &bytes)?;
             rustix::fs::fsync(&file)?;
             rustix::fs::rename(&hidden, path)
         };
@@ -253,7 +254,9 @@ impl Master {
         if file.attr("parts").is_err() {
             return Ok(None);
         }
-        let run = RunInfo::read(&file, path)?;
+        let plain =
+            std::fs::File::open(path).map_err(|error| StoreError::hdf5("open", path)(error.to_string().into()))?;
+        let run = RunInfo::read(&file, &plain, path)?;
         let bytes = |name: &str, least: usize| -> hdf5::Result<(Vec<u8>, usize)> {
             let dataset = file.dataset(name)?;
             let row = dataset.dtype()?.size();

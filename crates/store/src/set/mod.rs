@@ -215,7 +215,6 @@ impl Set {
 
     /// Begins to write an event as the next row; gives it back while its drive is busy or the next part is not ready,
     /// or if there is no room at all ([`Self::remaining`]).
-    #[expect(clippy::result_large_err, reason = "the event itself is what comes back, and it comes back often")]
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
         if self.keeper.is_some() && (self.current.is_closed() || self.is_over()) {
             self.advance();

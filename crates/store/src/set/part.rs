@@ -123,7 +123,6 @@ impl Part {
     }
 
     /// Takes an event as the next row, unless its drive is busy. Losses of numbers up to `due` stand before it.
-    #[expect(clippy::result_large_err, reason = "the event itself is what comes back, and it comes back often")]
     pub(super) fn offer(&mut self, event: Event, due: u64, losses: &mut Vec<Loss>) -> Result<(), Event> {
         if self.is_closed() || self.stripes.is_empty() {
             return Err(event);

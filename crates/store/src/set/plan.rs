@@ -5,6 +5,7 @@ use super::stretch::share;
 use crate::StoreError;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
+use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use shotline_memory::Regions;
@@ -62,6 +63,9 @@ impl SetConfig {
     pub fn check(&self) -> Result<(), StoreError> {
         if self.outs.is_empty() {
             return Err(StoreError::Run("expected a file to record to, found none".into()));
+        }
+        if let Some(target) = Target::of(self.master()).filter(|_| self.is_single()) {
+            return nvme::check(&target, self.recorder.overwrite, self.recorder.serial.as_deref());
         }
         check_target(self.master(), self.recorder.overwrite)?;
         if self.is_single() {
@@ -292,7 +296,7 @@ fn device(folder: &Path) -> Option<u64> {
 
 /// Which part of a run a file is; none if it is no part, or of another run, or cannot be read.
 pub(super) fn part_info(file: &Path, run_id: &str) -> Option<PartInfo> {
-    let run = RunInfo::read(&hdf5::File::open(file).ok()?, file).ok()?;
+    let run = RunInfo::read(&hdf5::File::open(file).ok()?, &File::open(file).ok()?, file).ok()?;
     run.part.filter(|_| run.run_id == run_id)
 }
 

@@ -5,6 +5,7 @@ use super::plan::{canonical, hidden_parts_beside, part_info, parts_beside};
 use super::stretch::{share, there, unbroken};
 use crate::StoreError;
 use crate::layout::{self, folder};
+use crate::nvme::Target;
 use crate::read::Recording;
 use crate::recover::{self as file, Others, Progress, Recovered};
 use crate::runs::Run;
@@ -32,7 +33,8 @@ pub struct RecoveredRun {
 /// Makes every file of a run that broke off sound, and has the master show them; a recording of one file in the same way.
 /// Refused while a program still records. See [`crate::recover`], also for `progress`.
 pub fn recover(path: &Path, dry_run: bool, progress: &Progress<'_>) -> Result<RecoveredRun, StoreError> {
-    let Some(mut master) = Master::read(path)? else {
+    let master = if Target::of(path).is_some() { None } else { Master::read(path)? };
+    let Some(mut master) = master else {
         let one = file::recover(path, dry_run, progress)?;
         let rows = one.rows;
         return Ok(RecoveredRun { files: vec![one], rows, ..RecoveredRun::default() });

@@ -41,6 +41,9 @@ pub trait Drive: std::fmt::Debug + Send {
     fn poll(&mut self, wait: Option<Duration>, tell: &mut dyn FnMut(Done)) -> io::Result<()>;
 }
 
+/// A drive, and why shot buffers are not registered with it, if so.
+pub type Made = (Box<dyn Drive>, Option<io::Error>);
+
 /// A descriptor whose writing ends a wait.
 #[derive(Debug)]
 pub struct Wake(OwnedFd);

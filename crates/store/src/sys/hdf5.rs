@@ -1,12 +1,12 @@
 //! libhdf5 calls that its bindings do not offer.
 
-use hdf5::plist::DatasetCreate;
+use hdf5::plist::{DatasetCreate, FileAccess};
 use hdf5::types::TypeDescriptor;
 use hdf5::{Dataset, Dataspace, Datatype, File, Group, Location, SimpleExtents, sync::sync};
 use hdf5_sys::h5d::{H5Dcreate2, H5Dread, H5Dwrite};
-use hdf5_sys::h5f::H5Fget_file_image;
+use hdf5_sys::h5f::{H5F_ACC_RDONLY, H5Fget_file_image, H5Fopen};
 use hdf5_sys::h5o::{H5O_INFO_BASIC, H5O_info1_t, H5Oget_info2};
-use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_chunk, H5Pset_filter, H5Pset_virtual};
+use hdf5_sys::h5p::{H5P_DEFAULT, H5Pset_chunk, H5Pset_file_image, H5Pset_filter, H5Pset_virtual};
 use hdf5_sys::h5s::{H5S_ALL, H5S_SELECT_SET, H5S_UNLIMITED, H5Sselect_hyperslab};
 use hdf5_sys::h5t::{H5T_order_t::H5T_ORDER_BE, H5Tset_order, H5Tset_precision};
 use hdf5_sys::h5z::{H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, H5Z_filter_t, H5Zfilter_avail};
@@ -50,6 +50,26 @@ pub fn image(file: &File) -> hdf5::Result<Vec<u8>> {
         // SAFETY: as above, with a buffer of the length that is told.
         let len = unsafe { H5Fget_file_image(file.id(), bytes.as_mut_ptr().cast(), bytes.len()) };
         if len == bytes.len() as isize { Ok(bytes) } else { Err(hdf5::Error::query()?) }
+    })
+}
+
+/// Opens bytes as if they were a file's, for reading.
+pub fn open_image(bytes: &[u8]) -> hdf5::Result<File> {
+    let plist = FileAccess::build().core_options(1 << 20, false).finish()?;
+    // Nobody has a file of that name, and the library takes files in memory of one name for one.
+    let name = std::ffi::CString::new(format!("recording-{}", uuid::Uuid::new_v4())).unwrap_or_default();
+    sync(|| {
+        // SAFETY: the id is that of a live property list; the library copies the bytes, and does not write to them.
+        let status = unsafe { H5Pset_file_image(plist.id(), bytes.as_ptr().cast_mut().cast(), bytes.len()) };
+        if status < 0 {
+            return Err(hdf5::Error::query()?);
+        }
+        // SAFETY: a string that ends in zero, the id of a live property list, the library's lock held; the new id goes to
+        // an owner at once, and only if it is one. No such file is looked for: there is an image.
+        unsafe {
+            let id = H5Fopen(name.as_ptr(), H5F_ACC_RDONLY, plist.id());
+            if id < 0 { Err(hdf5::Error::query()?) } else { hdf5::from_id(id) }
+        }
     })
 }
 

@@ -5,5 +5,7 @@ pub mod drive;
 pub mod hdf5;
 pub mod lease;
 pub mod mapped;
+pub mod nvme;
+pub mod passthrough;
 pub mod ring;
 pub mod stream_copy;

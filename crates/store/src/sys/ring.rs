@@ -5,7 +5,7 @@
 
 use super::drive::{Done, Drive, Wake};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, Submitter, opcode, squeue};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use shotline_memory::{Buffer, Regions};
@@ -37,6 +37,8 @@ struct Write {
 pub struct Ring {
     uring: IoUring,
     regions: Regions,
+    /// Where offset 0 is in the file.
+    base: u64,
     /// The index of each region's first registered buffer, if they could be registered.
     fixed: Option<Vec<u16>>,
     wake: Arc<Wake>,
@@ -48,8 +50,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for `depth` writes to `file`; the second value says why buffers are not registered, if so.
-    pub fn new(depth: u32, regions: &Regions, file: &File) -> io::Result<(Self, Option<io::Error>)> {
+    /// A ring for `depth` writes to `file`, whose offsets count from `base`; the second value says why buffers are not registered, if so.
+    pub fn new(depth: u32, regions: &Regions, file: &File, base: u64) -> io::Result<(Self, Option<io::Error>)> {
         let uring = IoUring::builder().dontfork().build((depth + 4).next_power_of_two())?;
         if !uring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -59,7 +61,7 @@ impl Ring {
         }
         // The kernel keeps the file open from here on.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
-        let (fixed, refused) = match register(&uring, regions) {
+        let (fixed, refused) = match register(&uring.submitter(), regions, FIXED_BYTES) {
             Ok(fixed) => (Some(fixed), None),
             Err(error) => (None, Some(error)),
         };
@@ -67,6 +69,7 @@ impl Ring {
         let ring = Self {
             uring,
             regions: regions.clone(),
+            base,
             fixed,
             wake,
             wake_armed: false,
@@ -127,7 +130,7 @@ impl Ring {
     fn queue(&mut self, slot: u32) {
         let Some(write) = &self.writes[slot as usize] else { return };
         let sge = write.buffer.sge(write.done, write.len - write.done);
-        let (address, at) = (self.regions.address(sge).cast_const(), write.at + u64::from(write.done));
+        let (address, at) = (self.regions.address(sge).cast_const(), self.base + write.at + u64::from(write.done));
         let (first, last) = (sge.offset / FIXED_BYTES, (sge.offset + u64::from(sge.len) - 1) / FIXED_BYTES);
         let entry = match &self.fixed {
             Some(fixed) if first == last => {
@@ -236,22 +239,22 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// Registers every region in pieces that the kernel takes; gives the index of each region's first piece.
-fn register(uring: &IoUring, regions: &Regions) -> io::Result<Vec<u16>> {
+/// Registers every region in pieces of at most `most` bytes; gives the index of each region's first piece.
+pub(super) fn register(submitter: &Submitter<'_>, regions: &Regions, most: u64) -> io::Result<Vec<u16>> {
     let (mut pieces, mut first) = (Vec::new(), Vec::new());
     for (_, region) in regions.iter() {
         first.push(u16::try_from(pieces.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?);
-        for offset in (0..region.len()).step_by(FIXED_BYTES as usize) {
-            let len = (region.len() - offset).min(FIXED_BYTES as usize);
+        for offset in (0..region.len()).step_by(most as usize) {
+            let len = (region.len() - offset).min(most as usize);
             pieces.push(libc::iovec { iov_base: region.address(offset, len).cast(), iov_len: len });
         }
     }
     // SAFETY: every piece lies inside a region of the table, which the ring keeps a clone of until it goes.
-    unsafe { uring.submitter().register_buffers(&pieces) }?;
+    unsafe { submitter.register_buffers(&pieces) }?;
     Ok(first)
 }
 
-fn is_transient(error: &io::Error) -> bool {
+pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),
         Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN)

@@ -11,6 +11,7 @@ use shotline_store::{Recorder, RecorderConfig, Report};
 use shotline_wire::block;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Cut, DropCause, Drops, Geometry, Packing, Presence, Trailer};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ pub fn shot(buffer: Buffer, stream: u32, number: u64, geometry: Geometry, keep: 
             flags: 0,
             record_good: whole,
             valid_bytes: geometry.sample_bytes() - missing,
-            presence,
+            presence: Arc::new(presence),
             drops,
         },
         buffer,
@@ -116,7 +117,10 @@ pub fn python() -> Option<Command> {
     let python = std::env::var_os("SHOTLINE_PYTHON").map_or(venv, PathBuf::from);
     let works = Command::new(&python).args(["-c", "import h5py, numpy"]).output().is_ok_and(|o| o.status.success());
     if !works {
-        eprintln!("skipped: no Python with h5py (set SHOTLINE_PYTHON, or make .venv at the repository's root)");
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no Python with h5py (set SHOTLINE_PYTHON, or make .venv at the repository's root)"
+        );
     }
     works.then(|| Command::new(python))
 }
@@ -160,11 +164,21 @@ impl Recording {
     }
 
     pub fn at(directory: tempfile::TempDir, run: RunInfo, configure: impl FnOnce(&mut RecorderConfig)) -> Self {
+        let path = directory.path().join("a.h5");
+        Self::of(directory, path, run, configure)
+    }
+
+    /// The same, of any name; the directory goes with it.
+    pub fn of(
+        directory: tempfile::TempDir,
+        path: PathBuf,
+        run: RunInfo,
+        configure: impl FnOnce(&mut RecorderConfig),
+    ) -> Self {
         let slot = run.links.iter().map(|link| link.geometry.slot_bytes()).max().unwrap();
         let (pool, regions) = pool(12, slot);
         let mut config = RecorderConfig::new(1);
         configure(&mut config);
-        let path = directory.path().join("a.h5");
         let recorder = Recorder::create(&path, &config, &run, &regions).unwrap();
         let laid_out = recorder.remaining();
         Self { directory, path, run, pool, recorder, laid_out }
@@ -172,7 +186,7 @@ impl Recording {
 
     /// Records an event; `make` gives each link's shot, in the buffer that it is handed.
     pub fn event(&mut self, number: u64, make: impl Fn(u32, Buffer) -> Option<Shot>) {
-        let mut shots = arrayvec::ArrayVec::new();
+        let mut shots = Vec::new();
         for link in 0..self.run.links.len() as u32 {
             let buffer = loop {
                 match self.pool.take() {

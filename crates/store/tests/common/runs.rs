@@ -50,7 +50,7 @@ impl Bench {
 
     pub fn event(&mut self, number: u64) -> Result<(), StoreError> {
         let links = self.run.links.clone();
-        let mut shots = arrayvec::ArrayVec::new();
+        let mut shots = Vec::new();
         for link in &links {
             let buffer = loop {
                 match self.pool.take() {
@@ -117,4 +117,20 @@ pub fn files(master: &Path) -> Vec<PathBuf> {
 pub fn numbers(master: &Path) -> Vec<u64> {
     let recording = Recording::open(master).unwrap();
     recording.rows_of(0).map(|row| row.unwrap().number).collect()
+}
+
+/// A run's files as they are at one moment, though the part that comes next is made ready meanwhile and gets its name.
+pub fn copied(folder: &Path) -> tempfile::TempDir {
+    loop {
+        let copy = tempfile::tempdir().unwrap();
+        let before = names(folder);
+        let whole = before.iter().all(|name| std::fs::copy(folder.join(name), copy.path().join(name)).is_ok());
+        if whole && names(folder) == before {
+            return copy;
+        }
+    }
+}
+
+fn names(folder: &Path) -> std::collections::BTreeSet<std::ffi::OsString> {
+    std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect()
 }

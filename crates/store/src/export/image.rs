@@ -1,0 +1,90 @@
+//! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
+
+use super::draft::Draft;
+use super::shots::Shots;
+use super::{ExportError, Progress, Selection};
+use crate::layout::{self, ReadAt};
+use crate::medium::{Medium, write_file};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+const FORMAT: &str = "hdf5";
+/// Bytes that are copied at once.
+const BLOCK: u64 = 8 << 20;
+
+pub(super) fn write(
+    shots: &mut Shots<'_>,
+    selection: &Selection,
+    progress: Progress<'_>,
+    to: &Path,
+    replace: bool,
+    notes: &mut Vec<String>,
+) -> Result<u64, ExportError> {
+    let unfit = |why: &str| ExportError::Unfit { format: FORMAT, why: why.into() };
+    let recording = shots.recording();
+    if selection.from.is_some() || selection.shots.is_some() || !selection.links.is_empty() {
+        return Err(unfit("it is copied whole: leave out --from, --shots and --links"));
+    }
+    let one = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
+    let draft = Draft::new(to, replace)?;
+    let failed = |what: &'static str| ExportError::io(what, to);
+    let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
+    // Said at once if there is no room. A file system that cannot say so takes what comes.
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, one.layout.end) {
+        Err(errno @ Errno::NOSPC) => return Err(failed("make room for")(errno.into())),
+        _ => file.set_len(one.layout.end).map_err(failed("extend"))?,
+    }
+    let copy = |range: Range<u64>| copy(&one.file, &file, range, one.layout.end, progress, to);
+    copy(0..one.layout.data_start)?;
+    // What the head says is visible was written before it was copied.
+    let rows = layout::visible_rows(&file, &one.layout, recording.path())?;
+    let data_end = match one.layout.codec {
+        None => one.layout.data_end(rows),
+        Some(_) => layout::end_of_chunks(&one.file, &one.layout, rows, recording.path())?,
+    };
+    copy(one.layout.data_start..data_end)?;
+    copy(one.layout.tail_start().max(data_end)..one.layout.end)?;
+    file.sync_all().map_err(failed("flush"))?;
+    let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == one.layout);
+    let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == one.layout);
+    if !same || !still || matches!(&one.file, Medium::Extent(extent) if !extent.stands()) {
+        return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
+    }
+    shots.count_all()?;
+    let bytes = draft.bytes();
+    draft.finish()?;
+    if shots.recording().ended()?.is_none() {
+        notes.push(
+            "the run goes on, or broke off: it has what was visible (shotline recover finds what was not)".into(),
+        );
+    }
+    Ok(bytes)
+}
+
+fn copy(
+    from: &Medium,
+    to: &File,
+    range: Range<u64>,
+    all: u64,
+    progress: Progress<'_>,
+    name: &Path,
+) -> Result<(), ExportError> {
+    let mut block = vec![0; BLOCK.min(range.end.saturating_sub(range.start)) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        if progress(at, all).is_break() {
+            return Err(ExportError::Stopped);
+        }
+        let count = block.len().min((range.end - at) as usize);
+        if from.read_at(at, &mut block[..count]) < count {
+            let source = std::io::Error::from(Errno::IO);
+            return Err(ExportError::Io { what: "read what becomes", path: name.to_owned(), source });
+        }
+        write_file(to, at, &block[..count]).map_err(|errno| ExportError::io("write", name)(errno.into()))?;
+        at += count as u64;
+    }
+    Ok(())
+}

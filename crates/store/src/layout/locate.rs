@@ -1,0 +1,189 @@
+//! Where everything in a recording is, read from the recording.
+
+use super::header::{HeaderError, Place, ReadAt, Superblock};
+use super::{Data, Described, Layout, Marks, Table, described, tail};
+use crate::StoreError;
+use crate::info::{RunInfo, read_number};
+use crate::medium::Medium;
+use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::sys::hdf5::{header_address, open_image};
+use shotline_wire::block;
+use shotline_wire::shot::Packing;
+use std::fs::File;
+use std::path::Path;
+
+/// Reads from a recording where everything in it is.
+pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
+    let hdf5 = hdf5::File::open(path).map_err(StoreError::hdf5("open", path))?;
+    locate_by(path, &hdf5, file)
+}
+
+/// The same of any medium.
+pub(crate) fn locate_in(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout), StoreError> {
+    let extent = match medium {
+        Medium::File(file) => return locate(path, file),
+        Medium::Extent(extent) => extent,
+    };
+    // libhdf5 is given what is in front of the data, as if it were all.
+    let mut head = extent.head().map_err(StoreError::io("read", path))?;
+    let superblock = Superblock::read(&head[..]).map_err(|error| StoreError::format(path, error.to_string()))?;
+    let len = head.len() as u64;
+    if let Some(end) = head.get_mut(superblock.end_at as usize..).and_then(|rest| rest.get_mut(..8)) {
+        end.copy_from_slice(&len.to_le_bytes());
+    }
+    let hdf5 = open_image(&head).map_err(StoreError::hdf5("open", path))?;
+    locate_by(path, &hdf5, medium)
+}
+
+fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunInfo, Layout), StoreError> {
+    let (run, recycled, data_start, formats, clocks, headers) = {
+        let run = RunInfo::read(hdf5, file, path)?;
+        let address = |name: &str| {
+            hdf5.dataset(name)
+                .and_then(|dataset| header_address(&dataset))
+                .map_err(StoreError::hdf5("find a dataset in", path))
+        };
+        let mut formats = Vec::new();
+        for (index, link) in run.links.iter().enumerate() {
+            let row = hdf5.dataset(&format!("link{index}/shots")).and_then(|table| table.dtype()?.to_descriptor());
+            let row = row.map_err(StoreError::hdf5("find a table in", path))?;
+            let found = || {
+                format!(
+                    "expected rows as this version writes them in link{index}/shots, found {row}: read it with the version that wrote it"
+                )
+            };
+            formats.push(
+                RowFormat::of(link.geometry.packets(), &run.run_id, &row)
+                    .ok_or_else(|| StoreError::format(path, found()))?,
+            );
+        }
+        let links = 0..run.links.len();
+        let data = if run.joined() {
+            vec![address("rf")?]
+        } else {
+            links.clone().map(|l| address(&format!("link{l}/rf"))).collect::<Result<_, _>>()?
+        };
+        let mut tables = links.map(|l| address(&format!("link{l}/shots"))).collect::<Result<Vec<_>, _>>()?;
+        tables.extend([address("losses")?, address("books")?]);
+        for link in described::links(&run) {
+            tables.push(address(&format!("link{link}/blocks"))?);
+        }
+        let recycled = read_number::<u8>(hdf5, "recycled").is_ok_and(|recycled| recycled != 0);
+        // Of older files the first chunk tells.
+        let data_start = read_number(hdf5, "data_start").unwrap_or(0);
+        let clock = |link| hdf5.dataset(&format!("link{link}/clock")).ok()?.offset();
+        let clocks = (0..run.links.len()).map_while(clock).collect();
+        (run, recycled, data_start, formats, clocks, (data, tables))
+    };
+    let broken = |error: HeaderError| StoreError::format(path, error.to_string());
+    let (data, tables) = read_marks(file, &headers.0, &headers.1, &run, &formats, path)?;
+    let superblock = Superblock::read(file).map_err(broken)?;
+    let mut layout = assemble(&run, superblock, data, tables, formats);
+    layout.recycled = recycled;
+    layout.clocks = clocks;
+    layout.data_start = data_start;
+    tail::find(file, &mut layout).map_err(broken)?;
+    Ok((run, layout))
+}
+
+/// Where the datasets of samples and the tables have their fields.
+pub(super) fn read_marks(
+    file: &(impl ReadAt + ?Sized),
+    data: &[u64],
+    tables: &[u64],
+    run: &RunInfo,
+    formats: &[RowFormat],
+    path: &Path,
+) -> Result<(Vec<Place>, Vec<Place>), StoreError> {
+    let read = |address: &u64| Place::read(file, *address).map_err(|e| StoreError::format(path, e.to_string()));
+    let data: Vec<Place> = data.iter().map(read).collect::<Result<_, _>>()?;
+    let tables: Vec<Place> = tables.iter().map(read).collect::<Result<_, _>>()?;
+    for (index, place) in data.iter().enumerate() {
+        let g = run.links[index].geometry;
+        let element = if g.packing() == Packing::Uint8 { 1 } else { 2 };
+        let expected = [1, g.samples(), u32::from(g.channels()), element];
+        if place.chunk != expected {
+            return Err(StoreError::format(
+                path,
+                format!("expected sample chunks of {expected:?}, found {:?}", place.chunk),
+            ));
+        }
+    }
+    for (index, place) in tables.iter().enumerate() {
+        let expected = match index.checked_sub(run.links.len()) {
+            None => formats[index].bytes(),
+            Some(0) => LOSS_BYTES,
+            Some(1) => BOOK_BYTES,
+            Some(_) => block::LEN,
+        } as u32;
+        let whole = index < run.links.len() + 2 || place.chunk[0] == 1;
+        if place.chunk.len() != 2 || place.chunk[1] != expected || !place.chunk[0].is_power_of_two() || !whole {
+            return Err(StoreError::format(
+                path,
+                format!("expected table rows of {expected} bytes, found chunks of {:?}", place.chunk),
+            ));
+        }
+    }
+    Ok((data, tables))
+}
+
+/// A layout as far as shapes and headers tell.
+pub(super) fn assemble(
+    run: &RunInfo,
+    superblock: Superblock,
+    data: Vec<Place>,
+    tables: Vec<Place>,
+    formats: Vec<RowFormat>,
+) -> Layout {
+    let marks = |place: &Place| Marks { extent_at: place.extent_at, tree_at: place.tree_at };
+    let mut row_bytes = 0;
+    let mut slots = Vec::new();
+    for link in &run.links {
+        slots.push((row_bytes, link.geometry.slot_bytes()));
+        row_bytes += u64::from(link.geometry.slot_bytes());
+    }
+    let links = run.links.len();
+    let data = data.iter().enumerate();
+    let data = data.map(|(i, place)| Data {
+        marks: marks(place),
+        links: if run.joined() { 0..links } else { i..i + 1 },
+        leaves: 0,
+    });
+    let described = described::links(run).zip(tables.iter().skip(links + 2));
+    let described = described.map(|(link, place)| Described {
+        marks: marks(place),
+        link,
+        at: run.links[link].geometry.trailer_offset(),
+    });
+    let mut tables: Vec<Table> = (tables.iter().take(links + 2))
+        .map(|place| Table {
+            marks: marks(place),
+            row_bytes: place.chunk[1],
+            chunk_rows: place.chunk[0],
+            start: 0,
+            capacity: 0,
+        })
+        .collect();
+    let (losses, books) = (tables[links], tables[links + 1]);
+    tables.truncate(links);
+    Layout {
+        rows: 0,
+        common_rows: 0,
+        codec: run.codec,
+        data_start: 0,
+        row_bytes,
+        slots,
+        data: data.collect(),
+        shots: tables,
+        formats,
+        losses,
+        books,
+        clocks: Vec::new(),
+        described: described.collect(),
+        chunk_k: superblock.chunk_k,
+        end_at: superblock.end_at,
+        end: superblock.end,
+        recycled: false,
+        channels: run.links.iter().map(|link| u64::from(link.geometry.channels())).collect(),
+    }
+}

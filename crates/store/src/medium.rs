@@ -1,0 +1,133 @@
+//! What the bytes of a recording are in: a file, or an extent of a raw device ([`crate::nvme`]). Above this nobody knows
+//! which.
+
+use crate::layout::ReadAt;
+use crate::nvme::Extent;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Zeros that are written at once.
+const ZEROS: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Medium {
+    /// A file, without direct I/O.
+    File(File),
+    /// Part of a device.
+    Extent(Extent),
+}
+
+impl From<File> for Medium {
+    fn from(file: File) -> Self {
+        Self::File(file)
+    }
+}
+
+impl ReadAt for Medium {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
+        match self {
+            Self::File(file) => ReadAt::read_at(file, offset, to),
+            Self::Extent(extent) => extent.read_at(offset, to),
+        }
+    }
+}
+
+impl Medium {
+    /// A file that is there, for reading.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        File::open(path).map(Self::File)
+    }
+    /// What locks are taken on: the file, or the device.
+    pub fn handle(&self) -> &File {
+        match self {
+            Self::File(file) => file,
+            Self::Extent(extent) => extent.handle(),
+        }
+    }
+    /// Its bytes, from the first to the last.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::File(file) => file.metadata().map_or(0, |metadata| metadata.len()),
+            Self::Extent(extent) => extent.bytes(),
+        }
+    }
+
+    /// Writes all bytes at an offset.
+    pub fn write_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        match self {
+            Self::File(file) => write_file(file, at, bytes),
+            Self::Extent(extent) => extent.write_all(at, bytes),
+        }
+    }
+    /// Makes bytes zeros, inside what is there.
+    pub(crate) fn zero(&self, at: u64, len: u64) -> Result<(), Errno> {
+        if let Self::File(file) = self {
+            let fallocate = |how| rustix::fs::fallocate(file, how | FallocateFlags::KEEP_SIZE, at, len);
+            if fallocate(FallocateFlags::ZERO_RANGE).or_else(|_| fallocate(FallocateFlags::PUNCH_HOLE)).is_ok() {
+                return Ok(());
+            }
+        }
+        let zeros = vec![0; len.min(ZEROS) as usize];
+        let mut done = 0;
+        while done < len {
+            let count = (len - done).min(ZEROS);
+            self.write_all(at + done, &zeros[..count as usize])?;
+            done += count;
+        }
+        Ok(())
+    }
+    /// Makes what has been written durable.
+    pub(crate) fn sync_data(&self) -> Result<(), Errno> {
+        match self {
+            Self::File(file) => rustix::fs::fdatasync(file),
+            Self::Extent(extent) => extent.flush(),
+        }
+    }
+    /// The same, and how long it is.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        match self {
+            Self::File(file) => rustix::fs::fsync(file),
+            Self::Extent(extent) => extent.flush(),
+        }
+    }
+    /// Sees to it that there are so many bytes at least.
+    pub(crate) fn grow(&self, end: u64) -> Result<(), Errno> {
+        match self {
+            _ if self.bytes() >= end => Ok(()),
+            Self::File(file) => rustix::fs::fallocate(file, FallocateFlags::empty(), 0, end)
+                .or_else(|_| rustix::fs::ftruncate(file, end)),
+            Self::Extent(_) => Err(Errno::NOSPC),
+        }
+    }
+    /// Gives back what is behind so many bytes.
+    pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
+        match self {
+            _ if self.bytes() <= end => Ok(()),
+            Self::File(file) => {
+                rustix::fs::ftruncate(file, end)?;
+                rustix::fs::fsync(file)
+            }
+            Self::Extent(extent) => extent.cut(end),
+        }
+    }
+}
+
+/// Writes all bytes at an offset of a file.
+pub(crate) fn write_file(file: &File, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                at += count as u64;
+                bytes = &bytes[count..];
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! An extent: what a recording's file would be, on a device.
+//!
+//! Bytes are read and written at any offset, as in a file. A device knows whole blocks only, so that the blocks at both
+//! ends of a write are read first. NVMe writes a block whole or not at all (AWUPF is at least one block), and an extent
+//! begins at a multiple of 1 MiB: eight bytes that no sector of a file tears are not torn here either.
+//!
+//! A recorder writes the same few blocks again and again, those with markers and the ends of tables. They are kept, so that
+//! they need not be read. Nobody else writes to an extent that is open for writing, and slots are whole blocks.
+
+use super::device::Device;
+use super::directory::{self, Directory, Entry};
+use crate::sys::drive::Made;
+use rustix::io::Errno;
+use shotline_memory::Regions;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Blocks that are kept: more than a commit touches.
+const KEPT: usize = 64;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Extent(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    device: Arc<Device>,
+    name: String,
+    run_id: String,
+    at: u64,
+    head: u64,
+    bytes: AtomicU64,
+    /// Blocks that were written in part, by their places on the device; the latest comes last.
+    kept: Mutex<Vec<(u64, Vec<u8>)>>,
+}
+
+impl Extent {
+    pub(super) fn of(device: Arc<Device>, entry: &Entry) -> Self {
+        let (name, run_id, bytes) = (entry.name.clone(), entry.run_id.clone(), AtomicU64::new(entry.bytes));
+        Self(Arc::new(Inner { device, name, run_id, at: entry.at, head: entry.head, bytes, kept: Mutex::default() }))
+    }
+
+    pub(crate) fn handle(&self) -> &File {
+        self.0.device.handle()
+    }
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        self.0.device.flush()
+    }
+
+    /// What shots are written with; the second value says why their buffers are not registered, if so.
+    pub(crate) fn drive(&self, depth: u32, regions: &Regions) -> io::Result<Made> {
+        self.0.device.drive(self.0.at, depth, regions)
+    }
+
+    /// The blocks that hold these bytes: where they begin on the device, how many bytes they are, and how many come before
+    /// the first byte.
+    fn blocks(&self, at: u64, len: usize) -> Result<(u64, usize, usize), Errno> {
+        let end = at.checked_add(len as u64).filter(|end| *end <= self.bytes()).ok_or(Errno::NOSPC)?;
+        let block = u64::from(self.0.device.identity.block);
+        let first = at - at % block;
+        Ok((self.0.at + first, (end.next_multiple_of(block) - first) as usize, (at - first) as usize))
+    }
+
+    /// Fills `to`.
+    pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
+        let (from, len, before) = self.blocks(at, to.len())?;
+        if (len, before) == (to.len(), 0) {
+            return self.0.device.read(from, to);
+        }
+        let mut blocks = vec![0; len];
+        self.0.device.read(from, &mut blocks)?;
+        to.copy_from_slice(&blocks[before..before + to.len()]);
+        Ok(())
+    }
+
+    /// Fills `to` as far as there are bytes, and returns how many there were.
+    pub(crate) fn read_at(&self, at: u64, to: &mut [u8]) -> usize {
+        let there = self.bytes().saturating_sub(at).min(to.len() as u64) as usize;
+        if self.read(at, &mut to[..there]).is_ok() { there } else { 0 }
+    }
+
+    /// Writes all bytes.
+    pub(crate) fn write_all(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let (to, len, before) = self.blocks(at, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if (len, before) == (bytes.len(), 0) {
+            let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.retain(|(at, _)| !(to..to + len as u64).contains(at));
+            return self.0.device.write(to, bytes);
+        }
+        let block = self.0.device.identity.block as usize;
+        let (last, is_cut) = (len - block, before + bytes.len() < len);
+        let mut blocks = vec![0; len];
+        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if before > 0 {
+            self.fill(&kept, to, &mut blocks[..block])?;
+        }
+        if is_cut && (before == 0 || last > 0) {
+            self.fill(&kept, to + last as u64, &mut blocks[last..])?;
+        }
+        blocks[before..before + bytes.len()].copy_from_slice(bytes);
+        // What is there after a failure, nobody knows.
+        kept.retain(|(at, _)| !(to..to + len as u64).contains(at));
+        self.0.device.write(to, &blocks)?;
+        if before > 0 {
+            kept.push((to, blocks[..block].to_vec()));
+        }
+        if is_cut && (before == 0 || last > 0) {
+            kept.push((to + last as u64, blocks[last..].to_vec()));
+        }
+        let many = kept.len().saturating_sub(KEPT);
+        kept.drain(..many);
+        Ok(())
+    }
+
+    /// Fills a block with what is on the device.
+    fn fill(&self, kept: &[(u64, Vec<u8>)], at: u64, block: &mut [u8]) -> Result<(), Errno> {
+        if let Some((_, bytes)) = kept.iter().find(|(known, _)| *known == at) {
+            block.copy_from_slice(bytes);
+            return Ok(());
+        }
+        self.0.device.read(at, block)
+    }
+
+    /// Gives back what is behind so many bytes, in the directory.
+    pub(crate) fn cut(&self, end: u64) -> Result<(), Errno> {
+        let block = u64::from(self.0.device.identity.block);
+        let bytes = end.next_multiple_of(block).min(self.bytes());
+        directory::update(&self.0.device, &self.0.name, self.0.at, |entry| entry.bytes = bytes)?;
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the directory still has this run here: another recording may have taken its place.
+    pub(crate) fn stands(&self) -> bool {
+        let Inner { device, name, run_id, at, .. } = &*self.0;
+        let same = |entry: &Entry| (&entry.name, &entry.run_id, entry.at) == (name, run_id, *at);
+        Directory::of(device).is_ok_and(|directory| directory.runs.iter().any(same))
+    }
+
+    /// What is in front of the data.
+    pub(crate) fn head(&self) -> Result<Vec<u8>, Errno> {
+        let mut head = vec![0; self.0.head.min(self.bytes()) as usize];
+        self.read(0, &mut head)?;
+        Ok(head)
+    }
+}

@@ -1,0 +1,145 @@
+//! Recordings on raw devices, without a file system.
+//!
+//! A device has a small directory of ours at its start, and behind it extents. Each extent is what
+//! the recording's file would be, byte for byte: everything that is known of files (layout, commits, recovery,
+//! verification) holds for it, and an export to HDF5 is a copy.
+//!
+//! ```text
+//! 0 ┌───────────┐ the directory, one copy
+//!   ├───────────┤ 512 KiB: the other; they are written in turn
+//!   ├───────────┤ 1 MiB: extents, each at a multiple of 1 MiB
+//!   │ run-1     │
+//!   ├───────────┤
+//!   │ run-2     │
+//!   └───────────┘
+//! ```
+//!
+//! A target is written `nvme:DEVICE` or `nvme:DEVICE/NAME`. A namespace's character device (`/dev/ng0n1`), a namespace
+//! or a partition of one (`/dev/nvme0n1p3`) are written by NVMe commands, which the kernel passes through.
+//! `block:DEVICE` is the same by `O_DIRECT`, on any block device; and on a plain file, to try things out.
+
+mod birth;
+mod device;
+mod directory;
+mod extent;
+mod signature;
+
+pub(crate) use birth::Birth;
+use device::Device;
+pub(crate) use device::{Access, Identity};
+pub use directory::{Entry, Listing};
+pub use extent::Extent;
+
+use crate::{StoreError, lock};
+use directory::Directory;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the directory's copies are, in bytes.
+const COPIES: [u64; 2] = [0, 512 << 10];
+/// Bytes that a copy may take.
+const COPY_BYTES: u64 = 512 << 10;
+/// Extents begin at multiples of this, and so does the first behind the directory.
+const UNIT: u64 = 1 << 20;
+/// The most bytes of a name.
+const MOST_NAME: usize = 64;
+
+/// How a device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// NVMe commands, passed through.
+    Passthrough,
+    /// Reads and writes past the page cache.
+    Block,
+}
+
+/// A device, and a run on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    by: By,
+    device: PathBuf,
+    run: Option<String>,
+    /// As it was written, up to the device's name.
+    written: PathBuf,
+}
+
+impl Target {
+    /// What a path names; none if it is a file's.
+    pub fn of(path: &Path) -> Option<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        let (by, prefix) = match bytes {
+            [b'n', b'v', b'm', b'e', b':', ..] => (By::Passthrough, "nvme:"),
+            [b'b', b'l', b'o', b'c', b'k', b':', ..] => (By::Block, "block:"),
+            _ => return None,
+        };
+        let named = PathBuf::from(std::ffi::OsString::from_vec(bytes[prefix.len()..].to_vec()));
+        let is_device = |path: &Path| {
+            path.metadata().is_ok_and(|there| {
+                let kind = there.file_type();
+                kind.is_char_device() || kind.is_block_device() || kind.is_file()
+            })
+        };
+        let (device, run) = match (named.parent(), named.file_name().and_then(|name| name.to_str())) {
+            (Some(parent), Some(name)) if !is_device(&named) && is_device(parent) => {
+                (parent.to_owned(), Some(name.to_owned()))
+            }
+            _ => (named, None),
+        };
+        let written = PathBuf::from(format!("{prefix}{}", device.display()));
+        Some(Self { by, device, run, written })
+    }
+
+    /// The path of a run on this device.
+    fn path_of(&self, run: &str) -> PathBuf {
+        self.written.join(run)
+    }
+    /// The path of what is meant.
+    fn path(&self) -> PathBuf {
+        self.run.as_ref().map_or_else(|| self.written.clone(), |run| self.path_of(run))
+    }
+    /// The run that is named.
+    pub fn run(&self) -> Option<&str> {
+        self.run.as_deref()
+    }
+}
+
+/// Opens a run; without a name the one that was begun last.
+pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError> {
+    let device = Arc::new(Device::open(target, access)?);
+    if access == Access::Write {
+        lock::share(device.handle(), &target.path())?;
+    }
+    let directory = Directory::of(&device)?;
+    let found = match &target.run {
+        Some(name) => directory.runs.iter().find(|entry| entry.name == *name),
+        None => directory.runs.last(),
+    };
+    let entry = found.ok_or_else(|| {
+        let names: Vec<_> = directory.runs.iter().map(|entry| entry.name.as_str()).collect();
+        let found = if names.is_empty() { "none".into() } else { names.join(", ") };
+        StoreError::format(
+            &target.written,
+            format!("expected a run {}, found {found}", target.run.as_deref().unwrap_or("of any name")),
+        )
+    })?;
+    Ok(Extent::of(device, entry))
+}
+
+/// What is on a device.
+pub fn list(target: &Target) -> Result<Listing, StoreError> {
+    let device = Device::open(target, Access::Read)?;
+    Ok(Directory::of(&device)?.listing(&device, &target.written))
+}
+
+/// Refuses a device that cannot take a recording, before there is one.
+pub(crate) fn check(target: &Target, overwrite: bool, serial: Option<&str>) -> Result<(), StoreError> {
+    birth::claimed(target, overwrite, serial).map(drop)
+}
+
+/// The largest stretch of a device that no run has, in bytes.
+pub fn free_bytes(target: &Target) -> u64 {
+    let Ok(device) = Device::open(target, Access::Read) else { return 0 };
+    Directory::of(&device).unwrap_or_else(|_| Directory::new(&device)).largest_gap(&device)
+}

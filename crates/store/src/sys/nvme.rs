@@ -1,0 +1,258 @@
+//! NVMe commands that the kernel passes through, one at a time: to ask a drive what it is, and for the few small reads and
+//! writes beside the stream of shots. Numbers are those of the NVM Express base and NVM command set specifications, and of
+//! linux/nvme_ioctl.h.
+
+use crate::nvme::Identity;
+use rustix::fd::AsRawFd;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+
+/// `NVME_IOCTL_ID`, `NVME_IOCTL_ADMIN_CMD`, `NVME_IOCTL_IO_CMD` of linux/nvme_ioctl.h.
+const IOCTL_ID: u64 = 0x4E40;
+const IOCTL_ADMIN: u64 = 0xC048_4E41;
+const IOCTL_IO: u64 = 0xC048_4E43;
+/// Opcodes of the NVM command set.
+const FLUSH: u8 = 0x00;
+pub(super) const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+/// Identify, an admin command; its structures have 4096 bytes.
+const IDENTIFY: u8 = 0x06;
+const IDENTIFY_BYTES: usize = 4096;
+const CNS_NAMESPACE: u32 = 0;
+const CNS_CONTROLLER: u32 = 1;
+/// The least memory page of a controller, which its largest transfer counts in. What it is (`CAP.MPSMIN`) no command says,
+/// and Linux works with no other.
+const PAGE: u32 = 4096;
+/// A transfer of a drive that sets no bound.
+const MOST_UNBOUND: u32 = 1 << 20;
+
+/// `struct nvme_passthru_cmd`, and `struct nvme_uring_cmd` but for the name of its last field.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Command {
+    pub opcode: u8,
+    pub flags: u8,
+    pub reserved: u16,
+    pub namespace: u32,
+    pub cdw2: u32,
+    pub cdw3: u32,
+    pub metadata: u64,
+    pub address: u64,
+    pub metadata_len: u32,
+    pub len: u32,
+    pub cdw10: u32,
+    pub cdw11: u32,
+    pub cdw12: u32,
+    pub cdw13: u32,
+    pub cdw14: u32,
+    pub cdw15: u32,
+    pub timeout_ms: u32,
+    pub result: u32,
+}
+
+const _: () = assert!(size_of::<Command>() == 72);
+
+impl Command {
+    /// A read or write of `len` bytes from a block on, of as many bytes as `1 << shift`.
+    pub fn transfer(opcode: u8, namespace: u32, (at, len): (u64, u32), shift: u32) -> Self {
+        let block = at >> shift;
+        Self {
+            opcode,
+            namespace,
+            len,
+            cdw10: block as u32,
+            cdw11: (block >> 32) as u32,
+            cdw12: (len >> shift) - 1,
+            ..Self::default()
+        }
+    }
+    /// Its bytes, as the kernel is given them.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the struct is plain numbers without padding (its size, asserted above, is the sum of its fields'), and
+        // the slice borrows it.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+    /// What makes written blocks durable.
+    pub fn flush(namespace: u32) -> Self {
+        Self { opcode: FLUSH, namespace, ..Self::default() }
+    }
+}
+
+/// A namespace's character device.
+#[derive(Debug)]
+pub struct Namespace {
+    file: File,
+    id: u32,
+    shift: u32,
+    identity: Identity,
+}
+
+impl Namespace {
+    /// Asks the controller and the namespace what they are. Refuses formats in which a block is more than its data.
+    pub fn open(file: File) -> io::Result<Self> {
+        // SAFETY: the call takes no argument, and touches no memory of ours; the descriptor is open.
+        let id = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ID as _) };
+        let id = u32::try_from(id).map_err(|_| io::Error::last_os_error())?;
+        let controller = identify(&file, 0, CNS_CONTROLLER)?;
+        let (shift, bytes) = format(&identify(&file, id, CNS_NAMESPACE)?)?;
+        let identity = controller_identity(&controller, shift, bytes);
+        Ok(Self { file, id, shift, identity })
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+    /// Its number, and the power of two that its blocks are.
+    pub(super) fn shape(&self) -> (u32, u32) {
+        (self.id, self.shift)
+    }
+
+    /// Fills whole blocks, at most those of one command.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), Errno> {
+        let mut command = self.transfer(READ, at, to.len())?;
+        command.address = to.as_mut_ptr() as u64;
+        // SAFETY: the drive fills the `len` bytes of `to`, which is exclusively borrowed until the call returns.
+        status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
+    }
+    /// Writes whole blocks, at most those of one command.
+    pub fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
+        let mut command = self.transfer(WRITE, at, from.len())?;
+        command.address = from.as_ptr() as u64;
+        // SAFETY: the drive only reads the `len` bytes of `from`, which is borrowed until the call returns.
+        status(unsafe { pass(&self.file, IOCTL_IO, &mut command) })
+    }
+    /// Makes what has been written durable.
+    pub fn flush(&self) -> Result<(), Errno> {
+        // SAFETY: the command names no memory.
+        status(unsafe { pass(&self.file, IOCTL_IO, &mut Command::flush(self.id)) })
+    }
+
+    fn transfer(&self, opcode: u8, at: u64, len: usize) -> Result<Command, Errno> {
+        let block = 1 << self.shift;
+        let whole = at.is_multiple_of(block) && (len as u64).is_multiple_of(block) && len > 0;
+        let len = u32::try_from(len).ok().filter(|_| whole).ok_or(Errno::INVAL)?;
+        Ok(Command::transfer(opcode, self.id, (at, len), self.shift))
+    }
+}
+
+/// # Safety
+///
+/// The command's address and length name memory that may be read, or filled if the command reads, until this returns.
+unsafe fn pass(file: &File, request: u64, command: &mut Command) -> i32 {
+    // SAFETY: the argument is a live exclusive struct of the type that the request is defined with; the memory that it
+    // names is the caller's promise.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, std::ptr::from_mut(command)) };
+    if result < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { result }
+}
+
+/// What a command's end says: below zero it is the kernel's error, above it the drive's status.
+pub(super) fn status(result: i32) -> Result<(), Errno> {
+    match result {
+        0 => Ok(()),
+        ..0 => Err(Errno::from_raw_os_error(-result)),
+        // Status code type and status code; more bits say whether to try again (figures 93 to 97 of the base
+        // specification 2.0).
+        _ => Err(match result & 0x7FF {
+            0x02 => Errno::INVAL,
+            0x20 => Errno::ROFS,
+            0x80 | 0x81 => Errno::NOSPC,
+            _ if result & DO_NOT_RETRY != 0 => Errno::REMOTEIO,
+            _ => Errno::IO,
+        }),
+    }
+}
+
+/// The drive will not do this the next time either.
+const DO_NOT_RETRY: i32 = 0x4000;
+
+fn identify(file: &File, namespace: u32, what: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; IDENTIFY_BYTES];
+    let (address, len) = (bytes.as_mut_ptr() as u64, IDENTIFY_BYTES as u32);
+    let mut command = Command { opcode: IDENTIFY, namespace, address, len, cdw10: what, ..Command::default() };
+    // SAFETY: the drive fills the bytes of `bytes`, which live until the call returns.
+    status(unsafe { pass(file, IOCTL_ADMIN, &mut command) })?;
+    Ok(bytes)
+}
+
+/// What a controller says of itself, with its namespace's blocks and bytes.
+fn controller_identity(data: &[u8], shift: u32, bytes: u64) -> Identity {
+    let text = |from: usize, to: usize| String::from_utf8_lossy(&data[from..to]).trim().to_owned();
+    let most = match data[77] {
+        0 => MOST_UNBOUND,
+        power => PAGE.checked_shl(power.into()).filter(|most| *most > 0).unwrap_or(MOST_UNBOUND),
+    };
+    Identity {
+        serial: text(4, 24),
+        model: text(24, 64),
+        block: 1 << shift,
+        bytes,
+        most: most.min(MOST_UNBOUND),
+        volatile: data[525] & 1 != 0,
+    }
+}
+
+/// The power of two that a namespace's blocks are, and its bytes.
+fn format(data: &[u8]) -> io::Result<(u32, u64)> {
+    let blocks = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
+    // Bits 0 to 3 of the format's number, and where there are more than 16 formats bits 5 and 6.
+    let number = usize::from(data[26] & 0x0F | (data[26] & 0x60) >> 1);
+    let at = 128 + 4 * number;
+    let (metadata, shift) = (u16::from_le_bytes([data[at], data[at + 1]]), u32::from(data[at + 2]));
+    let bytes = (9..=16).contains(&shift).then(|| blocks.checked_shl(shift)).flatten();
+    match bytes {
+        _ if metadata > 0 => Err(io::Error::other(format!(
+            "expected blocks of data only, found {metadata} bytes of metadata with each: format the namespace without (nvme format)"
+        ))),
+        Some(bytes) => Ok((shift, bytes)),
+        None => Err(io::Error::other(format!("expected blocks of 512 bytes to 64 KiB, found 2^{shift}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_and_a_namespace_say_what_they_are() {
+        let mut controller = vec![0; IDENTIFY_BYTES];
+        controller[4..24].copy_from_slice(b"S4EWNX0R123456      ");
+        controller[24..64].copy_from_slice(format!("{:40}", "Fast Drive 2 TB").as_bytes());
+        (controller[77], controller[525]) = (5, 1);
+        let mut namespace = vec![0; IDENTIFY_BYTES];
+        namespace[..8].copy_from_slice(&1000_u64.to_le_bytes());
+        namespace[26] = 1;
+        namespace[132..136].copy_from_slice(&[0, 0, 12, 0]);
+        let (shift, bytes) = format(&namespace).unwrap();
+        let expected = Identity {
+            serial: "S4EWNX0R123456".into(),
+            model: "Fast Drive 2 TB".into(),
+            block: 4096,
+            bytes: 4_096_000,
+            most: 131_072,
+            volatile: true,
+        };
+        assert_eq!(controller_identity(&controller, shift, bytes), expected);
+        namespace[132] = 8;
+        assert!(format(&namespace).unwrap_err().to_string().contains("8 bytes of metadata"));
+    }
+
+    #[test]
+    fn a_command_names_blocks_and_counts_them_from_zero() {
+        let command = Command::transfer(WRITE, 1, (0x0001_0000_0000_2000, 0x3000), 12);
+        assert_eq!((command.cdw10, command.cdw11, command.cdw12), (2, 0x10, 2));
+        assert_eq!((command.opcode, command.namespace, command.len), (1, 1, 0x3000));
+    }
+
+    #[test]
+    fn what_a_drive_says_becomes_an_error_that_is_tried_again_or_not() {
+        assert_eq!(status(0), Ok(()));
+        assert_eq!(status(-libc::EACCES), Err(Errno::ACCESS));
+        assert_eq!(status(0x280), Err(Errno::IO), "a write fault");
+        assert_eq!(status(0x4280), Err(Errno::REMOTEIO), "one that the drive says is for good");
+        assert_eq!(status(0x4080), Err(Errno::NOSPC), "behind its end");
+    }
+}
