@@ -24,6 +24,8 @@ pub struct Books {
     pub icrc_good: u64,
     /// Packets whose ICRC matched for one IPv4 identification that was solved for.
     pub icrc_solved: u64,
+    /// Packets whose ICRC the device has checked.
+    pub icrc_device: u64,
     /// Packets whose ICRC could not be judged.
     pub icrc_unverified: u64,
     /// Shots whose number has passed.
@@ -78,6 +80,7 @@ impl Books {
         self.repaired_bytes += other.repaired_bytes;
         self.icrc_good += other.icrc_good;
         self.icrc_solved += other.icrc_solved;
+        self.icrc_device += other.icrc_device;
         self.icrc_unverified += other.icrc_unverified;
         self.shots += other.shots;
         self.complete += other.complete;
@@ -100,9 +103,13 @@ impl Books {
         self.shot_drops.add(cause, complete + partial);
     }
 
-    /// Copies per payload byte: the kernel's one, and repairs.
+    /// Copies per payload byte: the kernel's one, where no device writes payloads to their places, and repairs.
     pub fn copies_per_byte(&self) -> f64 {
-        if self.placed_bytes == 0 { 0.0 } else { 1.0 + self.repaired_bytes as f64 / self.placed_bytes as f64 }
+        if self.placed_bytes == 0 {
+            return 0.0;
+        }
+        let received = if self.icrc_device > 0 { 0.0 } else { 1.0 };
+        received + self.repaired_bytes as f64 / self.placed_bytes as f64
     }
 }
 

@@ -160,7 +160,8 @@ settings! {
     /// Local address for packets [default: the route's own, port 4791 for RoCE, 47911 for plain UDP]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     bind: SocketAddr,
-    /// What carries packets: auto, udp, xdp:INTERFACE, packet:INTERFACE, or dpdk:DEVICE, such as xdp:eth1,mode=native or
+    /// What carries packets: auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE,port=N,gid=INDEX
+    /// or dpdk:DEVICE, such as xdp:eth1,mode=native, ibverbs:mlx5_0 or
     /// dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
     #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
     transport: String,
@@ -224,7 +225,8 @@ settings! {
     /// End after so many seconds
     #[arg(long, value_name = "S", help_heading = "Run")]
     seconds: f64,
-    /// The file to record to; several on several drives share the work; a name that ends in .pcapng makes a packet capture
+    /// The file to record to; several on several drives share the work; a name that ends in .pcapng makes a packet
+    /// capture; nvme:DEVICE or nvme:DEVICE/NAME records to a raw device
     #[arg(long, short, value_name = "FILE", help_heading = "Sink")]
     #[serde(deserialize_with = "one_or_many")]
     out: Vec<PathBuf>,
@@ -237,6 +239,9 @@ settings! {
     /// With --force: give up the old file at once and write into its blocks, which is faster than into new ones
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     recycle: bool,
+    /// With --force: the serial number of the raw device (nvme:DEVICE) whose contents may go
+    #[arg(long, value_name = "SERIAL", help_heading = "Sink")]
+    serial: String,
     /// Shots become visible (with --durable: and safe) at least this often [default: 20]
     #[arg(long, value_name = "MS", help_heading = "Sink")]
     commit_ms: u64,

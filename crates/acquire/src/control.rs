@@ -113,7 +113,7 @@ impl Control {
 
     /// Tells the probe where the shots of one link are to go, and the stream what it learns from the answer: who
     /// sends, and the first sequence number. `queue_pair` is number and key, zeros for framings without. Returns the
-    /// period of the probe's test patterns, 0 for real samples.
+    /// answer.
     pub fn configure_stream(
         &mut self,
         link: u8,
@@ -121,7 +121,7 @@ impl Control {
         stream: &mut StreamConfig,
         destination: SocketAddr,
         (dest_qp, q_key): (u32, u32),
-    ) -> Result<u32, ControlError> {
+    ) -> Result<Source, ControlError> {
         let source = self.configure(Configure {
             link,
             framing: framing::id_of(framing.name()).unwrap_or(0),
@@ -134,7 +134,7 @@ impl Control {
         // A probe that does not know its own address (it sends from "any") is known by its first packet.
         stream.source = Some(source.address).filter(|address| !address.ip().is_unspecified() && address.port() != 0);
         stream.first_psn = Some(source.first_psn);
-        Ok(source.pattern_period)
+        Ok(source)
     }
 
     /// Begins; returns the number of the first shot.

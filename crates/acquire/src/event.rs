@@ -189,7 +189,7 @@ mod tests {
             flags: 0,
             record_good: true,
             valid_bytes: 0,
-            presence: Presence::empty(1),
+            presence: Arc::new(Presence::empty(1)),
             drops: Drops::default(),
         };
         Item::Shot(Box::new(Shot { meta, buffer: pool.take().unwrap() }))

@@ -17,6 +17,7 @@ pub mod live;
 mod memory;
 pub mod number;
 pub mod pretrigger;
+pub mod received;
 pub mod receiver;
 mod repair;
 mod resplit;

@@ -264,7 +264,7 @@ mod tests {
                     flags,
                     record_good: true,
                     valid_bytes: 0,
-                    presence: Presence::empty(1),
+                    presence: Arc::new(Presence::empty(1)),
                     drops: Drops::default(),
                 };
                 let shot = Shot { meta, buffer: self.pool.take().unwrap() };

@@ -4,12 +4,14 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::repair::{self, Move};
 use crate::resplit::Resplit;
-use crate::stream::{Arrival, Item, Stream, StreamConfig, Times};
+use crate::stream::{Arrival, Item, SPARES, Stream, StreamConfig, Times, extra};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::DropCause;
 use std::sync::Arc;
+
+mod in_order;
 
 /// Bytes of spare memory that repairs need: one payload of the largest datagram.
 pub const SPARE_BYTES: u32 = 1 << 16;
@@ -46,7 +48,7 @@ pub fn depth(config: &StreamConfig) -> usize {
 
 /// Receives that all streams together keep posted: the capacity to open a backend with.
 pub fn capacity(streams: &[StreamConfig]) -> usize {
-    streams.iter().map(|config| depth(config) * config.geometry.packets() as usize).sum()
+    streams.iter().map(|config| depth(config) * config.geometry.packets() as usize + SPARES).sum()
 }
 
 /// Buffers that assembly alone holds: a pool needs more, for shots on their way to a sink.
@@ -54,16 +56,29 @@ pub fn held(streams: &[StreamConfig]) -> usize {
     streams.iter().map(depth).sum()
 }
 
+/// Buffers that assembly holds beside those where a device takes receives in their order, which only one stream can use.
+pub fn held_in_order(config: &StreamConfig) -> usize {
+    extra(&config.geometry)
+}
+
 impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their places.
+    ///
+    /// # Panics
+    /// For several streams on a `PacketIo` that does not steer: nobody could tell whose place a packet will take.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
         let (clock, framing) = (config.clock, config.framing);
+        let (pool, regions, in_order) = (&config.pool, &config.regions, !io.capabilities().steers);
+        assert!(!in_order || config.streams.len() == 1, "a device that does not steer takes one stream");
         let streams = config
             .streams
             .into_iter()
             .map(|config| {
-                let stream = Stream::new(config, base, depth(&config), clock.clone(), framing);
+                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), framing);
+                if in_order {
+                    stream.stand_in_line(pool, regions);
+                }
                 base = stream.ids().end;
                 stream
             })
@@ -85,9 +100,11 @@ impl<P: PacketIo> Receiver<P> {
                 newest: None,
                 doubts: 0,
                 now_ns: 0,
+                in_order,
             },
         };
         receiver.exchange();
+        receiver.steering.streams.iter_mut().for_each(Stream::furnish_line);
         receiver
     }
 
@@ -239,6 +256,8 @@ struct Steering {
     /// Forecasts that are not given, because one was wrong.
     doubts: u32,
     now_ns: u64,
+    /// A device takes receives in their order, and asks nobody.
+    in_order: bool,
 }
 
 /// Forecasts that are left out after one that was wrong: then packets are looked at first.
@@ -273,6 +292,7 @@ impl Steering {
         match done.icrc {
             Icrc::Good => books.icrc_good += 1,
             Icrc::Solved => books.icrc_solved += 1,
+            Icrc::Device => books.icrc_device += 1,
             Icrc::Unverified => books.icrc_unverified += 1,
             Icrc::Absent | Icrc::Bad => {}
         }
@@ -430,6 +450,9 @@ impl Steer for Steering {
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
+        if self.in_order {
+            return self.landed_in_order(batch);
+        }
         let mut in_place = 0_u64; // a bit for each packet of the batch
         for (position, done) in batch.iter().enumerate() {
             if self.is_split_wrong(done) {

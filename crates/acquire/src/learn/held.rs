@@ -75,6 +75,9 @@ impl<P: PacketIo> PacketIo for Held<P> {
     fn device(&self) -> DeviceCounts {
         self.io.device()
     }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.io.counters()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

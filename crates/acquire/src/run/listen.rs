@@ -68,6 +68,11 @@ fn told<P: PacketIo>(
     let instrument = Instrument { name: format!("{} sender", framing.name()), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let Opened { io, receive_buffer, .. } = open(&prepared.wanted(settings, &memory, listen), &memory.regions)?;
+    if io.queue_pair().is_some() {
+        return Err(RunError::Settings(
+            "a device chooses its queue pair's number, and only set-up can tell it: record from a --probe, or with --transport udp".into(),
+        ));
+    }
     let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
     if !framing.sealed() {
         for config in &mut prepared.configs {
@@ -116,6 +121,9 @@ fn learned<P: PacketIo>(
         receive_buffer: receive_buffer(settings),
     };
     let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
+    if io.queue_pair().is_some() {
+        return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {name}")));
+    }
     let deadline = settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let idle = settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let ended = |silence: Option<Duration>| {

@@ -214,7 +214,11 @@ pub fn run<P: PacketIo>(
     };
     let Opened { io, local, receive_buffer } = open(&prepared.wanted(settings, &memory, bind), &memory.regions)?;
     let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
-    if prepared.framing.sealed() {
+    if let Some(queue_pair) = io.queue_pair() {
+        prepared.configure_device(settings, &mut control, local, queue_pair)?;
+        sequence(settings, &mut control)?;
+        receive(settings, prepared, origin(control), io, stop, live)
+    } else if prepared.framing.sealed() {
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
             let pair = io.create()?;
@@ -362,12 +366,12 @@ fn receive<P: PacketIo>(
         watch.stop();
         let ended = stage.finish(&watch);
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
-        let device = receiver.io().device();
+        let (device, counters) = (receiver.io().device(), receiver.io().counters());
         let _ = books_slot.set(recording::stored_books(
             &streams,
             &books,
             &times(&receiver, streams.len()),
-            (receiver.unknown(), device),
+            (receiver.unknown(), device, &counters),
             &live.step(),
         ));
         drop(closing);

@@ -5,10 +5,12 @@ use crate::align;
 use crate::config::{Bytes, Settings};
 use crate::control::Control;
 use crate::memory::Memory;
+use crate::received;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
 use shotline_memory::{Pool, Regions, Sge};
+use shotline_verbs::ud::stand_in_port;
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::Mode;
 use shotline_wire::shot::Geometry;
@@ -47,6 +49,8 @@ pub(super) struct Prepared {
     pub(super) regions: Regions,
     pub(super) spare: Sge,
     pub(super) policy: Policy,
+    /// Buffers that assembly holds because a device takes receives in their order.
+    in_order: usize,
 }
 
 /// The framing that settings ask for, among those that set-up and listening share.
@@ -105,25 +109,32 @@ impl Prepared {
         };
         let configs: Vec<_> = (0..links).map(config).collect();
         let pool = memory.pool(geometry.slot_bytes())?;
-        let least = (reserve(&configs, settings) + LEAST_QUEUE * configs.len()) as u64;
-        // Regions are rounded up to whole huge pages: what counts is what was asked for.
-        let pool_bytes = pool_bytes(settings);
-        let slots = pool_bytes / u64::from(geometry.slot_bytes());
-        if slots < least {
-            return Err(RunError::Settings(format!(
-                "a pool of {pool_bytes} bytes holds {slots} shots of {} bytes, assembly and the queue need {least}: --pool {}MiB",
-                geometry.slot_bytes(),
-                (least * u64::from(geometry.slot_bytes())).div_ceil(1 << 20),
-            )));
-        }
         let policy = settings.policy.unwrap_or_default();
         let (regions, spare) = (memory.regions.clone(), memory.spare);
-        Ok(Self { framing, instrument, geometry, configs, pool, regions, spare, policy })
+        let this = Self { framing, instrument, geometry, configs, pool, regions, spare, policy, in_order: 0 };
+        this.check_pool(settings)?;
+        Ok(this)
+    }
+
+    /// Refuses a pool that is too small.
+    fn check_pool(&self, settings: &Settings) -> Result<(), RunError> {
+        let slot_bytes = self.geometry.slot_bytes();
+        let least = (reserve(&self.configs, settings) + self.in_order + LEAST_QUEUE * self.configs.len()) as u64;
+        // Regions are rounded up to whole huge pages: what counts is what was asked for.
+        let pool_bytes = pool_bytes(settings);
+        let slots = pool_bytes / u64::from(slot_bytes);
+        if slots < least {
+            return Err(RunError::Settings(format!(
+                "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {least}: --pool {}MiB",
+                (least * u64::from(slot_bytes)).div_ceil(1 << 20),
+            )));
+        }
+        Ok(())
     }
 
     /// Events that there is room for beside what assembly needs.
     fn spare_events(&self, settings: &Settings) -> usize {
-        (self.pool.slots() as usize - reserve(&self.configs, settings)) / self.configs.len()
+        (self.pool.slots() as usize - reserve(&self.configs, settings) - self.in_order) / self.configs.len()
     }
 
     /// Of these, events that wait for links that are behind: a quarter.
@@ -205,8 +216,36 @@ impl Prepared {
         queue_pair: (u32, u32),
     ) -> Result<(), RunError> {
         let stream = &mut self.configs[link];
-        let period = control.configure_stream(link as u8, self.framing, stream, local, queue_pair)?;
-        self.instrument.pattern_period = period;
+        let source = control.configure_stream(link as u8, self.framing, stream, local, queue_pair)?;
+        self.instrument.pattern_period = source.pattern_period;
+        Ok(())
+    }
+
+    /// The same where a device's own queue pair receives the only link: its completions say less than packets do.
+    pub(super) fn configure_device(
+        &mut self,
+        settings: &Settings,
+        control: &mut Control,
+        local: SocketAddr,
+        queue_pair: (u32, u32),
+    ) -> Result<(), RunError> {
+        if self.configs.len() > 1 {
+            return Err(RunError::Settings(
+                "a device's queue pair receives one link: run one receiver for each, with --links 1".into(),
+            ));
+        }
+        let name = self.framing.name();
+        let received = received::of(self.framing).ok_or_else(|| {
+            RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {name}"))
+        })?;
+        self.in_order = receiver::held_in_order(&self.configs[0]);
+        self.check_pool(settings)?;
+        let stream = &mut self.configs[0];
+        let source = control.configure_stream(0, self.framing, stream, local, queue_pair)?;
+        self.instrument.pattern_period = source.pattern_period;
+        stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), stand_in_port(source.qp)));
+        stream.key = queue_pair.0;
+        self.framing = received;
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use crate::stages::Spent;
 use crate::stream::{StreamConfig, Times};
 use shotline_store::clocks::ClockSample;
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
+use shotline_store::nvme::{self, Target};
 use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::set::{Finished, Roll};
 use shotline_store::shot::{Event, StreamBooks};
@@ -63,6 +64,7 @@ fn files(settings: &Settings, outs: &[PathBuf], rows: u64) -> Result<SetConfig, 
             durable: settings.durable.unwrap_or(false),
             overwrite: settings.force.unwrap_or(false),
             recycle: settings.recycle.unwrap_or(false),
+            serial: settings.serial.clone(),
             commit_every: Duration::from_millis(settings.commit_ms.unwrap_or(20).clamp(1, 60_000)),
             compress_threads: settings.compress_threads,
             ..RecorderConfig::new(rows)
@@ -80,9 +82,12 @@ fn rows_to_lay_out(settings: &Settings, prepared: &Prepared, outs: &[PathBuf]) -
         return rows;
     }
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
-    let free = outs.iter().map(|out| {
-        let folder = shotline_store::folder(out);
-        rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
+    let free = outs.iter().map(|out| match Target::of(out) {
+        Some(device) => nvme::free_bytes(&device),
+        None => {
+            let folder = shotline_store::folder(out);
+            rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
+        }
     });
     let share = if rolls(settings) { FREE_SHARE_OF_PART } else { FREE_SHARE };
     (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MOST_ROWS)
@@ -343,7 +348,7 @@ pub(super) fn stored_books(
     streams: &[u32],
     books: &[Books],
     times: &[Times],
-    (unknown, device): (&Books, DeviceCounts),
+    (unknown, device, counters): (&Books, DeviceCounts, &[(String, u64)]),
     step: &Step,
 ) -> shotline_store::shot::Books {
     let stored = |stream: u32, books: &Books| StreamBooks {
@@ -360,6 +365,7 @@ pub(super) fn stored_books(
             ("repaired_packets", books.repaired),
             ("icrc_good", books.icrc_good),
             ("icrc_solved", books.icrc_solved),
+            ("icrc_device", books.icrc_device),
             ("icrc_unverified", books.icrc_unverified),
             ("sender_restarts", books.restarts),
         ]
@@ -377,6 +383,7 @@ pub(super) fn stored_books(
     let mut whole = stored(WHOLE_RUN, unknown);
     let lost = device.causes().into_iter().filter(|(_, count)| *count > 0);
     whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
+    whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
     if streams.len() > 1 {
         let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
         let counts = [

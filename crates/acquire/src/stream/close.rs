@@ -1,8 +1,9 @@
 //! The end of a shot: what its trailer proves, what it is missing, how long it took.
 
+use super::told::Told;
 use super::{Item, Open, Stream};
-use shotline_memory::Buffer;
-use shotline_store::shot::{Shot, ShotMeta};
+use shotline_memory::{Buffer, Sge};
+use shotline_store::shot::{Loss, Shot, ShotMeta};
 use shotline_wire::crc;
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
@@ -16,10 +17,14 @@ impl Stream {
             return open.number;
         };
         let geometry = self.config.geometry;
+        let buffer = self.take_buffer(entry);
         let state = &mut self.entries[entry];
-        let Some(buffer) = state.buffer.take() else { return open.number };
-        let presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
+        let mut presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
         let mut drops = std::mem::take(&mut state.drops);
+        let Some(buffer) = buffer else {
+            self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
+            return open.number;
+        };
         let mut valid_bytes = 0;
         for index in 0..self.packets {
             let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
@@ -42,10 +47,13 @@ impl Stream {
             Trailer::Context => (open.number, self.read_context(open.number, &buffer, &presence)),
             Trailer::HsbMetadata => (open.number, self.read_metadata(&buffer, &presence)),
         };
-        if presence.is_complete() && !record_good {
+        let missing = u64::from(presence.packets() - presence.placed());
+        if !record_good && self.is_counting() {
+            drops.add(DropCause::Unplaced, u64::from(presence.placed()));
+            (presence, valid_bytes) = (self.unplace(&buffer, &presence), 0);
+        } else if presence.is_complete() && !record_good {
             drops.add(DropCause::BadRecord, 1);
         }
-        let missing = u64::from(presence.packets() - presence.placed());
         let first = open.number.saturating_mul(u64::from(self.packets));
         let unsent = self.told.as_ref().map_or(0, |told| {
             presence.missing().filter(|index| told.is_left_out(first + u64::from(*index))).count() as u64
@@ -75,7 +83,7 @@ impl Stream {
             flags,
             record_good,
             valid_bytes,
-            presence,
+            presence: std::sync::Arc::new(presence),
             drops,
         };
         self.books.shots += 1;
@@ -87,6 +95,69 @@ impl Stream {
         }
         out.push(Item::Shot(Box::new(Shot { meta, buffer })));
         number
+    }
+
+    /// The buffer of an entry with all that came. Where a device has places of it, that is a copy, and the entry keeps
+    /// its own for another shot; none if there is no other buffer.
+    fn take_buffer(&mut self, entry: usize) -> Option<Buffer> {
+        let line = match &mut self.line {
+            Some(line) if line.has_lent(entry) => line,
+            _ => return self.entries[entry].buffer.take(),
+        };
+        line.again.push_back(entry);
+        let (geometry, state) = (self.config.geometry, &self.entries[entry]);
+        let copy = line.fresh();
+        let present = (0..self.packets).filter(|index| state.presence.contains(*index));
+        for index in present {
+            let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
+            let parked = line.fetch(self.base_id + entry as u32 * self.packets + index);
+            let from = parked.or_else(|| state.buffer.as_ref().map(|buffer| buffer.sge(offset, bytes)));
+            if let Some((from, copy)) = from.zip(copy.as_ref()) {
+                line.regions.copy(Sge { len: bytes, ..from }, copy.sge(offset, bytes));
+                self.books.repaired_bytes += u64::from(bytes);
+            }
+        }
+        copy
+    }
+
+    /// Enters shots that never came; numbers that were no shots' are told apart.
+    pub(super) fn lose(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        while let Some(number) = self.signals.front().copied().filter(|number| *number < end) {
+            self.signals.pop_front();
+            if number >= first {
+                self.lose_run(first, number, cause, out);
+                self.lose_run(number, number + 1, DropCause::NotData, out);
+                first = number + 1;
+            }
+        }
+        self.lose_run(first, end, cause, out);
+    }
+
+    /// The same where none of them is a signal's; of those that never came, the ones that were never sent are told apart.
+    fn lose_run(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        let packets = u64::from(self.packets);
+        let left_out = self.told.as_ref().filter(|_| cause == DropCause::WireGap).into_iter().flat_map(Told::left_out);
+        let whole = left_out.map(|range| range.start.div_ceil(packets)..range.end / packets);
+        let whole: Vec<_> = whole.map(|range| range.start.max(first)..range.end.min(end)).collect();
+        for unsent in whole.into_iter().filter(|range| !range.is_empty()) {
+            self.enter_loss(first, unsent.start, cause, out);
+            self.enter_loss(unsent.start, unsent.end, DropCause::Overrun, out);
+            first = unsent.end;
+        }
+        self.enter_loss(first, end, cause, out);
+    }
+
+    fn enter_loss(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
+        let count = end.saturating_sub(first);
+        if count > 0 {
+            self.books.shots = self.books.shots.saturating_add(count);
+            self.books.shot_drops.add(cause, count);
+            if cause == DropCause::WireGap {
+                let packets = count.saturating_mul(u64::from(self.packets));
+                self.books.packets_missing = self.books.packets_missing.saturating_add(packets);
+            }
+            out.push(Item::Loss(Loss { stream: self.config.stream, cause, first, count }));
+        }
     }
 
     /// The CRC register over the whole shot, folded from what the packets' own check left behind.

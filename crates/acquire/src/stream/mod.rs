@@ -9,7 +9,7 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::latency::Latency;
 use crate::number::{self, Ring};
-use shotline_memory::{Buffer, Pool, Sge};
+use shotline_memory::{Buffer, Pool, Regions, Sge};
 use shotline_store::shot::{Loss, Shot};
 use shotline_transport::Recv;
 use shotline_wire::crc::Shift;
@@ -20,8 +20,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 mod close;
+mod counted;
+mod line;
 mod told;
 
+use line::Line;
+pub(crate) use line::{SPARES, extra};
 use told::Told;
 
 /// After so long without a packet, a stream whose sender was not named may be taken over by another.
@@ -117,6 +121,10 @@ pub(crate) struct Stream {
     stopped: Option<u64>,
     clock: Option<Arc<Clock>>,
     framing: &'static dyn Framing,
+    /// Its receives, where a device takes them in their order.
+    pub(crate) line: Option<Line>,
+    /// Packets that came, where nothing else tells which they are.
+    counted: u64,
     /// What packets of context said, where they are what closes a shot.
     told: Option<Told>,
     /// Samples of another kind have come: the stream has ended.
@@ -171,6 +179,8 @@ impl Stream {
             stopped: None,
             clock,
             framing,
+            line: None,
+            counted: 0,
             told: (config.geometry.trailer() == Trailer::Context).then(|| Told::new(framing.meaning())),
             other: false,
             times: Times::default(),
@@ -187,8 +197,21 @@ impl Stream {
         self.config = config;
     }
 
+    /// From now on a device takes its receives in their order.
+    pub(crate) fn stand_in_line(&mut self, pool: &Arc<Pool>, regions: &Regions) {
+        self.line = Some(Line::new(pool, regions, self.config.geometry, self.base_id, self.entries.len()));
+    }
+
+    /// Takes the buffers that a line needs beside those of its entries, which have theirs.
+    pub(crate) fn furnish_line(&mut self) {
+        self.line.iter_mut().for_each(Line::furnish);
+    }
+
     /// Receive ids from `base_id` on that belong to this stream.
     pub(crate) fn ids(&self) -> std::ops::Range<u32> {
+        if let Some(line) = &self.line {
+            return line.ids();
+        }
         self.base_id..self.base_id + self.entries.len() as u32 * self.packets
     }
 
@@ -208,20 +231,49 @@ impl Stream {
         self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes))
     }
 
+    /// Where a packet lies that landed in the place of a receive id.
+    pub(crate) fn landing_place(&self, id: u32) -> Option<Sge> {
+        if let Some(place) = self.line.as_ref().and_then(|line| line.spare_place(id)) {
+            return Some(place);
+        }
+        // A line's places are longer than packets that belong there.
+        let (entry, index) = self.slot(id);
+        let geometry = &self.config.geometry;
+        let (offset, bytes) = (geometry.packet_offset(index), geometry.cut().rest.max(geometry.packet_bytes(index)));
+        self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes.min(buffer.len() - offset)))
+    }
+
     /// Gives every empty entry a buffer, and lists what to post for it.
     pub(crate) fn refill(&mut self, pool: &Arc<Pool>, posts: &mut Vec<Recv>) {
+        self.line.iter_mut().for_each(Line::relieve);
+        while let Some(line) = &mut self.line
+            && let Some(entry) = line.again.pop_front()
+        {
+            if let Some(buffer) = &self.entries[entry].buffer {
+                line.lay(entry, buffer, posts);
+                self.ready.push_back(entry);
+            }
+        }
         for entry in 0..self.entries.len() {
             if self.entries[entry].buffer.is_some() {
                 continue;
             }
-            let Some(buffer) = pool.take() else { return };
-            self.entries[entry].buffer = Some(buffer);
+            let Some(buffer) = pool.take() else { break };
+            let buffer = self.entries[entry].buffer.insert(buffer);
+            if let Some(line) = &mut self.line {
+                line.lay(entry, buffer, posts);
+                self.ready.push_back(entry);
+                continue;
+            }
             for index in 0..self.packets {
                 if let Some(sge) = self.place(entry, index) {
                     posts.push(Recv { id: self.id(entry, index), sge: [sge, Sge::EMPTY] });
                 }
             }
             self.ready.push_back(entry);
+        }
+        if let Some(line) = &mut self.line {
+            line.straighten(posts);
         }
     }
 
@@ -238,6 +290,7 @@ impl Stream {
                 }
                 Ok((number, index))
             }
+            Position::Sequence { bits: 0, .. } => Ok(self.counted_place()),
             Position::Sequence { number: psn, bits, .. } => {
                 // No set-up told where shots begin: nothing can be placed.
                 let first = u64::from(self.config.first_psn.ok_or(DropCause::BeforeStart)?);
@@ -290,7 +343,9 @@ impl Stream {
         if self.source.is_none() || !named && gone {
             self.source = Some(source);
         }
-        self.source == Some(source)
+        // A device that drops route headers shows who sent a packet only by what stands for the port.
+        self.source
+            .is_some_and(|known| known == source || source.ip().is_unspecified() && known.port() == source.port())
     }
 
     /// Takes note of a good packet and says which entry it belongs to.
@@ -333,6 +388,11 @@ impl Stream {
         };
         self.open[at].last_ns = now_ns;
         let entry = self.open[at].entry.ok_or(DropCause::NoBuffer)?;
+        let is_new = !self.entries[entry].presence.contains(index);
+        if is_new && self.line.as_ref().is_some_and(|line| line.is_stuck(self.id(entry, index))) {
+            self.entries[entry].drops.add(DropCause::NoBuffer, 1);
+            return Err(DropCause::NoBuffer);
+        }
         if !self.entries[entry].presence.insert(index) {
             self.entries[entry].drops.add(DropCause::Duplicate, 1);
             return Err(DropCause::Duplicate);
@@ -470,7 +530,7 @@ impl Stream {
             let overtaken = self.newest >= next + self.config.window;
             let stale = now_ns.saturating_sub(first.last_ns) > self.config.timeout_ns;
             if first.number == next {
-                let complete = first.entry.is_some_and(|entry| self.entries[entry].presence.is_complete());
+                let complete = first.entry.is_some_and(|entry| self.is_whole(entry));
                 if !(complete || overtaken || stale) {
                     break;
                 }
@@ -487,6 +547,11 @@ impl Stream {
         }
         self.next = Some(next);
         self.newest = self.newest.max(next.saturating_sub(1));
+    }
+
+    /// Whether a shot is complete, and all of it in its buffer.
+    fn is_whole(&self, entry: usize) -> bool {
+        self.entries[entry].presence.is_complete() && !self.line.as_ref().is_some_and(|line| line.has_lent(entry))
     }
 
     /// Closes everything before `end`, whether it came or not.
@@ -514,46 +579,6 @@ impl Stream {
         let stop = self.stopped.map(|number| number + 1).filter(|end| end.saturating_sub(next) < MOST_BEFORE_STOP);
         if let Some(end) = open_end.max(end.or(stop).filter(|_| self.next.is_some())) {
             self.advance(end, out, withdraw);
-        }
-    }
-
-    /// Enters shots that never came; numbers that were no shots' are told apart.
-    fn lose(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
-        while let Some(number) = self.signals.front().copied().filter(|number| *number < end) {
-            self.signals.pop_front();
-            if number >= first {
-                self.lose_run(first, number, cause, out);
-                self.lose_run(number, number + 1, DropCause::NotData, out);
-                first = number + 1;
-            }
-        }
-        self.lose_run(first, end, cause, out);
-    }
-
-    /// The same where none of them is a signal's; of those that never came, the ones that were never sent are told apart.
-    fn lose_run(&mut self, mut first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
-        let packets = u64::from(self.packets);
-        let left_out = self.told.as_ref().filter(|_| cause == DropCause::WireGap).into_iter().flat_map(Told::left_out);
-        let whole = left_out.map(|range| range.start.div_ceil(packets)..range.end / packets);
-        let whole: Vec<_> = whole.map(|range| range.start.max(first)..range.end.min(end)).collect();
-        for unsent in whole.into_iter().filter(|range| !range.is_empty()) {
-            self.enter_loss(first, unsent.start, cause, out);
-            self.enter_loss(unsent.start, unsent.end, DropCause::Overrun, out);
-            first = unsent.end;
-        }
-        self.enter_loss(first, end, cause, out);
-    }
-
-    fn enter_loss(&mut self, first: u64, end: u64, cause: DropCause, out: &mut Vec<Item>) {
-        let count = end.saturating_sub(first);
-        if count > 0 {
-            self.books.shots = self.books.shots.saturating_add(count);
-            self.books.shot_drops.add(cause, count);
-            if cause == DropCause::WireGap {
-                let packets = count.saturating_mul(u64::from(self.packets));
-                self.books.packets_missing = self.books.packets_missing.saturating_add(packets);
-            }
-            out.push(Item::Loss(Loss { stream: self.config.stream, cause, first, count }));
         }
     }
 }

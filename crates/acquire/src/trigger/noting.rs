@@ -33,6 +33,9 @@ impl<P: PacketIo> PacketIo for Noting<P> {
     fn device(&self) -> DeviceCounts {
         self.io.device()
     }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.io.counters()
+    }
     fn capabilities(&self) -> Capabilities {
         self.io.capabilities()
     }

@@ -59,11 +59,14 @@ pub enum DropCause {
     PowerCut = 15,
     /// Nobody asked for it: it was held for a trigger that did not come.
     NotTriggered = 16,
+    /// It came, and nobody knows where it belongs: others of its shot are missing, and nothing but a count tells them
+    /// apart.
+    Unplaced = 17,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::WireGap,
         Self::BadIcrc,
         Self::Malformed,
@@ -81,6 +84,7 @@ impl DropCause {
         Self::NotData,
         Self::PowerCut,
         Self::NotTriggered,
+        Self::Unplaced,
     ];
 
     /// The name used in files, metrics and messages.
@@ -103,6 +107,7 @@ impl DropCause {
             Self::NotData => "not_data",
             Self::PowerCut => "power_cut",
             Self::NotTriggered => "not_triggered",
+            Self::Unplaced => "unplaced",
         }
     }
 }

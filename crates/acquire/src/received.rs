@@ -1,0 +1,128 @@
+//! Framings as a device's work completions show them: no sequence number, no solicited event.
+//!
+//! What a completion tells stands in place of the packet's header ([`Completed`]). Of `ud` packets the immediate says it
+//! all. Of `counted` ones nothing says anything: whoever receives them counts them, and learns of a loss only from the
+//! end-of-shot record.
+
+use arrayvec::ArrayVec;
+use shotline_verbs::ud::Completed;
+use shotline_wire::ParseError;
+use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
+use shotline_wire::framing::{Counted, Framing, Link, MAX_HEADER, Packet, Place, Position, Ud};
+use shotline_wire::shot::Geometry;
+
+/// A framing as a device shows its packets; none if it shows too little of them.
+pub fn of(framing: &dyn Framing) -> Option<&'static dyn Framing> {
+    match framing.name() {
+        "ud" => Some(&ReceivedUd),
+        "counted" => Some(&ReceivedCounted),
+        _ => None,
+    }
+}
+
+#[derive(Debug)]
+struct ReceivedUd;
+
+#[derive(Debug)]
+struct ReceivedCounted;
+
+fn completed(header: &[u8]) -> Result<Completed, ParseError> {
+    let truncated = ParseError::Truncated { what: "work completion", needed: Completed::LEN, found: header.len() };
+    Completed::parse(header).ok_or(truncated)
+}
+
+impl Framing for ReceivedUd {
+    fn name(&self) -> &'static str {
+        Ud.name()
+    }
+    fn sealed(&self) -> bool {
+        true
+    }
+    fn header_len(&self, _first: &[u8]) -> usize {
+        Completed::LEN
+    }
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        completed(header).map(|told| told.dest_qp)
+    }
+    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        let Some(imm) = completed(header)?.imm else {
+            return Err(ParseError::Unknown { what: "datagram without immediate data", found: len.into() });
+        };
+        let (shot, index) = split_immediate(imm);
+        let packet = Packet::nth(g, 0, shot.into(), index)?;
+        packet.expect_len(len)?;
+        let Packet { offset, last, .. } = packet;
+        Ok(Place { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
+    }
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        Ud.emit(link, p, out);
+    }
+}
+
+impl Framing for ReceivedCounted {
+    fn name(&self) -> &'static str {
+        Counted.name()
+    }
+    fn sealed(&self) -> bool {
+        true
+    }
+    fn header_len(&self, _first: &[u8]) -> usize {
+        Completed::LEN
+    }
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        completed(header).map(|told| told.dest_qp)
+    }
+    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        if let Some(imm) = completed(header)?.imm {
+            return Err(ParseError::Unknown { what: "immediate data of a counted packet", found: imm.into() });
+        }
+        let last = g.packets() - 1;
+        if ![g.packet_bytes(0), g.packet_bytes(last)].contains(&len) {
+            return Err(ParseError::Length {
+                what: "the packet's payload",
+                expected: g.packet_bytes(0).into(),
+                found: len.into(),
+            });
+        }
+        Ok(Place { position: Position::Sequence { number: 0, bits: 0 }, len })
+    }
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        Counted.emit(link, p, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_wire::framing::ud::immediate;
+    use shotline_wire::shot::Packing;
+
+    fn geometry() -> Geometry {
+        Geometry::new(96, 2000, 12, Packing::Packed12, 0).unwrap() // 71 packets, the last of 1344 bytes
+    }
+
+    fn header(imm: Option<u32>) -> [u8; Completed::LEN] {
+        Completed { dest_qp: 17, src_qp: 3, imm }.emit()
+    }
+
+    #[test]
+    fn an_immediate_says_where_a_payload_belongs() {
+        let place = |imm, len| ReceivedUd.place(&header(imm), len, &geometry());
+        let position = Position::Shot { number: 5, bits: SHOT_BITS, offset: 70 * 4096, last: true };
+        assert_eq!(place(Some(immediate(5, 70)), 1344), Ok(Place { position, len: 1344 }));
+        for (imm, len) in [(Some(immediate(5, 70)), 4096), (Some(immediate(5, 71)), 4096), (None, 4096)] {
+            assert!(place(imm, len).is_err(), "{imm:?} {len}");
+        }
+        assert_eq!(ReceivedUd.key(&header(None)), Ok(17));
+        assert!(ReceivedUd.key(&[0; 24]).is_err());
+    }
+
+    #[test]
+    fn a_counted_packet_is_as_long_as_one_of_a_shot() {
+        let place = |imm, len| ReceivedCounted.place(&header(imm), len, &geometry());
+        let position = Position::Sequence { number: 0, bits: 0 };
+        assert_eq!(place(None, 4096), Ok(Place { position, len: 4096 }));
+        assert_eq!(place(None, 1344), Ok(Place { position, len: 1344 }));
+        assert!(place(None, 1340).is_err() && place(Some(1), 4096).is_err());
+    }
+}
