@@ -171,7 +171,7 @@ fn print(proof: &Proof, args: &Args) {
     rows.push(("verified".into(), yes(proof.verified)));
     print_table(&rows);
     for warning in &proof.summary.warnings {
-        eprintln!("warning: {warning}");
+        crate::output::warn(warning);
     }
     eprintln!(
         "\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]",

@@ -21,6 +21,7 @@ Examples:
   shotline export run.h5 run.sigmf-meta --iq --centre-mhz 1090
   shotline export run.h5 radio --format digital-rf --iq
   shotline export run.h5 run.pcapng
+  shotline export nvme:/dev/ng0n1/run-1 run.h5                   (a recording on a raw device, as it is)
   shotline export run.h5 run.zarr --zstd 3 --chunk 1,2000,96 --shard 64
   shotline export run.h5 s3://bucket/runs/7 --format zarr        (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...)
 
@@ -28,11 +29,11 @@ Reads the recording shot by shot and writes as it reads. The result has its name
 recording lacks is said in the format's own way: NaN in UFF, masks in zea and Zarr, gaps in Digital RF, captures and
 annotations in SigMF (docs/formats.md).")]
 pub struct Args {
-    /// The recording
+    /// The recording: a file, or nvme:DEVICE/NAME
     file: PathBuf,
     /// Where to: a file, a folder (digital-rf, zarr), or s3://bucket/prefix (zarr)
     to: PathBuf,
-    /// What it becomes [default: as the name ends: .uff, .sigmf-meta, .zarr, .pcapng]
+    /// What it becomes [default: as the name ends: .uff, .sigmf-meta, .zarr, .pcapng, .h5]
     #[arg(long, value_enum)]
     format: Option<Name>,
     /// The first shot number
@@ -118,6 +119,8 @@ enum Name {
     Zarr,
     /// The packets that the shots came in, for Wireshark
     Pcapng,
+    /// The recording as it is, from a raw device
+    Hdf5,
 }
 
 impl Name {
@@ -127,10 +130,11 @@ impl Name {
             Some("sigmf" | "sigmf-meta" | "sigmf-data") => Ok(Self::Sigmf),
             Some("zarr") => Ok(Self::Zarr),
             Some("pcapng") => Ok(Self::Pcapng),
+            Some("h5") => Ok(Self::Hdf5),
             _ => {
                 let to = to.display();
                 Err(format!(
-                    "the name {to} does not tell a format: add --format uff, zea, digital-rf, sigmf, zarr or pcapng"
+                    "the name {to} does not tell a format: add --format uff, zea, digital-rf, sigmf, zarr, pcapng or hdf5"
                 )
                 .into())
             }
@@ -175,6 +179,7 @@ fn format(args: &Args) -> Result<Format> {
         Name::DigitalRf => Format::DigitalRf(radio(args)),
         Name::Sigmf => Format::SigMf(radio(args)),
         Name::Pcapng => Format::Pcapng,
+        Name::Hdf5 => Format::Hdf5,
         Name::Zarr => {
             let chunk = match args.zarr.chunk[..] {
                 [] => None,

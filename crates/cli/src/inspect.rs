@@ -7,6 +7,7 @@ use crate::plot;
 use serde::Serialize;
 use shotline_store::Summary;
 use shotline_store::inspect::LossSummary;
+use shotline_store::nvme::{self, Listing, Target};
 use shotline_store::set::Removed;
 use std::fs::File;
 use std::io::Read;
@@ -27,10 +28,11 @@ Examples:
   shotline inspect run.h5                        a recording, also while it runs
   shotline inspect run.h5 --json | jq .losses
   shotline inspect run.h5 --plot run.png         rate, drops, the first complete shot and its spectrum
+  shotline inspect nvme:/dev/ng0n1               the recordings on a raw device
   tcpdump -i eth0 -s 0 -w run.pcap udp port 4791
   shotline inspect run.pcap                      flows, opcodes, ICRC verdicts, shots and what they lack
 
-Reads HDF5 recordings, pcap and pcapng.")]
+Reads HDF5 recordings, raw devices with recordings, pcap and pcapng.")]
 pub struct Args {
     /// The recording or capture
     file: PathBuf,
@@ -46,6 +48,7 @@ pub struct Args {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Found {
+    Device(Box<Listing>),
     Recording(Box<Summary>),
     Capture(Box<Capture>),
 }
@@ -54,8 +57,8 @@ enum Found {
 pub fn run(args: &Args) -> Result {
     let found = look(&args.file)?;
     if let Some(plot) = &args.plot {
-        if matches!(found, Found::Capture(_)) {
-            return Err(format!("{} is a packet capture: --plot draws recordings", args.file.display()).into());
+        if !matches!(found, Found::Recording(_)) {
+            return Err(format!("{} is no recording: --plot draws recordings", args.file.display()).into());
         }
         refuse_other_than_picture(plot)?;
         plot::draw(&args.file, plot)?;
@@ -65,6 +68,7 @@ pub fn run(args: &Args) -> Result {
         return Ok(());
     }
     match found {
+        Found::Device(listing) => print_device(&listing),
         Found::Recording(summary) => {
             print_table(&recording(&summary));
             print_losses(&summary.losses);
@@ -85,6 +89,12 @@ fn refuse_other_than_picture(path: &Path) -> Result {
 }
 
 fn look(path: &Path) -> Result<Found> {
+    if let Some(target) = Target::of(path) {
+        return Ok(match target.run() {
+            Some(_) => Found::Recording(Box::new(shotline_store::inspect(path)?)),
+            None => Found::Device(Box::new(nvme::list(&target)?)),
+        });
+    }
     let mut first = Vec::new();
     File::open(path)
         .and_then(|file| file.take(8).read_to_end(&mut first))
@@ -103,6 +113,41 @@ fn look(path: &Path) -> Result<Found> {
         if found.is_empty() { "nothing: it is empty" } else { found.trim_end() }
     )
     .into())
+}
+
+fn print_device(listing: &Listing) {
+    let mut rows = vec![
+        ("device".to_owned(), listing.device.display().to_string()),
+        ("serial number".into(), listing.serial.clone()),
+        ("model".into(), listing.model.clone()),
+        ("bytes".into(), listing.bytes.to_string()),
+        ("bytes of a block".into(), listing.block_bytes.to_string()),
+        ("bytes of a command".into(), listing.command_bytes.to_string()),
+        ("volatile write cache".into(), crate::verify::yes(listing.volatile_cache)),
+        ("largest free stretch".into(), listing.largest_free_bytes.to_string()),
+        ("runs".into(), listing.runs.len().to_string()),
+    ];
+    rows.retain(|(_, text)| !text.is_empty());
+    print_table(&rows);
+    for run in &listing.runs {
+        let path = listing.device.join(&run.name);
+        println!();
+        let mut rows = match shotline_store::inspect(&path) {
+            Ok(summary) => vec![
+                ("run".to_owned(), path.display().to_string()),
+                ("from".into(), summary.run.instrument.clone()),
+                ("ended in order".into(), crate::verify::yes(summary.finished)),
+                ("rows".into(), format!("{} of {} laid out", summary.rows, summary.laid_out)),
+            ],
+            Err(error) => {
+                vec![("run".to_owned(), path.display().to_string()), ("cannot be read".into(), error.to_string())]
+            }
+        };
+        rows.push(("first byte".into(), run.at.to_string()));
+        rows.push(("bytes".into(), run.bytes.to_string()));
+        rows.retain(|(_, text)| !text.is_empty());
+        print_table(&rows);
+    }
 }
 
 fn recording(summary: &Summary) -> Vec<(String, String)> {
@@ -215,10 +260,13 @@ fn print_capture(capture: &Capture) {
         print_table(&flow_rows(flow));
     }
     if let Some(damage) = &capture.damage {
-        eprintln!("warning: {damage}; what stands before that is counted");
+        crate::output::warn(format_args!("{damage}; what stands before that is counted"));
     }
     if capture.cut_short > 0 {
-        eprintln!("warning: {} frames were cut short by the capture: capture with tcpdump -s 0", capture.cut_short);
+        crate::output::warn(format_args!(
+            "{} frames were cut short by the capture: capture with tcpdump -s 0",
+            capture.cut_short
+        ));
     }
 }
 

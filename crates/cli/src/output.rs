@@ -61,6 +61,7 @@ fn by_cause(drops: &Drops) -> ByCause {
 pub struct IcrcVerdicts {
     good: u64,
     solved: u64,
+    device: u64,
     unverified: u64,
     bad: u64,
 }
@@ -206,6 +207,7 @@ impl Summary {
             icrc: IcrcVerdicts {
                 good: total.icrc_good,
                 solved: total.icrc_solved,
+                device: total.icrc_device,
                 unverified: total.icrc_unverified,
                 bad: total.packet_drops.get(DropCause::BadIcrc),
             },
@@ -283,6 +285,11 @@ pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
         rows.push(("compressed to".into(), format!("1 / {:.2}", chunks.bytes_raw as f64 / chunks.bytes_stored as f64)));
     }
     rows
+}
+
+/// Says on stderr what a person should know although the work went on.
+pub fn warn(text: impl std::fmt::Display) {
+    eprintln!("warning: {}", shown(&text.to_string()));
 }
 
 /// Text that others wrote, for a terminal: control characters are shown instead of obeyed.

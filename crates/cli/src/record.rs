@@ -3,7 +3,7 @@
 use crate::output::{Summary, print_table};
 #[cfg(feature = "dpdk")]
 use crate::transport::DpdkFlags;
-use crate::transport::{self, Interface, Transport};
+use crate::transport::{self, Interface, Rdma, Transport};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
@@ -16,6 +16,8 @@ use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::xdp::{XdpConfig, XdpIo};
+use shotline_verbs::ibverbs::ud::UdIo;
+use shotline_wire::shot::PACKET_BYTES;
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ Examples:
   shotline record --probe [::1]:47910 --out run.h5 --pre-trigger 2 --pool 8GiB             2 s before each trigger
   shotline record --listen 10.0.0.2:7148 --framing spead --out run.h5       a sender without set-up, learned
   shotline record --probe 10.0.0.1:47910 --bind 10.0.0.2:4791 --transport xdp:eth1 --out run.h5   past the kernel
+  shotline record --probe 10.0.0.1:47910 --transport ibverbs:mlx5_0 --out run.h5           through an RDMA NIC
+  shotline record --probe [::1]:47910 --out nvme:/dev/ng0n1 --shots 1000              a raw drive, by NVMe commands
   shotline record --listen [::1]:47920 --framing digitizer --out run.h5 --keep 64GiB   a digitizer, the last 64 GiB
 
 Ctrl-C ends a run cleanly: everything received is in the file. With --pre-trigger, SIGUSR1 is a trigger.")]
@@ -83,7 +87,7 @@ pub fn run(args: Args) -> Result {
         }
         print_table(&summary.rows());
         for warning in &summary.warnings {
-            eprintln!("warning: {warning}");
+            crate::output::warn(warning);
         }
     }
     // A probe says whether it sent anything; of another sender nobody knows.
@@ -106,7 +110,9 @@ fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Res
             let local = local
                 .filter(|ip| !ip.is_unspecified())
                 .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), transport::local_ip), Ok);
-            let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?);
+            let datagrams = settings.probe.is_some() && settings.framing.as_deref().is_none_or(|name| name != "udp");
+            let links = settings.links.filter(|_| datagrams);
+            let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?, links);
             eprintln!("transport: {}", best.why);
             carried_by(best.transport, settings, stop, live)
         }
@@ -128,6 +134,9 @@ fn carried_by(
         }
         Transport::Packet(interface) => {
             acquire(settings, stop, live, |wanted, regions| open_packet(&interface, wanted, regions))
+        }
+        Transport::Ibverbs(device) => {
+            acquire(settings, stop, live, |wanted, regions| open_rdma(&device, wanted, regions))
         }
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => {
@@ -151,9 +160,17 @@ fn open_xdp(interface: &Interface, wanted: &Wanted, regions: &Regions) -> std::r
 fn open_packet(interface: &str, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<FrameIo>, IoError> {
     let Wanted { bind, sealed, capacity, scratch, receive_buffer, .. } = *wanted;
     let interface = interface.to_owned();
-    let config = FrameConfig { interface, bind, peer: None, sealed, capacity, scratch, receive_buffer, ecn: false };
+    let config =
+        FrameConfig { interface, bind, peer: None, sealed, capacity, scratch, receive_buffer, ring: true, ecn: false };
     let io = FrameIo::open(config, regions)?;
     Ok(Opened { local: io.local_addr(), receive_buffer, io })
+}
+
+/// A queue pair as a run wants it.
+fn open_rdma(device: &Rdma, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdIo>, IoError> {
+    let io = UdIo::open(&device.config(wanted.bind.ip(), wanted.capacity), regions)?;
+    // What the device holds is what was posted.
+    Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
 }
 
 /// A port as a run wants it.

@@ -1,4 +1,4 @@
-//! What carries packets: sockets, frames of an interface, or a port that DPDK drives.
+//! What carries packets: sockets, frames of an interface, an RDMA device, or a port that DPDK drives.
 
 use crate::Result;
 use nix::ifaddrs::getifaddrs;
@@ -6,6 +6,8 @@ use shotline_acquire::config::Settings;
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
 use shotline_transport::{IoError, SCRATCH_BYTES};
+use shotline_verbs::ibverbs::ud::UdConfig;
+use shotline_verbs::ibverbs::{Choice, find};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 use std::time::Duration;
@@ -24,6 +26,8 @@ pub enum Transport {
     Xdp(Box<Interface>),
     /// Frames of an interface, as the kernel shows them to those who ask (AF_PACKET).
     Packet(String),
+    /// A queue pair of an RDMA device.
+    Ibverbs(Rdma),
     /// A device that DPDK drives, as DPDK writes it.
     Dpdk(String),
     /// Of the others, the one that touches each byte least: see [`best`].
@@ -67,6 +71,31 @@ impl FromStr for Interface {
     }
 }
 
+/// An RDMA device, which of its addresses, and how it receives: `mlx5_0,port=1,gid=3,headers=keep`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rdma {
+    choice: Choice,
+    keep_headers: bool,
+}
+
+impl FromStr for Rdma {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let keep = |word: &&str| *word == "headers=keep";
+        let words: Vec<_> = text.split(',').filter(|word| !keep(word)).collect();
+        let choice: Choice = words.join(",").parse()?;
+        Ok(Self { choice, keep_headers: text.split(',').any(|word| keep(&word)) })
+    }
+}
+
+impl Rdma {
+    /// The backend's configuration, for packets to this address.
+    pub fn config(&self, local: IpAddr, capacity: usize) -> UdConfig {
+        let Self { choice, keep_headers } = self.clone();
+        UdConfig { choice, local, capacity, remainders: true, keep_headers }
+    }
+}
+
 /// `2`, or `0-3`: fewer than 4096 of them.
 fn queues(range: &str) -> Option<Vec<u32>> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -91,9 +120,10 @@ impl FromStr for Transport {
             None if text == "auto" => Ok(Self::Auto),
             Some(("xdp", interface)) => Ok(Self::Xdp(Box::new(interface.parse()?))),
             Some(("packet", interface)) if !interface.is_empty() => Ok(Self::Packet(interface.into())),
+            Some(("ibverbs", device)) => Ok(Self::Ibverbs(device.parse()?)),
             Some(("dpdk", device)) if !device.is_empty() => Ok(Self::Dpdk(device.into())),
             _ => Err(format!(
-                "expected auto, udp, xdp:INTERFACE, packet:INTERFACE or dpdk:DEVICE, such as xdp:eth1, dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock or dpdk:0000:03:00.0, found {text}"
+                "expected auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE or dpdk:DEVICE, such as xdp:eth1, ibverbs:mlx5_0, dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock or dpdk:0000:03:00.0, found {text}"
             )),
         }
     }
@@ -178,9 +208,17 @@ pub struct Best {
     pub better: Option<String>,
 }
 
-/// The transport that touches each byte least: AF_XDP where the driver receives into our memory, else sockets, which copy
+/// The transport that touches each byte least: an RDMA card that has the address, which writes payloads to their places
+/// (`links`: of one link, as its queue pair takes no more); else AF_XDP where the driver receives into our memory, else sockets, which copy
 /// each byte once, as AF_XDP would with a kernel's copy twice. An interface is asked by opening it for a moment.
-pub fn best(local: IpAddr) -> Best {
+pub fn best(local: IpAddr, links: Option<u8>) -> Best {
+    if let (Some(1), Ok(Some(found))) = (links, find::at(local))
+        && found.hardware
+    {
+        let why = format!("ibverbs: the RDMA card {} writes payloads to their places", found.choice);
+        let rdma = Rdma { choice: found.choice, keep_headers: false };
+        return Best { transport: Transport::Ibverbs(rdma), why, better: None };
+    }
     let sockets = |why: String, better: Option<&str>| Best {
         transport: Transport::Udp,
         why: format!("sockets: {why}"),
@@ -238,7 +276,7 @@ pub fn local_ip(host: SocketAddr) -> std::io::Result<IpAddr> {
 
 /// Why senders do not take frames from an interface.
 pub fn receives_only() -> String {
-    "auto, xdp:INTERFACE and packet:INTERFACE are for receivers: send by udp, or by dpdk:DEVICE".into()
+    "auto, xdp:INTERFACE, packet:INTERFACE and ibverbs:DEVICE are for receivers: send by udp, or by dpdk:DEVICE".into()
 }
 
 /// Why a build without DPDK cannot.
@@ -266,9 +304,20 @@ mod tests {
     }
 
     #[test]
+    fn an_rdma_device_may_have_a_port_and_an_address() {
+        let read = "ibverbs:mlx5_0,port=2,gid=3,headers=keep".parse();
+        let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let rdma = Rdma { choice, keep_headers: true };
+        assert_eq!(read, Ok(Transport::Ibverbs(rdma)));
+        for bad in ["ibverbs:port=1", "ibverbs:rxe0,port=300", "ibverbs:rxe0,gid=x", "ibverbs:rxe0,mtu=1"] {
+            assert!(bad.parse::<Transport>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn loopback_is_found_and_best_served_by_sockets() {
         assert_eq!(interface_of([127, 0, 0, 1].into()).as_deref(), Some("lo"));
-        let best = best([127, 0, 0, 1].into());
+        let best = best([127, 0, 0, 1].into(), Some(1));
         assert_eq!((best.transport, best.better), (Transport::Udp, None));
     }
 

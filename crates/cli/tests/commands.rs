@@ -1,6 +1,6 @@
 //! The program as its users meet it: help, flags, and errors that say what to do.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -217,7 +217,7 @@ fn captures_of_other_programs_are_understood() {
     ] {
         let path = data.join(name);
         if !path.exists() {
-            eprintln!("skipped: {} is not here", path.display());
+            let _ = writeln!(std::io::stderr(), "skipped: {} is not here", path.display());
             continue;
         }
         let output = shotline(&["inspect", "--json", path.to_str().expect("a name")]);

@@ -6,6 +6,7 @@ use crate::transport::{self, interface_of};
 use shotline_acquire::control::Control;
 use shotline_memory::{Registrar, Sge};
 use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_verbs::ibverbs::find::{self, Found};
 use shotline_wire::shot::PACKET_BYTES;
 use shotline_wire::{framing, ipv4, ipv6, roce, udp};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -28,7 +29,7 @@ pub fn checks(wanted: &Wanted) -> Vec<Check> {
                 .fix("ip route get <the probe's address>"),
         ),
     }
-    checks.push(rdma());
+    checks.push(rdma(local_ip(wanted.probe).ok()));
     checks
 }
 
@@ -39,7 +40,7 @@ fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
 
 /// What `--transport auto` takes, and what would be better.
 fn transport(local: IpAddr) -> Check {
-    let best = transport::best(local);
+    let best = transport::best(local, None);
     let better = best.better.unwrap_or_default();
     Check::new("transport", if better.is_empty() { Good } else { Warn }, best.why, "each byte touched once").fix(better)
 }
@@ -153,13 +154,34 @@ fn icrc(local: IpAddr) -> Check {
     Check::new("ICRC", Good, found, "checkable")
 }
 
-fn rdma() -> Check {
+/// The machine's RDMA devices, and whether one of them could receive.
+fn rdma(local: Option<IpAddr>) -> Check {
+    const NAME: &str = "RDMA devices";
+    let wanted = "none needed; a card that has the address saves the copy";
     let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
         .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
         .unwrap_or_default();
     devices.sort();
-    let found = if devices.is_empty() { "none: sockets are used".into() } else { devices.join(", ") };
-    Check::new("RDMA devices", Good, found, "none needed").measured("devices", devices)
+    if devices.is_empty() {
+        return Check::new(NAME, Good, "none: sockets are used", wanted).measured("devices", devices);
+    }
+    let names = devices.join(", ");
+    let usable = local.map(find::at);
+    let (state, found, fix) = match usable {
+        Some(Ok(Some(Found { choice, hardware }))) => {
+            let device = choice.device.unwrap_or_default();
+            let kind = if hardware { "a card" } else { "the kernel's own, slower than sockets" };
+            let found = format!("{names}; {device} ({kind}) has this address: --transport ibverbs:{device} --links 1");
+            (Good, found, None)
+        }
+        // Whoever has a device and cannot use it would like to know why.
+        Some(Err(error)) => {
+            (Warn, format!("{names}; {error}"), Some("sudo apt install libibverbs1 ibverbs-providers".to_owned()))
+        }
+        Some(Ok(None)) | None => (Good, format!("{names}: none has the address that packets come to"), None),
+    };
+    let check = Check::new(NAME, state, found, wanted).measured("devices", devices);
+    fix.into_iter().fold(check, Check::fix)
 }
 
 #[cfg(test)]

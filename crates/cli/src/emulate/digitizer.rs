@@ -292,7 +292,9 @@ pub fn run(args: &Digitizer) -> Result {
         }
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => Err(format!("{device} is one link: run one digitizer for each stream").into()),
-        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) => Err(crate::transport::receives_only().into()),
+        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) | Transport::Ibverbs(_) => {
+            Err(crate::transport::receives_only().into())
+        }
         #[cfg(not(feature = "dpdk"))]
         Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
     }

@@ -151,7 +151,9 @@ pub fn run(args: &Probe) -> Result {
         Transport::Dpdk(device) => {
             Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into())
         }
-        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) => Err(crate::transport::receives_only().into()),
+        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) | Transport::Ibverbs(_) => {
+            Err(crate::transport::receives_only().into())
+        }
         #[cfg(not(feature = "dpdk"))]
         Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
     }

@@ -1,11 +1,14 @@
 //! `shotline interop`: the other side of programs of rdma-core and perftest, to try this endpoint against their drivers
 //! and adapters.
 
-mod perftest;
+mod managed;
+pub mod perftest;
 mod pingpong;
-mod rping;
-mod side;
-mod talk;
+pub mod rping;
+pub mod side;
+pub mod talk;
+
+pub use managed::address;
 
 use crate::target::{Size, bind, mtu, seconds};
 use crate::{Result, output, signals};
@@ -29,7 +32,8 @@ Examples:
   shotline interop pingpong --bind 10.0.0.1 --qp ud --size 1024 10.0.0.2
   shotline interop rping --bind 10.0.0.1                   rping -c -a 10.0.0.1 -C 10 -V
   shotline interop perftest write --bind 10.0.0.1          ib_write_bw -x 1 -F 10.0.0.1
-  shotline interop perftest read --bind 10.0.0.1 10.0.0.2  ib_read_bw -x 1 -F")]
+  shotline interop perftest read --bind 10.0.0.1 10.0.0.2  ib_read_bw -x 1 -F
+  shotline interop perftest send --rdma-cm --bind 10.0.0.1 10.0.0.2   ib_send_bw -R -F")]
 pub enum Command {
     /// ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong (rdma-core)
     Pingpong(Common),
@@ -38,6 +42,10 @@ pub enum Command {
         /// What goes from the client to the server
         #[arg(value_enum)]
         verb: Verb,
+        /// Go there by the connection manager, as `ib_write_bw -R` (perftest 4.5) has it; `shotline target --rdma-cm
+        /// perftest` is who waits
+        #[arg(long, requires = "host")]
+        rdma_cm: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -49,40 +57,40 @@ pub enum Command {
 #[derive(clap::Args)]
 pub struct Common {
     /// Where the other program waits; none: this one waits
-    host: Option<String>,
+    pub host: Option<String>,
     /// Local address of the traffic: the ICRC covers it
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
-    bind: SocketAddr,
+    pub bind: SocketAddr,
     /// Port at which the two sides find each other [default: 18515; rping 7174]
     #[arg(long)]
-    port: Option<u16>,
+    pub port: Option<u16>,
     /// Transport service
     #[arg(long, value_name = "TYPE", default_value = "rc")]
-    qp: Service,
+    pub qp: Service,
     /// Bytes of an operation [default: pingpong 4096, perftest 65536, atomic 8; UD: the MTU at most]
     #[arg(long, value_name = "BYTES")]
-    size: Option<Size>,
+    pub size: Option<Size>,
     /// Operations
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    count: u32,
+    pub count: u32,
     /// Path MTU [default: pingpong 1024, perftest 4096]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
-    mtu: Option<Mtu>,
+    pub mtu: Option<Mtu>,
     /// Operations under way at once (perftest)
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    depth: u16,
+    pub depth: u16,
     /// The least time between two operations in microseconds, for a peer that drops datagrams under load
     #[arg(long, value_name = "US", default_value_t = 0)]
-    pace: u64,
+    pub pace: u64,
     /// Lose packets that are sent here with this probability, as a bad network would
     #[arg(long, value_name = "P", default_value = "0", value_parser = crate::perf::probability)]
-    loss: f64,
+    pub loss: f64,
     /// How long to wait for the other side
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
-    patience: Duration,
+    pub patience: Duration,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// What perftest measures.
@@ -134,6 +142,8 @@ struct Report {
     /// Operations that completed here.
     operations: u64,
     seconds: f64,
+    /// Of these, from the first operation to the last.
+    busy_s: f64,
     /// Packets that this side sent again.
     retransmitted: u64,
     /// What the other side did with this side's memory.
@@ -178,7 +188,10 @@ pub fn run(command: &Command) -> Result {
             let size = size.ok_or_else(|| format!("expected 16 to {} bytes", rping::LONGEST))?;
             run_one(common, "rping", None, size, &stop, |plan, side| rping::run(plan, side, common))
         }
-        Command::Perftest { verb, common } => {
+        Command::Perftest { verb, rdma_cm, common } => {
+            if *rdma_cm && common.qp != Service::Rc {
+                return Err("--rdma-cm needs --qp rc".into());
+            }
             let size = if *verb == Verb::Atomic { 8 } else { common.size(65536, Mtu::B4096)? };
             if common.qp != Service::Rc && matches!(verb, Verb::Read | Verb::Atomic) {
                 return Err("reads and atomic operations need --qp rc".into());
@@ -186,9 +199,20 @@ pub fn run(command: &Command) -> Result {
             if common.qp == Service::Ud && *verb == Verb::Write {
                 return Err("writes need --qp rc or uc".into());
             }
-            run_one(common, "perftest", Some(*verb), size, &stop, |plan, side| perftest::run(plan, side, common, *verb))
+            run_one(common, "perftest", Some(*verb), size, &stop, |plan, side| {
+                perftest::run(plan, side, common, *verb, *rdma_cm)
+            })
         }
     }
+}
+
+/// What was done with the other side.
+struct Played {
+    /// Operations that completed here.
+    operations: u64,
+    mtu: Mtu,
+    /// From the first of them to the last.
+    took: Duration,
 }
 
 /// What both sides agree on.
@@ -217,13 +241,13 @@ fn run_one(
     verb: Option<Verb>,
     size: u32,
     stop: &Arc<AtomicBool>,
-    go: impl FnOnce(&Plan, &mut Side) -> Result<(u64, Mtu)>,
+    go: impl FnOnce(&Plan, &mut Side) -> Result<Played>,
 ) -> Result {
     let default = if program == "pingpong" { Mtu::B1024 } else { Mtu::B4096 };
     let plan = Plan { size, mtu: common.mtu.unwrap_or(default), count: common.count.into() };
     let mut side = Side::open(common, size, Arc::clone(stop))?;
     let began = Instant::now();
-    let (operations, mtu) = go(&plan, &mut side)?;
+    let Played { operations, mtu, took } = go(&plan, &mut side)?;
     let tally = side.tally();
     let report = Report {
         program,
@@ -234,6 +258,7 @@ fn run_one(
         mtu: mtu.bytes(),
         operations,
         seconds: began.elapsed().as_secs_f64(),
+        busy_s: took.as_secs_f64(),
         retransmitted: tally.retransmitted,
         usage: side.usage()?.into(),
         added: (verb == Some(Verb::Atomic)).then(|| side.sum()),
@@ -247,6 +272,7 @@ fn run_one(
             ("bytes each".into(), report.size.to_string()),
             ("path MTU".into(), report.mtu.to_string()),
             ("seconds, set-up included".into(), format!("{:.2}", report.seconds)),
+            ("microseconds each".into(), format!("{:.1}", took.as_secs_f64() * 1e6 / operations.max(1) as f64)),
             ("packets sent again".into(), report.retransmitted.to_string()),
             ("bytes written here".into(), report.usage.bytes_in.to_string()),
             ("bytes read here".into(), report.usage.bytes_out.to_string()),

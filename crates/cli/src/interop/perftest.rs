@@ -4,10 +4,14 @@
 //! length of a cache line (32 bits each, big-endian), the code of the MTU (a digit and NUL), then three times their queue
 //! pair, key and address ([`LEN`] bytes of text), the second and third time to say that they are ready. After the
 //! operations once more, and except for messages both say what they have measured; once more, and `done`.
+//!
+//! With `-R` a connection of RDMA's connection manager carries the same, each thing in a message of its own, and the
+//! introductions are [`MANAGED`] bytes of numbers. Before the three they introduce each other twice more, without a queue
+//! pair yet: between the two the client asks for the one that is measured, at the same port. Nobody says `done`.
 
 use super::side::{MOST, Peer, RD_ATOMIC, Side};
-use super::talk::{Talk, gid, ip};
-use super::{Common, Plan, Verb};
+use super::talk::{PORT, Talk, gid, ip};
+use super::{Common, Plan, Played, Verb, managed};
 use crate::Result;
 use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
 use std::time::{Duration, Instant};
@@ -15,31 +19,55 @@ use std::time::{Duration, Instant};
 /// Bytes of an introduction.
 const LEN: usize = 108;
 /// What we say we are: the version of Debian 12. Others from 5.70 on say the same things.
-const VERSION: &[u8; 16] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
+pub const VERSION: &[u8; 16] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 const OLDEST: f64 = 5.70;
+
+/// Bytes of an introduction over a connection of the connection manager.
+pub const MANAGED: usize = 56;
 
 /// What a side says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Introduction {
-    peer: Peer,
-    memory: Remote,
+pub struct Introduction {
+    /// Its queue pair.
+    pub peer: Peer,
+    /// Its memory.
+    pub memory: Remote,
 }
 
-/// Plays to the end. Returns operations that completed here, and the MTU.
-pub fn run(plan: &Plan, side: &mut Side, common: &Common, verb: Verb) -> Result<(u64, Mtu)> {
-    let mut talk = Talk::open(common, side)?;
+/// Plays to the end: operations are those that completed here.
+pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common, verb: Verb, rdma_cm: bool) -> Result<Played> {
+    let port = common.port.unwrap_or(PORT);
+    let host = common.host.as_deref().filter(|_| rdma_cm);
+    let mut talk = match host {
+        Some(host) => Talk::managed(host, port, side, plan.mtu)?,
+        None => Talk::open(common, side)?,
+    };
     let mtu = agree(&mut talk, side, plan)?;
     let plan = Plan { mtu, ..*plan };
     if plan.size > mtu.bytes() && common.qp == super::Service::Ud {
         return Err(format!("the other side's MTU is {} bytes: say a --size up to that", mtu.bytes()).into());
     }
+    let introduce = |talk: &mut Talk, side: &mut Side, own: &Introduction| -> Result<Introduction> {
+        let theirs = match host {
+            Some(_) => Some(Introduction::from_numbers(&talk.swap(side, &own.numbers())?)),
+            None => Introduction::parse(&talk.swap(side, &own.emit())?),
+        };
+        theirs.ok_or_else(|| "the other side does not speak as perftest does".into())
+    };
     let (rkey, address) = side.window();
-    let own = Introduction { peer: side.own(), memory: Remote { address, rkey } }.emit();
-    let no_peer = "the other side does not speak as perftest does";
-    let peer = Introduction::parse(&talk.swap(side, &own)?).ok_or(no_peer)?;
-    side.connect(&peer.peer, mtu)?;
-    talk.swap(side, &own)?;
-    talk.swap(side, &own)?;
+    let own = Introduction { peer: side.own(), memory: Remote { address, rkey } };
+    let mut connection = None;
+    if let Some(host) = host {
+        introduce(&mut talk, side, &own)?;
+        connection = Some(managed::connect(side, managed::address(host)?, port, mtu)?);
+        introduce(&mut talk, side, &own)?;
+    }
+    let peer = introduce(&mut talk, side, &own)?;
+    if host.is_none() {
+        side.connect(&peer.peer, mtu)?;
+    }
+    introduce(&mut talk, side, &own)?;
+    introduce(&mut talk, side, &own)?;
     let receives = verb == Verb::Send && !talk.is_client();
     if receives {
         for _ in 0..u64::from(MOST).min(plan.count) {
@@ -47,24 +75,32 @@ pub fn run(plan: &Plan, side: &mut Side, common: &Common, verb: Verb) -> Result<
         }
     }
     if verb == Verb::Send {
-        talk.swap(side, &own)?;
+        introduce(&mut talk, side, &own)?;
     }
     let began = Instant::now();
-    let done = match (talk.is_client(), receives) {
+    let operations = match (talk.is_client(), receives) {
         (true, _) => initiate(&plan, side, common, verb, peer.memory)?,
         (false, true) => receive(&plan, side)?,
         (false, false) => 0, // its memory is used, and it has nothing to do but to answer
     };
+    let took = began.elapsed();
     if verb != Verb::Send {
-        talk.swap(side, &own)?;
-        for value in measured(&plan, began.elapsed()) {
+        introduce(&mut talk, side, &own)?;
+        for value in measured(&plan, took) {
             talk.swap(side, &value)?;
         }
     }
-    talk.swap(side, &own)?;
-    talk.say(b"done\0")?;
-    side.linger()?;
-    Ok((done, mtu))
+    introduce(&mut talk, side, &own)?;
+    if let Some(connection) = connection {
+        side.manage()?.disconnect(connection);
+        talk.hang_up(side)?;
+        side.until_ended()?;
+        side.until_ended()?;
+    } else {
+        talk.say(side, b"done\0")?;
+        side.linger()?;
+    }
+    Ok(Played { operations, mtu, took })
 }
 
 /// Versions, buffers and the MTU.
@@ -77,11 +113,18 @@ fn agree(talk: &mut Talk, side: &mut Side, plan: &Plan) -> Result<Mtu> {
     }
     talk.swap(side, &4096_u32.to_be_bytes())?;
     talk.swap(side, &64_u32.to_be_bytes())?;
-    // 1 is 256 bytes, and each of the next twice that.
-    let code = Mtu::ALL.iter().position(|mtu| *mtu == plan.mtu).unwrap_or(0) as u8 + b'1';
-    let [theirs, _] = talk.swap(side, &[code, 0])?;
-    let theirs = Mtu::ALL.get(usize::from(theirs.wrapping_sub(b'1'))).ok_or("the other side has no known MTU")?;
-    Ok(plan.mtu.min(*theirs))
+    let theirs = mtu_of(talk.swap(side, &mtu_code(plan.mtu))?).ok_or("the other side has no known MTU")?;
+    Ok(plan.mtu.min(theirs))
+}
+
+/// How an MTU is said: 1 is 256 bytes, and each of the next twice that.
+pub fn mtu_code(mtu: Mtu) -> [u8; 2] {
+    [Mtu::ALL.iter().position(|one| *one == mtu).unwrap_or(0) as u8 + b'1', 0]
+}
+
+/// The MTU that was said.
+pub fn mtu_of([code, _]: [u8; 2]) -> Option<Mtu> {
+    Mtu::ALL.get(usize::from(code.wrapping_sub(b'1'))).copied()
 }
 
 /// Operations, as many under way as asked for.
@@ -143,6 +186,29 @@ impl Introduction {
         bytes
     }
 
+    /// The same as numbers, big-endian: LID, reads, QPN, PSN, key (32 bits each), 4 bytes of nothing, the address, the
+    /// GID, the number of a shared receive queue, and an index of GIDs.
+    pub fn numbers(&self) -> [u8; MANAGED] {
+        let Self { peer, memory } = self;
+        let mut bytes = [0; MANAGED];
+        for (word, at) in [u32::from(peer.reads), peer.qp, peer.psn, memory.rkey].into_iter().zip((4..).step_by(4)) {
+            bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        bytes[24..32].copy_from_slice(&memory.address.to_be_bytes());
+        bytes[32..48].copy_from_slice(&gid(peer.ip));
+        bytes
+    }
+
+    fn from_numbers(bytes: &[u8; MANAGED]) -> Self {
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&bytes[32..48]);
+        let reads = word(4).min(RD_ATOMIC.into()) as u8;
+        let address = u64::from(word(24)) << 32 | u64::from(word(28));
+        let peer = Peer { ip: ip(gid), qp: word(8), psn: word(12), reads };
+        Self { peer, memory: Remote { address, rkey: word(16) } }
+    }
+
     fn parse(bytes: &[u8; LEN]) -> Option<Self> {
         let words = std::str::from_utf8(bytes).ok()?;
         let mut fields = words.split(':').map(|field| u64::from_str_radix(field, 16).ok());
@@ -172,6 +238,10 @@ mod tests {
         assert_eq!(&text[..45], b"0000:0010:000011:ffffff:a1b2c3d4:00007f001234");
         assert_eq!(&text[LEN - 10..], b"00000000:\0");
         assert_eq!(Introduction::parse(&text), Some(introduction));
+        let numbers = introduction.numbers();
+        assert_eq!(numbers[4..20], [0, 0, 0, 16, 0, 0, 0, 0x11, 0, 0xff, 0xff, 0xff, 0xa1, 0xb2, 0xc3, 0xd4]);
+        assert_eq!(numbers[24..32], [0, 0, 0x7f, 0, 0x12, 0x34, 0x50, 0]);
+        assert_eq!(Introduction::from_numbers(&numbers), introduction);
     }
 
     #[test]

@@ -5,22 +5,23 @@
 
 use super::side::{Peer, Side};
 use super::talk::{Talk, gid, ip};
-use super::{Common, Plan, Service};
+use super::{Common, Plan, Played, Service};
 use crate::Result;
-use shotline_verbs::api::{Completed, Mtu, Operation};
+use shotline_verbs::api::{Completed, Operation};
+use std::time::Instant;
 
 /// Bytes of an introduction.
 const LEN: usize = 52;
 /// Receives that are posted at once.
 const RECEIVES: u64 = 64;
 
-/// Plays to the end. Returns messages that came, and the MTU.
-pub fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<(u64, Mtu)> {
+/// Plays to the end: operations are messages that came.
+pub fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Played> {
     let mut talk = Talk::open(common, side)?;
     let client = talk.is_client();
     let own = introduction(&side.own());
     if client {
-        talk.say(&own)?;
+        talk.say(side, &own)?;
     }
     let peer = parse(&talk.hear::<LEN>(side)?).ok_or("the other side does not speak as rdma-core's programs do")?;
     side.connect(&peer, plan.mtu)?;
@@ -28,16 +29,18 @@ pub fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<(u64, Mtu)> 
         side.post_receive()?;
     }
     if client {
-        talk.say(b"done\0")?;
+        talk.say(side, b"done\0")?;
     } else {
-        talk.say(&own)?;
+        talk.say(side, &own)?;
         talk.hear::<1>(side)?;
     }
+    let began = Instant::now();
     exchange(plan, side, client)?;
+    let took = began.elapsed();
     if common.qp != Service::Ud {
         side.linger()?;
     }
-    Ok((plan.count, plan.mtu))
+    Ok(Played { operations: plan.count, mtu: plan.mtu, took })
 }
 
 /// One message goes back and forth `count` times.

@@ -5,20 +5,18 @@
 //! each with a message of the same length, whose content means nothing.
 
 use super::side::{Peer, RD_ATOMIC, Side};
-use super::{Common, Plan};
+use super::{Common, Plan, Played, managed};
 use crate::Result;
+use shotline_memory::Region;
 use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
-use shotline_verbs::rdma_cm::message::{
-    Addresses, REPLY_PRIVATE, REQUEST_PRIVATE, Reads, Reply, Request, reason, service_id,
-};
+use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, service_id};
 use shotline_verbs::rdma_cm::{Connection, Event};
-use std::net::{IpAddr, ToSocketAddrs as _};
-use std::time::Duration;
+use std::time::Instant;
 
 /// Where `rping` waits.
-const PORT: u16 = 7174;
+pub const PORT: u16 = 7174;
 /// Bytes of what is told.
-const INFO: u32 = 16;
+pub const INFO: u32 = 16;
 /// Bytes of the longest text.
 pub const LONGEST: u32 = 2048;
 /// Where things are in this side's memory: what was told, what this side tells, the text, the room for it.
@@ -27,81 +25,31 @@ const TOLD: u64 = 256;
 const TEXT: u64 = 4096;
 const ROOM: u64 = TEXT + LONGEST as u64;
 
-/// Plays to the end. Returns texts that went back and forth, and the MTU.
-pub fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<(u64, Mtu)> {
+/// Plays to the end: operations are texts that went back and forth.
+pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Played> {
     let port = common.port.unwrap_or(PORT);
     match &common.host {
         Some(host) => {
-            let found = (host.as_str(), port).to_socket_addrs();
-            let found = found.map_err(|error| format!("there is no host {host}: {error}"))?.next();
-            let to = found.ok_or_else(|| format!("there is no address of {host}"))?.ip();
-            let connection = connect(plan, side, to, port)?;
+            let connection = managed::connect(side, managed::address(host)?, port, plan.mtu)?;
+            let began = Instant::now();
             for number in 0..plan.count {
                 ping(side, plan.size, number)?;
             }
+            let took = began.elapsed();
             side.manage()?.disconnect(connection);
             side.until_ended()?;
-            Ok((plan.count, plan.mtu))
+            Ok(Played { operations: plan.count, mtu: plan.mtu, took })
         }
         None => {
             side.manage()?.manager().0.listen(service_id(port));
             eprintln!("waits on {}:{port}", common.bind.ip());
             let (connection, mtu) = accept(plan, side)?;
-            let pings = echo(side)?;
+            let began = Instant::now();
+            let operations = echo(side)?;
+            let took = began.elapsed();
             side.manage()?.disconnect(connection);
             side.linger()?;
-            Ok((pings, mtu))
-        }
-    }
-}
-
-/// Asks for a connection, and takes the queue pair to where it can send: from the sequence number that the other side
-/// names, which is where it expects the first packet. Until then there may be no program behind the other side yet.
-fn connect(plan: &Plan, side: &mut Side, to: IpAddr, port: u16) -> Result<Connection> {
-    let own = side.own();
-    let path = [own.ip, to];
-    let mut private = [0; REQUEST_PRIVATE];
-    private[..Addresses::LEN].copy_from_slice(&Addresses { port: 0, of: path }.emit());
-    let request = Request {
-        service: service_id(port),
-        qp: own.qp,
-        psn: own.psn,
-        reads: Reads { answers: RD_ATOMIC, begins: RD_ATOMIC },
-        mtu: plan.mtu,
-        retries: 7,
-        rnr_retries: 7,
-        path,
-        private,
-    };
-    let end = side.deadline();
-    let ask = |side: &mut Side| -> Result {
-        let (manager, now) = side.manage()?.manager();
-        manager.connect(now, to, request.clone());
-        Ok(())
-    };
-    ask(side)?;
-    loop {
-        match side.next_event()? {
-            Some(Event::Agreed(connection, reply)) => {
-                let Reply { qp, psn, reads, .. } = *reply;
-                let psn = side.begin_at(psn);
-                side.connect(&Peer { ip: to, qp, psn, reads: reads.answers }, plan.mtu)?;
-                side.post_receive()?;
-                let (manager, now) = side.manage()?.manager();
-                manager.ready(now, connection);
-                return Ok(connection);
-            }
-            Some(Event::Refused(_, reason::CONSUMER)) => return Err(format!("{to} refuses the connection").into()),
-            Some(Event::Refused(_, reason::NO_SERVICE)) => {
-                side.check(end).map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
-                std::thread::sleep(Duration::from_millis(200));
-                ask(side)?;
-            }
-            Some(Event::Refused(_, reason)) => {
-                return Err(format!("{to} refuses the connection: reason {reason} of IBTA 12.6.7.2").into());
-            }
-            Some(Event::Silent(_)) => return Err(format!("{to} does not answer at queue pair 1").into()),
-            _ => {}
+            Ok(Played { operations, mtu, took })
         }
     }
 }
@@ -167,9 +115,7 @@ fn echo(side: &mut Side) -> Result<u64> {
         answer(side)?;
         wait_for(side, Completed::Recv)?;
         let (room, _) = told(side)?;
-        let mut text = vec![0; size as usize];
-        side.memory().read(TEXT as usize, &mut text);
-        let len = text.iter().position(|byte| *byte == 0).map_or(size, |end| end as u32 + 1);
+        let len = length(side.memory(), TEXT, size);
         side.post_at(Operation::Write(room), TEXT, len)?;
         wait_for(side, Completed::Write)?;
         answer(side)?;
@@ -193,12 +139,24 @@ fn told(side: &mut Side) -> Result<(Remote, u32)> {
     let mut info = [0; INFO as usize];
     side.memory().read(HEARD as usize, &mut info);
     side.post_receive()?;
+    parse(&info)
+}
+
+/// Where something is, and its length.
+pub fn parse(info: &[u8; INFO as usize]) -> Result<(Remote, u32)> {
     let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
     let size = word(12);
     if !(1..=LONGEST).contains(&size) {
         return Err(format!("the other side tells of {size} bytes; expected 1 to {LONGEST}").into());
     }
     Ok((Remote { address: u64::from(word(0)) << 32 | u64::from(word(4)), rkey: word(8) }, size))
+}
+
+/// Bytes of a text of `size` that are written back: with its NUL, if it has one.
+pub fn length(region: &Region, at: u64, size: u32) -> u32 {
+    let mut text = vec![0; size as usize];
+    region.read(at as usize, &mut text);
+    text.iter().position(|byte| *byte == 0).map_or(size, |end| end as u32 + 1)
 }
 
 /// Goes ahead.

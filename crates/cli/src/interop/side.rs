@@ -49,6 +49,7 @@ pub struct Peer {
 /// An endpoint with memory and one queue pair.
 pub struct Side {
     provider: SoftEndpoint<Lossy<UdpIo>>,
+    pd: Pd,
     service: Service,
     cq: Cq,
     qp: Qp,
@@ -67,29 +68,28 @@ pub struct Side {
     patience: Duration,
 }
 
+fn config(service: Service, pd: Pd, cq: Cq) -> QpConfig {
+    let (max_send_wr, max_recv_wr) = (MOST, MOST);
+    QpConfig { max_send_wr, max_recv_wr, max_sge: 1, strict: true, ..QpConfig::new(service.into(), pd, cq, cq) }
+}
+
 impl Side {
     /// With room for one operation of `size` bytes out, and one in.
     pub fn open(common: &Common, size: u32, stop: Arc<AtomicBool>) -> Result<Self> {
         let mut provider = SoftEndpoint::lossy_udp(common.bind, UdpOptions::default(), common.loss, 1)?;
-        let pd: Pd = provider.alloc_pd()?;
+        let pd = provider.alloc_pd()?;
         let slot = u64::from(size).max(LEAST);
         let region = Region::heap(2 * slot as usize)?;
         let memory = provider.reg_mr(pd, &region, 0, 2 * slot, Access::ALL, Addressing::ZeroBased)?;
         let cq = provider.create_cq(2 * MOST)?;
-        let config = QpConfig {
-            max_send_wr: MOST,
-            max_recv_wr: MOST,
-            max_sge: 1,
-            strict: true,
-            ..QpConfig::new(common.qp.into(), pd, cq, cq)
-        };
-        let qp = provider.create_qp(&config)?;
+        let qp = provider.create_qp(&config(common.qp, pd, cq))?;
         let psn = Bits24::random().ok_or("the operating system's random source cannot be read")?.get();
         let (service, patience, slot) = (common.qp, common.patience, slot as u32);
         let (done, events) = Default::default();
         let (to, services, taken) = (None, None, false);
         Ok(Self {
             provider,
+            pd,
             service,
             cq,
             qp,
@@ -122,32 +122,53 @@ impl Side {
         (self.memory.rkey, self.memory.address)
     }
 
+    /// The endpoint, to drive a [queue pair](Self::queue_pair) of one's own.
+    pub fn provider(&mut self) -> &mut impl shotline_verbs::api::Provider {
+        &mut self.provider
+    }
+
+    /// One more reliable queue pair with a completion queue, and a registration of all of a region.
+    pub fn queue_pair(&mut self, region: &Arc<Region>, access: Access) -> Result<(Cq, Qp, Mr)> {
+        let len = region.len() as u64;
+        let memory = self.provider.reg_mr(self.pd, region, 0, len, access, Addressing::ZeroBased)?;
+        let cq = self.provider.create_cq(2 * MOST)?;
+        let qp = self.provider.create_qp(&config(Service::Rc, self.pd, cq))?;
+        Ok((cq, qp, memory))
+    }
+
     /// Takes the queue pair to where it can send.
     pub fn connect(&mut self, peer: &Peer, mtu: Mtu) -> Result {
+        self.bring_up(self.qp, self.service, peer, self.psn, mtu)?;
+        let address = SocketAddr::new(peer.ip, ROCE_PORT);
+        self.to = (self.service == Service::Ud).then_some(Destination { address, qp: peer.qp, q_key: Q_KEY });
+        self.taken = true;
+        Ok(())
+    }
+
+    /// Takes any queue pair to where it can send, beginning with this sequence number.
+    pub fn bring_up(&mut self, qp: Qp, service: Service, peer: &Peer, psn: u32, mtu: Mtu) -> Result {
         let address = SocketAddr::new(peer.ip, ROCE_PORT);
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // 0.64 ms: time enough for a peer that is a program on an emulated machine.
         let min_rnr_timer = RnrTimer::from_code(12).ok_or("there is no such timer")?;
-        self.provider.modify_qp(self.qp, Modify::Init { access, q_key: Q_KEY })?;
+        self.provider.modify_qp(qp, Modify::Init { access, q_key: Q_KEY })?;
         let receive = ReadyToReceive {
-            peer: (self.service != Service::Ud).then_some((address, peer.qp)),
+            peer: (service != Service::Ud).then_some((address, peer.qp)),
             mtu,
             psn: peer.psn,
             max_dest_rd_atomic: RD_ATOMIC,
             min_rnr_timer,
             ack_every: 0,
         };
-        self.provider.modify_qp(self.qp, Modify::ReadyToReceive(receive))?;
+        self.provider.modify_qp(qp, Modify::ReadyToReceive(receive))?;
         let send = ReadyToSend {
-            psn: self.psn,
+            psn,
             timeout: Duration::from_millis(67), // 4.096 us x 2^14, as the peers have it
             retries: 7,
             rnr_retries: 7,
             max_rd_atomic: peer.reads.min(RD_ATOMIC),
         };
-        self.provider.modify_qp(self.qp, Modify::ReadyToSend(send))?;
-        self.to = (self.service == Service::Ud).then_some(Destination { address, qp: peer.qp, q_key: Q_KEY });
-        self.taken = true;
+        self.provider.modify_qp(qp, Modify::ReadyToSend(send))?;
         Ok(())
     }
 

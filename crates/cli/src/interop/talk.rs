@@ -1,24 +1,38 @@
-//! The TCP connection over which the two sides introduce each other, while the endpoint goes on answering.
+//! The connection over which the two sides introduce each other, while the endpoint goes on answering.
 
 use super::Common;
+use super::managed::{self, Line};
 use super::side::Side;
 use crate::Result;
+use shotline_verbs::api::Mtu;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 /// Where programs of rdma-core and perftest wait.
-const PORT: u16 = 18515;
+pub const PORT: u16 = 18515;
 
 /// One connection.
 pub struct Talk {
-    stream: TcpStream,
+    way: Way,
     client: bool,
 }
 
+/// What carries it.
+enum Way {
+    Tcp(TcpStream),
+    Line(Line),
+}
+
 impl Talk {
-    /// Goes to the other side, or waits for it.
+    /// Goes to the other side by RDMA's connection manager.
+    pub fn managed(host: &str, port: u16, side: &mut Side, mtu: Mtu) -> Result<Self> {
+        let line = Line::connect(side, managed::address(host)?, port, mtu)?;
+        Ok(Self { way: Way::Line(line), client: true })
+    }
+
+    /// Goes to the other side by TCP, or waits for it.
     pub fn open(common: &Common, side: &mut Side) -> Result<Self> {
         let (end, port) = (side.deadline(), common.port.unwrap_or(PORT));
         let stream = match &common.host {
@@ -57,40 +71,55 @@ impl Talk {
         };
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, client: common.host.is_some() })
+        Ok(Self { way: Way::Tcp(stream), client: common.host.is_some() })
     }
 
     /// Says something short.
-    pub fn say(&mut self, bytes: &[u8]) -> Result {
-        // A connection that is hardly used has room for it.
-        self.stream.write_all(bytes).map_err(|error| format!("the other side has gone: {error}").into())
+    pub fn say(&mut self, side: &mut Side, bytes: &[u8]) -> Result {
+        match &mut self.way {
+            // A connection that is hardly used has room for it.
+            Way::Tcp(stream) => stream.write_all(bytes).map_err(|error| gone(&error).into()),
+            Way::Line(line) => line.say(side, bytes),
+        }
     }
 
     /// Hears `N` bytes.
     pub fn hear<const N: usize>(&mut self, side: &mut Side) -> Result<[u8; N]> {
+        let stream = match &mut self.way {
+            Way::Tcp(stream) => stream,
+            Way::Line(line) => return line.hear(side),
+        };
         let (mut bytes, mut have, end) = ([0; N], 0, side.deadline());
         while have < N {
-            match self.stream.read(&mut bytes[have..]) {
+            match stream.read(&mut bytes[have..]) {
                 Ok(0) => return Err("the other side has gone".into()),
                 Ok(count) => have += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    side.turn(Some(self.stream.as_fd()))?;
+                    side.turn(Some(stream.as_fd()))?;
                     side.check(end)?;
                 }
-                Err(error) => return Err(format!("the other side has gone: {error}").into()),
+                Err(error) => return Err(gone(&error).into()),
             }
         }
         Ok(bytes)
     }
 
+    /// Ends a connection of the connection manager.
+    pub fn hang_up(&mut self, side: &mut Side) -> Result {
+        match &self.way {
+            Way::Tcp(_) => Ok(()),
+            Way::Line(line) => line.hang_up(side),
+        }
+    }
+
     /// Both say something; the client begins.
     pub fn swap<const N: usize>(&mut self, side: &mut Side, own: &[u8; N]) -> Result<[u8; N]> {
         if self.client {
-            self.say(own)?;
+            self.say(side, own)?;
             return self.hear(side);
         }
         let heard = self.hear(side)?;
-        self.say(own)?;
+        self.say(side, own)?;
         Ok(heard)
     }
 
@@ -98,6 +127,10 @@ impl Talk {
     pub fn is_client(&self) -> bool {
         self.client
     }
+}
+
+fn gone(error: &std::io::Error) -> String {
+    format!("the other side has gone: {error}")
 }
 
 /// An address as a GID: IPv4 mapped into IPv6 (IBTA annex A17.4.5).

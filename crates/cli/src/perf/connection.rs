@@ -1,9 +1,10 @@
 //! An initiator with its memory, its control connection and its queue pairs.
 
 use crate::Result;
+use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
-use shotline_verbs::api::{Completion, Cq, Mtu, Operation, Qp, QpConfig, QpType, Remote, Status};
+use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Operation, Qp, QpConfig, Remote, Status};
 use shotline_verbs::cm::message::{Bits24, Keyed, Play, Receives, RegionKey, Rights};
 use shotline_verbs::cm::{Client, Endpoint, Wish};
 use std::net::{IpAddr, SocketAddr};
@@ -44,11 +45,15 @@ pub struct Lanes {
     pub key: RegionKey,
     /// Which of its regions that is.
     pub place: usize,
+    /// Where datagrams go.
+    pub to: Option<Destination>,
 }
 
 /// What a measurement needs of its queue pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
+    /// Their kind.
+    pub service: Service,
     /// How many.
     pub pairs: u16,
     /// Room for work requests of each.
@@ -111,7 +116,7 @@ impl<P: Endpoint> Connection<P> {
             max_send_wr: need.sends.max(1),
             max_recv_wr: need.receives.max(1),
             max_sge: 1,
-            ..QpConfig::new(QpType::Rc, self.pd, cq, cq)
+            ..QpConfig::new(need.service.into(), self.pd, cq, cq)
         };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let wish = Wish {
@@ -121,16 +126,18 @@ impl<P: Endpoint> Connection<P> {
             mtu: need.mtu,
             ..Wish::new(config)
         };
-        let (mut all, mut key) = (Vec::new(), None);
+        let (mut all, mut key, mut to) = (Vec::new(), None, None);
         for _ in 0..need.pairs {
             let (qp, accept) = self.client.open(&mut self.provider, &wish)?;
             all.push(Lane { qp, peer: accept.qp });
+            let destination = |address| Destination { address, qp: accept.qp.get(), q_key: accept.q_key };
+            to = accept.address.filter(|_| need.service == Service::Ud).map(destination);
             if key.is_none() {
                 key = Some(self.choose(accept.keys, need)?);
             }
         }
         let (place, key) = key.ok_or("expected at least one queue pair")?;
-        Ok(Lanes { cq, all, key, place })
+        Ok(Lanes { cq, all, key, place, to })
     }
 
     /// The region that was asked for, or the first one that fits.

@@ -39,6 +39,7 @@ pub fn measure<P: Endpoint>(
     let receives =
         (RECEIVE_BYTES / u64::from(size.max(1))).clamp(1, u64::from(MOST_RECEIVES).min(2 * u64::from(under_way)));
     let lanes = connection.open(&Need {
+        service: args.qp,
         pairs: args.pairs,
         sends: under_way,
         receives: 1,
@@ -186,7 +187,7 @@ pub fn requests<'a>(elements: &'a [Element], lanes: &Lanes, verb: Verb, size: u3
         let remote = Remote { address: lanes.key.address + place as u64 * step, rkey: lanes.key.rkey };
         let signalled = (place + 1).is_multiple_of(usize::from(group));
         let data = Data::Elements(std::slice::from_ref(element));
-        SendWr { signalled, ..SendWr::new(place as u64, operation(verb, remote), data) }
+        SendWr { signalled, destination: lanes.to, ..SendWr::new(place as u64, operation(verb, remote), data) }
     };
     elements.iter().enumerate().map(request).collect()
 }

@@ -75,6 +75,7 @@ pub fn measure<P: Endpoint>(
     }
     let talks = of.is_halved();
     let lanes = connection.open(&Need {
+        service: args.qp,
         pairs: 1,
         sends: 16,
         receives: 4,

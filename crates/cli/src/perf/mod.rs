@@ -8,16 +8,19 @@ mod overhead;
 mod peer;
 mod report;
 
-use crate::target::{Size, Transport, bind, mtu, seconds};
-use crate::{Result, output, signals};
+use crate::interop::Service;
+use crate::target::{Program, Size, Transport, bind, mtu, seconds};
+use crate::{Result, interop, output, signals};
 use connection::Connection;
 use peer::Peer;
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::{Client, Endpoint, Listen, Token};
+use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
-use std::net::SocketAddr;
+use shotline_wire::udp::ROCE_PORT;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -51,10 +54,12 @@ Examples:
   shotline perf read --bidirectional --seconds 10 --iterations 10
   shotline perf latency --of write,ping --size 8
   shotline perf --matrix                                   tables I to IV of paper 2, beside its figures
-  shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps")]
+  shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
+  shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
+  shotline perf send --size 64K --rdma-cm perftest --to 192.168.1.5    ib_send_bw -R -s 65536")]
 pub struct Args {
     /// What to measure
-    #[arg(required_unless_present = "matrix")]
+    #[arg(required_unless_present_any = ["matrix", "rdma_cm"])]
     verb: Option<Verb>,
     /// Bytes of an operation [default: 4K,64K,1M; latency: 8]
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
@@ -68,6 +73,9 @@ pub struct Args {
     /// Queue pairs to the one target
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pairs: u16,
+    /// Kind of queue pairs. What is not reliable is counted when it is sent; JSON tells what arrived, too
+    #[arg(long, value_name = "KIND", default_value = "rc")]
+    qp: Service,
     /// Length of an iteration
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     seconds: Duration,
@@ -95,12 +103,21 @@ pub struct Args {
     /// Measure as long as the paper: ten iterations of ten seconds each
     #[arg(long, requires = "matrix", conflicts_with_all = ["seconds", "iterations"])]
     paper: bool,
-    /// How to reach the target: soft (RoCEv2 over UDP), shm (shared memory of this machine)
+    /// How to reach the target: soft (RoCEv2 over UDP), shm (shared memory of this machine),
+    /// ibverbs:DEVICE,port=N,gid=INDEX (an RDMA device; port and gid can be left out)
     #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target")]
     transport: Transport,
     /// A target that runs already: where it listens
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
     to: Option<String>,
+    /// Not a target of shotline's, but a program of others that waits at --to by RDMA's connection manager: rping (rping
+    /// -s), perftest (ib_write_bw -R and its like; write, read, send or atomic, --size and --count as told to it)
+    #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
+        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region"])]
+    rdma_cm: Option<Program>,
+    /// Operations to measure [default: 1000]
+    #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
     /// Its token
     #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
     token: Option<Token>,
@@ -135,11 +152,15 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: &Args) -> Result {
+    if let Some(program) = args.rdma_cm {
+        args.cpu.map_or(Ok(()), output::pin)?;
+        return interop::run(&args.of_others(program)?);
+    }
     let stop = signals::stop_flag()?;
     let plan = args.plan()?;
     let own = match &args.to {
         Some(_) => None,
-        None => Some(Peer::start(args.transport, &args.peer_arguments(&plan))?),
+        None => Some(Peer::start(&args.transport, &args.peer_arguments(&plan)?)?),
     };
     // Only now: the target would inherit it.
     args.cpu.map_or(Ok(()), output::pin)?;
@@ -147,9 +168,14 @@ pub fn run(args: &Args) -> Result {
         Some(peer) => (peer.listen.clone(), peer.token),
         None => (args.target()?, args.known_token()?),
     };
-    let done = match args.transport {
+    let done = match &args.transport {
         Transport::Soft => {
             let provider = args.soft(&to.0)?;
+            let from = provider.address().ip();
+            measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
+        }
+        Transport::Ibverbs(choice) => {
+            let provider = IbverbsEndpoint::open(choice)?;
             let from = provider.address().ip();
             measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
         }
@@ -199,6 +225,9 @@ impl Args {
     fn plan(&self) -> Result<Vec<Point>> {
         let Self { seconds, iterations, .. } = *self;
         if self.matrix {
+            if self.qp != Service::Rc {
+                return Err("the paper's tables are of reliable connections".into());
+            }
             let (seconds, iterations) = if self.paper { (Duration::from_secs(10), 10) } else { (seconds, iterations) };
             return Ok(matrix::points(seconds, iterations));
         }
@@ -212,8 +241,12 @@ impl Args {
         if self.bidirectional && !matches!(verb, Verb::Write | Verb::Read) {
             return Err("--bidirectional is for write and read".into());
         }
+        self.check_service(verb)?;
         let mut points = Vec::new();
         for size in sizes {
+            if self.qp == Service::Ud && size.0 > self.mtu.bytes().into() {
+                return Err(format!("a datagram has at most {} bytes (--mtu), not {size}", self.mtu.bytes()).into());
+            }
             let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= LONGEST);
             let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
             if verb == Verb::Atomic && size != 8 {
@@ -230,6 +263,61 @@ impl Args {
         Ok(points)
     }
 
+    /// Whether the kind of queue pairs has what is to be measured.
+    fn check_service(&self, verb: Verb) -> Result {
+        match self.qp {
+            Service::Rc => Ok(()),
+            _ if self.bidirectional => Err("--bidirectional is for reliable connections".into()),
+            Service::Uc if matches!(verb, Verb::Write | Verb::Send) => Ok(()),
+            Service::Ud if verb == Verb::Send && self.pairs == 1 => Ok(()),
+            Service::Uc => Err("unreliable connections have write and send".into()),
+            Service::Ud => Err("unreliable datagrams have send, from one queue pair".into()),
+        }
+    }
+
+    /// The same wish in the words of `interop`.
+    fn of_others(&self, program: Program) -> Result<interop::Command> {
+        let to = self.to.as_deref().unwrap_or_default();
+        let (host, port) = match to.rsplit_once(':').filter(|_| to.parse::<IpAddr>().is_err()) {
+            Some((host, port)) => (host, Some(port.parse().map_err(|_| format!("expected a port, found {port}"))?)),
+            None => (to, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let size = match self.size.as_slice() {
+            [] => None,
+            [size] => Some(*size),
+            _ => return Err("expected one --size: the other side has been told one".into()),
+        };
+        let bind = match self.bind {
+            Some(bind) => bind,
+            None => SocketAddr::new(connection::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
+        };
+        let common = interop::Common {
+            host: Some(host.to_owned()),
+            bind,
+            port,
+            qp: Service::Rc,
+            size,
+            count: self.count.unwrap_or(1000),
+            mtu: Some(self.mtu),
+            depth: self.depth.max(1),
+            pace: 0,
+            loss: self.loss,
+            patience: Duration::from_secs(20),
+            json: self.json,
+        };
+        let verb = match (program, self.verb) {
+            (Program::Rping, None) => return Ok(interop::Command::Rping(common)),
+            (Program::Rping, Some(_)) => return Err("rping is all there is to measure of rping".into()),
+            (Program::Perftest, Some(Verb::Write)) => interop::Verb::Write,
+            (Program::Perftest, Some(Verb::Read)) => interop::Verb::Read,
+            (Program::Perftest, Some(Verb::Send)) => interop::Verb::Send,
+            (Program::Perftest, Some(Verb::Atomic)) => interop::Verb::Atomic,
+            (Program::Perftest, _) => return Err("expected write, read, send or atomic".into()),
+        };
+        Ok(interop::Command::Perftest { verb, rdma_cm: true, common })
+    }
+
     /// Memory of a measurement on either side: whole groups.
     fn span(&self, point: &Point) -> u64 {
         if let What::Latency(_) = point.what {
@@ -241,20 +329,29 @@ impl Args {
         groups.max(under_way)
     }
 
-    fn peer_arguments(&self, plan: &[Point]) -> Vec<String> {
+    fn peer_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
         let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
         let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
         words.extend(["--mtu".into(), self.mtu.bytes().to_string(), "--queue-pairs".into(), self.pairs.to_string()]);
         words.extend(["--receive-buffer".into(), self.receive_buffer.0.to_string()]);
-        if self.transport == Transport::Soft {
-            let six = self.bind.is_some_and(|bind| bind.is_ipv6());
-            let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
-            words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
+        match &self.transport {
+            Transport::Soft => {
+                let six = self.bind.is_some_and(|bind| bind.is_ipv6());
+                let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
+                words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
+            }
+            // Both sides on the one address of the device.
+            Transport::Ibverbs(choice) => {
+                let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
+                words.extend(["--transport".into(), format!("ibverbs:{choice}")]);
+                words.extend(["--listen".into(), control.to_string()]);
+            }
+            Transport::Shm => {}
         }
         if let Some(cpu) = self.target_cpu {
             words.extend(["--cpu".into(), cpu.to_string()]);
         }
-        words
+        Ok(words)
     }
 
     fn target(&self) -> Result<Listen> {

@@ -32,6 +32,7 @@ pub fn measure<P: Endpoint>(
     let receives =
         if verb == Verb::Send { Receives { count: point.group, bytes: point.size } } else { Receives::default() };
     let lanes = connection.open(&Need {
+        service: args.qp,
         pairs: 1,
         sends: group,
         receives: 1,

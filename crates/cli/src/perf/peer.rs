@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Peer {
     /// Starts `shotline target` with these arguments. Its token comes over a pipe that only this program reads.
-    pub fn start(transport: Transport, args: &[String]) -> Result<Self> {
+    pub fn start(transport: &Transport, args: &[String]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["target", "--until-stdin-ends", "--json"]).args(args);
-        let folder = (transport == Transport::Shm).then(tempfile::tempdir).transpose()?;
+        let folder = (*transport == Transport::Shm).then(tempfile::tempdir).transpose()?;
         if let Some(folder) = &folder {
             command.args(["--transport", "shm", "--listen"]).arg(folder.path().join("target"));
         }

@@ -3,6 +3,7 @@
 use super::connection::Moment;
 use super::matrix::Paper;
 use super::{Args, Point, Verb, What};
+use crate::interop::Service;
 use crate::target::Size;
 use crate::trigger::stats::Quantiles;
 use serde::Serialize;
@@ -73,6 +74,7 @@ pub struct Row {
     /// What was measured.
     pub verb: &'static str,
     transport: &'static str,
+    qp: Service,
     /// Bytes of an operation.
     pub size: u32,
     /// Operations of a group.
@@ -88,6 +90,9 @@ pub struct Row {
     seconds: f64,
     operations: u64,
     bytes: u64,
+    /// Of messages, the bytes that the target has taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrived_bytes: Option<u64>,
     /// Payload in one direction that was acknowledged.
     pub gbps: Over,
     /// The other direction's.
@@ -128,6 +133,7 @@ impl Row {
         Self {
             verb: latency.map_or(verb.name(), |of| of.name()),
             transport,
+            qp: args.qp,
             size: point.size,
             group: point.group,
             depth: if single { 1 } else { args.depth },
@@ -139,6 +145,7 @@ impl Row {
             seconds: 0.0,
             operations: 0,
             bytes: 0,
+            arrived_bytes: (verb == Verb::Send && latency.is_none()).then_some(0),
             gbps: none,
             back_gbps: args.bidirectional.then_some(none),
             operations_per_s: none,
@@ -162,6 +169,8 @@ impl Row {
         self.seconds = all.iter().map(|one| one.seconds).sum();
         self.operations = all.iter().map(|one| one.operations).sum();
         self.bytes = all.iter().map(|one| one.bytes).sum();
+        let arrived = || all.iter().map(|one| one.played_bytes).sum();
+        self.arrived_bytes = self.arrived_bytes.map(|_| arrived());
         self.gbps = Over::of(all.iter().map(|one| gbps(one.bytes, one.seconds)), f64::min);
         let back = || Over::of(all.iter().map(|one| gbps(one.played_bytes, one.seconds)), f64::min);
         self.back_gbps = self.back_gbps.map(|_| back());

@@ -33,7 +33,7 @@ pub fn print(told: &Told, paper: Option<u8>) {
         simulated(simulation, report);
     }
     for warning in &report.warnings {
-        eprintln!("warning: {warning}");
+        crate::output::warn(warning);
     }
 }
 

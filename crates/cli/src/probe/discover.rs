@@ -103,7 +103,7 @@ fn print(answers: &Answers) {
         }
         match found {
             Found::Probe(description) => crate::output::print_table(&description.rows()),
-            Found::Other { probe, error } => println!("  {probe}  {error}"),
+            Found::Other { probe, error } => println!("  {probe}  {}", crate::output::shown(error)),
         }
     }
 }

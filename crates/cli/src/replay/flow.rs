@@ -107,7 +107,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
             eprintln!("  left out, {cause}: {count} frames");
         }
         if let Some(damage) = &ended.damage {
-            eprintln!("warning: {damage}; what stands before that was sent");
+            crate::output::warn(format_args!("{damage}; what stands before that was sent"));
         }
     }
     Ok(())

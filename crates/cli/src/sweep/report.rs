@@ -160,7 +160,7 @@ impl Report {
         self.line(&End { interrupted, seconds: self.begun.elapsed().as_secs_f64(), warnings: &warnings })?;
         self.clear();
         for warning in &warnings {
-            eprintln!("warning: {warning}");
+            crate::output::warn(warning);
         }
         if interrupted {
             eprintln!("interrupted: this is what was measured until then");

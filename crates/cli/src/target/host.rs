@@ -17,15 +17,30 @@ pub trait Serving: Host {
     fn must_poll(&self) -> bool;
     /// Asks to be woken for messages. Returns whether there is something to do already.
     fn prepare_sleep(&mut self) -> Outcome<bool>;
+    /// Tells everybody who came by another door that this is the end.
+    fn close(&mut self) -> Outcome {
+        Ok(())
+    }
     /// What to sleep on.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
     /// How it is.
     fn state(&self) -> State;
 }
 
+/// Another way to the same memory, beside the control connection.
+pub trait Door<P> {
+    /// Lets in who asks, and answers. Returns whether there was anything to do.
+    fn progress(&mut self, exports: &mut Exports<P>) -> Outcome<bool>;
+    /// What happened to the queue pair behind the door.
+    fn tally(&self, exports: &Exports<P>) -> Tally;
+    /// Tells all who came by it that this is the end.
+    fn close(&mut self, exports: &mut Exports<P>) -> Outcome;
+}
+
 /// Exports, with queue pairs that do more than to serve memory.
 pub struct Served<P: Endpoint> {
     exports: Exports<P>,
+    door: Option<Box<dyn Door<P>>>,
     players: HashMap<SessionId, Vec<Player>>,
     /// Whether initiators may ask for messages to be taken and for parts to be played.
     plays: bool,
@@ -34,7 +49,12 @@ pub struct Served<P: Endpoint> {
 impl<P: Endpoint> Served<P> {
     /// With these exports.
     pub fn new(exports: Exports<P>, plays: bool) -> Self {
-        Self { exports, players: HashMap::new(), plays }
+        Self { exports, door: None, players: HashMap::new(), plays }
+    }
+
+    /// With another door, if there is one.
+    pub fn with_door(self, door: Option<Box<dyn Door<P>>>) -> Self {
+        Self { door, ..self }
     }
 
     /// What happened to the endpoint as a whole.
@@ -65,7 +85,14 @@ impl<P: Endpoint> Serving for Served<P> {
         for player in self.players.values_mut().flatten() {
             busy |= player.progress(self.exports.provider_mut());
         }
+        if let Some(door) = &mut self.door {
+            busy |= door.progress(&mut self.exports)?;
+        }
         Ok(busy)
+    }
+
+    fn close(&mut self) -> Outcome {
+        self.door.as_mut().map_or(Ok(()), |door| door.close(&mut self.exports))
     }
 
     fn must_poll(&self) -> bool {
@@ -98,7 +125,11 @@ impl<P: Endpoint> Serving for Served<P> {
             regions: exports.exports().iter().map(RegionState::of).collect(),
             usage: exports.total_usage(),
             initiators: initiators.collect(),
-            queue_pairs: exports.total_tally(),
+            queue_pairs: {
+                let mut sum = exports.total_tally();
+                self.door.iter().for_each(|door| sum.add(&door.tally(exports)));
+                sum
+            },
             endpoint: exports.provider().total(),
         }
     }

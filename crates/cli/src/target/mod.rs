@@ -1,22 +1,26 @@
 //! `shotline target`: memory for others to read and write, with no application behind it.
 
+mod guests;
 mod host;
 mod links;
 mod play;
 mod region;
 mod report;
 
+pub use guests::Program;
 pub use region::Size;
 
 use crate::{Result, output, signals};
-use host::{Served, Serving};
+use guests::Guests;
+use host::{Door, Served, Serving};
 use links::Links;
 use region::Wanted;
 use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_verbs::api::Mtu;
-use shotline_verbs::cm::{Control, Exports, Limits, Listen, Token};
+use shotline_verbs::cm::{Control, Endpoint, Export, Exports, Limits, Listen, Token};
+use shotline_verbs::ibverbs::{Choice, IbverbsEndpoint};
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_wire::udp::ROCE_PORT;
 use std::io::IsTerminal as _;
@@ -41,13 +45,15 @@ Examples:
   shotline target --region log=8G,file=/data/log,rights=rw --region counters=4K,rights=atomic
   shotline target --region a=64M,rights=rw --bind 192.168.1.5 --listen 192.168.1.5:47920 --token-file t
   shotline target --region a=64M,rights=rw --transport shm --listen ./a.sock
+  shotline target --region a=64M,rights=rw --bind 192.168.1.5 --rdma-cm rping,perftest
   shotline perf write --to 127.0.0.1:47920 --token TOKEN                the other side")]
 pub struct Args {
     /// A region: NAME=SIZE, then as wished ,heap (default) ,huge ,memfd or ,file=PATH, and ,rights=r|w|rw|atomic
     /// [default: r]
     #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
     regions: Vec<Wanted>,
-    /// How initiators reach the memory: soft (RoCEv2 over UDP), shm (shared memory of this machine)
+    /// How initiators reach the memory: soft (RoCEv2 over UDP), shm (shared memory of this machine),
+    /// ibverbs:DEVICE,port=N,gid=INDEX (an RDMA device; port and gid can be left out)
     #[arg(long, value_name = "HOW", default_value = "soft")]
     transport: Transport,
     /// Local address of the memory's traffic (soft)
@@ -72,6 +78,11 @@ pub struct Args {
     /// Take messages (SEND), and play the other side of measurements
     #[arg(long)]
     messages: bool,
+    /// Let programs of others in by RDMA's connection manager, which has NO token: whoever reaches --bind may do all that
+    /// the rights of the regions allow. rping (rping -c), perftest (ib_write_bw -R and its like, in the first region that
+    /// can be written); each with :PORT if not its usual one
+    #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
+    rdma_cm: Vec<guests::Service>,
     /// Most initiators at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     initiators: usize,
@@ -102,13 +113,14 @@ pub struct Args {
 }
 
 /// How initiators reach memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// RoCEv2 over UDP sockets.
     Soft,
     /// Shared memory of this machine.
     Shm,
+    /// An RDMA device.
+    Ibverbs(Choice),
 }
 
 impl FromStr for Transport {
@@ -117,7 +129,11 @@ impl FromStr for Transport {
         match text {
             "soft" => Ok(Self::Soft),
             "shm" => Ok(Self::Shm),
-            _ => Err(format!("expected soft or shm, found {text}")),
+            "ibverbs" => Ok(Self::Ibverbs(Choice::default())),
+            _ => match text.strip_prefix("ibverbs:") {
+                Some(choice) => choice.parse().map(Self::Ibverbs),
+                None => Err(format!("expected soft, shm or ibverbs:DEVICE[,port=N][,gid=INDEX], found {text}")),
+            },
         }
     }
 }
@@ -151,19 +167,40 @@ pub fn run(args: &Args) -> Result {
     args.cpu.map_or(Ok(()), output::pin)?;
     let shared = args.transport == Transport::Shm;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
-    match args.transport {
+    match &args.transport {
         Transport::Soft => {
             let options = UdpOptions { receive_buffer: args.receive_buffer.0 as usize };
-            let mut exports = Exports::new(SoftEndpoint::udp(args.bind, options)?);
-            (exports.max_queue_pairs, exports.strict, exports.mtu) = (args.queue_pairs, args.strict_ib, args.mtu);
-            regions.into_iter().try_for_each(|export| exports.export(export))?;
-            let memory = exports.provider().address();
-            serve(args, &mut Served::new(exports, args.messages), Some(memory), &stop)
+            if !args.rdma_cm.is_empty() && args.bind.port() != ROCE_PORT {
+                return Err(format!("--rdma-cm needs port {ROCE_PORT}: others know no other").into());
+            }
+            let mut endpoint = SoftEndpoint::udp(args.bind, options)?;
+            let guests = match args.rdma_cm.as_slice() {
+                [] => None,
+                wanted => Some(Box::new(Guests::open(&mut endpoint, wanted, args.initiators)?) as Box<_>),
+            };
+            export(args, endpoint, guests, regions, &stop)
         }
+        _ if !args.rdma_cm.is_empty() => Err("--rdma-cm needs --transport soft".into()),
+        Transport::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         Transport::Shm => {
             serve(args, &mut Links::new(regions, args.messages, args.queue_pairs, args.strict_ib), None, &stop)
         }
     }
+}
+
+/// Serves regions over one endpoint for all initiators, those that come by another door included.
+fn export<P: Endpoint>(
+    args: &Args,
+    provider: P,
+    door: Option<Box<dyn Door<P>>>,
+    regions: Vec<Export>,
+    stop: &AtomicBool,
+) -> Result {
+    let memory = provider.address();
+    let mut exports = Exports::new(provider);
+    (exports.max_queue_pairs, exports.strict, exports.mtu) = (args.queue_pairs, args.strict_ib, args.mtu);
+    regions.into_iter().try_for_each(|export| exports.export(export))?;
+    serve(args, &mut Served::new(exports, args.messages).with_door(door), memory, stop)
 }
 
 impl Args {
@@ -187,10 +224,12 @@ impl Args {
             None => return Ok(Listen::Tcp(CONTROL)),
             Some(listen) => listen,
         };
-        match (listen.parse(), self.transport) {
-            (Ok(address), Transport::Soft) => Ok(Listen::Tcp(address)),
+        match (listen.parse(), &self.transport) {
+            (Ok(address), Transport::Soft | Transport::Ibverbs(_)) => Ok(Listen::Tcp(address)),
             (Err(_), Transport::Shm) if listen.contains('/') => Ok(Listen::Unix(listen.into())),
-            (_, Transport::Soft) => Err(format!("expected --listen ADDRESS:PORT, found {listen}").into()),
+            (_, Transport::Soft | Transport::Ibverbs(_)) => {
+                Err(format!("expected --listen ADDRESS:PORT, found {listen}").into())
+            }
             (_, Transport::Shm) => Err(format!("expected --listen PATH with a '/' in it, found {listen}").into()),
         }
     }
@@ -213,6 +252,7 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
     let mut reporter = Reporter::new();
     turn(args, host, &mut control, &mut reporter, stop)?;
 
+    host.close()?;
     control.close(host);
     let report = reporter.report("end", host.state(), control.counts(), 0);
     if args.json {

@@ -219,7 +219,7 @@ impl Row {
             (self.commands_lost, "commands were not answered"),
         ] {
             if count > 0 {
-                eprintln!("warning: {of}: {count} {what}");
+                crate::output::warn(format_args!("{of}: {count} {what}"));
             }
         }
     }
