@@ -21,14 +21,16 @@ KERNEL = "linux-image-amd64"  # names the package of the present kernel; the one
 FINGERPRINT = 16  # characters that name a folder with an image
 
 PACKAGES = ["busybox-static", "kmod", "iproute2", "ethtool", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
-PACKAGES += ["perftest", "nvme-cli", "libibverbs1", "librdmacm1"]
+PACKAGES += ["perftest", "nvme-cli", "libibverbs1", "librdmacm1", "e2fsprogs"]
 
 MODULES = ["virtio_pci", "virtio_net", "virtio_console", "9pnet_virtio", "9p", "nvme"]
+MODULES += ["ext4"]
 MODULES += ["crc32_pclmul", "crc32c-intel", "crc32_generic", "crc32c_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"]
+MODULES += ["veth"]
 
 PROGRAMS = ["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"]
 PROGRAMS += [f"ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("bw", "lat")]
-PROGRAMS += ["rping", "ucmatose", "udaddy", "rdma", "ip", "ethtool", "nvme"]
+PROGRAMS += ["rping", "ucmatose", "udaddy", "rdma", "ip", "ethtool", "nvme", "mke2fs"]
 
 
 INSTALL = "scripts/setup.sh guest installs what is needed"

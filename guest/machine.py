@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from image import INSTALL, Missing, image, libraries
@@ -72,10 +73,34 @@ class Job:
             self.guest.listen(0.2 if tell else 1)
 
 
+@dataclass
+class Drive:
+    """An NVMe drive of the guest: nvme0, nvme1, ... in their order. What is written to it stays in `file`."""
+
+    file: Path
+    serial: str
+    block: int = 512  # bytes of a logical block
+    mdts: int = 7  # a command has at most 4096 << mdts bytes
+    faults: str = ""  # rules of QEMU's blkdebug driver: which commands fail, and how
+    bytes_per_second: int = 0  # 0: as fast as it is
+
+    def words(self, name, folder):
+        """Of QEMU's command line."""
+        file = self.file
+        if self.faults:
+            rules = folder / f"{name}.rules"
+            rules.write_text(self.faults)
+            file = f"blkdebug:{rules}:{file}"
+        throttle = f",throttling.bps-write={self.bytes_per_second}" if self.bytes_per_second else ""
+        words = ["-drive", f"file={file},if=none,id={name},format=raw,cache=none,aio=threads{throttle}"]
+        block = f"logical_block_size={self.block},physical_block_size={self.block}"
+        return [*words, "-device", f"nvme,drive={name},serial={self.serial},mdts={self.mdts},{block}"]
+
+
 class Guest:
     """A guest that has booted. It does not outlive its `with`, and neither does `share`, what it has left in /share."""
 
-    def __init__(self, programs=(), memory=1024, processors=2):
+    def __init__(self, programs=(), memory=1024, processors=2, drives=()):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
             raise Missing(f"{', '.join(missing)}: {INSTALL}")
         kernel, initrd = image()
@@ -89,7 +114,7 @@ class Guest:
         self.jobs, self.ended, self.said = 0, set(), b""
         self.process = self.port = None
         try:
-            self.start(kernel, initrd, memory, processors)
+            self.start(kernel, initrd, memory, processors, drives)
         except BaseException:
             self.close()
             raise
@@ -109,11 +134,13 @@ class Guest:
 
     def put(self, program):
         """Makes a program of this machine one of the guest's, with its libraries."""
-        shutil.copy(program, self.share / "bin")
+        here = shutil.copy(program, self.share / "bin")
+        if strip := shutil.which("strip"):  # what is for debuggers takes long to load
+            subprocess.run([strip, "--strip-debug", here], check=False, capture_output=True)
         for library in libraries([program]):
             shutil.copy(library, self.share / "lib")
 
-    def start(self, kernel, initrd, memory, processors):
+    def start(self, kernel, initrd, memory, processors, drives):
         port = self.path / "jobs"
         addresses = ",".join([f"{GUEST}/24", f"{GUEST_TOO}/24", f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "tsc=reliable"]
@@ -128,6 +155,8 @@ class Guest:
         qemu += ["-device", f"virtio-net-pci,netdev=cable,mac={GUEST_MAC},host_mtu={MTU},romfile="]
         qemu += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=jobs,path={port},server=on,wait=off"]
         qemu += ["-device", "virtserialport,chardev=jobs,name=jobs"]
+        for number, drive in enumerate(drives):
+            qemu += drive.words(f"drive{number}", self.path)
         cable = [
             "ip link set lo up",
             "ip tuntap add cable mode tap",

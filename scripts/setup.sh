@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk guest plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk guest counts plot fuzz doc
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,7 +12,7 @@ for group in "$@"; do
         python) pip+=(h5py==3.16.0 numpy==2.4.6) ;;
         package) pip+=(maturin==1.16.0 numpy==2.4.6) ;;
         test)
-            apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount)
+            apt+=(tshark tcpdump tcpreplay iproute2 ethtool hdf5-tools e2fsprogs mount libibverbs-dev)
             pip+=(pytest==9.2.0 pytest-xdist==3.8.0 ruff==0.17.5 scapy==2.8.0 spead2==4.5.1 hdf5plugin==7.1.0)
             pip+=(hypothesis==6.170.15 xarray==2026.9.0 dask==2026.8.0 scipy==1.17.1)
             pip+=(pyuff_ustb==3.0.0 zea==0.1.8 digital_rf==2.6.14 sigmf==1.14.0 zarr==3.1.6)
@@ -20,15 +20,16 @@ for group in "$@"; do
             cargo+=(cargo-deny@0.20.2)
             ;;
         bench)
-            apt+=(fio)
+            apt+=(fio valgrind)
             pip+=(spead2==4.5.1 zarr==3.1.6 hdf5plugin==7.1.0 scipy==1.17.1)
             ;;
         rdma) apt+=(ucx-utils libfabric-bin util-linux) ;;
         dpdk) apt+=(libdpdk-dev dpdk dpdk-dev util-linux) ;; # headers, drivers, dpdk-testpmd, taskset
         guest) # QEMU, and what its guest is made of (guest/image.py)
             apt+=(qemu-system-x86 seabios busybox-static cpio kmod util-linux iproute2 ethtool)
-            apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli)
+            apt+=(ibverbs-utils ibverbs-providers rdmacm-utils perftest nvme-cli e2fsprogs)
             ;;
+        counts) apt+=(fio strace valgrind binutils) ;; # what counts in the guest
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;

@@ -2,6 +2,9 @@
 
 Each runner's output is shown as it comes. A lint step counts as one test. A runner that crashes, or that
 finds no test at all, counts as one failure. The last line is the sum.
+
+A machine that others use too stands still at times, and what waits for packets then fails. So the runners are watched:
+tests that failed while this machine stood still are run once more, by themselves, and the summary says which.
 """
 
 import os
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,9 +21,15 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 TIME_LIMIT = 3000  # seconds for one runner
+STANDSTILL = 0.1  # seconds by which a sleeper that nothing of this program holds up is late
+MOST_AGAIN = 5  # failed tests that are run again; more are no accident
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
+CARGO_FAILED = re.compile(r"test (\S+)(?: - should panic)? \.\.\. FAILED")
+PYTEST_FAILED = re.compile(r"(?:FAILED|ERROR) (tests/\S+\.py::.+?)(?:@\w+)?(?: - .*)?$")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+again = []  # tests that passed when they were run again, for the summary
+unproven = {}  # why Rust tests were left out: they say it past their harness, which counts them as passed
 
 
 def main():
@@ -39,6 +49,10 @@ def main():
         "pytest": pytest(),
     }
     heading("summary")
+    for reason in unproven:
+        print(f"not proven here, though counted as passed: {reason}")
+    for test in again:
+        print(f"passed when it was run again: {test}")
     for name, result in results.items():
         print(f"{name:13} {summed(result)}")
     total = sum(results.values(), Counter())
@@ -86,31 +100,84 @@ def advisories():
 
 
 def cargo_test(what, **environment):
+    with Standstills() as standstills:
+        counts, status, lines = cargo_counts(what, **environment)
+    failed = [found[1] for line in lines if (found := CARGO_FAILED.match(line))]
+    if any("(signal:" in line for line in lines):
+        return checked(counts, status)
+    return standstills.second_chance(
+        failed, (counts, status), lambda test: cargo_counts(f"{what} {test} -- --exact", **environment)
+    )
+
+
+def cargo_counts(what, **environment):
     status, lines = stream(f"cargo test --locked {what}", **environment)
     counts = Counter()
     for line in lines:
+        if line.startswith("skipped: "):
+            unproven[line.removeprefix("skipped: ").strip()] = True
         if found := CARGO_RESULT.search(line):
             counts += Counter(dict(zip(("passed", "failed", "skipped"), map(int, found.groups()))))
-    return checked(counts, status)
+    return counts, status, lines
 
 
 def pytest():
-    """The Python tests, those of each file one after the other. They wait more than they work, so two at a time.
+    """The Python tests, those of each file one after the other. They wait more than they work, so two at a time."""
+    with Standstills() as standstills:
+        counts, status, lines = pytest_counts(["tests", "--numprocesses=2", "--dist=loadgroup"])
+    failed = [found[1] for line in lines if (found := PYTEST_FAILED.match(line))]
+    return standstills.second_chance(failed, (counts, status), lambda test: pytest_counts([test]))
 
-    They find the program that `cargo test` built in SHOTLINE_BIN.
-    """
+
+def pytest_counts(what):
+    """They find the program that `cargo test` built in SHOTLINE_BIN."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = f"python3 -m pytest tests -ra --numprocesses=2 --dist=loadfile --junitxml={report}"
-        status, _ = stream(command, SHOTLINE_BIN=str(target / "debug" / "shotline"))
+        command = ["python3", "-m", "pytest", *what, "-ra", f"--junitxml={report}"]
+        status, lines = stream(command, SHOTLINE_BIN=str(target / "debug" / "shotline"))
         if not report.exists():
-            return checked(Counter(), status)
+            return Counter(), status, lines
         suite = ElementTree.parse(report).getroot().find("testsuite")
     failed = int(suite.get("failures")) + int(suite.get("errors"))
     skipped = int(suite.get("skipped"))
     passed = int(suite.get("tests")) - failed - skipped
-    return checked(Counter(passed=passed, failed=failed, skipped=skipped), status)
+    return Counter(passed=passed, failed=failed, skipped=skipped), status, lines
+
+
+class Standstills:
+    """How often this machine stood still meanwhile: a sleeper woke late."""
+
+    def __enter__(self):
+        self.seen, self.over = [], threading.Event()
+        self.watch = threading.Thread(target=self.sleep, daemon=True)
+        self.watch.start()
+        return self
+
+    def sleep(self):
+        last = time.monotonic()
+        while not self.over.wait(0.01):
+            late, last = time.monotonic() - last - 0.01, time.monotonic()
+            if late > STANDSTILL:
+                self.seen.append(late)
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.watch.join()
+
+    def second_chance(self, failed, first, run):
+        """The counts of a runner whose failed tests were run again by `run`, where that is fair."""
+        counts, status = first
+        if len(failed) != counts["failed"] or not failed or not self.seen or len(failed) > MOST_AGAIN:
+            return checked(counts, status)
+        heading(f"this machine stood still {len(self.seen)} times, for up to {max(self.seen):.2f} s: run again")
+        print("\n".join(failed))
+        for test in failed:
+            one, status_of_one, _ = run(test)
+            if one["passed"] and not one["failed"] and not status_of_one:
+                counts = counts + Counter(passed=1) - Counter(failed=1)
+                again.append(test)
+        return checked(counts, status if counts["failed"] else 0)
 
 
 # --- help --------------------------------------------------------------------------------------------
@@ -118,10 +185,11 @@ def pytest():
 
 def stream(command, **environment):
     """Runs a command, showing its output as it comes. Returns exit status and lines."""
-    heading(command)
+    words = command.split() if isinstance(command, str) else command
+    heading(" ".join(words))
     start = time.monotonic()
     process = subprocess.Popen(
-        ["timeout", "--kill-after=10", str(TIME_LIMIT), *command.split()],
+        ["timeout", "--kill-after=10", str(TIME_LIMIT), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

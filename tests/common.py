@@ -35,10 +35,10 @@ LOST, PARTIAL, COMPLETE = range(3)
 
 
 class Process:
-    """The program with some arguments. It does not outlive its `with`."""
+    """The program with some arguments. It does not outlive its `with`. `through`: words of a program that starts it."""
 
-    def __init__(self, *arguments, netns=None, **options):
-        command = [PROGRAM, *map(str, arguments)]
+    def __init__(self, *arguments, netns=None, through=(), **options):
+        command = [*through, PROGRAM, *map(str, arguments)]
         if netns:
             command = ["nsenter", f"--net=/run/netns/{netns}", *command]
         self.command = " ".join(command[-len(arguments) - 1 :])
@@ -297,6 +297,7 @@ def balanced(ended, recording=None):
 
 CAUSES = ["bad_icrc", "malformed", "duplicate", "late", "unknown_stream", "no_buffer", "sink_busy", "sink_error"]
 CAUSES += ["channel_stopped", "before_start", "bad_record", "sink_full", "not_data", "power_cut", "not_triggered"]
+CAUSES += ["unplaced"]
 NEVER_ARRIVED = ["wire_gap", "overrun"]
 
 

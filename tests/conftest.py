@@ -18,6 +18,13 @@ def pytest_configure():
         pytest.exit(f"there is no program at {PROGRAM}: cargo build, or set SHOTLINE_BIN", returncode=2)
 
 
+def pytest_collection_modifyitems(items):
+    """Workers take files as a whole (`--dist=loadgroup`), and one of them all guests: each keeps two processors busy."""
+    for item in items:
+        name = item.path.stem
+        item.add_marker(pytest.mark.xdist_group("guest" if name.startswith("test_guest") else name))
+
+
 def need_root(*tools):
     """Skips aloud where a test cannot be made: it needs root and these tools."""
     if os.geteuid() != 0:

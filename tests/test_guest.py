@@ -4,9 +4,11 @@ The guest is slow, and drops packets under load. Reliable connections must not m
 a message is stuck for good, so those are tried again.
 """
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,7 @@ UNRELIABLE_TRIES = 5
 COUNT = 50
 MANY = 1000  # round trips, for something else to happen meanwhile
 LIMIT = 60
+COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 # What no honest peer sends. (Others may be late packets of the test before.)
 WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bounds", "bad_opcode", "bad_length"}
 
@@ -52,11 +55,13 @@ class Sides:
     def __init__(self, guest):
         self.guest = guest
 
-    def ours(self, arguments, host=HOST):
-        patience = [] if "--patience" in arguments else ["--patience", "15"]
-        command = [PROGRAM, "interop", *arguments, *patience, "--bind", host, "--json"]
-        command = self.guest.on_host(*command)
+    def start(self, *words):
+        command = self.guest.on_host(PROGRAM, *words)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def ours(self, arguments, host=HOST):
+        patience = [] if "--patience" in arguments else ["--patience", "30"]
+        return self.start("interop", *arguments, *patience, "--bind", host, "--json")
 
     def waiting(self, arguments, theirs, host=HOST):
         """Ours waits. Our report, and their output."""
@@ -71,20 +76,48 @@ class Sides:
 
     def going(self, arguments, theirs, host=HOST):
         """Theirs waits. Our report, and their output."""
+        return self.meeting(theirs, lambda: self.ours([*arguments, GUEST], host))
+
+    def measuring(self, arguments, theirs):
+        """`shotline perf` goes to theirs by the connection manager. Our report, and their output."""
+        words = ["perf", *arguments, "--to", GUEST, "--bind", HOST, "--json"]
+        return self.meeting(theirs, lambda: self.start(*words))
+
+    def meeting(self, theirs, start):
         job = self.guest.spawn(theirs, LIMIT)
-        process = self.ours([*arguments, GUEST], host)
+        process = start()
         try:
             process.wait(LIMIT)
             return self.both(process, job.end())
         finally:
             process.kill()
 
-    @staticmethod
-    def both(process, done):
+    @contextlib.contextmanager
+    def target(self, *arguments):
+        """`shotline target` with a region of 1 MiB that is open to all. Its report comes into the list in the end."""
+        region = ["--region", "room=1M,rights=atomic", "--bind", HOST, "--listen", f"{HOST}:47920"]
+        process, reports = self.start("target", *region, *arguments, "--json"), []
+        try:
+            said = ""
+            while "target waits" not in said:
+                line = process.stderr.readline()
+                assert line, f"it has ended: {said}"
+                said += line
+            yield reports
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=LIMIT)
+            assert process.returncode == 0, errors
+            reports.append(json.loads(out))
+        finally:
+            process.kill()
+
+    def both(self, process, done):
         out, errors = process.communicate(timeout=LIMIT)
         assert "panicked" not in errors, errors
         if process.returncode or done.code:
-            raise Failed(f"ours: {process.returncode} {errors}\ntheirs: {done.code} {done.output}")
+            counters = self.guest.run(f"cd {COUNTERS} && grep -H . *").output
+            ours, theirs = f"ours: {process.returncode} {errors}", f"theirs: {done.code} {done.output}"
+            raise Failed(f"{ours}\n{theirs}\nthe guest's adapter:\n{counters}")
         report = json.loads(out)
         assert not WRONG & set(report["refused"]), report
         return report, done.output
@@ -280,6 +313,116 @@ def test_we_find_rping_of_the_guest_by_the_connection_manager(sides):
     assert report["operations"] == 10
     assert said.count("server ping data: rdma-ping-") == 10
     assert (report["usage"]["reads"], report["usage"]["writes"]) == (10, 10)
+
+
+BY_MANAGER = ["send", "write", "read", "atomic"]
+
+
+def managed(verb, size):
+    operation = "-A FETCH_AND_ADD" if verb == "atomic" else f"-s {size} -t 4"
+    return f"ib_{verb}_bw -R -F -n {COUNT} {operation}"
+
+
+def test_a_target_serves_unmodified_programs_one_after_the_other(sides):
+    size = 16384
+    with sides.target("--rdma-cm", "rping,perftest") as reports:
+        for _ in range(2):
+            said = sides.guest.run(f"rping -c -a {HOST} -C 10 -S 100 -v -V").succeeded()
+            assert said.count("ping data: rdma-ping-") == 10, "and it has compared each text with what came back"
+        for verb in BY_MANAGER:
+            said = sides.guest.run(f"{managed(verb, size)} {HOST}").succeeded()
+            assert re.search(rf"^ {8 if verb == 'atomic' else size} +{COUNT} ", said, re.MULTILINE), said
+    (report,) = reports
+    (room,) = report["regions"]
+    assert (room["writes"], room["bytes_in"]) == (COUNT, COUNT * size), "messages are not counted, writes are"
+    assert (room["reads"], room["bytes_out"], room["atomics"]) == (COUNT, COUNT * size, COUNT)
+    assert report["balanced"] and report["initiators"] == []
+    assert not WRONG & {*report["queue_pairs"]["refused"], *report["endpoint"]["refused"]}, report
+
+
+def test_a_target_serves_several_programs_at_once(sides):
+    at_once = [
+        f"rping -c -a {HOST} -C 50 -S 200 -V",
+        managed("write", 4096) + f" {HOST}",
+        f"rping -c -a {HOST} -C 50 -V",
+    ]
+    with sides.target("--rdma-cm", "rping,perftest") as reports:
+        jobs = [sides.guest.spawn(one, LIMIT) for one in at_once]
+        for job in jobs:
+            job.end().succeeded()
+    assert reports[0]["regions"][0]["writes"] == COUNT
+    assert reports[0]["balanced"]
+
+
+@pytest.mark.parametrize(
+    ("opened", "theirs"),
+    [("", f"rping -c -a {HOST} -C 1"), ("rping", f"ib_write_bw -R -F -n {COUNT} {HOST}")],
+    ids=["no door", "another door"],
+)
+def test_a_target_without_the_flag_refuses_who_comes_without_a_token(sides, opened, theirs):
+    with sides.target(*(["--rdma-cm", opened] if opened else [])) as reports:
+        done = sides.guest.run(f"timeout 4 {theirs}", LIMIT)
+        assert done.code != 0, done.output
+    assert reports[0]["regions"][0]["writes"] == reports[0]["regions"][0]["reads"] == 0
+
+
+def test_a_target_that_ends_tells_its_guests(sides):
+    with sides.target("--rdma-cm", "rping") as reports:
+        job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v", LIMIT)
+        while "ping data" not in job.output():
+            assert not job.ended(), job.output()
+    assert "RDMA_CM_EVENT_DISCONNECTED" in (said := job.end().output) or "DISCONNECT EVENT" in said, said[-500:]
+    assert reports[0]["balanced"]
+
+
+def test_perf_measures_rping_of_the_guest(sides):
+    arguments = ["--rdma-cm", "rping", "--count", COUNT, "--size", 100]
+    report, said = sides.measuring(arguments, f"rping -s -a {GUEST} -C {COUNT} -S 100 -v")
+    assert report["operations"] == COUNT and report["busy_s"] > 0
+    assert said.count("server ping data: rdma-ping-") == COUNT
+
+
+@pytest.mark.parametrize("verb", BY_MANAGER)
+def test_perf_measures_perftest_of_the_guest_by_the_connection_manager(sides, verb):
+    size = 8 if verb == "atomic" else 16384
+    arguments = [verb, "--rdma-cm", "perftest", "--count", COUNT, "--size", size, "--depth", 4]
+    report, said = sides.measuring(arguments, managed(verb, size))
+    assert report["operations"] == COUNT
+    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE) or verb in ("read", "atomic"), said
+
+
+class Here(Sides):
+    """Both sides are ours, on loopback."""
+
+    def __init__(self):
+        super().__init__(None)
+
+    def start(self, *words):
+        words = [str(word).replace(HOST, "127.91.7.1") for word in words]
+        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def perf(self, port, *arguments):
+        to = ["--to", f"{HOST}:{port}", "--bind", "127.91.7.2"]
+        process = self.start("perf", *arguments, *to, "--json")
+        out, errors = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0, errors
+        return json.loads(out)
+
+
+def test_without_a_guest_perf_and_target_meet_by_the_connection_manager_whatever_is_lost():
+    sides, size = Here(), 16384
+    with sides.target("--rdma-cm", "rping:7175,perftest:18516") as reports:
+        common = ["--count", COUNT, "--loss", 0.05]
+        for verb in (None, *BY_MANAGER):
+            if verb:
+                of = [18516, verb, "--rdma-cm", "perftest", "--size", 8 if verb == "atomic" else size]
+            else:
+                of = [7175, "--rdma-cm", "rping", "--size", 100]
+            report = sides.perf(*of, *common)
+            assert report["operations"] == COUNT
+    (room,) = reports[0]["regions"]
+    assert (room["writes"], room["reads"], room["atomics"]) == (COUNT, COUNT, COUNT)
+    assert reports[0]["balanced"]
 
 
 def test_the_guest_refuses_whom_nobody_waits_for(sides):

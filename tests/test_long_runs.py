@@ -329,7 +329,8 @@ def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
     removed = int(recording.attributes["ring_removed_rows"])
     assert removed == ended["ring_removed_rows"] > 500
     assert recording.numbers()[0] == int(recording.attributes["ring_removed_last"]) + 1
-    assert recording.numbers()[-1] == 1999
+    # A machine that does too much else loses shots, also the last ones; they are named then.
+    assert recording.numbers()[-1] == 1999 or ended["drops"], ended
     assert recording.books[0xFFFFFFFF]["ring_removed_rows"] == removed
     assert recording.books[0]["ring_removed_shots"] == removed
     check_samples(recording)

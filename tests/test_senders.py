@@ -11,7 +11,7 @@ from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_send
 from senders.spead import Piece, Relay, badly, packet
 from senders.spead2_send import heap_data
 
-from common import Process, Recording, balanced, run, verify
+from common import Recording, balanced, run, verify
 
 # Shared machines fall asleep: long time-outs, so that only what is tested closes a shot.
 PATIENT = ("--timeout-ms", 5000)
@@ -56,7 +56,7 @@ def test_every_byte_that_spead2_sends_is_recorded_and_learning_loses_no_heap(tmp
     # The stop heap took a number from the shots; the descriptors' one was before the first.
     assert ended["drops"] == {"not_data": 1}, ended
     assert set(ended["packet_drops"]) == {"not_data"}, ended
-    assert ended["icrc"] == {"good": 0, "solved": 0, "unverified": 0, "bad": 0}, ended
+    assert not any(ended["icrc"].values()), ended
     check_every_byte(recording, heaps, size)
     attributes = recording.links[0]
     overhead = 40 + 8 * (sender.get("immediates", 1) + sender.get("items", 1))
@@ -351,17 +351,18 @@ def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
         ]
         return b"".join(item.to_bytes(8, "big") for item in items) + bytes(1000)
 
-    port, sent = free_port(), 0
     sender, stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-    arguments = ("record", "--listen", f"127.0.0.1:{port}", "--framing", "spead", "--out", tmp_path / "run.h5")
-    with sender, stranger, Process(*arguments, "--idle-s", 1, "--pool", "32MiB", "--json") as recorder:
-        begun = time.monotonic()
-        while recorder.popen.poll() is None and time.monotonic() < begun + 20:
-            if time.monotonic() < begun + 1:
+    arguments = ("--out", tmp_path / "run.h5", "--idle-s", 1)
+    with sender, stranger, Listener("spead", *arguments) as recorder:
+        to, sent = ("127.0.0.1", recorder.port), 0
+        patience = time.monotonic() + 20
+        while recorder.popen.poll() is None and time.monotonic() < patience:
+            if sent < 100:
                 sent += 1
-                sender.sendto(heap(sent), ("127.0.0.1", port))
-            stranger.sendto(b"stranger", ("127.0.0.1", port))
+                sender.sendto(heap(sent), to)
+            stranger.sendto(b"stranger", to)
             time.sleep(0.01)
         assert recorder.popen.poll() is not None, "it goes on as long as strangers do"
         ended = recorder.end().succeeded()
-    assert 0 < ended["shots_complete"] <= sent and ended["packets"] > 100, ended
+    assert 0 < ended["shots_complete"] <= sent, ended
+    assert sum(ended["packet_drops"].values()) > 10, f"strangers were heard: {ended}"

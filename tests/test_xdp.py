@@ -1,5 +1,6 @@
 """Shots over a cable into frames of the interface: AF_XDP in the driver and in the kernel's own path, and AF_PACKET."""
 
+import json
 import signal
 import time
 
@@ -18,6 +19,12 @@ def far(cable, v4, port=0):
 def near(cable, v4):
     """The probe's."""
     return f"{cable.ipv4[0]}:0" if v4 else f"[{cable.ipv6[0]}]:0"
+
+
+def received(cable):
+    """Frames that have come to the receiver's end of the cable, joined ones counted once."""
+    said = command("ip", "-n", cable.names[1], "-json", "-statistics", "link", "show", "dev", "cable")
+    return json.loads(said)[0]["stats64"]["rx"]["packets"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,23 @@ def test_every_shot_of_a_probe_is_in_the_file(tmp_path, cable, way, v4, framing)
     recording = Recording(path)
     balanced(ended, recording)
     check_samples(recording)
+    verify(path)
+
+
+@pytest.mark.parametrize("v4", [True, False])
+def test_packets_that_the_kernel_has_left_together_are_taken_apart_and_each_is_proven(tmp_path, cable, v4):
+    for name in cable.names:
+        words = [word for offload in ("tx", "gso", "tx-udp-segmentation") for word in (offload, "on")]
+        command("nsenter", f"--net=/run/netns/{name}", "ethtool", "-K", "cable", *words)
+    path, before = tmp_path / "run.h5", received(cable)
+    flags = ("--samples", 2000, "--shots", 50, "--rate-hz", 50, "--timeout-ms", 5000, "--transport", "packet:cable")
+    with Probe(listen=near(cable, v4), netns=cable.names[0]) as probe:
+        ended = record(probe, *flags, "--out", path, bind=far(cable, v4), netns=cable.names[1]).succeeded()
+    assert ended["shots_complete"] == 100 and not ended["drops"], ended
+    assert ended["icrc"]["good"] == ended["packets"], ended["icrc"]
+    frames = received(cable) - before
+    assert 0 < frames < ended["packets"] / 2, f"{frames} frames for {ended['packets']} packets: they came cut already"
+    balanced(ended, Recording(path))
     verify(path)
 
 

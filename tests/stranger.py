@@ -1,0 +1,77 @@
+"""A stranger on the cable: waits for a probe's datagram, and sends others to the same queue pair.
+
+stranger.py INTERFACE KIND COUNT: `key` with a wrong Q_Key, `pair` from another queue pair, `long` longer than a place.
+Prints how many it has sent.
+"""
+
+import socket
+import struct
+import sys
+import time
+import zlib
+
+ROCE = 4791
+ETH_P_ALL = 3
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # the identification is 0 then
+
+
+def icrc(source, destination, ports, datagram):
+    """The invariant CRC of a datagram over IPv4 (IBTA annex A17): what routers may change counts as ones."""
+    length = 8 + len(datagram) + 4
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0xFF, 20 + length, 0, 0x4000, 0xFF, 17, 0xFFFF, source, destination)
+    udp = struct.pack(">HHHH", *ports, length, 0xFFFF)
+    masked = datagram[:4] + b"\xff" + datagram[5:]
+    return struct.pack("<I", zlib.crc32(b"\xff" * 8 + ip + udp + masked))
+
+
+def first_datagram(interface):
+    """Source and destination address, source port, and transport header of a datagram that passes."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as sniffer:
+        sniffer.bind((interface, ETH_P_ALL))
+        sniffer.settimeout(60)
+        while True:
+            frame = sniffer.recv(65536)
+            ip = frame[14:]
+            if frame[12:14] != b"\x08\x00" or ip[9] != 17 or struct.unpack_from(">H", ip, 22)[0] != ROCE:
+                continue
+            return ip[12:16], ip[16:20], ip[28:52]
+
+
+def send_datagrams(source, destination, pair, key, count):
+    """Sends so many datagrams of 4096 bytes, numbered by their immediate; the last asks for an event."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        sender.bind((source, 0))
+        ports = sender.getsockname()[1], ROCE
+        ends = socket.inet_aton(source), socket.inet_aton(destination)
+        for number in range(count):
+            solicited = 0x80 if number == count - 1 else 0
+            datagram = struct.pack(">BBHII", 0x65, 0x40 | solicited, 0xFFFF, pair, number)
+            datagram += struct.pack(">III", key, 0x77, number) + bytes(4096)
+            sender.sendto(datagram + icrc(*ends, ports, datagram), (destination, ROCE))
+            time.sleep(0.001)
+
+
+def main():
+    interface, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    source, destination, header = first_datagram(interface)
+    pair, key, theirs = (struct.unpack_from(">I", header, at)[0] for at in (4, 12, 16))
+    payload = bytes(4200 if kind == "long" else 4096)
+    key ^= 0x5555 if kind == "key" else 0
+    theirs ^= 0x111 if kind != "long" else 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        sender.bind((socket.inet_ntoa(source), 0))
+        ports = sender.getsockname()[1], ROCE
+        for number in range(count):
+            # An immediate of a shot far ahead: believed, it would close every shot before.
+            datagram = struct.pack(">BBHII", 0x65, 0x40, 0xFFFF, pair, number)
+            datagram += struct.pack(">III", key, theirs, 0x7000_0000 | number) + payload
+            sealed = datagram + icrc(source, destination, ports, datagram)
+            sender.sendto(sealed, (socket.inet_ntoa(destination), ROCE))
+            time.sleep(0.02)
+    print(count)
+
+
+if __name__ == "__main__":
+    main()

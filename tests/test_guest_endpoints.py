@@ -1,0 +1,247 @@
+"""Our endpoints over an RDMA device: Linux's own stack (rxe) in a QEMU guest, with itself and with our software.
+
+UPDATE=1 writes the device's column of the table in docs/capabilities.md anew (crates/verbs/tests/conformance-rxe.txt).
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common import PROGRAM, ROOT
+
+sys.path.insert(0, str(ROOT / "guest"))
+
+from image import Missing
+from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
+
+CONFORMANCE = Path(PROGRAM).parent / "examples" / "ibverbs_conformance"
+COLUMN = ROOT / "crates" / "verbs" / "tests" / "conformance-rxe.txt"
+GUEST_THREE = "10.77.0.4"
+SUITE_LIMIT = 180  # seconds; a quarter of a minute where nothing else runs
+LIMIT = 60
+
+TOKEN = "5ea15ea15ea15ea15ea15ea15ea15ea1"
+CONTROL = 47920
+SIZE = 16384
+SPAN = 16 * SIZE
+
+SOFT, DEVICE = "soft:soft:10.78.0.2", "rxe1"
+CABLE = f"""
+ip() {{ /usr/bin/ip "$@"; }}
+mkdir -p /run
+ip netns add soft
+ip link add cable mtu 4300 type veth peer name cable mtu 4300 netns soft
+ip address add 10.78.0.1/24 dev cable
+ip link set cable up
+ip -n soft address add 10.78.0.2/24 dev cable
+ip -n soft link set cable up
+rdma link add {DEVICE} type rxe netdev cable
+until [ "$(cat /sys/class/infiniband/{DEVICE}/ports/1/gids/1 | tr -d :0)" ]; do sleep 0.05; done
+"""
+
+
+@pytest.fixture(scope="module")
+def guest():
+    """One guest for all tests, with our programs. Where there can be none, that fails in CI and is said elsewhere."""
+    if not CONFORMANCE.exists():
+        pytest.fail(f"there is no {CONFORMANCE}: cargo build --package shotline-verbs --examples")
+    try:
+        guest = Guest([CONFORMANCE, PROGRAM])
+    except (Missing, Refused) as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"no guest: {error}")
+        pytest.skip(f"NOT TESTED: the verbs over an RDMA device: {error}")
+    with guest:
+        guest.run(f"/usr/bin/ip address add {GUEST_THREE}/24 dev eth0").succeeded()
+        # The shared folder is read anew for each start of a program.
+        guest.run("cp /share/bin/shotline /tmp").succeeded()
+        yield guest
+
+
+def conforms(guest, *ends):
+    """Runs the suite. Returns the rows of the table, and what failed."""
+    done = guest.run(f"ibverbs_conformance {' '.join(ends)}", SUITE_LIMIT)
+    rows = [line for line in done.output.splitlines() if "\t" in line]
+    failed = "\n".join(line for line in done.output.splitlines() if "\t" not in line)
+    assert done.code == 0 and not failed, failed
+    assert len(rows) > 50, done.output
+    return rows
+
+
+def test_a_device_does_what_the_verbs_say(guest):
+    ends = [f"rxe0,gid={guest.gid(address)}" for address in (GUEST, GUEST_TOO, GUEST_THREE)]
+    rows = conforms(guest, *ends)
+    column = "".join(f"{row}\n" for row in rows)
+    if os.environ.get("UPDATE"):
+        COLUMN.write_text(column)
+    assert COLUMN.read_text() == column, f"{COLUMN.name} is not what the checks found: UPDATE=1 writes it anew"
+
+
+@pytest.fixture(scope="module")
+def cable(guest):
+    """A second device in the guest, on a cable to a network namespace where our software is."""
+    guest.run(CABLE).succeeded()
+
+
+@pytest.mark.parametrize("ends", [(DEVICE, SOFT), (SOFT, DEVICE)], ids=["from-device", "from-software"])
+def test_a_device_and_our_software_do_together_what_the_verbs_say(guest, cable, ends):
+    rows = conforms(guest, *ends)
+    assert sum(row.endswith("\tyes") for row in rows) > 55, rows
+
+
+# --- between the guest and this machine --------------------------------------------------------------
+
+
+def device(guest):
+    return f"ibverbs:rxe0,gid={guest.gid()}"
+
+
+class Ours:
+    """A program of ours on the host's end of the cable."""
+
+    def __init__(self, guest, words):
+        command = guest.on_host(PROGRAM, *words.split())
+        self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def waits(self):
+        """Until it listens."""
+        said = ""
+        while "target waits" not in said:
+            line = self.process.stderr.readline()
+            assert line, f"it has ended: {said}"
+            said += line
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self):
+        """Its report."""
+        out, errors = self.process.communicate(timeout=LIMIT)
+        assert "panicked" not in errors, errors
+        assert self.process.returncode == 0, errors
+        return json.loads(out)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def measured(done):
+    """The report of a program of ours in the guest."""
+    return json.loads(done.succeeded().splitlines()[-1])
+
+
+# Verb, kind of queue pair, bytes of an operation.
+MEASURED = [
+    ("write", "rc", SIZE),
+    ("read", "rc", SIZE),
+    ("send", "rc", SIZE),
+    ("atomic", "rc", 8),
+    ("write", "uc", SIZE),
+    ("send", "uc", SIZE),
+    ("send", "ud", 4096),
+]
+
+
+def perf(verb, kind, size, to, *more):
+    words = f"perf {verb} --qp {kind} --size {size} --span {SPAN} --depth 2 --seconds 0.3 --json"
+    return " ".join([words, f"--to {to}:{CONTROL} --token {TOKEN}", *more])
+
+
+def target(listen, region, *more):
+    words = f"target --region room={SPAN},file={region},rights=atomic --messages --json"
+    return " ".join([words, f"--listen {listen}:{CONTROL} --token {TOKEN}", *more])
+
+
+def check(verb, kind, row, region):
+    """Something was done, and what was written is there: byte i of the other side's memory is i modulo 251."""
+    assert row["operations"] > 0, row
+    if verb == "write" and kind == "rc":
+        assert region == bytes(at % 251 for at in range(SPAN))
+    elif verb == "write":
+        assert any(region), "nothing has arrived"
+        assert all(byte in (0, at % 251) for at, byte in enumerate(region)), "and nothing in a wrong place"
+    elif verb == "send":
+        assert 0 < row["arrived_bytes"] <= row["bytes"], row
+    elif verb == "atomic":
+        words = [int.from_bytes(region[at : at + 8], "little") for at in range(0, SPAN, 8)]
+        assert sum(words) == row["operations"], "each adds 1, once"
+
+
+@pytest.mark.parametrize("verb, kind, size", MEASURED)
+def test_the_guest_s_device_reaches_memory_of_our_software_on_the_host(guest, tmp_path, verb, kind, size):
+    region = tmp_path / "region"
+    with Ours(guest, target(HOST, region, "--bind", HOST)) as host:
+        host.waits()
+        row = measured(
+            guest.run("/tmp/shotline " + perf(verb, kind, size, HOST, f"--transport {device(guest)}"), LIMIT)
+        )
+        host.interrupt()
+        report = host.end()
+    assert report["balanced"]
+    assert row["transport"] == "ibverbs"
+    check(verb, kind, row, region.read_bytes())
+
+
+class Theirs:
+    """Our target on the guest's device, with a region that is a file."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        words = target(GUEST, "/tmp/region", f"--transport {device(guest)}")
+        self.job = guest.spawn(f"rm -f /tmp/region\n/tmp/shotline {words} &\necho $! >/share/target\nwait $!", LIMIT)
+
+    def __enter__(self):
+        end = time.monotonic() + LIMIT
+        while "target waits" not in self.job.output():
+            assert not self.job.ended() and time.monotonic() < end, self.job.output()
+            time.sleep(0.1)
+        return self
+
+    def end(self):
+        """Its report, and what is in its region."""
+        self.guest.run("kill $(cat /share/target)").succeeded()
+        report = measured(self.job.end())
+        self.guest.run("cp /tmp/region /share/region").succeeded()
+        return report, (self.guest.share / "region").read_bytes()
+
+    def __exit__(self, *_):
+        if not self.job.ended():
+            self.guest.run("kill -9 $(cat /share/target)")
+            self.job.end()
+
+
+@pytest.mark.parametrize("verb, kind, size", MEASURED)
+def test_our_software_on_the_host_reaches_memory_of_the_guest_s_device(guest, verb, kind, size):
+    with Theirs(guest) as there, Ours(guest, perf(verb, kind, size, GUEST, "--bind", HOST)) as host:
+        row = host.end()
+        report, region = there.end()
+    assert report["balanced"] and report["provider"] == "ibverbs"
+    check(verb, kind, row, region)
+
+
+def test_a_reliable_connection_with_a_device_outlives_the_loss_of_our_packets(guest):
+    words = perf("write", "rc", SIZE, GUEST, "--bind", HOST, "--loss", "0.02")
+    with Theirs(guest) as there, Ours(guest, words) as host:
+        row = host.end()
+        _, region = there.end()
+    assert row["retransmitted"] > 0
+    check("write", "rc", row, region)
+
+
+def test_a_device_that_is_not_there_is_said_with_those_that_are(guest):
+    done = guest.run("/tmp/shotline target --region a=4K --transport ibverbs:mlx5_0")
+    assert done.code == 1
+    assert re.search(r'no RDMA device "mlx5_0"; there is .*rxe0', done.output), done.output
+    done = guest.run("/tmp/shotline target --region a=4K --transport ibverbs:rxe0,gid=200")
+    assert f"({GUEST})" in done.output, done.output

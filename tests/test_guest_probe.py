@@ -1,0 +1,175 @@
+"""A probe's whole path over hardware's interfaces: an emulated probe, the wire, Linux's Soft-RoCE through libibverbs, an
+NVMe drive, verification.
+
+Recorder, RDMA stack and drive are in a QEMU guest, the probe is on this machine's end of its cable. The guest is slow, and
+may lose packets that the probe has sent: what is lost has to be in the books all the same, to the packet.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from common import PROGRAM, ROOT, Probe, Recording, balanced, check_samples, verify
+
+sys.path.insert(0, str(ROOT / "guest"))
+
+from image import Missing
+from machine import HOST, Drive, Guest, Refused
+
+LIMIT = 120  # a few seconds, but for a machine that does much else
+WHOLE_RUN = 2**32 - 1  # the stream that stands for the run in the books
+SHAPE = ("--samples", 300)  # 96 channels: 11 packets a shot, the last of them short
+RATE = 40
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory):
+    """A guest with our program and an empty drive, which gets a file system."""
+    drive = tmp_path_factory.mktemp("drive") / "drive"
+    with open(drive, "wb") as file:
+        file.truncate(256 << 20)
+    try:
+        guest = Guest([PROGRAM], drives=[Drive(drive, "shotline")])
+    except (Missing, Refused) as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"no guest: {error}")
+        pytest.skip(f"NOT TESTED through an RDMA device onto an NVMe drive: {error}")
+    with guest:
+        file_system = "/usr/bin/mke2fs -q -t ext4 /dev/nvme0n1 && mkdir /mnt && mount -t ext4 /dev/nvme0n1 /mnt"
+        guest.run(file_system).succeeded()
+        yield guest
+
+
+class Run:
+    """A recording in the guest from a probe on the host."""
+
+    runs = 0
+
+    def __init__(self, guest, *faults):
+        Run.runs += 1
+        self.guest, self.name = guest, f"run{Run.runs}.h5"
+        flags = ("--links", 1, "--list-faults", *faults)
+        self.probe = Probe(*flags, listen=f"{HOST}:{47910 + Run.runs}", through=guest.on_host())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.probe.__exit__()
+
+    def spawn(self, *flags, transport="ibverbs:rxe0", rate=RATE):
+        words = ["shotline", "record", "--probe", self.probe.address, "--transport", transport, "--links", 1]
+        words += ["--out", f"/mnt/{self.name}", "--json", "--pool", "8MiB", *SHAPE, "--timeout-ms", 3000]
+        words += ["--rate-hz", rate] if rate else []
+        line = " ".join(map(str, [*words, *flags]))
+        verify = f"shotline verify /mnt/{self.name}"
+        return self.guest.spawn(f"{line} && {verify} >/tmp/verified && cp /mnt/{self.name} /share/", LIMIT)
+
+    def end(self, job):
+        """The recorder's and the probe's reports, and the file."""
+        said = job.end().succeeded()
+        ended = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        report = self.probe.report()
+        path = self.guest.share / self.name
+        verify(path)
+        recording = Recording(path)
+        balanced(ended, recording)
+        check_samples(recording)
+        assert ended["icrc"]["device"] >= ended["packets"] - sum(ended["packet_drops"].values()), ended
+        return ended, report, recording
+
+
+def faults_of(report, kind):
+    """(shot, packet) of every packet that the probe did this to."""
+    named = ((entry["fault"], entry["shot"], entry["packet"]) for entry in report.get("faults", []))
+    return [
+        (shot, packet)
+        for fault, shot, packet in named
+        if (fault if isinstance(fault, str) else next(iter(fault))) == kind
+    ]
+
+
+def test_shots_go_from_the_wire_to_the_drive_without_a_copy(guest):
+    with Run(guest) as run:
+        ended, report, recording = run.end(run.spawn("--shots", 60))
+    sent = report["links"][0]["packets"]
+    missing = recording.missing(0)
+    assert ended["packets"] + len(missing) == sent == 60 * 11, "and what the guest has lost is known to the packet"
+    assert ended["packet_drops"] == {}
+    if not missing:
+        assert (ended["shots_complete"], ended["copies_per_byte"]) == (60, 0.0), ended
+    whole = recording.books[WHOLE_RUN]
+    assert whole["counter_rcvd_pkts"] >= ended["packets"], whole
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_losses_on_purpose_are_named_exactly_and_what_slid_is_repaired(guest, seed):
+    with Run(guest, "--loss", 0.01, "--corrupt", 0.005, "--duplicate", 0.01, "--reorder", 0.01, "--seed", seed) as run:
+        ended, report, recording = run.end(run.spawn("--shots", 80))
+    twice = faults_of(report, "duplicated")
+    damaged = faults_of(report, "corrupted")  # the device shows no packet whose ICRC is wrong
+    gone = set(faults_of(report, "lost")) | {key for key in damaged if key not in twice}
+    missing = recording.missing(0)
+    assert gone and gone <= missing, f"too few: {gone - missing}"
+    assert ended["copies_per_byte"] > 0.0, "packets slid, and were moved"
+    assert set(ended["packet_drops"]) <= {"duplicate", "late"}, ended
+    # Whatever else is missing the guest has lost itself.
+    sent = report["links"][0]["packets"]
+    assert sent - len(damaged) - ended["packets"] == pytest.approx(len(missing - gone), abs=len(twice)), (ended, report)
+
+
+@pytest.mark.parametrize("kind, cause", [("key", None), ("pair", "unknown_stream"), ("long", None)])
+def test_a_stranger_on_the_cable_neither_changes_a_byte_nor_ends_the_run(guest, kind, cause):
+    count = 10
+    with Run(guest) as run:
+        job = run.spawn("--shots", 120)
+        stranger = [sys.executable, ROOT / "tests" / "stranger.py", "cable", kind, count]
+        done = subprocess.run(guest.on_host(*stranger), capture_output=True, text=True, timeout=LIMIT, check=False)
+        assert done.stdout.strip() == str(count), done.stderr
+        ended, report, recording = run.end(job)
+    strange = ended["packet_drops"].get("unknown_stream", 0)  # the guest may lose some of these, too
+    assert 0 < strange <= count if cause else strange == 0, ended
+    assert set(ended["packet_drops"]) <= {"unknown_stream"}
+    sent, missing = report["links"][0]["packets"], len(recording.missing(0))
+    assert sent + strange - ended["packets"] == missing, "what is missing is known to the packet"
+    errors = ended.get("device_drops", {}).get("queue_pair_errors", 0)
+    assert 1 <= errors <= count if kind == "long" else errors == 0, ended
+    assert ended["shots_complete"] > 0, ended
+
+
+def test_a_loss_among_counted_packets_is_known_by_the_record_and_the_file_shows_nothing_of_that_shot(guest):
+    with Run(guest, "--loss", 0.004, "--seed", 5) as run:
+        ended, report, recording = run.end(run.spawn("--shots", 80, "--framing", "counted"))
+    lost = {shot for shot, _ in faults_of(report, "lost")}
+    incomplete = set(range(80)) - {
+        number for row, number in zip(recording.presence(0), recording.numbers(), strict=True) if row.all()
+    }
+    assert lost and lost <= incomplete, (lost, incomplete)
+    for row, number in zip(recording.presence(0), recording.numbers(), strict=True):
+        assert row.all() or not row.any(), f"shot {number} tells some packets from others"
+    assert ended["packet_drops"]["unplaced"] > 0
+    assert ended["shots_complete"] >= 80 - 2 * (len(lost) + 2), ended
+
+
+def test_what_cannot_be_is_said_with_what_to_do(guest):
+    with Run(guest) as run:
+        for flags, words in [
+            ({"transport": "ibverbs:mlx5_9"}, ["mlx5_9", "rxe0"]),
+            ({"transport": "ibverbs:rxe0,gid=99"}, ["address 99", "10.77.0.2"]),
+            ({"transport": "ibverbs:rxe0,port=2"}, ["port 2"]),
+        ]:
+            done = run.spawn("--shots", 1, **flags).end()
+            assert done.code == 1 and all(word in done.output for word in words), done.output
+        done = run.spawn("--shots", 1, "--framing", "udp").end()
+        assert done.code == 1 and "datagrams" in done.output, done.output
+
+
+def test_the_doctor_knows_which_device_has_the_address(guest):
+    with Run(guest) as run:
+        said = guest.run(f"shotline doctor --probe {run.probe.address} --out /mnt/x.h5 --json").output
+    report = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    check = next(check for check in report["checks"] if check["name"] == "RDMA devices")
+    assert check["measured"]["devices"] == ["rxe0"] and "--transport ibverbs:rxe0" in check["found"], check
