@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo python test guest fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-digitizer plots clean
+.PHONY: help demo python test guest guest-soak fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,6 +27,13 @@ test: ## every check and test of the repository; the last line is the sum
 guest: ## run a command in a QEMU guest that has Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
 	@$(SETUP) guest
 	@python3 guest/run.py $(or $(CMD),ibv_devinfo)
+
+guest-soak: ## the tests in the guest N times in a row (10); the first that fails ends it: make guest-soak N=3
+	@$(SETUP) build guest test
+	cargo build --locked --package shotline
+	@for turn in $$(seq $(or $(N),10)); do \
+	    echo "turn $$turn"; CI=1 python3 -m pytest -q tests/test_guest*.py || exit 1; \
+	done
 
 fmt: ## format Rust and Python
 	@$(SETUP) python test
@@ -88,6 +95,16 @@ bench-xdp: ## receiving from a cable by AF_XDP beside dpdk-testpmd; needs root; 
 	@$(SETUP) build dpdk
 	cargo build --release --locked --package shotline-transport --example xdp_throughput
 	python3 bench/xdp.py $(ARGS)
+
+bench-passthrough: ## instructions and system calls of a write by NVMe passthrough beside fio, in the guest; ARGS=...
+	@$(SETUP) build python guest counts
+	cargo build --release --locked --package shotline-store --example raw_writes
+	python3 bench/passthrough.py $(ARGS)
+
+bench-ud-instructions: ## instructions per datagram through an RDMA device, beside ib_send_bw, in the guest
+	@$(SETUP) build guest bench
+	cargo build --release --locked --package shotline-verbs --example ibverbs_ud
+	python3 bench/ud_instructions.py $(ARGS)
 
 bench-digitizer: ## 16 Gbit/s from a digitizer's DMA through a memif into HDF5; ARGS=... for its options
 	@$(SETUP) build dpdk

@@ -1,8 +1,9 @@
-"""Receiving from a cable by AF_XDP beside dpdk-testpmd with net_af_xdp (`make bench-xdp`).
+"""Receiving from a cable by AF_XDP beside dpdk-testpmd with net_af_xdp, and by AF_PACKET (`make bench-xdp`).
 
 The sender is the same in both turns: a socket in another network namespace, pinned to one core, whose datagrams the
 kernel cuts. The receivers are testpmd rxonly, which looks at no byte, and ours, which copies every payload into
-registered memory; each on the other core. Needs root, ip and dpdk-testpmd.
+registered memory; each on the other core. By AF_PACKET through a ring and by calls, the kernel leaves frames uncut, and the
+receiver sleeps where there is nothing: its processor time a packet is what counts. Needs root, ip and dpdk-testpmd.
 """
 
 import argparse
@@ -47,6 +48,11 @@ def main():
         mtu(spaces, 9000)
         with contextlib.suppress(Failed):
             say(f"  ours with 4096 bytes in two chunks: {ours(spaces, args.seconds, 4096):.2f} Gbit/s")
+        for number in range(args.rounds):
+            say(f"AF_PACKET, round {number + 1} of {args.rounds}")
+            for how, size in [(how, size) for size in (2048, 4096) for how in ("calls", "ring")]:
+                with contextlib.suppress(Failed):
+                    say(f"  {how}, {size} bytes: {ours(spaces, args.seconds, size, how):.2f} Gbit/s")
     say("")
     if all(figures.values()):
         peer = f"net_af_xdp, {args.bytes} bytes"
@@ -77,8 +83,8 @@ def testpmd(spaces, seconds, size):
     return median(rates[1:-1])  # the first and the last second are not whole ones
 
 
-def ours(spaces, seconds, size):
-    receiver = [str(EXAMPLE), "receive", "cable", f"{ADDRESSES[1]}:{PORT}", f"{seconds - 0.5:g}"]
+def ours(spaces, seconds, size, how="xdp"):
+    receiver = [str(EXAMPLE), "receive", f"{how}:cable", f"{ADDRESSES[1]}:{PORT}", f"{seconds - 0.5:g}"]
     with background(within(spaces[1], ["taskset", "-c", str(RECEIVE_CPU), *receiver])) as process:
         time.sleep(1)
         foreground(sender(spaces[0], seconds, size))
