@@ -92,7 +92,7 @@ class Drive:
             rules.write_text(self.faults)
             file = f"blkdebug:{rules}:{file}"
         throttle = f",throttling.bps-write={self.bytes_per_second}" if self.bytes_per_second else ""
-        words = ["-drive", f"file={file},if=none,id={name},format=raw,cache=none,aio=threads{throttle}"]
+        words = ["-drive", f"file={file},if=none,id={name},format=raw,cache=writeback,aio=threads{throttle}"]
         block = f"logical_block_size={self.block},physical_block_size={self.block}"
         return [*words, "-device", f"nvme,drive={name},serial={self.serial},mdts={self.mdts},{block}"]
 
