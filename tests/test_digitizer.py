@@ -224,7 +224,8 @@ def test_one_stage_after_the_other_needs_credits_and_loses_nothing(tmp_path):
     assert sent["overruns"] == 0
     assert ended["drops"] == {} and ended["packets_missing"] == 0, ended
     blocks = blocks_of(path)
-    assert sorted(blocks) == list(range(min(blocks), 60)), f"all blocks but those before the start: {sent} {ended}"
+    # With credits the recorder's first packet is the sender's: only the block that taught it is gone.
+    assert len(blocks) >= 50 and sorted(blocks) == list(range(min(blocks), 60)), f"{sent} {ended}"
     check_same(blocks)
 
 
