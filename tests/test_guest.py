@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,24 @@ def again(attempt, tries=UNRELIABLE_TRIES):
         except Failed:
             if not left:
                 raise
+
+
+def test_the_guests_seconds_are_those_of_this_machine(guest):
+    """Its limits and patience would mean something else. It does not trust what it measured of its own processors."""
+
+    def look():
+        before = time.monotonic()
+        there = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
+        return before, there, time.monotonic()
+
+    first = look()
+    time.sleep(2)
+    second = look()
+    passed = second[1] - first[1]
+    least, most = second[0] - first[2], second[2] - first[0]
+    assert 0.98 * least - 0.1 <= passed <= 1.02 * most + 0.1, f"{passed} s in the guest, {least} to {most} s here"
+    clock = guest.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource").succeeded()
+    assert clock.strip() == "hpet"
 
 
 def tried(kind, attempt):
