@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import need_root
+from faultfs import FaultDrive, skip_if_impossible
 
 from common import TIME_LIMIT, Namespaces, Process, Recording, balanced, run, until, verify
 
@@ -58,8 +59,8 @@ def carrier(request, tmp_path):
 
 
 class Receiver(Process):
-    def __init__(self, carrier, *arguments):
-        listen = ("--listen", carrier.to, "--framing", "digitizer", *PATIENT, "--pool", "64MiB")
+    def __init__(self, carrier, *arguments, patience=PATIENT):
+        listen = ("--listen", carrier.to, "--framing", "digitizer", *patience, "--pool", "64MiB")
         super().__init__("record", "--json", *carrier.receiver, *listen, *arguments, netns=carrier.netns[0])
 
 
@@ -229,6 +230,37 @@ def test_one_stage_after_the_other_needs_credits_and_loses_nothing(tmp_path):
     check_same(blocks)
 
 
+@pytest.mark.parametrize("order", [(), ("--sequential",)], ids=["pipelined", "sequential"])
+def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_not_end_it(tmp_path, order):
+    dpdk()
+    skip_if_impossible()
+    words = f"id=0,socket={tmp_path}/memif.sock,socket-abstract=no"
+    carrier = Carrier(
+        ["--transport", f"dpdk:net_memif0,role=server,{words}"],
+        ["--transport", f"dpdk:net_memif1,role=client,{words}"],
+        "10.0.0.1:9000",
+    )
+    mount = tmp_path / "drive"
+    mount.mkdir()
+    with FaultDrive(mount) as drive:
+        path = mount / "run.h5"
+        # A block each eighth of a second; what is in flight makes the recorder wait for the drive.
+        drive.speed(2_000_000)
+        flags = ("--out", path, *order, "--policy", "block", "--capacity", 500, "--in-flight", 1)
+        with Receiver(carrier, *flags, patience=("--timeout-ms", 500, "--idle-s", 1)) as receiver:
+            until_listening(receiver, carrier)
+            with emulate(carrier, *SMALL, "--rate", "max", "--sequential", "--blocks", 60) as sender:
+                until(lambda: blocks_written(drive) > 3, what="blocks on the drive")
+                drive.stall(3)
+                sent = sender.end().succeeded()["streams"][0]
+            ended = receiver.end().succeeded()
+        assert (sent["overruns"], sent["blocks_abandoned"]) == (0, 0), sent
+        assert ended["drops"] == {} and ended["packets_missing"] == 0, ended
+        blocks = blocks_of(path)
+        assert sorted(blocks) == list(range(min(blocks), 60)) and min(blocks) < 10, f"{sent} {ended}"
+        check_same(blocks)
+
+
 def has_xdp(carrier):
     link = subprocess.run(
         ["ip", "-n", carrier.netns[0], "link", "show", "cable"], capture_output=True, text=True, check=True
@@ -241,6 +273,10 @@ def free_address():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def blocks_written(drive):
+    return sum(op.size >= 256 << 10 for op in drive.log().of("write"))
 
 
 def rows(path):

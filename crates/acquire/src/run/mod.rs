@@ -349,7 +349,7 @@ fn receive<P: PacketIo>(
             wake: &wake,
             items: Vec::with_capacity(64),
             arriving: VecDeque::with_capacity(64),
-            joining_ns: 0,
+            listened_ns: 0,
             blocked: None,
             rows_left,
             live,

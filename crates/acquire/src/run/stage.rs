@@ -36,8 +36,8 @@ pub(super) struct Stage<'a, P> {
     pub(super) items: Vec<Item>,
     /// Items that were received, and not yet joined.
     pub(super) arriving: VecDeque<Item>,
-    /// The time that has passed for links, in ns.
-    pub(super) joining_ns: u64,
+    /// The time that has passed for links and shots: while packets were taken, in ns.
+    pub(super) listened_ns: u64,
     /// Under the policy `block`: what the queue had no room for.
     pub(super) blocked: Option<Joined>,
     /// Rows that the sink still has room for.
@@ -70,27 +70,23 @@ impl<P: PacketIo> Stage<'_, P> {
         // What the last turn was, and how long turns like it have been since they were last entered.
         let (mut turn, mut turned, mut spent) = (Spent::Starved, begun, [Duration::ZERO; 3]);
         // What only passes by (strangers, stragglers) must not keep a run from ending.
-        let (mut placed, mut settled) = (0, begun);
+        let (mut placed, mut settled_ns) = (0, 0);
         loop {
             let now = Instant::now();
             spent[turn as usize] += now - turned;
             turned = now;
             let waits = self.blocked.is_some() || self.sequential && self.live.stored() < self.handed;
-            let packets = if !waits {
-                self.receiver.poll((now - begun).as_nanos() as u64, BATCHES, &mut self.items)?
-            } else {
-                0
-            };
+            // Nobody is late or silent while nobody listens.
+            if !waits {
+                self.listened_ns += (now - looked).min(LONGEST_LOOK).as_nanos() as u64;
+            }
+            looked = now;
+            let packets = if waits { 0 } else { self.receiver.poll(self.listened_ns, BATCHES, &mut self.items)? };
             if packets > 0 {
                 first.get_or_insert(now);
                 last = now;
                 self.rest.took(packets);
             }
-            // Nobody is late while nobody listens.
-            if !waits {
-                self.joining_ns += (now - looked).min(LONGEST_LOOK).as_nanos() as u64;
-            }
-            looked = now;
             self.hand_on(false);
             turn = match packets {
                 _ if waits => Spent::Stalled,
@@ -104,10 +100,10 @@ impl<P: PacketIo> Stage<'_, P> {
                     self.clock.refresh();
                 }
                 let total = self.receiver.total();
-                if total.placed != placed || self.blocked.is_some() {
-                    (placed, settled) = (total.placed, now);
+                if total.placed != placed || waits || self.blocked.is_some() {
+                    (placed, settled_ns) = (total.placed, self.listened_ns);
                 }
-                let silence = now - settled;
+                let silence = Duration::from_nanos(self.listened_ns - settled_ns);
                 let lost = self.receiver.io().device().lost();
                 self.live.update(&total, lost);
                 if first.is_some() {
@@ -191,7 +187,7 @@ impl<P: PacketIo> Stage<'_, P> {
                 break;
             }
             let Some(item) = self.arriving.pop_front() else { break };
-            self.joiner.push(self.joining_ns, item);
+            self.joiner.push(self.listened_ns, item);
         }
         if handed {
             (self.wake)();
@@ -205,7 +201,7 @@ impl<P: PacketIo> Stage<'_, P> {
             self.account_for_left();
             let next = match self.blocked.take() {
                 Some(joined) => Some(joined),
-                None => self.joiner.pop(self.joining_ns).or_else(|| if all { self.joiner.flush() } else { None }),
+                None => self.joiner.pop(self.listened_ns).or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
             self.events += u64::from(matches!(joined, Joined::Event(_)));
