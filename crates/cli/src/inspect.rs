@@ -91,7 +91,10 @@ fn refuse_other_than_picture(path: &Path) -> Result {
 fn look(path: &Path) -> Result<Found> {
     if let Some(target) = Target::of(path) {
         return Ok(match target.run() {
-            Some(_) => Found::Recording(Box::new(shotline_store::inspect(path)?)),
+            Some(_) => {
+                crate::output::warn_of_device(path);
+                Found::Recording(Box::new(shotline_store::inspect(path)?))
+            }
             None => Found::Device(Box::new(nvme::list(&target)?)),
         });
     }
@@ -116,6 +119,7 @@ fn look(path: &Path) -> Result<Found> {
 }
 
 fn print_device(listing: &Listing) {
+    listing.warnings.iter().for_each(crate::output::warn);
     let mut rows = vec![
         ("device".to_owned(), listing.device.display().to_string()),
         ("serial number".into(), listing.serial.clone()),

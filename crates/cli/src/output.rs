@@ -287,6 +287,11 @@ pub fn chunk_rows(chunks: &Chunks) -> Vec<(String, String)> {
     rows
 }
 
+/// Warns of a raw device whose recordings can be read although something is wrong with it.
+pub fn warn_of_device(path: &std::path::Path) {
+    shotline_store::nvme::warning(path).into_iter().for_each(warn);
+}
+
 /// Says on stderr what a person should know although the work went on.
 pub fn warn(text: impl std::fmt::Display) {
     eprintln!("warning: {}", shown(&text.to_string()));

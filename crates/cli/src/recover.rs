@@ -37,6 +37,7 @@ pub struct Args {
 /// Recovers each recording; an error ends it.
 pub fn run(args: &Args) -> Result {
     for path in &args.files {
+        crate::output::warn_of_device(path);
         let run = {
             let bar = Progress::new("rows");
             recover(path, args.dry_run, &|done, all| bar.tell(done, all))?

@@ -32,6 +32,7 @@ pub struct Args {
 
 /// Verifies a recording.
 pub fn run(args: &Args) -> Result {
+    crate::output::warn_of_device(&args.file);
     let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads };
     let bar = Progress::new("rows");
     let verdict = verify_telling(&args.file, &options, &|done, all| bar.tell(done, all))?;

@@ -47,20 +47,22 @@ fn main() -> Result<(), Box<dyn Error>> {
                 None => drop(recorder.poll(WAIT)?),
             }
         };
-        let meta = ShotMeta {
-            stream: 0,
-            number,
-            stamp_tai_ns: number,
-            arrived_tai_ns: 0,
-            completed_tai_ns: 0,
-            flags: 0,
-            record_good: true,
-            valid_bytes: geometry.sample_bytes(),
-            presence: Arc::clone(&presence),
-            drops: Drops::default(),
-        };
-        let mut event = Event { number, shots: Default::default() };
-        event.shots.push(Some(Shot { meta, buffer }));
+        let shot = Some(Shot {
+            meta: ShotMeta {
+                stream: 0,
+                number,
+                stamp_tai_ns: number,
+                arrived_tai_ns: 0,
+                completed_tai_ns: 0,
+                flags: 0,
+                record_good: true,
+                valid_bytes: geometry.sample_bytes(),
+                presence: Arc::clone(&presence),
+                drops: Drops::default(),
+            },
+            buffer,
+        });
+        let mut event = Event { number, shots: vec![shot] };
         while let Err(back) = recorder.offer(event) {
             event = back;
             recorder.poll(WAIT)?;

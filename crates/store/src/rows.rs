@@ -194,13 +194,28 @@ impl RowFormat {
         let state = if meta.is_complete() { State::Complete } else { State::Partial };
         self.push_as(meta.number, Some(meta), state, &meta.drops, slot_crc32, out);
     }
-    /// Appends the row of a shot that is not: `meta` is what was known of it before it was lost, `cause` why.
-    pub fn push_lost(self, number: u64, meta: Option<&ShotMeta>, cause: Option<DropCause>, out: &mut Vec<u8>) {
-        let mut drops = meta.map_or_else(Drops::default, |meta| meta.drops);
-        if let (Some(cause), Some(meta)) = (cause, meta) {
-            drops.add(cause, u64::from(meta.presence.placed()).max(1));
+    /// Appends the row of a shot that never came.
+    pub fn push_lost(self, number: u64, out: &mut Vec<u8>) {
+        self.push_as(number, None, State::Lost, &Drops::default(), 0, out);
+    }
+    /// Makes a row that was pushed that of a shot which is not in the file after all: its packets are dropped for this
+    /// cause.
+    pub fn lose(self, row: &mut [u8], cause: DropCause) {
+        let (placed, valid) = (u32_at(row, PLACED), VALID_BYTES..VALID_BYTES + 4);
+        row[valid].fill(0);
+        row[PLACED..][..4].fill(0);
+        (row[STATE], row[RECORD_GOOD]) = (State::Lost as u8, 0);
+        row[PRESENCE..][..self.presence_bytes()].fill(0);
+        if (cause as usize) < self.causes {
+            let at = self.drops() + 4 * cause as usize;
+            let count = u32_at(row, at).saturating_add(placed.max(1));
+            row[at..][..4].copy_from_slice(&count.to_le_bytes());
         }
-        self.push_as(number, meta, State::Lost, &drops, 0, out);
+        self.seal(0, row);
+    }
+    /// What a row that was pushed says is in the file.
+    pub fn state(row: &[u8]) -> State {
+        State::ALL[usize::from(row[STATE])]
     }
 
     fn push_as(
@@ -215,32 +230,43 @@ impl RowFormat {
         let start = out.len();
         out.resize(start + self.bytes(), 0);
         let row = &mut out[start..];
-        row[NUMBER..][..8].copy_from_slice(&number.to_le_bytes());
-        row[PACKETS..][..4].copy_from_slice(&self.packets.to_le_bytes());
-        // Files of earlier versions have no place for later causes.
-        for (cause, count) in drops.iter().filter(|(cause, _)| (*cause as usize) < self.causes) {
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
-        }
-        row[STATE] = state as u8;
+        let head = row.first_chunk_mut::<PRESENCE>().expect("a row has all fields that are not named for a cause");
+        head[NUMBER..][..8].copy_from_slice(&number.to_le_bytes());
+        head[PACKETS..][..4].copy_from_slice(&self.packets.to_le_bytes());
+        head[STATE] = state as u8;
         if let Some(meta) = meta {
-            row[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
-            row[FLAGS] = meta.flags;
-            if self.version >= Version::Timed {
-                row[self.times()..][..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
-                row[self.times() + 8..][..8].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
-            }
-            if state != State::Lost {
-                row[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
-                row[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
-                row[RECORD_GOOD] = u8::from(meta.record_good);
-                push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
+            head[STAMP..][..8].copy_from_slice(&meta.stamp_tai_ns.to_le_bytes());
+            head[FLAGS] = meta.flags;
+        }
+        if let Some(meta) = meta.filter(|_| state != State::Lost) {
+            head[VALID_BYTES..][..4].copy_from_slice(&meta.valid_bytes.to_le_bytes());
+            head[PLACED..][..4].copy_from_slice(&meta.presence.placed().to_le_bytes());
+            head[RECORD_GOOD] = u8::from(meta.record_good);
+            push_presence(&meta.presence, &mut row[PRESENCE..][..self.presence_bytes()]);
+        }
+        // Most shots have none.
+        if drops.total() > 0 {
+            // Files of earlier versions have no place for later causes.
+            for (cause, count) in drops.iter().filter(|(cause, _)| (*cause as usize) < self.causes) {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                row[self.drops() + 4 * cause as usize..][..4].copy_from_slice(&count.to_le_bytes());
             }
         }
+        if let Some(meta) = meta.filter(|_| self.version >= Version::Timed) {
+            let times = &mut row[self.times()..][..TIMES_BYTES];
+            times[..8].copy_from_slice(&meta.arrived_tai_ns.to_le_bytes());
+            times[8..].copy_from_slice(&meta.completed_tai_ns.to_le_bytes());
+        }
+        self.seal(slot_crc32, row);
+    }
+
+    /// Enters the two checks.
+    fn seal(self, slot_crc32: u32, row: &mut [u8]) {
         if self.version >= Version::Checked {
-            row[self.checks()..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
+            let checks = self.checks();
+            row[checks..][..4].copy_from_slice(&slot_crc32.to_le_bytes());
             let check = self.check(row);
-            row[self.checks() + 4..][..4].copy_from_slice(&check.to_le_bytes());
+            row[checks + 4..][..4].copy_from_slice(&check.to_le_bytes());
         }
     }
 
@@ -340,6 +366,10 @@ pub const ROW_FIELDS: [(&str, &str); 14] = [
     ("row_crc32", "CRC-32 of the attribute run_id and this row's other bytes"),
     ("(fields named for a cause)", "packets of this shot that were dropped for that cause"),
 ];
+
+fn u32_at(row: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]])
+}
 
 fn push_presence(presence: &Presence, out: &mut [u8]) {
     for (bytes, word) in out.chunks_mut(8).zip(presence.words()) {
@@ -522,11 +552,19 @@ mod tests {
         };
         let format = RowFormat::new(4, "a run");
         let mut bytes = Vec::new();
-        format.push_lost(5, Some(&meta), Some(DropCause::SinkError), &mut bytes);
+        format.push(&meta, 0x1234, &mut bytes);
+        assert_eq!(RowFormat::state(&bytes), State::Partial);
+        format.lose(&mut bytes, DropCause::SinkError);
         let row = format.parse(&bytes).unwrap();
         assert_eq!((row.state, row.placed, row.valid_bytes, row.record_good), (State::Lost, 0, 0, false));
+        assert_eq!((row.number, row.stamp_tai_ns, row.arrived_tai_ns, row.completed_tai_ns), (5, 7, 8, 9));
+        assert_eq!((row.slot_crc32, row.sound), (0, true));
         assert_eq!(row.drops[DropCause::SinkError as usize], 3);
         assert!(!row.contains(0));
+        bytes.clear();
+        format.push_lost(6, &mut bytes);
+        let row = format.parse(&bytes).unwrap();
+        assert_eq!((row.number, row.state, row.drops.iter().sum::<u32>(), row.sound), (6, State::Lost, 0, true));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use shotline_store::nvme::{Listing, Target, list};
 use shotline_store::read::Recording as Reader;
 use shotline_store::recover::recover;
 use shotline_store::shot::{Books, Loss};
-use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify};
+use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, export, inspect, verify, verify_telling};
 use shotline_wire::shot::{DropCause, Packing};
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -232,14 +232,31 @@ fn the_directory_survives_the_loss_of_either_copy() {
         record(&device, "b", 0..3, |_| {});
         let file = File::options().write(true).open(&device).unwrap();
         // A power cut in the middle of a change may have left anything of one copy; the other has the state before it.
+        assert_eq!(runs(&device).warnings, Vec::<String>::new());
         file.write_all_at(&[0xFF; 64], copy + 64).unwrap();
+        assert!(runs(&device).warnings[0].contains("one of the two copies"), "{:?}", runs(&device).warnings);
         let names: Vec<_> = runs(&device).runs.into_iter().map(|run| run.name).collect();
         assert_eq!(names, ["a", "b"], "copy at {copy}: the last change was b's length");
         record(&device, "c", 0..3, |_| {});
+        assert_eq!(runs(&device).warnings, Vec::<String>::new(), "the damaged copy is the first to be written");
         for name in ["a", "b", "c"] {
             assert_eq!(proven(&named(&device, name)).rows, 3);
         }
     }
+}
+
+#[test]
+fn a_run_that_is_replaced_while_it_is_verified_is_not_called_sound() {
+    let (_folder, device) = device(64);
+    record(&device, "a", 0..3, |_| {});
+    let replace = |done: u64, all: u64| {
+        if done == all {
+            record(&device, "a", 0..3, |config| config.overwrite = true);
+        }
+    };
+    let verdict = verify_telling(&named(&device, "a"), &VerifyOptions::default(), &replace);
+    assert!(verdict.unwrap_err().to_string().contains("found another in its place"));
+    assert_eq!(proven(&named(&device, "a")).rows, 3);
 }
 
 /// Not a test by itself: what the next one kills.

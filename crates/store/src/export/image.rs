@@ -50,7 +50,7 @@ pub(super) fn write(
     file.sync_all().map_err(failed("flush"))?;
     let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == one.layout);
     let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == one.layout);
-    if !same || !still || matches!(&one.file, Medium::Extent(extent) if !extent.stands()) {
+    if !same || !still || !recording.stands() {
         return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
     }
     shots.count_all()?;

@@ -45,7 +45,7 @@ impl Layout {
     /// The entry of a chunk.
     pub(super) fn entry(&self, data: &Data, row: u64, link: usize, stored: StoredChunk) -> Chunk {
         Chunk {
-            first: vec![row, 0, (link - data.links.start) as u64 * self.channels[link]],
+            first: [row, 0, (link - data.links.start) as u64 * self.channels[link]],
             address: stored.at,
             bytes: stored.bytes,
             filter_mask: match (self.codec, stored.compressed) {
@@ -103,7 +103,7 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
             // As many as are in one leaf stand one behind the other.
             let (at, most) = shape.entry_at(data.leaves, index);
             out.clear();
-            entries.by_ref().take(most as usize).for_each(|entry| tree::push_entry(&mut out, &entry));
+            entries.by_ref().take(most as usize).for_each(|entry| tree::push_entry(shape, &mut out, &entry));
             write_all(file, at, &out)?;
             index += (out.len() / shape.entry_bytes()) as u64;
         }
@@ -116,7 +116,7 @@ pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Re
     let (data, shape) = (layout.data_of(link), layout.data_shape());
     let (at, _) = shape.entry_at(data.leaves, data.index(row, link));
     let mut out = Vec::with_capacity(shape.entry_bytes());
-    tree::push_entry(&mut out, &layout.entry(data, row, link, layout.zeros(link)));
+    tree::push_entry(shape, &mut out, &layout.entry(data, row, link, layout.zeros(link)));
     write_all(file, at, &out)
 }
 

@@ -34,7 +34,7 @@ impl Layout {
     /// The entry of a row in the table's index.
     pub(super) fn described_entry(&self, table: &Described, row: u64) -> Chunk {
         Chunk {
-            first: vec![row],
+            first: [row, 0, 0],
             address: self.slot(row, table.link).wrapping_add(table.at.into()),
             bytes: block::LEN as u32,
             filter_mask: 0,

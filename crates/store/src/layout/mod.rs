@@ -167,6 +167,10 @@ impl Layout {
         // Wrapping, because a damaged file may claim anything: what is there is then not found.
         self.data_start.wrapping_add(row.wrapping_mul(self.row_bytes)).wrapping_add(self.slots[link].0)
     }
+    /// The same, with the slot's bytes.
+    pub(crate) fn slot_of(&self, row: u64, link: usize) -> (u64, u32) {
+        (self.slot(row, link), self.slots[link].1)
+    }
     /// Where the data of `rows` rows ends, of a compressed run at the latest.
     pub fn data_end(&self, rows: u64) -> u64 {
         self.data_start + (rows + u64::from(self.codec.is_some())) * self.row_bytes

@@ -97,7 +97,7 @@ pub(super) fn write(
     for table in layout.shots.iter().chain([&layout.losses, &layout.books]) {
         let chunks = table.capacity / u64::from(table.chunk_rows);
         let entries = (0..chunks).map(|chunk| Chunk {
-            first: vec![chunk * u64::from(table.chunk_rows)],
+            first: [chunk * u64::from(table.chunk_rows), 0, 0],
             address: table.start + chunk * table.chunk_bytes(),
             bytes: table.chunk_bytes() as u32,
             filter_mask: 0,

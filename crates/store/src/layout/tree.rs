@@ -14,11 +14,16 @@ const HEAD: usize = 24;
 /// A tree of more levels than any file needs is a cycle.
 const MAX_LEVEL: u8 = 16;
 
+/// Dimensions of a dataset, at most.
+pub const MOST_RANK: usize = 3;
+/// Bytes of a key, at most.
+const MOST_KEY: usize = 8 + 8 * (MOST_RANK + 1);
+
 /// One chunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its first element in each dimension.
-    pub first: Vec<u64>,
+    /// Its first element in each dimension; 0 in those that the dataset does not have.
+    pub first: [u64; MOST_RANK],
     /// Where its bytes are.
     pub address: u64,
     /// How many bytes are stored.
@@ -30,7 +35,7 @@ pub struct Chunk {
 /// The shape of a tree's nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Dimensions of the dataset.
+    /// Dimensions of the dataset, at most [`MOST_RANK`].
     pub rank: usize,
     /// Half the fan-out.
     pub k: u16,
@@ -118,19 +123,19 @@ fn write_level<E>(
         let mut last = None;
         for slot in 0..used {
             let entry = entries.next().expect("as many chunks as were announced");
-            push_entry(&mut node, &entry);
+            push_entry(shape, &mut node, &entry);
             if slot == 0 {
-                parents.push(Chunk { address: here, ..entry.clone() });
+                parents.push(Chunk { address: here, ..entry });
             }
             last = Some(entry);
         }
         // The key after the last child bounds it from above: the next node's first, or what no chunk reaches.
         match (entries.peek(), last) {
-            (Some(next), _) => push_key(&mut node, next),
+            (Some(next), _) => push_key(shape, &mut node, next),
             (None, Some(mut last)) => {
                 last.first[0] += END;
                 last.first[1..].fill(0);
-                push_key(&mut node, &last);
+                push_key(shape, &mut node, &last);
             }
             (None, None) => {}
         }
@@ -145,28 +150,37 @@ fn write_level<E>(
 const END: u64 = 1 << 32;
 
 /// Appends the entry of a chunk.
-pub fn push_entry(out: &mut Vec<u8>, chunk: &Chunk) {
-    push_key(out, chunk);
-    out.extend(chunk.address.to_le_bytes());
+pub fn push_entry(shape: Shape, out: &mut Vec<u8>, chunk: &Chunk) {
+    let mut entry = [0; MOST_KEY + 8];
+    let key = shape.key_bytes();
+    entry[..MOST_KEY].copy_from_slice(&key_of(shape, chunk));
+    entry[key..key + 8].copy_from_slice(&chunk.address.to_le_bytes());
+    out.extend_from_slice(&entry[..key + 8]);
 }
 
 /// Reads an entry, of which there are `shape.entry_bytes()`.
 pub fn parse_entry(shape: Shape, bytes: &[u8]) -> Chunk {
     Chunk {
-        first: (0..shape.rank).map(|d| u64_at(bytes, 8 + 8 * d)).collect(),
+        first: std::array::from_fn(|d| if d < shape.rank { u64_at(bytes, 8 + 8 * d) } else { 0 }),
         address: u64_at(bytes, shape.key_bytes()),
         bytes: u32_at(bytes, 0),
         filter_mask: u32_at(bytes, 4),
     }
 }
 
-fn push_key(node: &mut Vec<u8>, chunk: &Chunk) {
-    node.extend(chunk.bytes.to_le_bytes());
-    node.extend(chunk.filter_mask.to_le_bytes());
-    for first in &chunk.first {
-        node.extend(first.to_le_bytes());
+fn push_key(shape: Shape, node: &mut Vec<u8>, chunk: &Chunk) {
+    node.extend_from_slice(&key_of(shape, chunk)[..shape.key_bytes()]);
+}
+
+/// A chunk's key, and zeros behind it.
+fn key_of(shape: Shape, chunk: &Chunk) -> [u8; MOST_KEY] {
+    let mut key = [0; MOST_KEY];
+    key[..4].copy_from_slice(&chunk.bytes.to_le_bytes());
+    key[4..8].copy_from_slice(&chunk.filter_mask.to_le_bytes());
+    for (to, first) in key[8..].chunks_exact_mut(8).zip(&chunk.first[..shape.rank]) {
+        to.copy_from_slice(&first.to_le_bytes());
     }
-    node.extend([0; 8]);
+    key
 }
 
 /// Visits every chunk of the tree at `root` in ascending order.
@@ -196,7 +210,7 @@ pub fn ends(file: &(impl ReadAt + ?Sized), shape: Shape, root: u64) -> Result<Op
                 return Err(HeaderError::at(address, "a node with an entry", "none"));
             };
             if found == 0 {
-                return Ok((address, entry.clone()));
+                return Ok((address, *entry));
             }
             (address, level) = (entry.address, Some(found - 1));
         }
@@ -247,7 +261,7 @@ mod tests {
     use super::*;
 
     fn chunks(count: u64) -> impl Iterator<Item = Chunk> {
-        (0..count).map(|i| Chunk { first: vec![i, 0], address: 4096 * i, bytes: 100, filter_mask: 0 })
+        (0..count).map(|i| Chunk { first: [i, 0, 0], address: 4096 * i, bytes: 100, filter_mask: 0 })
     }
 
     #[test]
@@ -270,7 +284,7 @@ mod tests {
             assert_eq!(seen, chunks(count).collect::<Vec<_>>());
             let ends = ends(&file[..], shape, root).unwrap();
             assert_eq!(
-                ends.clone().map(|ends| ends.map(|(_, chunk)| chunk)),
+                ends.map(|ends| ends.map(|(_, chunk)| chunk)),
                 seen.first().cloned().zip(seen.last().cloned()).map(<[_; 2]>::from)
             );
             for (index, chunk) in seen.iter().enumerate() {

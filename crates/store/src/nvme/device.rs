@@ -5,8 +5,8 @@ use crate::StoreError;
 use crate::medium::write_file;
 use crate::sys::drive::Made;
 use crate::sys::nvme::Namespace;
-use crate::sys::passthrough::{Passthrough, Way};
-use crate::sys::ring::Ring;
+use crate::sys::passthrough::Commands;
+use crate::sys::ring::{Plain, Ring};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use shotline_memory::Regions;
@@ -290,12 +290,13 @@ impl Device {
         Ok(match &self.backend {
             Backend::Passthrough(namespace) => {
                 let Identity { most, volatile, .. } = self.identity;
-                let way = Way { base: self.base + from, most, volatile };
-                let (ring, refused) = Passthrough::new(depth, regions, namespace, way)?;
+                let commands = Commands::new(namespace, most, volatile);
+                let to = (namespace.file(), commands);
+                let (ring, refused) = Ring::new(depth, regions, to, self.base + from)?;
                 (Box::new(ring), refused)
             }
             Backend::Direct(file) => {
-                let (ring, refused) = Ring::new(depth, regions, file, from)?;
+                let (ring, refused) = Ring::new(depth, regions, (file, Plain), from)?;
                 (Box::new(ring), refused)
             }
         })

@@ -56,6 +56,8 @@ pub struct Listing {
     pub volatile_cache: bool,
     /// The runs, in the order in which they were begun.
     pub runs: Vec<Entry>,
+    /// What is not as it should be, in words.
+    pub warnings: Vec<String>,
 }
 
 /// See the module.
@@ -68,6 +70,9 @@ pub(super) struct Directory {
     pub runs: Vec<Entry>,
     #[serde(skip)]
     sequence: u64,
+    /// The other copy is not whole: this is the only one.
+    #[serde(skip)]
+    pub alone: bool,
 }
 
 /// What was found where a directory may be.
@@ -84,13 +89,21 @@ impl Directory {
     /// An empty one, which is not on the device yet.
     pub(super) fn new(device: &Device) -> Self {
         let Identity { serial, block, bytes, .. } = device.identity.clone();
-        Self { uuid: uuid::Uuid::new_v4().to_string(), serial, block, bytes, runs: Vec::new(), sequence: 0 }
+        Self {
+            uuid: uuid::Uuid::new_v4().to_string(),
+            serial,
+            block,
+            bytes,
+            runs: Vec::new(),
+            sequence: 0,
+            alone: false,
+        }
     }
 
     /// Looks for one.
     pub(super) fn find(device: &Device) -> Result<Found, StoreError> {
         let mut other = None;
-        let mut best: Option<Self> = None;
+        let (mut best, mut whole): (Option<Self>, _) = (None, 0);
         let mut edge = vec![0; UNIT as usize];
         device.read(0, &mut edge).map_err(StoreError::io("read", &device.path))?;
         let mut ours = Vec::new();
@@ -98,6 +111,7 @@ impl Directory {
             let bytes = &edge[at as usize..][..COPY_BYTES as usize];
             let parsed = parse(bytes);
             ours.push((at as usize, if matches!(parsed, Ok(Some(_))) { text_end(bytes) } else { 0 }));
+            whole += usize::from(matches!(parsed, Ok(Some(_))));
             match parsed {
                 Ok(Some(copy)) if best.as_ref().is_none_or(|best| best.sequence < copy.sequence) => best = Some(copy),
                 Ok(_) => {}
@@ -119,7 +133,8 @@ impl Directory {
         }
         Ok(match (best, other) {
             (Some(one), _) if (&one.serial, one.block, one.bytes) == (serial, *block, *bytes) => match one.wrong() {
-                None => Found::Ours(one),
+                // Before its first change there is one copy.
+                None => Found::Ours(Self { alone: whole < COPIES.len() && one.sequence > 1, ..one }),
                 Some(wrong) => Found::Other(format!("a directory of Shotline's in which {wrong}")),
             },
             (Some(one), _) => Found::Other(format!(
@@ -220,7 +235,18 @@ impl Directory {
             command_bytes: most,
             volatile_cache: volatile,
             runs: self.runs.clone(),
+            warnings: self.warning(written).into_iter().collect(),
         }
+    }
+
+    /// What is not as it should be, in words.
+    pub(super) fn warning(&self, written: &Path) -> Option<String> {
+        self.alone.then(|| {
+            format!(
+                "one of the two copies of {}'s directory is damaged: a power cut while it was written, or a drive that fails; the next recording writes it anew",
+                written.display()
+            )
+        })
     }
 }
 

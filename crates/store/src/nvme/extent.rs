@@ -20,6 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Blocks that are kept: more than a commit touches.
 const KEPT: usize = 64;
 
+/// The most bytes that are copied to be written with the blocks at their ends, rather than by themselves.
+const MOST_COPIED: usize = 16 << 10;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Extent(Arc<Inner>);
@@ -90,12 +93,19 @@ impl Extent {
         if bytes.is_empty() {
             return Ok(());
         }
+        let block = self.0.device.identity.block as usize;
+        if len > MOST_COPIED && len > bytes.len() {
+            let (first, rest) = bytes.split_at((block - before) % block);
+            let (whole, last) = rest.split_at(rest.len() - rest.len() % block);
+            self.write_all(at, first)?;
+            self.write_all(at + first.len() as u64, whole)?;
+            return self.write_all(at + (first.len() + whole.len()) as u64, last);
+        }
         if (len, before) == (bytes.len(), 0) {
             let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.retain(|(at, _)| !(to..to + len as u64).contains(at));
             return self.0.device.write(to, bytes);
         }
-        let block = self.0.device.identity.block as usize;
         let (last, is_cut) = (len - block, before + bytes.len() < len);
         let mut blocks = vec![0; len];
         let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);

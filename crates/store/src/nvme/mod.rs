@@ -133,6 +133,13 @@ pub fn list(target: &Target) -> Result<Listing, StoreError> {
     Ok(Directory::of(&device)?.listing(&device, &target.written))
 }
 
+/// What is not as it should be with the device of a recording although it can be read, in words; none of a file.
+pub fn warning(path: &Path) -> Option<String> {
+    let target = Target::of(path)?;
+    let device = Device::open(&target, Access::Read).ok()?;
+    Directory::of(&device).ok()?.warning(&target.written)
+}
+
 /// Refuses a device that cannot take a recording, before there is one.
 pub(crate) fn check(target: &Target, overwrite: bool, serial: Option<&str>) -> Result<(), StoreError> {
     birth::claimed(target, overwrite, serial).map(drop)

@@ -137,6 +137,10 @@ impl Recording {
             Source::Run(_) => None,
         }
     }
+    /// Whether it is still where it was opened: on a raw device another may have taken its place.
+    pub(crate) fn stands(&self) -> bool {
+        self.on_device().is_none_or(|one| matches!(&one.file, Medium::Extent(extent) if extent.stands()))
+    }
     /// The files of a run; none if this is one file.
     pub fn parts(&self) -> &[FileEntry] {
         match &self.source {

@@ -31,9 +31,9 @@ pub(super) struct Committer {
     durable: bool,
     every: Duration,
     batch: u64,
-    /// Rows of each link's table from `written` on, as bytes.
+    /// Rows of each link's table from `written` on, as bytes; also of shots that are not in the file yet.
     staged: Vec<Vec<u8>>,
-    /// Where the shots of these rows are, in a run with a codec.
+    /// Where the shots of these rows are, in a run with a codec: those of all links of a row, then those of the next.
     chunks: Vec<StoredChunk>,
     /// Rows whose data is in the file.
     entered: u64,
@@ -85,18 +85,29 @@ impl Committer {
         if self.durable { self.safe } else { self.visible }
     }
 
-    /// Where the next row of a link's table is to be appended; follow with [`Self::entered`].
+    /// Where the next row of a link's table is to be appended; follow with [`Self::entered`] once its shots are in the
+    /// file.
     pub(super) fn stage(&mut self, link: usize) -> &mut Vec<u8> {
         &mut self.staged[link]
     }
-    /// Where the next row's shots are in a run with a codec; those of links that have none are zeros.
-    pub(super) fn stage_chunks(&mut self, stored: impl Iterator<Item = Option<StoredChunk>>) {
-        let layout = &self.opened.layout;
-        self.chunks.extend(stored.enumerate().map(|(link, stored)| stored.unwrap_or_else(|| layout.zeros(link))));
+    /// A row that was staged.
+    pub(super) fn row(&mut self, row: u64, link: usize) -> &mut [u8] {
+        let bytes = self.opened.layout.shots[link].row_bytes as usize;
+        &mut self.staged[link][(row - self.written) as usize * bytes..][..bytes]
     }
-    /// A row has been appended to every link's table.
-    pub(super) fn entered(&mut self) {
+    /// Stages the places of a row's shots in a run with a codec: they are zeros until [`Self::chunk`] says otherwise.
+    pub(super) fn stage_chunks(&mut self) {
+        let layout = &self.opened.layout;
+        self.chunks.extend((0..layout.slots.len()).map(|link| layout.zeros(link)));
+    }
+    /// Where a shot of a row that was staged is in a run with a codec.
+    pub(super) fn chunk(&mut self, row: u64, link: usize) -> &mut StoredChunk {
+        &mut self.chunks[(row - self.written) as usize * self.opened.layout.slots.len() + link]
+    }
+    /// The shots of the next row are in the file; returns which row that is.
+    pub(super) fn entered(&mut self) -> u64 {
         self.entered += 1;
+        self.entered - 1
     }
 
     /// Enters a loss, or lengthens its stream's last one if it goes on.
@@ -167,12 +178,17 @@ impl Committer {
 
     fn write_rows(&mut self) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
-        for (table, rows) in layout.shots.iter().zip(&mut self.staged) {
-            layout::write_all(file, table.at(self.written), rows)?;
-            rows.clear();
+        let count = (self.entered - self.written) as usize;
+        for (table, rows) in layout.shots.iter().zip(&self.staged) {
+            layout::write_all(file, table.at(self.written), &rows[..count * table.row_bytes as usize])?;
         }
-        layout::enter_chunks(file, layout, self.written, &self.chunks)?;
-        self.chunks.clear();
+        // Without a codec there are none.
+        let chunks = (count * layout.slots.len()).min(self.chunks.len());
+        layout::enter_chunks(file, layout, self.written, &self.chunks[..chunks])?;
+        for (table, rows) in layout.shots.iter().zip(&mut self.staged) {
+            rows.drain(..count * table.row_bytes as usize);
+        }
+        self.chunks.drain(..chunks);
         self.written = self.entered;
         // More losses than there is room for are written when the run ends.
         let room = self.losses.len().min(layout.losses.capacity as usize);

@@ -5,7 +5,7 @@ use crate::layout::{self, Opened};
 use crate::medium::Medium;
 use crate::sys::drive::Drive;
 use crate::sys::mapped::Mapped;
-use crate::sys::ring::Ring;
+use crate::sys::ring::{Plain, Ring};
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -32,7 +32,8 @@ pub(super) fn drive(
         Medium::Extent(extent) => extent.drive(depth, regions).map_err(|source| StoreError::Ring { source })?,
         Medium::File(file) => {
             let file = same_file(file, path, direct, warnings)?;
-            let (ring, refused) = Ring::new(depth, regions, &file, 0).map_err(|source| StoreError::Ring { source })?;
+            let (ring, refused) =
+                Ring::new(depth, regions, (&file, Plain), 0).map_err(|source| StoreError::Ring { source })?;
             (Box::new(ring), refused)
         }
     };

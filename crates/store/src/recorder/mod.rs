@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::clocks::{ClockLog, ClockSample};
 use crate::info::{self, RunInfo};
 use crate::layout::{self, CreateOptions, Opened, StoredChunk};
-use crate::rows::{NO_NUMBER, RowFormat};
+use crate::rows::{NO_NUMBER, RowFormat, State};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, Shot, ShotMeta};
 use crate::sys::drive::{Done, Drive, Wake};
 use commit::Committer;
@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 
 /// Consecutive failed writes after which there is no point in going on.
 const HOPELESS: u32 = 64;
+/// Writes are handed on when this share of those that may be under way is queued, or at the next poll.
+const BATCHES: u32 = 4;
 /// Bytes of a shot that are looked at at once.
 const SCRATCH: u32 = 1 << 15;
 /// The stream number in `/books` of counts that belong to the whole run.
@@ -115,24 +117,6 @@ pub struct Report {
 /// A shot that the ring did not take.
 struct Unwritten;
 
-/// One event on its way into the file.
-#[derive(Debug)]
-struct Pending {
-    number: u64,
-    writing: u32,
-    shots: Vec<Option<Handed>>,
-}
-
-/// One shot on its way into the file.
-#[derive(Debug)]
-struct Handed {
-    meta: ShotMeta,
-    /// See [`Row::slot_crc32`](crate::rows::Row::slot_crc32).
-    crc32: u32,
-    /// Where it is written. None if it is being compressed, or could not be written.
-    stored: Option<StoredChunk>,
-}
-
 /// Ends a recorder's [`Recorder::poll`] from another thread.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Wake>);
@@ -162,7 +146,11 @@ pub struct Recorder {
     formats: Vec<RowFormat>,
     geometries: Vec<Geometry>,
     scratch: Box<[u8]>,
-    pending: VecDeque<Pending>,
+    /// Rows offered that are not entered, from the front: how many of each one's writes have not ended.
+    pending: VecDeque<u32>,
+    /// Writes that wait to be handed on, and how many make it worth while.
+    queued: u32,
+    batch: u32,
     next_row: u64,
     first_offer: Option<Instant>,
     last_write: Option<Instant>,
@@ -235,6 +223,8 @@ impl Recorder {
             geometries,
             scratch: vec![0; SCRATCH as usize].into(),
             pending: VecDeque::new(),
+            queued: 0,
+            batch: (depth / BATCHES).max(1),
             next_row: 0,
             first_offer: None,
             last_write: None,
@@ -287,83 +277,98 @@ impl Recorder {
     ///
     /// Links without a shot are rows of state lost, and read as zeros.
     pub fn offer(&mut self, event: Event) -> Result<(), Event> {
-        let shots = event.shots.iter().take(self.formats.len()).flatten().count();
-        self.write_made();
+        let links = self.formats.len();
+        let shots = event.shots.iter().take(links).flatten().count();
+        if self.compression.is_some() {
+            self.write_made();
+        }
         if self.remaining() == 0 || shots > self.drive.room() {
             return Err(event);
         }
         self.first_offer.get_or_insert_with(Instant::now);
         let row = self.next_row;
         self.next_row += 1;
-        let mut pending = Pending { number: event.number, writing: 0, shots: Vec::with_capacity(self.formats.len()) };
-        for (link, shot) in event.shots.into_iter().take(self.formats.len()).enumerate() {
-            let layout = self.committer.layout();
-            let (at, len) = (layout.slot(row, link), layout.slots[link].1);
-            let Some(shot) = shot else {
-                if layout.recycled && self.compression.is_none() {
-                    self.report.not_zeroed += u64::from(self.zero(at, u64::from(len)).is_err());
-                }
-                pending.shots.push(None);
-                continue;
-            };
-            let crc32 = if shot.buffer.len() >= len { self.crc32(link, &shot) } else { 0 };
-            let stored = self.store(row, link, shot.buffer);
-            pending.writing += u32::from(stored.is_ok());
-            if stored.is_err() {
-                self.failed(row, link, Errno::INVAL);
+        if self.compression.is_some() {
+            self.committer.stage_chunks();
+        }
+        for link in 0..links {
+            self.stage(row, link, event.number, event.shots.get(link).and_then(Option::as_ref));
+        }
+        let mut writing = 0;
+        for (link, shot) in event.shots.into_iter().take(links).enumerate() {
+            let Some(Shot { buffer, .. }) = shot else { continue };
+            match self.store(row, link, buffer) {
+                Ok(()) => writing += 1,
+                Err(Unwritten) => self.failed(row, link, Errno::INVAL),
             }
-            pending.shots.push(Some(Handed { meta: shot.meta, crc32, stored: stored.unwrap_or(None) }));
         }
-        while pending.shots.len() < self.formats.len() {
-            pending.shots.push(None);
+        self.pending.push_back(writing);
+        self.queued += writing;
+        if self.queued >= self.batch {
+            self.submit();
         }
-        self.pending.push_back(pending);
-        // What the kernel does not take now stays queued and goes with the next submission; if the ring is gone,
-        // that of `poll` says so.
-        let _ = self.drive.submit();
-        self.enter_ready();
+        if writing == 0 {
+            self.enter_ready();
+        }
         Ok(())
     }
 
-    /// Begins to store one shot: hands it to compression, or to the ring, and then says where it will be.
-    fn store(&mut self, row: u64, link: usize, mut buffer: Buffer) -> Result<Option<StoredChunk>, Unwritten> {
+    /// Stages a link's row; without a shot that of one that is lost.
+    #[inline]
+    fn stage(&mut self, row: u64, link: usize, number: u64, shot: Option<&Shot>) {
+        let (at, len) = self.committer.layout().slot_of(row, link);
+        if let Some(Shot { meta, buffer }) = shot {
+            let unproven = buffer.len() >= len && !self.is_proven(link, meta);
+            let crc32 = if unproven { self.crc32(link, buffer) } else { 0 };
+            self.formats[link].push(meta, crc32, self.committer.stage(link));
+            return;
+        }
+        let number = if self.by_stamp { NO_NUMBER } else { number };
+        self.formats[link].push_lost(number, self.committer.stage(link));
+        if self.committer.layout().recycled && self.compression.is_none() {
+            self.report.not_zeroed += u64::from(self.zero(at, u64::from(len)).is_err());
+        }
+    }
+
+    /// Hands queued writes on. What the kernel does not take now stays queued and goes with the next submission; if the
+    /// ring is gone, that of [`Self::poll`] says so.
+    fn submit(&mut self) {
+        self.queued = 0;
+        let _ = self.drive.submit();
+    }
+
+    /// Begins to store one shot: hands it to compression, or to the ring.
+    fn store(&mut self, row: u64, link: usize, mut buffer: Buffer) -> Result<(), Unwritten> {
         let tag = row * MAX_LINKS as u64 + link as u64;
-        let layout = self.committer.layout();
-        let len = layout.slots[link].1;
+        let (at, len) = self.committer.layout().slot_of(row, link);
         if buffer.len() < len {
             return Err(Unwritten);
         }
-        let stored = match &mut self.compression {
-            None => StoredChunk { at: layout.slot(row, link), bytes: len, compressed: false },
-            Some(compression) => match compression.submit(tag, link, buffer) {
-                Ok(()) => return Ok(None),
-                Err(back) => {
-                    buffer = back;
-                    compression.place(None, len)
-                }
-            },
-        };
-        self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)?;
-        Ok(Some(stored))
+        let mut stored = StoredChunk { at, bytes: len, compressed: false };
+        if let Some(compression) = &mut self.compression {
+            match compression.submit(tag, link, buffer) {
+                Ok(()) => return Ok(()),
+                Err(back) => buffer = back,
+            }
+            stored = compression.place(None, len);
+            *self.committer.chunk(row, link) = stored;
+        }
+        self.drive.write(buffer, (stored.end() - stored.at) as u32, stored.at, tag).map_err(|_| Unwritten)
     }
 
     /// Begins to write what compression has made, as far as the ring has room.
     fn write_made(&mut self) {
         let Some(compression) = &mut self.compression else { return };
-        let front = self.next_row - self.pending.len() as u64;
         while self.drive.room() > 0
             && let Some(made) = compression.next()
         {
             let (row, link) = (made.tag / MAX_LINKS as u64, (made.tag % MAX_LINKS as u64) as usize);
             let stored = compression.place(made.compressed, self.committer.layout().slots[link].1);
-            let pending =
-                self.pending.get_mut((row - front) as usize).and_then(|row| row.shots.get_mut(link)?.as_mut());
-            pending.expect("a shot that is compressed is pending").stored = Some(stored);
+            *self.committer.chunk(row, link) = stored;
             let queued = self.drive.write(made.buffer, (stored.end() - stored.at) as u32, stored.at, made.tag);
             queued.expect("the ring said that it has room");
         }
-        // As in `offer`.
-        let _ = self.drive.submit();
+        self.submit();
     }
 
     /// Enters a run of shots that are in no row, or in a row as lost.
@@ -400,7 +405,8 @@ impl Recorder {
     fn reap(&mut self, wait: Option<Duration>) -> Result<(), StoreError> {
         let mut done = std::mem::take(&mut self.done);
         let polled = self.drive.poll(wait, &mut |entry| done.push(entry));
-        let mut synced = Ok(());
+        self.queued = 0;
+        let (mut synced, bytes) = (Ok(()), self.report.bytes);
         for entry in done.drain(..) {
             match entry {
                 Done::Write { tag, result } => self.written(tag, result),
@@ -409,6 +415,9 @@ impl Recorder {
             }
         }
         self.done = done;
+        if self.report.bytes > bytes {
+            self.last_write = Some(Instant::now());
+        }
         self.enter_ready();
         polled.map_err(|source| StoreError::Ring { source })?;
         synced.map_err(StoreError::io("flush", &self.report.path))
@@ -416,46 +425,49 @@ impl Recorder {
 
     /// Enters the rows at the front whose writes have all ended.
     fn enter_ready(&mut self) {
-        while self.pending.front().is_some_and(|row| row.writing == 0) {
-            let Some(row) = self.pending.pop_front() else { break };
-            self.enter(&row);
+        while self.pending.front() == Some(&0) {
+            self.pending.pop_front();
+            self.enter();
         }
     }
 
     fn written(&mut self, tag: u64, result: Result<(), Errno>) {
         let (row, link) = (tag / MAX_LINKS as u64, (tag % MAX_LINKS as u64) as usize);
         let front = self.next_row - self.pending.len() as u64;
-        let Some(pending) = self.pending.get_mut((row - front) as usize) else { return };
-        pending.writing -= 1;
-        let Some(shot) = pending.shots.get_mut(link).and_then(Option::as_mut) else { return };
-        let Some(stored) = shot.stored else { return };
+        let Some(writing) = self.pending.get_mut((row - front) as usize) else { return };
+        *writing -= 1;
+        let (at, bytes) = self.committer.layout().slot_of(row, link);
+        let stored = match self.compression {
+            Some(_) => *self.committer.chunk(row, link),
+            None => StoredChunk { at, bytes, compressed: false },
+        };
         match result {
             Ok(()) => {
                 self.failures = 0;
                 self.report.bytes += stored.end() - stored.at;
-                self.last_write = Some(Instant::now());
                 if let Some(compression) = &mut self.compression {
-                    compression.stored(stored, self.committer.layout().slots[link].1);
+                    compression.stored(stored, bytes);
                 }
             }
             Err(errno) => {
-                shot.stored = None;
                 self.failed(row, link, errno);
                 self.report.not_zeroed += u64::from(self.zero(stored.at, stored.end() - stored.at).is_err());
             }
         }
     }
 
-    /// CRC-32 of a shot that its own record does not prove; 0 of one that it does.
-    fn crc32(&mut self, link: usize, shot: &Shot) -> u32 {
-        let geometry = self.geometries[link];
-        if shot.meta.is_complete() && geometry.trailer().has_record() {
-            return 0;
-        }
+    /// Whether a shot's own record proves it.
+    fn is_proven(&self, link: usize, meta: &ShotMeta) -> bool {
+        meta.is_complete() && self.geometries[link].trailer().has_record()
+    }
+
+    /// CRC-32 of a shot that its own record does not prove.
+    fn crc32(&mut self, link: usize, buffer: &Buffer) -> u32 {
+        let bytes = self.geometries[link].shot_bytes();
         let (mut state, mut at) = (u32::MAX, 0);
-        while at < geometry.shot_bytes() {
-            let block = &mut self.scratch[..(geometry.shot_bytes() - at).min(SCRATCH) as usize];
-            shot.buffer.read(at, block);
+        while at < bytes {
+            let block = &mut self.scratch[..(bytes - at).min(SCRATCH) as usize];
+            buffer.read(at, block);
             state = crc::register(state, block);
             at += block.len() as u32;
         }
@@ -467,7 +479,7 @@ impl Recorder {
         self.committer.file().zero(at, len)
     }
 
-    /// Counts a shot that is lost with the cause `sink_error`, and describes the first.
+    /// Counts a shot that is lost with the cause `sink_error`, describes the first, and makes its row say so.
     fn failed(&mut self, row: u64, link: usize, errno: Errno) {
         self.failures += 1;
         self.last_failure = Some(errno);
@@ -477,33 +489,23 @@ impl Recorder {
             ));
         }
         self.report.sink_error += 1;
+        self.formats[link].lose(self.committer.row(row, link), DropCause::SinkError);
+        if self.compression.is_some() {
+            *self.committer.chunk(row, link) = self.committer.layout().zeros(link);
+        }
     }
 
-    /// Appends the rows of an event whose writes have all ended.
-    fn enter(&mut self, row: &Pending) {
-        for (link, (shot, format)) in row.shots.iter().zip(&self.formats).enumerate() {
-            let out = self.committer.stage(link);
-            match shot {
-                Some(Handed { meta, crc32, stored: Some(_) }) => {
-                    format.push(meta, *crc32, out);
-                    let count = if meta.is_complete() { &mut self.report.complete } else { &mut self.report.partial };
-                    *count += 1;
-                }
-                Some(Handed { meta, stored: None, .. }) => {
-                    format.push_lost(meta.number, Some(meta), Some(DropCause::SinkError), out);
-                    self.report.lost += 1;
-                }
-                None => {
-                    let number = if self.by_stamp { NO_NUMBER } else { row.number };
-                    format.push_lost(number, None, None, out);
-                    self.report.lost += 1;
-                }
-            }
+    /// Takes over the next row, whose writes have all ended.
+    fn enter(&mut self) {
+        let row = self.committer.entered();
+        for link in 0..self.formats.len() {
+            let count = match RowFormat::state(self.committer.row(row, link)) {
+                State::Complete => &mut self.report.complete,
+                State::Partial => &mut self.report.partial,
+                State::Lost => &mut self.report.lost,
+            };
+            *count += 1;
         }
-        if self.compression.is_some() {
-            self.committer.stage_chunks(row.shots.iter().map(|shot| shot.as_ref().and_then(|shot| shot.stored)));
-        }
-        self.committer.entered();
     }
 
     /// Ends the recording: waits for its writes, makes every row visible, writes losses and books, and cuts the

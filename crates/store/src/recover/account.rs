@@ -7,8 +7,8 @@ use crate::inspect::LossSummary;
 use crate::layout::Layout;
 use crate::rows::{Row, RowFormat, State};
 use crate::runs::{Run, minus, push, union};
-use crate::shot::{Loss, ShotMeta};
-use shotline_wire::shot::{DropCause, Drops, Geometry, MAX_SHOTS, Presence};
+use crate::shot::Loss;
+use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 use std::ops::Range;
 
 /// What has to be written for one link's part of a row.
@@ -177,20 +177,9 @@ impl Account {
 
     fn lost_row(&self, link: usize, number: u64) -> Vec<u8> {
         let format = self.formats[link];
-        let meta = ShotMeta {
-            stream: self.streams[link],
-            number,
-            stamp_tai_ns: 0,
-            arrived_tai_ns: 0,
-            completed_tai_ns: 0,
-            flags: 0,
-            record_good: false,
-            valid_bytes: 0,
-            presence: std::sync::Arc::new(Presence::empty(self.geometries[link].packets())),
-            drops: Drops::default(),
-        };
         let mut bytes = Vec::with_capacity(format.bytes());
-        format.push_lost(number, Some(&meta), Some(format.known(DropCause::PowerCut)), &mut bytes);
+        format.push_lost(number, &mut bytes);
+        format.lose(&mut bytes, format.known(DropCause::PowerCut));
         bytes
     }
 

@@ -155,6 +155,10 @@ pub fn verify_telling(
         links.iter_mut().zip(found?).for_each(|(link, found)| link.merge(&found));
     }
     account::check(&recording, ended.as_ref(), &losses, &links, &mismatches)?;
+    if !recording.stands() {
+        let found = "expected the run that was there at first, found another in its place: verify it once more";
+        return Err(StoreError::format(path, found));
+    }
     let count = mismatches.count.into_inner();
     let slots: u64 = run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
     Ok(Verdict {
