@@ -1,10 +1,14 @@
 """Instructions per packet of receiving datagrams through an RDMA device, beside perftest's ib_send_bw.
 
 Both run in a QEMU guest on Linux's Soft-RoCE under valgrind, which counts what a program and its libraries execute, the
-driver in user space included, and not the kernel. What a packet costs is the difference between a long and a short
-run. All packets fit the receive queue, so neither side ever looks at an empty queue for long. Ours also places each
-packet and checks what its completion tells; the CRC over payloads, which a recording needs to prove the record of a
-shot, is a pass over the payload of its own and not counted.
+driver in user space included, and not the kernel. Counted is the loop that receives, with all that it calls: valgrind
+tells every function's share, and the loop of ib_send_bw, which has no symbols, is the function of its own that calls the
+driver most. What a packet costs is the difference between a long and a short run, so that no constant is in it.
+
+Packets come in bursts that fit the receive queue, with pauses in which a receiver under valgrind catches up. Both post
+each receive again, and sleep between bursts. Ours also places each packet and checks what its completion tells; the CRC
+over payloads, which a recording needs to prove the record of a shot, is a pass over the payload of its own and not
+counted.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,9 +26,10 @@ from image import Missing
 from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
 from stranger import send_datagrams
 
-SHORT, LONG = 128, 512
-TRIES = 5
-LIMIT = 120
+DEPTH = 256  # receives that are posted; more packets than that, or nobody posts them again
+SHORT, LONG = 512, 1280
+BURST, PAUSE = 64, 1  # perftest wants whole bursts a second
+LIMIT = 240
 VALGRIND = Path("/usr/libexec/valgrind")
 BAR = 0.67  # the peer's instructions over ours
 
@@ -34,15 +40,54 @@ class Failed(Exception):
 
 def counted(command):
     """A command under valgrind."""
-    tool = "VALGRIND_LIB=/share/valgrind valgrind.bin --tool=callgrind --callgrind-out-file=/dev/null"
-    return f"{tool} $(which {command.split()[0]}) {' '.join(command.split()[1:])}"
+    tool = "VALGRIND_LIB=/share/valgrind valgrind.bin --tool=callgrind --callgrind-out-file=/share/counts"
+    return f"{tool} --read-inline-info=no $(which {command.split()[0]}) {' '.join(command.split()[1:])}"
 
 
-def instructions(said):
-    found = re.search(r"Collected : (\d+)", said)
-    if not found:
-        raise Failed(said)
-    return int(found[1])
+class Counts:
+    """What valgrind has counted: instructions of each function itself, and of those it calls; calls by library."""
+
+    NAME = re.compile(r"c?(ob|fn)=\((\d+)\)(?: (.*))?")
+
+    def __init__(self, text):
+        self.instructions, self.calls = Counter(), Counter()
+        names, here, callee, called = {}, ["", ""], ["", ""], 0
+        for line in text.splitlines():
+            if found := self.NAME.match(line):
+                kind, number, name = found.groups()
+                name = names.setdefault((kind, number), name)
+                if line[0] != "c":
+                    here[kind == "fn"] = name
+                    callee[0] = here[0]
+                else:
+                    callee[kind == "fn"] = name
+            elif line.startswith("calls="):
+                called = int(line[6:].split()[0])
+                self.calls[tuple(here), callee[0]] += called
+                callee[0] = here[0]
+            elif re.match(r"[\d+*-]", line):
+                # Of a call: what it took with all that was called there.
+                self.instructions[tuple(here)] += int(line.split()[-1])
+
+    def of(self, name):
+        return sum(count for (_, function), count in self.instructions.items() if name in function)
+
+    def loop(self, program, driver):
+        """The function of a program that calls the driver most."""
+        found = [
+            (count, here)
+            for (here, there), count in self.calls.items()
+            if here[0].endswith(program) and driver in there
+        ]
+        if not found:
+            raise Failed(f"{program} never called {driver}")
+        return self.instructions[max(found)[1]]
+
+
+def counts(guest, packets, said):
+    if said.code or not (guest.share / "counts").exists():
+        raise Failed(f"{packets} packets: {said.output}")
+    return Counts((guest.share / "counts").read_text())
 
 
 def ours(guest, packets):
@@ -54,43 +99,48 @@ def ours(guest, packets):
     sender = [sys.executable, __file__, "--send", told[1], told[2], str(packets)]
     subprocess.run(guest.on_host(*sender), check=True, timeout=LIMIT)
     said = job.end()
-    if said.code or f"{packets} placed, 0 not" not in said.output:
+    if f"{packets} placed, 0 not" not in said.output:
         raise Failed(said.output)
-    return instructions(said.output)
+    return counts(guest, packets, said).of("ibverbs_ud::receive")
 
 
 def theirs(guest, packets, options):
     server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
-    common = f"-d rxe0 -c UD -F -s 4096 -m 4096 -n {packets} -r {LONG} -t {packets}"
+    common = f"-d rxe0 -c UD -F -s 4096 -m 4096 -n {packets} -r {DEPTH}"
     waits = guest.spawn(counted(f"ib_send_bw {common} -e {options} -x {server}"), LIMIT)
-    goes = f"sleep 5; until ib_send_bw {common} -x {client} 127.0.0.1; do sleep 1; done"
-    guest.spawn(goes, LIMIT)
+    pace = f"--rate_limit_type=SW --rate_units=p --rate_limit={BURST // PAUSE} --burst_size={BURST} -t {BURST}"
+    goes = f"sleep 5; until ib_send_bw {common} {pace} -x {client} 127.0.0.1; do sleep 1; done"
+    sends = guest.spawn(goes, LIMIT)
     said = waits.end()
     if said.code:
-        raise Failed(said.output)
-    return instructions(said.output)
+        raise Failed(f"{said.output}{sends.output()}")
+    return counts(guest, packets, said).loop("ib_send_bw", "librxe")
 
 
-def per_packet(run):
-    """What one packet more costs: the least of what is tried, as packets that are lost cost more, never less."""
-    failures = []
-    for _ in range(TRIES):
-        try:
-            each = (run(LONG) - run(SHORT)) / (LONG - SHORT)
-            if each > 0:
-                return each
-            failures.append("a long run took no more instructions than a short one: its start varies by more")
-        except Failed as failed:
-            failures.append(str(failed))
-    raise Failed("\n".join(failures[-1:]))
+def per_packet(run, tries):
+    """What one packet more costs. The least of each length counts: a wake-up more or a packet that was lost costs more,
+    never less."""
+    least, failures = [], []
+    for packets in (SHORT, LONG):
+        found = []
+        for _ in range(tries):
+            try:
+                found.append(run(packets))
+            except (Failed, subprocess.SubprocessError) as failed:
+                failures.append(str(failed))
+        if not found:
+            raise Failed("\n".join(failures[-1:]))
+        least.append(min(found))
+    return (least[1] - least[0]) / (LONG - SHORT)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--send", nargs=3, type=int, metavar=("PAIR", "KEY", "COUNT"), help=argparse.SUPPRESS)
+    parser.add_argument("--tries", type=int, default=3, help="runs of each length, of which the least counts")
     arguments = parser.parse_args()
     if arguments.send:
-        send_datagrams(HOST, GUEST, *arguments.send)
+        send_datagrams(HOST, GUEST, *arguments.send, burst=BURST, pause=PAUSE)
         return 0
     program = ROOT / "target" / "release" / "examples" / "ibverbs_ud"
     try:
@@ -100,18 +150,16 @@ def main():
                 source = VALGRIND / name
                 (guest.share / "valgrind" / name).write_bytes(source.read_bytes())
                 os.chmod(guest.share / "valgrind" / name, 0o755)
-            mine = per_packet(lambda packets: ours(guest, packets))
-            peers = [
-                per_packet(lambda packets, o=options: theirs(guest, packets, o))
-                for options in ("", "--recv_post_list 16")
-            ]
+            mine = per_packet(lambda packets: ours(guest, packets), arguments.tries)
+            print(f"ours              {mine:7.0f} instructions/packet", flush=True)
+            peers = []
+            for options, how in (("", "one by one"), ("--recv_post_list 16", "in lists of 16")):
+                peers.append(per_packet(lambda packets, o=options: theirs(guest, packets, o), arguments.tries))
+                print(f"ib_send_bw        {peers[-1]:7.0f} instructions/packet, receives posted {how}", flush=True)
     except (Missing, Refused, Failed, OSError) as error:
         print(f"ud-instructions: {error}", file=sys.stderr)
         return 1
     peer = min(peers)
-    print(f"ours              {mine:7.0f} instructions/packet")
-    print(f"ib_send_bw        {peers[0]:7.0f} instructions/packet, receives posted one by one")
-    print(f"ib_send_bw        {peers[1]:7.0f} instructions/packet, receives posted in lists of 16")
     print(
         f"RATIO ud-instructions/ib_send_bw {peer / mine:.2f} (ours {mine:.0f} instructions/packet, peer {peer:.0f} instructions/packet)"
     )

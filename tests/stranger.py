@@ -37,19 +37,22 @@ def first_datagram(interface):
             return ip[12:16], ip[16:20], ip[28:52]
 
 
-def send_datagrams(source, destination, pair, key, count):
-    """Sends so many datagrams of 4096 bytes, numbered by their immediate; the last asks for an event."""
+def send_datagrams(source, destination, pair, key, count, burst=None, pause=0):
+    """Sends so many datagrams of 4096 bytes, numbered by their immediate, in bursts if asked to, with so many seconds in
+    between; the last one of a burst asks for an event."""
+    burst = burst or count
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
         sender.bind((source, 0))
         ports = sender.getsockname()[1], ROCE
         ends = socket.inet_aton(source), socket.inet_aton(destination)
         for number in range(count):
-            solicited = 0x80 if number == count - 1 else 0
+            last = number == count - 1 or (number + 1) % burst == 0
+            solicited = 0x80 if last else 0
             datagram = struct.pack(">BBHII", 0x65, 0x40 | solicited, 0xFFFF, pair, number)
             datagram += struct.pack(">III", key, 0x77, number) + bytes(4096)
             sender.sendto(datagram + icrc(*ends, ports, datagram), (destination, ROCE))
-            time.sleep(0.001)
+            time.sleep(pause if last else 0.001)
 
 
 def main():

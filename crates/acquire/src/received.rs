@@ -14,81 +14,74 @@ use shotline_wire::shot::Geometry;
 /// A framing as a device shows its packets; none if it shows too little of them.
 pub fn of(framing: &dyn Framing) -> Option<&'static dyn Framing> {
     match framing.name() {
-        "ud" => Some(&ReceivedUd),
-        "counted" => Some(&ReceivedCounted),
+        "ud" => Some(&UD),
+        "counted" => Some(&COUNTED),
         _ => None,
     }
 }
 
-#[derive(Debug)]
-struct ReceivedUd;
+static UD: Received = Received { sent: &Ud, place: by_immediate };
+static COUNTED: Received = Received { sent: &Counted, place: by_count };
 
+/// A framing whose packets a device has taken apart.
 #[derive(Debug)]
-struct ReceivedCounted;
+struct Received {
+    /// The framing that they were sent in.
+    sent: &'static dyn Framing,
+    /// Where a payload belongs, by its immediate and its length.
+    place: fn(Option<u32>, u32, &Geometry) -> Result<Place, ParseError>,
+}
+
+impl Framing for Received {
+    fn name(&self) -> &'static str {
+        self.sent.name()
+    }
+    fn sealed(&self) -> bool {
+        true
+    }
+    fn header_len(&self, _first: &[u8]) -> usize {
+        Completed::LEN
+    }
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        completed(header).map(|told| told.dest_qp)
+    }
+    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        (self.place)(completed(header)?.imm, len, g)
+    }
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        self.sent.emit(link, p, out);
+    }
+}
 
 fn completed(header: &[u8]) -> Result<Completed, ParseError> {
     let truncated = ParseError::Truncated { what: "work completion", needed: Completed::LEN, found: header.len() };
     Completed::parse(header).ok_or(truncated)
 }
 
-impl Framing for ReceivedUd {
-    fn name(&self) -> &'static str {
-        Ud.name()
-    }
-    fn sealed(&self) -> bool {
-        true
-    }
-    fn header_len(&self, _first: &[u8]) -> usize {
-        Completed::LEN
-    }
-    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
-        completed(header).map(|told| told.dest_qp)
-    }
-    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
-        let Some(imm) = completed(header)?.imm else {
-            return Err(ParseError::Unknown { what: "datagram without immediate data", found: len.into() });
-        };
-        let (shot, index) = split_immediate(imm);
-        let packet = Packet::nth(g, 0, shot.into(), index)?;
-        packet.expect_len(len)?;
-        let Packet { offset, last, .. } = packet;
-        Ok(Place { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
-    }
-    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
-        Ud.emit(link, p, out);
-    }
+fn by_immediate(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    let Some(imm) = imm else {
+        return Err(ParseError::Unknown { what: "datagram without immediate data", found: len.into() });
+    };
+    let (shot, index) = split_immediate(imm);
+    let packet = Packet::nth(g, 0, shot.into(), index)?;
+    packet.expect_len(len)?;
+    let Packet { offset, last, .. } = packet;
+    Ok(Place { position: Position::Shot { number: shot.into(), bits: SHOT_BITS, offset, last }, len })
 }
 
-impl Framing for ReceivedCounted {
-    fn name(&self) -> &'static str {
-        Counted.name()
+fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseError> {
+    if let Some(imm) = imm {
+        return Err(ParseError::Unknown { what: "immediate data of a counted packet", found: imm.into() });
     }
-    fn sealed(&self) -> bool {
-        true
+    let last = g.packets() - 1;
+    if ![g.packet_bytes(0), g.packet_bytes(last)].contains(&len) {
+        return Err(ParseError::Length {
+            what: "the packet's payload",
+            expected: g.packet_bytes(0).into(),
+            found: len.into(),
+        });
     }
-    fn header_len(&self, _first: &[u8]) -> usize {
-        Completed::LEN
-    }
-    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
-        completed(header).map(|told| told.dest_qp)
-    }
-    fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
-        if let Some(imm) = completed(header)?.imm {
-            return Err(ParseError::Unknown { what: "immediate data of a counted packet", found: imm.into() });
-        }
-        let last = g.packets() - 1;
-        if ![g.packet_bytes(0), g.packet_bytes(last)].contains(&len) {
-            return Err(ParseError::Length {
-                what: "the packet's payload",
-                expected: g.packet_bytes(0).into(),
-                found: len.into(),
-            });
-        }
-        Ok(Place { position: Position::Sequence { number: 0, bits: 0 }, len })
-    }
-    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
-        Counted.emit(link, p, out);
-    }
+    Ok(Place { position: Position::Sequence { number: 0, bits: 0 }, len })
 }
 
 #[cfg(test)]
@@ -107,19 +100,19 @@ mod tests {
 
     #[test]
     fn an_immediate_says_where_a_payload_belongs() {
-        let place = |imm, len| ReceivedUd.place(&header(imm), len, &geometry());
+        let place = |imm, len| UD.place(&header(imm), len, &geometry());
         let position = Position::Shot { number: 5, bits: SHOT_BITS, offset: 70 * 4096, last: true };
         assert_eq!(place(Some(immediate(5, 70)), 1344), Ok(Place { position, len: 1344 }));
         for (imm, len) in [(Some(immediate(5, 70)), 4096), (Some(immediate(5, 71)), 4096), (None, 4096)] {
             assert!(place(imm, len).is_err(), "{imm:?} {len}");
         }
-        assert_eq!(ReceivedUd.key(&header(None)), Ok(17));
-        assert!(ReceivedUd.key(&[0; 24]).is_err());
+        assert_eq!(UD.key(&header(None)), Ok(17));
+        assert!(UD.key(&[0; 24]).is_err());
     }
 
     #[test]
     fn a_counted_packet_is_as_long_as_one_of_a_shot() {
-        let place = |imm, len| ReceivedCounted.place(&header(imm), len, &geometry());
+        let place = |imm, len| COUNTED.place(&header(imm), len, &geometry());
         let position = Position::Sequence { number: 0, bits: 0 };
         assert_eq!(place(None, 4096), Ok(Place { position, len: 4096 }));
         assert_eq!(place(None, 1344), Ok(Place { position, len: 1344 }));

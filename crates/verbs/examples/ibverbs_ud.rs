@@ -13,8 +13,8 @@ use std::error::Error;
 use std::time::Duration;
 
 const PACKET: u32 = 4096;
-/// Receives posted at once, as perftest's `-r 512`.
-const DEPTH: u32 = 512;
+/// Receives posted at once, as perftest's `-r 256`.
+const DEPTH: u32 = 256;
 
 /// Checks that each packet is where its immediate says, and lists its place to be posted again.
 struct Check {

@@ -345,7 +345,7 @@ fn enter(
             .iter()
             .fold(0, |flags, (is_set, flag)| if *is_set { flags | flag } else { flags });
     match wr.data {
-        Data::Elements(_) => lists.sends.push(request, lists.elements.iter().copied(), way.as_ref()),
+        Data::Elements(_) => lists.sends.push(request, &lists.elements, way.as_ref()),
         Data::Inline(bytes) => lists.sends.push_inline(request, bytes, way.as_ref()),
     }
     Ok(())

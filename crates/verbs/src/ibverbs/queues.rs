@@ -264,7 +264,7 @@ impl Receives {
         self.free.pop();
         self.slots[slot as usize] = Some((wr.id, count));
         let number = (self.generation << SLOT_BITS | slot) & NUMBER;
-        list.push(identifier(handle, origin, number), elements.iter().copied());
+        list.push(identifier(handle, origin, number), elements);
         Ok(number)
     }
 

@@ -71,6 +71,8 @@ pub struct UdIo {
     /// What the device has, oldest first.
     posted: VecDeque<u32>,
     completions: Box<[ibv_wc; MAX_BATCH]>,
+    /// What they tell, for the layer above.
+    told: Box<[[u8; Completed::LEN]; MAX_BATCH]>,
     /// Completions in front that were taken while this made ready to sleep.
     taken: usize,
     remainders: bool,
@@ -140,6 +142,7 @@ impl UdIo {
             places: vec![[Sge::EMPTY; 2]; config.capacity],
             posted: VecDeque::with_capacity(config.capacity),
             completions: Box::new([ibv_wc::default(); MAX_BATCH]),
+            told: Box::new([[0; Completed::LEN]; MAX_BATCH]),
             taken: 0,
             remainders: config.remainders,
             counts: DeviceCounts::default(),
@@ -232,15 +235,12 @@ impl UdIo {
 
     /// Tells the steer of completions, all good, in front of [`Self::completions`].
     fn land<S: Steer>(&mut self, steer: &mut S, count: usize) {
-        let mut headers = ArrayVec::<[u8; Completed::LEN], MAX_BATCH>::new();
-        for wc in &self.completions[..count] {
-            let imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(u32::from_be(wc.imm_data));
-            headers.push(Completed { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit());
-        }
+        self.posted.drain(..count.min(self.posted.len()));
         let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
-        for (wc, header) in self.completions[..count].iter().zip(&headers) {
+        for (wc, header) in self.completions[..count].iter().zip(self.told.iter_mut()) {
+            let imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(u32::from_be(wc.imm_data));
+            *header = Completed { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit();
             let id = wc.wr_id as u32;
-            self.posted.pop_front();
             let len = wc.byte_len.saturating_sub(GRH);
             let payload_crc =
                 if self.remainders { remainder(&self.memory.regions, self.places[id as usize], len) } else { 0 };
@@ -286,9 +286,9 @@ impl PacketIo for UdIo {
 
     fn post(&mut self, receives: &[Recv]) -> usize {
         let taken = receives.len().min(self.places.len() - self.posted.len());
+        self.posted.extend(receives[..taken].iter().map(|receive| receive.id));
         for receive in &receives[..taken] {
             self.places[receive.id as usize] = receive.sge;
-            self.posted.push_back(receive.id);
             self.memory.push(&mut self.list, receive.id, receive.sge);
             if self.list.is_full() {
                 self.flush_or_break();
@@ -376,13 +376,18 @@ impl Memory {
     #[inline]
     fn push(&self, list: &mut RecvList, id: u32, place: [Sge; 2]) {
         let (addr, lkey) = self.headers.place(id);
-        let header = ibv_sge { addr, length: GRH, lkey };
-        let pieces = place.into_iter().filter(|sge| sge.len > 0).map(|sge| {
-            let (region, mr) = self.keys[usize::from(sge.region.0)].as_ref().expect("the place's region is registered");
-            let addr = region.address(sge.offset as usize, sge.len as usize) as u64;
-            ibv_sge { addr, length: sge.len, lkey: mr.lkey() }
+        list.push_with(id.into(), |room| {
+            room[0] = ibv_sge { addr, length: GRH, lkey };
+            let mut count = 1;
+            for sge in place.into_iter().filter(|sge| sge.len > 0) {
+                let key = self.keys[usize::from(sge.region.0)].as_ref();
+                let (region, mr) = key.expect("the place's region is registered");
+                let addr = region.address(sge.offset as usize, sge.len as usize) as u64;
+                room[count] = ibv_sge { addr, length: sge.len, lkey: mr.lkey() };
+                count += 1;
+            }
+            count
         });
-        list.push(id.into(), std::iter::once(header).chain(pieces));
     }
 }
 

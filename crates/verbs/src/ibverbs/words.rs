@@ -125,10 +125,12 @@ pub(super) const GRH: u32 = 40;
 pub(super) fn sender(grh: &[u8; GRH as usize]) -> Option<IpAddr> {
     let four = &grh[20..];
     let looks_like_six = grh[0] >> 4 == 6;
-    let sum: u32 = four.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    let folded = (sum & 0xFFFF) + (sum >> 16);
-    let is_right = (folded & 0xFFFF) + (folded >> 16) == 0xFFFF;
-    if four[0] == 0x45 && (is_right || !looks_like_six) {
+    let is_right = || {
+        let sum: u32 = four.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+        let folded = (sum & 0xFFFF) + (sum >> 16);
+        (folded & 0xFFFF) + (folded >> 16) == 0xFFFF
+    };
+    if four[0] == 0x45 && (!looks_like_six || is_right()) {
         return four[12..].first_chunk::<4>().map(|ip| Ipv4Addr::from(*ip).into());
     }
     let six = grh[8..].first_chunk::<16>().map(|ip| Ipv6Addr::from(*ip).to_canonical());

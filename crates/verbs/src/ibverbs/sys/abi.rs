@@ -347,6 +347,12 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
+impl Default for ibv_recv_wr {
+    fn default() -> Self {
+        Self { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 }
+    }
+}
+
 /// Remote memory of a READ or WRITE.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -113,6 +113,7 @@ impl Mr {
     }
 
     /// The key of work requests.
+    #[inline]
     pub fn lkey(&self) -> u32 {
         // SAFETY: the region is registered, and its keys are constant.
         unsafe { self.mr.as_ref() }.lkey
@@ -125,6 +126,7 @@ impl Mr {
     }
 
     /// Its first byte.
+    #[inline]
     pub fn address(&self) -> u64 {
         // SAFETY: as above.
         unsafe { self.mr.as_ref() }.addr as u64
