@@ -1,0 +1,131 @@
+// FIFO of whole frames between two clock domains: the CMAC-FIFO.
+//
+// AXI-Stream, BYTES bytes a word. A frame comes out when all of it is in, so it leaves without a gap whatever the writer's
+// clock and the writer's stalls were: a 100G MAC aborts a frame that runs dry. Frames must not be longer than the FIFO
+// (2^DEPTH_LOG2 words): such a one would never come out.
+//
+// How it is known that a frame is in: a count of the frames written crosses in Gray code, as the pointers of the FIFO do,
+// but leaves the writer's domain PUBLISH clocks after the pointer that covers the frame's last word. So the pointer is
+// there when the count is, even where the bits of one take up to a clock longer on their way than those of the other.
+//
+// Of `tkeep` only the number of bytes is stored, six bits of 64: it is contiguous from lane 0, and all ones except with tlast.
+module frame_fifo_async #(
+    parameter int DEPTH_LOG2 = 9,
+    parameter int BYTES = 64  // of a word: a power of two, at least 2
+) (
+    input  wire         s_clk,
+    input  wire         s_rst,
+    input  wire [8*BYTES-1:0] s_axis_tdata,
+    input  wire [BYTES-1:0] s_axis_tkeep,
+    input  wire         s_axis_tvalid,
+    output wire         s_axis_tready,
+    input  wire         s_axis_tlast,
+
+    input  wire         m_clk,
+    input  wire         m_rst,
+    output wire [8*BYTES-1:0] m_axis_tdata,
+    output wire [BYTES-1:0] m_axis_tkeep,
+    output wire         m_axis_tvalid,
+    input  wire         m_axis_tready,
+    output wire         m_axis_tlast
+);
+    localparam int P = DEPTH_LOG2 + 1;
+    localparam int PUBLISH = 2;
+    localparam logic [P-1:0] ONE = {{P - 1{1'b0}}, 1'b1};
+
+    // The index of the last byte: how many ones stand above lane 0.
+    localparam int INDEX = $clog2(BYTES);
+    logic [INDEX-1:0] s_index;
+    always_comb begin
+        s_index = '0;
+        for (int i = 1; i < BYTES; i = i + 1) if (s_axis_tkeep[i]) s_index = INDEX'(i);
+    end
+
+    wire [8*BYTES-1:0] data;
+    wire [INDEX-1:0] index;
+    wire last;
+    wire valid;
+    wire ready;
+`ifdef FORMAL_VIEW
+    wire [P-1:0] view_write, view_read, view_chain, view_synced;
+    wire [2**DEPTH_LOG2-1:0] view_top;
+`endif
+
+    /* verilator lint_off PINCONNECTEMPTY */
+    fifo_async #(
+        .WIDTH(1 + INDEX + 8*BYTES),
+        .DEPTH_LOG2(DEPTH_LOG2)
+    ) words (
+        .s_clk(s_clk),
+        .s_rst(s_rst),
+        .s_data({s_axis_tlast, s_index, s_axis_tdata}),
+        .s_valid(s_axis_tvalid),
+        .s_ready(s_axis_tready),
+        .s_level(),
+        .m_clk(m_clk),
+        .m_rst(m_rst),
+        .m_data({last, index, data}),
+        .m_valid(valid),
+        .m_ready(ready)
+`ifdef FORMAL_VIEW
+      , .view_write(view_write), .view_read(view_read), .view_chain(view_chain), .view_synced(view_synced),
+        .view_top(view_top)
+`endif
+    );
+    /* verilator lint_on PINCONNECTEMPTY */
+
+    // Frames written, and published PUBLISH clocks later.
+    logic [P-1:0] written;
+    wire  [P-1:0] written_next = written + ONE;
+    logic [P-1:0] written_gray;
+    logic [PUBLISH*P-1:0] published;
+    wire  [P-1:0] cdc_frames_gray = published[PUBLISH*P-1 -: P];
+    (* ASYNC_REG = "TRUE" *) logic [P-1:0] cdc_chain_m;
+    (* ASYNC_REG = "TRUE" *) logic [P-1:0] frames_gray_m;
+
+    always_ff @(posedge s_clk) begin
+        if (s_rst) begin
+            written      <= '0;
+            written_gray <= '0;
+            published    <= '0;
+        end else begin
+            if (s_axis_tvalid && s_axis_tready && s_axis_tlast) begin
+                written      <= written_next;
+                written_gray <= written_next ^ (written_next >> 1);
+            end
+            published <= {published[(PUBLISH-1)*P-1:0], written_gray};
+        end
+    end
+
+    // Frames that have left entirely.
+    logic [P-1:0] left;
+    wire  [P-1:0] left_next = left + ONE;
+    logic [P-1:0] left_gray;
+    wire whole = left_gray != frames_gray_m;
+
+    assign ready         = m_axis_tready && whole;
+    assign m_axis_tvalid = valid && whole;
+    assign m_axis_tdata  = data;
+    assign m_axis_tlast  = last;
+    assign m_axis_tkeep  = last ? {BYTES{1'b1}} >> (INDEX'(BYTES - 1) - index) : {BYTES{1'b1}};
+
+    always_ff @(posedge m_clk) begin
+        if (m_rst) begin
+            left          <= '0;
+            left_gray     <= '0;
+            cdc_chain_m   <= '0;
+            frames_gray_m <= '0;
+        end else begin
+            cdc_chain_m   <= cdc_frames_gray;
+            frames_gray_m <= cdc_chain_m;
+            if (m_axis_tvalid && m_axis_tready && m_axis_tlast) begin
+                left      <= left_next;
+                left_gray <= left_next ^ (left_next >> 1);
+            end
+        end
+    end
+
+`ifdef FORMAL
+    `include "frame_fifo_async_properties.svh"
+`endif
+endmodule

@@ -1,0 +1,113 @@
+// Makes whole shots of what afe_window wrote: always the samples that were asked for, so that every one of them stands in its
+// place. Where the window broke off, zeros follow up to the shot's length and its last beat is marked as bad; the
+// sender then closes the shot with a record whose CRC is wrong, and a receiver keeps it as damaged.
+module shot_assembler #(
+    parameter int BEAT = 384,  // bits
+    parameter int AFES = 3     // beats of an instant
+) (
+    input  wire            clk,
+    input  wire            rst,
+
+    input  wire            fire,
+    input  wire [31:0]     samples,
+
+    input  wire            head_valid,
+    output wire            head_ready,
+    input  wire            head_refused,
+    input  wire            head_locked,
+    input  wire [63:0]     head_time,
+
+    input  wire            beat_valid,
+    output wire            beat_ready,
+    input  wire            beat_mark,
+    input  wire [BEAT-1:0] beat_data,
+
+    output wire [BEAT-1:0] m_data,
+    output wire            m_valid,
+    input  wire            m_ready,
+    output wire            m_last,
+    output wire            m_bad,
+    input  wire            m_sent,      // all of the shot has left the sender
+
+    output wire [63:0]     shot_time,
+    output wire            shot_locked,
+    output wire            begun,
+    output wire            refused,
+    output wire            done,
+    output wire            idle,
+    output wire            damaged,     // with `done`
+    output wire [1:0]      cause        // why the last damaged shot is: see afe_window
+);
+    localparam logic [2:0] IDLE = 3'd0;
+    localparam logic [2:0] HEAD = 3'd1;   // waits for the first sample
+    localparam logic [2:0] DATA = 3'd2;   // as it comes
+    localparam logic [2:0] FILL = 3'd3;   // zeros
+    localparam logic [2:0] SEND = 3'd4;   // waits until all is sent
+    localparam logic [1:0] LAST_BEAT = 2'(AFES - 1);
+
+    logic [2:0] state;
+    logic [31:0] instants_left;
+    logic [1:0] beat;
+    logic bad;
+    logic [1:0] why;
+    logic locked;
+    logic [63:0] taken_at;
+
+    wire last_beat = instants_left == 32'd1 && beat == LAST_BEAT;
+    wire mark = state == DATA && beat_valid && beat_mark;
+    wire step = m_valid && m_ready;
+
+    assign head_ready = state == HEAD;
+    assign begun      = head_ready && head_valid && !head_refused;
+    assign refused    = head_ready && head_valid && head_refused;
+    assign beat_ready = state == DATA && (beat_mark || m_ready);
+    assign m_data     = state == FILL ? '0 : beat_data;
+    assign m_valid    = state == FILL || (state == DATA && beat_valid && !beat_mark);
+    assign m_last     = last_beat;
+    assign m_bad      = bad;
+    assign done       = state == SEND && m_sent;
+    assign idle       = state == IDLE;
+    assign damaged    = bad;
+    assign cause      = why;
+    assign shot_time  = taken_at;
+    assign shot_locked = locked;
+
+    always_ff @(posedge clk) begin
+        if (begun) begin
+            taken_at <= head_time;
+            locked   <= head_locked;
+        end
+    end
+
+    always_ff @(posedge clk) begin
+        if (rst) begin
+            state         <= IDLE;
+            instants_left <= '0;
+            beat          <= '0;
+            bad           <= 1'b0;
+            why           <= '0;
+        end else begin
+            if (step) begin
+                beat <= beat == LAST_BEAT ? 2'd0 : beat + 2'd1;
+                if (beat == LAST_BEAT) instants_left <= instants_left - 32'd1;
+            end
+            case (state)
+                IDLE: begin
+                    instants_left <= samples;
+                    beat          <= '0;
+                    bad           <= 1'b0;
+                    if (fire) state <= HEAD;
+                end
+                HEAD: if (refused) state <= IDLE;
+                    else if (begun) state <= DATA;
+                DATA: if (mark) begin
+                        state <= FILL;
+                        bad   <= 1'b1;
+                        why   <= beat_data[1:0];
+                    end else if (step && last_beat) state <= SEND;
+                FILL: if (step && last_beat) state <= SEND;
+                default: if (m_sent) state <= IDLE;
+            endcase
+        end
+    end
+endmodule

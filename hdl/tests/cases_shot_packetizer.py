@@ -1,0 +1,321 @@
+"""The packetizer end to end: octets of the lanes in, frames out, decoded and compared sample by sample.
+
+The three clocks come from the environment (periods in picoseconds), so one build runs at several ratios.
+"""
+
+import os
+import random
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, Timer
+from drivers import AxiLite, Sink, words
+from frames import shots, trigger_datagram, udp_frame
+
+AFE_PS, CLK_PS, MAC_PS = (int(ps) for ps in os.environ.get("SHOTLINE_CLOCKS", "8334,6250,3104").split(","))
+PARAMETERS = eval(os.environ["SHOTLINE_PARAMETERS"])
+LANES = PARAMETERS.get("AFES", 3) * PARAMETERS.get("LANES", 16)
+CHANNELS = 2 * LANES
+STAMP, STEP = 1_700_000_000_000_000_000, 25  # time of instant 0, and from one to the next
+OWN_MAC = b"\x02\x00\x00\x00\x00\x01"
+
+
+class Bench:
+    """A packetizer with converters in front and a MAC behind."""
+
+    def __init__(self, dut, ready=lambda: True) -> None:
+        self.dut = dut
+        self.axil = AxiLite(dut)
+        self.sink = Sink(dut, dut.mac_clk, "m_axis", ready)
+        self.instants: list[bytes] = []  # as packing 1 has them
+        self.fault = None  # "skip", "short" or "silent": what goes wrong at the next instants
+        self.seen = 0
+
+    async def begin(self) -> None:
+        dut = self.dut
+        for clock, ps in ((dut.afe_clk, AFE_PS), (dut.clk, CLK_PS), (dut.mac_clk, MAC_PS)):
+            Clock(clock, ps // 2 * 2, "ps").start()
+        dut.afe_valid.value = dut.afe_sof.value = dut.trigger.value = 0
+        dut.afe_locked.value = 1
+        dut.s_axis_rx_tvalid.value = 0
+        dut.m_axis_tready.value = 0
+        dut.async_rst.value = 1
+        await Timer(100, "ns")
+        dut.async_rst.value = 0
+        await Timer(100, "ns")
+        cocotb.start_soon(self.convert())
+        cocotb.start_soon(self.sink.run())
+
+    async def convert(self) -> None:
+        """Drives random samples: three octets a lane and instant, channel pairs as the lanes carry them."""
+        dut, random_bytes = self.dut, random.Random(7).randbytes
+        while True:
+            octets = [random_bytes(LANES) for _ in range(3)]
+            # Lane l has a[11:4], a[3:0] b[11:8], b[7:0] of channels a = 2l, b = 2l + 1: packing 1 of this pair.
+            self.instants.append(b"".join(bytes(octet[lane] for octet in octets) for lane in range(LANES)))
+            stamp = STAMP + STEP * (len(self.instants) - 1)
+            count = 2 if self.fault == "short" else 3
+            self.fault = None if self.fault == "short" else self.fault
+            for place in range(count):
+                await FallingEdge(dut.afe_clk)
+                dut.afe_valid.value = int(self.fault != "silent")
+                dut.afe_sof.value = int(place == 0)
+                dut.afe_data.value = int.from_bytes(octets[place], "little")
+                dut.afe_tai.value = stamp + place
+
+    async def configure(
+        self, samples: int, *, mode: int = 0, shots: int = 0, first: int | None = None, ipv6=False
+    ) -> None:
+        """Writes both blocks and begins a run."""
+        sample_bytes = samples * CHANNELS * 3 // 2
+        for name, value in {
+            "sender.format": 1 << 16 | int(ipv6) << 4,
+            "sender.mtu": 4096,
+            "sender.destination_mac_high": 0x0200,
+            "sender.destination_mac_low": 2,
+            "sender.source_mac_high": 0x0200,
+            "sender.source_mac_low": 1,
+            "sender.destination_qp": 0x2B67,
+            "sender.source_qp": 0x11,
+            "sender.queue_key": 0x11223344,
+            "sender.shape": CHANNELS << 16 | 12 << 8 | 1,
+            "sender.samples": samples,
+            "sender.sample_bytes": sample_bytes,
+            "sender.control": 1,
+            "packetizer.samples": samples,
+            "packetizer.mode": mode,
+            "packetizer.shots_wanted_low": shots,
+            "packetizer.own_mac_high": 0x0200,
+            "packetizer.own_mac_low": 1,
+        }.items():
+            assert await self.axil.write(name, value) == 0, name
+        base = 0x840
+        own_ip = (0xFD000000, 0, 0, 1) if ipv6 else (0, 0, 0xFFFF, 0xC0A80001)
+        for index, value in enumerate(own_ip):
+            assert await self.axil.write(base + 4 * index, value) == 0
+        for _ in range(100):
+            if await self.axil.read("sender.control") & 1 == 0:
+                break
+        if first is not None:
+            assert await self.axil.write("packetizer.first_number_low", first & 0xFFFFFFFF) == 0
+            assert await self.axil.write("packetizer.first_number_high", first >> 32) == 0
+        await Timer(200, "ns")
+        await self.start(4 if first is not None else 0)
+
+    async def start(self, flags: int = 0) -> None:
+        assert await self.axil.write("packetizer.control", 1 | flags) == 0
+
+    async def rest(self, microseconds: int = 400) -> None:
+        """Waits until no run and no shot is under way, and all frames have left."""
+        for _ in range(microseconds):
+            if await self.axil.read("packetizer.status") & 3 == 0:
+                await Timer(2, "us")
+                return
+            await Timer(1, "us")
+        raise AssertionError("it never came to rest")
+
+    def check(self, samples: int, *, damaged: tuple[int, ...] = ()) -> list:
+        """Decodes all frames that came since the last check, and compares every sample with what was converted."""
+        found = shots(self.sink.frames[self.seen :])
+        self.seen = len(self.sink.frames)
+        for shot in found:
+            assert (shot.samples, shot.channels) == (samples, CHANNELS)
+            first, rest = divmod(shot.time - STAMP, STEP)
+            assert rest == 0 and 0 <= first < len(self.instants), "time of the first octet"
+            truth = b"".join(self.instants[first : first + samples])
+            if shot.number in damaged:
+                assert not shot.good, "a receiver must see that samples are missing"
+                right = next((i for i in range(len(truth)) if truth[i] != shot.data[i]), len(truth))
+                assert shot.data[right:].strip(b"\0") == b"", "behind the gap nothing but zeros"
+            else:
+                assert shot.good and shot.data == truth
+        return found
+
+    async def counts(self, *names: str) -> tuple[int, ...]:
+        return tuple([await self.axil.read(f"packetizer.{name}") for name in names])
+
+    async def pulse(self) -> None:
+        """A pulse at the trigger input."""
+        await Timer(random.randrange(1, 20), "ns")
+        self.dut.trigger.value = 1
+        await Timer(40, "ns")
+        self.dut.trigger.value = 0
+        await Timer(40, "ns")
+
+    async def receive(self, frame: bytes, user: int = 0) -> None:
+        """A frame from the network."""
+        dut = self.dut
+        for data, keep, last in words(frame):
+            await FallingEdge(dut.mac_clk)
+            dut.s_axis_rx_tdata.value = data
+            dut.s_axis_rx_tkeep.value = keep
+            dut.s_axis_rx_tlast.value = last
+            dut.s_axis_rx_tuser.value = user & last
+            dut.s_axis_rx_tvalid.value = 1
+        await FallingEdge(dut.mac_clk)
+        dut.s_axis_rx_tvalid.value = 0
+
+
+@cocotb.test()
+async def shots_arrive_with_every_sample_in_its_place(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    await bench.configure(90, shots=3, first=0x1_2345_FFFF)
+    await bench.rest()
+    found = bench.check(90)
+    assert [shot.number for shot in found] == [0x1_2345_FFFF, 0x1_2346_0000, 0x1_2346_0001]
+    assert all(shot.flags == 1 for shot in found), "locked, and no trigger"
+    assert await bench.counts("shots", "missed", "damaged", "next_number") == (3, 0, 0, 0x1_2346_0002)
+    # Of another shape, over IPv6: one sample of each channel, and no word full at the end.
+    dut.afe_locked.value = 0
+    await bench.configure(1, shots=2, ipv6=True)
+    await bench.rest()
+    found = bench.check(1)
+    assert [(shot.number, shot.flags) for shot in found] == [(0x1_2346_0002, 0), (0x1_2346_0003, 0)]
+
+
+@cocotb.test()
+async def triggers_while_a_shot_is_under_way_are_missed_and_counted(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for index, event in enumerate((7, 300, 65535)):
+        assert await bench.axil.write("packetizer.event", index << 16 | event) == 0
+    assert await bench.axil.write("packetizer.event_count", 3) == 0
+    await bench.pulse()
+    await bench.configure(40, mode=2 | 1 << 4, first=5)
+    for _ in range(4):
+        await bench.pulse()
+        await bench.pulse()
+        await bench.pulse()
+        for _ in range(100):
+            await Timer(500, "ns")
+            if not int(dut.busy.value):
+                break
+    assert await bench.axil.write("packetizer.control", 1) != 0, "no start while a run is under way"
+    assert await bench.axil.write("packetizer.control", 2) == 0
+    await bench.rest()
+    found = bench.check(40)
+    assert [(shot.number, shot.event, shot.flags) for shot in found] == [
+        (5, 7, 3),
+        (6, 300, 3),
+        (7, 65535, 3),
+        (8, 7, 3),
+    ]
+    assert await bench.counts("shots", "missed", "unasked") == (4, 8, 1)
+
+
+@cocotb.test()
+async def trigger_commands_are_obeyed_once_and_gaps_are_missed(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    await bench.configure(2, mode=2 | 1 << 5, first=100)
+    # A number, its repetition, two left out, an old one, one that only asks, one that comes with another while busy.
+    for sequence, flags in [(5, 0), (5, 0), (8, 1), (6, 0), (9, 2), (9, 3), (9, 0)]:
+        await bench.receive(udp_frame(trigger_datagram(sequence, flags)))
+        await Timer(3, "us")
+    await bench.receive(udp_frame(trigger_datagram(10)))
+    await bench.receive(udp_frame(trigger_datagram(11)))
+    # None of these is for us, or none is whole.
+    await Timer(3, "us")
+    good = udp_frame(trigger_datagram(12))
+    await bench.receive(good, user=1)
+    await bench.receive(good[:-1])
+    await bench.receive(udp_frame(trigger_datagram(12), port=47911))
+    await Timer(3, "us")
+    assert await bench.counts("shots", "missed", "repeated") == (4, 2 + 1, 2)
+    assert await bench.axil.write("packetizer.control", 2) == 0
+    await bench.rest()
+    assert [shot.number for shot in bench.check(2)] == [100, 101, 102, 103]
+    await bench.configure(2, mode=2 | 1 << 5, ipv6=True)
+    await bench.receive(udp_frame(trigger_datagram(5), ipv6=True))
+    await Timer(3, "us")
+    assert await bench.axil.write("packetizer.control", 2) == 0
+    await bench.rest()
+    assert [shot.number for shot in bench.check(2)] == [104], "a new run knows no numbers"
+
+
+@cocotb.test()
+async def a_slow_mac_delays_shots_and_harms_none(dut):
+    rate = random.Random(3)
+    bench = Bench(dut, ready=lambda: rate.random() < 0.45)
+    await bench.begin()
+    await bench.configure(130, shots=2, first=0)
+    await bench.rest()
+    assert len(bench.check(130)) == 2
+    assert await bench.counts("damaged", "missed") == (0, 0)
+
+
+@cocotb.test()
+async def a_mac_that_stops_damages_one_shot_visibly_and_the_next_is_right(dut):
+    open_gate = [True]
+    bench = Bench(dut, ready=lambda: open_gate[0])
+    await bench.begin()
+    # 300 samples are 43,200 bytes, far more than all FIFOs hold (see the parameters in test_packetizer.py).
+    await bench.configure(300, mode=2 | 1 << 4, first=50)
+    await bench.pulse()
+    await Timer(2, "us")
+    open_gate[0] = False
+    await Timer(12, "us")
+    await bench.pulse()
+    await bench.pulse()
+    assert await bench.counts("shots", "missed") == (1, 2), "busy, though nothing is converted any more"
+    open_gate[0] = True
+    await Timer(10, "us")
+    await bench.pulse()
+    await Timer(1, "us")
+    assert await bench.axil.write("packetizer.control", 2) == 0
+    await bench.rest()
+    found = bench.check(300, damaged=(50,))
+    assert [shot.number for shot in found] == [50, 51]
+    assert await bench.counts("damaged", "damaged_number") == (1, 50)
+    assert await bench.axil.read("packetizer.status") >> 4 & 3 == 1
+
+
+@cocotb.test()
+async def missing_octets_and_silent_lanes_damage_a_shot_visibly(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    await bench.configure(120, mode=2 | 1 << 4, first=0)
+    for number, fault in ((0, "short"), (1, None), (2, "silent"), (3, None)):
+        await bench.pulse()
+        await Timer(1, "us")
+        bench.fault = fault
+        await Timer(9 if fault != "silent" else 2, "us")
+        if fault == "silent":
+            await Timer(AFE_PS * 2 ** PARAMETERS.get("TIMEOUT_LOG2", 12) // 1000, "ns")
+            await Timer(5, "us")
+            # A trigger now is refused: there is not even a first sample.
+            await bench.pulse()
+            await Timer(AFE_PS * 2 ** PARAMETERS.get("TIMEOUT_LOG2", 12) // 1000 + 5000, "ns")
+            bench.fault = None
+            await Timer(1, "us")
+        assert int(dut.busy.value) == 0, number
+        if fault:
+            assert await bench.axil.read("packetizer.status") >> 4 & 3 == {"short": 2, "silent": 3}[fault]
+    assert await bench.axil.write("packetizer.control", 2) == 0
+    await bench.rest()
+    found = bench.check(120, damaged=(0, 2))
+    assert [shot.number for shot in found] == [0, 1, 2, 3], "a shot that was not taken uses no number"
+    assert await bench.counts("damaged", "refused", "missed", "shots") == (2, 1, 1, 4)
+
+
+@cocotb.test()
+async def a_reset_in_the_middle_of_a_shot_leaves_nothing_of_it_behind(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    await bench.configure(100, first=3)
+    await Timer(6, "us")
+    assert int(dut.busy.value) == 1
+    # The frame that is leaving is cut off, which a MAC notices.
+    bench.sink.gaps = True
+    dut.async_rst.value = 1
+    await Timer(50, "ns")
+    bench.sink.frame = b""
+    bench.seen = len(bench.sink.frames)
+    bench.sink.gaps = False
+    dut.async_rst.value = 0
+    await Timer(200, "ns")
+    assert await bench.counts("shots", "next_number") == (0, 0)
+    await bench.configure(20, shots=2)
+    await bench.rest()
+    assert [shot.number for shot in bench.check(20)] == [0, 1]

@@ -1,0 +1,26 @@
+"""Every module of hdl/rtl: without a warning of Verilator, and the important ones as small as their table says."""
+
+import subprocess
+import sys
+
+import pytest
+from runner import HDL
+
+
+def run(*words):
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_module_has_a_warning_of_verilator():
+    run(HDL / "scripts" / "lint.py")
+
+
+def test_timing_diagrams_are_drawn_from_their_waves():
+    run(HDL / "scripts" / "diagrams.py", "--check", *sorted((HDL / "timing").glob("*.json")))
+
+
+@pytest.mark.parametrize("module", ["icrc", "roce_ud_tx"])
+def test_a_module_costs_what_the_committed_table_says(module):
+    """In the flow without a vendor; `make synth` computes the others, too."""
+    run(HDL / "synth" / "synth.py", "--check", "--flow", "generic", "--jobs", 1, module)
