@@ -1,0 +1,147 @@
+//! The C interface of the model (`shim.cpp`), safe: a [`Model`] owns one simulation.
+
+use crate::Shot;
+use crate::model::Limits;
+use std::ffi::{CStr, c_char};
+use std::ptr::NonNull;
+use std::slice;
+
+/// A shot's data as the shim lays it out.
+#[repr(C)]
+struct RawShot {
+    number: u64,
+    time: u64,
+    stream: u32,
+    event: u32,
+    flags: u8,
+}
+
+/// The shim's simulation, known only by its address.
+#[repr(C)]
+struct Raw {
+    _private: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn shotline_rtl_new(seed: u64) -> *mut Raw;
+    fn shotline_rtl_trace(model: *mut Raw, path: *const c_char) -> i32;
+    fn shotline_rtl_free(model: *mut Raw);
+    fn shotline_rtl_send(model: *mut Raw, shot: *const RawShot, bytes: *const u8, length: usize);
+    fn shotline_rtl_run(model: *mut Raw, cycles: u64, frames: usize, quiet: u64, taken: i32);
+    fn shotline_rtl_write(model: *mut Raw, address: u16, value: u32) -> u32;
+    fn shotline_rtl_read(model: *mut Raw, address: u16) -> u32;
+    fn shotline_rtl_pause(model: *mut Raw, output: i32, chance: u32, from: u64, until: u64);
+    fn shotline_rtl_cycles(model: *const Raw) -> u64;
+    fn shotline_rtl_input_words(model: *const Raw) -> u64;
+    fn shotline_rtl_output_words(model: *const Raw) -> u64;
+    fn shotline_rtl_waiting(model: *const Raw) -> usize;
+    fn shotline_rtl_failures() -> u64;
+    fn shotline_rtl_frames(model: *const Raw) -> usize;
+    fn shotline_rtl_bytes(model: *const Raw) -> *const u8;
+    fn shotline_rtl_ends(model: *const Raw) -> *const u64;
+    fn shotline_rtl_clocks(model: *const Raw) -> *const u64;
+    fn shotline_rtl_forget(model: *mut Raw, count: usize);
+}
+
+/// One simulation. Failed assertions are counted by thread, so it stays on the thread that made it.
+#[derive(Debug)]
+pub(crate) struct Model(NonNull<Raw>);
+
+impl Model {
+    pub(crate) fn new(seed: u64) -> Self {
+        // SAFETY: no arguments that could be wrong; `new` in C++ does not return null.
+        let raw = unsafe { shotline_rtl_new(seed) };
+        Self(NonNull::new(raw).expect("C++'s new returns an address"))
+    }
+
+    /// Whether the file could be made.
+    pub(crate) fn trace(&mut self, path: &CStr) -> bool {
+        // SAFETY: the model is ours, and the text is read only within the call.
+        unsafe { shotline_rtl_trace(self.0.as_ptr(), path.as_ptr()) == 1 }
+    }
+
+    pub(crate) fn send(&mut self, shot: &Shot, bytes: &[u8]) {
+        let Shot { number, time, stream, event, flags } = *shot;
+        let raw = RawShot { number, time, stream, event, flags };
+        // SAFETY: the model is ours, and both pointers are read only within the call, for as long as they say.
+        unsafe { shotline_rtl_send(self.0.as_ptr(), &raw, bytes.as_ptr(), bytes.len()) }
+    }
+
+    pub(crate) fn run(&mut self, Limits { clocks, frames, quiet, taken }: Limits) {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_run(self.0.as_ptr(), clocks, frames, quiet, taken.into()) }
+    }
+
+    pub(crate) fn write(&mut self, address: u16, value: u32) -> u32 {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_write(self.0.as_ptr(), address, value) }
+    }
+
+    pub(crate) fn read(&mut self, address: u16) -> u32 {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_read(self.0.as_ptr(), address) }
+    }
+
+    pub(crate) fn pause(&mut self, output: bool, chance: u32, from: u64, until: u64) {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_pause(self.0.as_ptr(), output.into(), chance, from, until) }
+    }
+
+    pub(crate) fn cycles(&self) -> u64 {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_cycles(self.0.as_ptr()) }
+    }
+
+    pub(crate) fn input_words(&self) -> u64 {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_input_words(self.0.as_ptr()) }
+    }
+
+    pub(crate) fn output_words(&self) -> u64 {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_output_words(self.0.as_ptr()) }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        // SAFETY: the model is ours.
+        unsafe { shotline_rtl_waiting(self.0.as_ptr()) }
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        // SAFETY: reads a counter of this thread.
+        unsafe { shotline_rtl_failures() }
+    }
+
+    /// All frames' bytes, the end of each, and the clock in which each ended.
+    pub(crate) fn frames(&self) -> (&[u8], &[u64], &[u64]) {
+        let model = self.0.as_ptr();
+        // SAFETY: the model is ours. It holds `count` ends and clocks, and as many bytes as the last end says; none of
+        // it moves while `self` is borrowed, because whatever changes it takes `&mut self`.
+        unsafe {
+            let count = shotline_rtl_frames(model);
+            if count == 0 {
+                return (&[], &[], &[]);
+            }
+            let ends = slice::from_raw_parts(shotline_rtl_ends(model), count);
+            let clocks = slice::from_raw_parts(shotline_rtl_clocks(model), count);
+            let bytes = slice::from_raw_parts(shotline_rtl_bytes(model), ends[count - 1] as usize);
+            (bytes, ends, clocks)
+        }
+    }
+
+    /// Forgets the oldest `count` frames, or all if there are fewer.
+    pub(crate) fn forget(&mut self, count: usize) {
+        // SAFETY: the model is ours, and no more frames are forgotten than there are.
+        unsafe {
+            let count = count.min(shotline_rtl_frames(self.0.as_ptr()));
+            shotline_rtl_forget(self.0.as_ptr(), count);
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: made by `shotline_rtl_new`, and freed nowhere else.
+        unsafe { shotline_rtl_free(self.0.as_ptr()) }
+    }
+}
