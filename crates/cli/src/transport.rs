@@ -171,7 +171,7 @@ pub fn of(settings: &Settings) -> Result<Transport> {
 pub mod dpdk {
     //! Opening ports.
 
-    use super::DpdkFlags;
+    use super::{DpdkFlags, mac};
     use shotline_memory::Sge;
     use shotline_transport::IoError;
     use shotline_transport::dpdk::{DpdkConfig, EalConfig};
@@ -189,12 +189,14 @@ pub mod dpdk {
             ..config
         })
     }
+}
 
-    fn mac(text: &str) -> Result<[u8; 6], String> {
-        let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.ok_or_else(|| format!("expected an Ethernet address such as 02:00:00:00:00:01, found {text}"))
-    }
+/// An Ethernet address.
+#[cfg(any(feature = "dpdk", feature = "rtl"))]
+pub fn mac(text: &str) -> std::result::Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| format!("expected an Ethernet address such as 02:00:00:00:00:01, found {text}"))
 }
 
 /// What this machine has for packets to an address, and why.

@@ -35,7 +35,7 @@ fn with_server(config: Config, busy_poll: bool, receiver: impl FnOnce(Receiver))
         };
         let io = UdpIo::open(&config, regions)?;
         let source = io.local_addr();
-        Ok(Outlet { io, source })
+        Ok(Outlet::new(io, source))
     })
     .unwrap()
     .busy_poll(busy_poll);

@@ -51,7 +51,8 @@ pub fn open(
     regions: &Regions,
 ) -> std::result::Result<Outlet<impl PacketIo + use<>>, IoError> {
     let io = socket(source, wanted.destination, wanted.sealed, regions)?;
-    Ok(Outlet { source: io.local_addr(), io })
+    let source = io.local_addr();
+    Ok(Outlet::new(io, source))
 }
 
 /// A socket that sends to a destination, from this address or that of the route to it.

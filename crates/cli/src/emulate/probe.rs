@@ -16,6 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+#[cfg(feature = "rtl")]
+mod rtl;
+
 /// Settings of the emulated probe.
 #[derive(clap::Args)]
 pub struct Probe {
@@ -94,6 +97,15 @@ pub struct Probe {
     /// List every fault in the JSON object
     #[arg(long, help_heading = "Faults")]
     list_faults: bool,
+    /// The RTL of hdl/, compiled by Verilator, makes every packet; --transport packet:INTERFACE takes whole frames
+    #[arg(long, help_heading = "RTL")]
+    rtl: bool,
+    /// Write its frames into this capture (pcapng) as well
+    #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
+    pcap: Option<PathBuf>,
+    /// Write what is on the ports of the first link's RTL into this waveform (VCD)
+    #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
+    vcd: Option<PathBuf>,
     /// Never sleep while waiting for a trigger command: the shortest latency, for a whole processor
     #[arg(long)]
     busy_poll: bool,
@@ -139,13 +151,22 @@ pub fn run(args: &Probe) -> Result {
     if let Some(cpu) = args.cpu {
         crate::output::pin(cpu)?;
     }
+    if args.rtl {
+        #[cfg(feature = "rtl")]
+        return rtl::run(args, &stop);
+        #[cfg(not(feature = "rtl"))]
+        return Err(
+            "this shotline was built without the RTL: scripts/setup.sh rtl, then build it with --features rtl".into()
+        );
+    }
     let source = args.source;
     match &args.carrier.transport {
         Transport::Udp => serve(args, &stop, move |wanted, regions| open(source, wanted, regions)),
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) if args.links == 1 => serve(args, &stop, |wanted: &Wanted, regions: &Regions| {
             let io = super::port(device, &args.carrier, source, wanted.destination, wanted.sealed, 0, regions)?;
-            Ok(Outlet { source: io.local_addr(), io })
+            let source = io.local_addr();
+            Ok(Outlet::new(io, source))
         }),
         #[cfg(feature = "dpdk")]
         Transport::Dpdk(device) => {
@@ -168,8 +189,12 @@ fn serve<P: PacketIo>(
     let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
     let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(skew);
     eprintln!("probe waits for a receiver on {}", server.local_addr()?);
-    let stats = server.run(stop)?;
-    if args.json {
+    report(server.run(stop)?, args.json)
+}
+
+/// Tells what was done.
+fn report(stats: Stats, json: bool) -> Result {
+    if json {
         println!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
     } else {
         for (link, counts) in stats.links.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::Stamp;
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 /// TAI is ahead of UTC by so much since 2017, for kernels that were not told.
-const TAI_MINUS_UTC_NS: u64 = 37_000_000_000;
+pub(super) const TAI_MINUS_UTC_NS: u64 = 37_000_000_000;
 
 /// Nanoseconds of the steady clock.
 pub(crate) fn steady_ns() -> u64 {

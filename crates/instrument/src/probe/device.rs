@@ -2,10 +2,11 @@
 
 use super::faults::Random;
 use super::link::{Link, Target};
+use super::outlet::{Outlet, Wanted};
 use super::pace::{Next, PaceCounts, Pacer, Timing};
 use super::patterns::Patterns;
 use super::samples::SampleError;
-use super::shots::{Moment, ReadError, Shots, Upcoming};
+use super::shots::{Moment, ReadError, Shots, Upcoming, Way};
 use super::stats::{LinkStats, Stats};
 use super::{Config, ConfigError};
 use arrayvec::ArrayVec;
@@ -52,26 +53,6 @@ pub enum FireError {
     /// The shot could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-}
-
-/// What a link needs of a transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Which link.
-    pub link: u8,
-    /// Where it will send.
-    pub destination: SocketAddr,
-    /// Whether its packets end in an ICRC.
-    pub sealed: bool,
-}
-
-/// A transport for one link.
-#[derive(Debug)]
-pub struct Outlet<Io> {
-    /// The transport.
-    pub io: Io,
-    /// The address that its packets come from.
-    pub source: SocketAddr,
 }
 
 /// What to do now.
@@ -129,6 +110,17 @@ struct Port<Io> {
     target: Option<Target>,
     /// Counts at the last Start.
     started: LinkStats,
+}
+
+impl<Io> Port<Io> {
+    /// Where its packets go, once that is known.
+    fn way(&self) -> Option<Way> {
+        let (Some(Target { to, framing, link: keys }), Some((_, outlet))) = (self.target, &self.outlet) else {
+            return None;
+        };
+        let (source, ethernet, psn) = (outlet.source, outlet.ethernet, self.link.psn());
+        Some(Way { source, destination: to, ethernet, framing, keys, psn })
+    }
 }
 
 /// The last request that changed something, for when its reply was lost and it comes again.
@@ -432,6 +424,9 @@ where
             pattern_period: self.shots.pattern_period(),
         };
         port.target = Some(Target { to, framing, link: request.framing_link(&source) });
+        if let Some(way) = port.way() {
+            self.shots.direct(request.link, &way);
+        }
         self.shots.prepare(request.link, request.stream, &request.geometry);
         Ok(Reply::Configured(request, source))
     }
@@ -450,6 +445,9 @@ where
         let Some(port) = self.ports.get_mut(usize::from(link)) else { return Ok(()) };
         port.outlet = Some((wanted, outlet));
         port.target = Some(Target { to, framing, link: framing::Link { src_qp: port.qp, ..keys } });
+        if let Some(way) = port.way() {
+            self.shots.direct(link, &way);
+        }
         let geometry = *self.shots.geometry();
         self.shots.prepare(link, keys.stream, &geometry);
         Ok(())

@@ -158,8 +158,14 @@ impl Link {
             self.ready.clear();
             self.ready.extend(batch.iter().map(|emit| Ready::new(emit, self.index, target, shots)));
             let mut sends = ArrayVec::<_, BATCH>::new();
-            sends.extend(self.ready.iter().map(|ready| ready.send(target.framing.sealed())));
+            let sealed = target.framing.sealed() && !shots.are_framed();
+            sends.extend(self.ready.iter().map(|ready| ready.send(sealed)));
+            let before = self.counts.packets;
             result = send_all(&sends, target.to, io, &mut self.counts, again);
+            let geometry = shots.geometry_of(self.index);
+            let taken = &batch[..(self.counts.packets - before) as usize];
+            let payload = |emit: &Emit| u64::from(geometry.packet_bytes(emit.planned.packet.into()));
+            self.counts.bytes += taken.iter().map(payload).sum::<u64>();
             if !matches!(result, Ok(true)) {
                 break;
             }
@@ -180,7 +186,6 @@ fn send_all(
     while !sends.is_empty() {
         let (taken, rest) = sends.split_at(io.send(to, sends)?);
         counts.packets += taken.len() as u64;
-        counts.bytes += taken.iter().flat_map(|send| send.gather).map(|sge| u64::from(sge.len)).sum::<u64>();
         sends = rest;
         if !sends.is_empty() {
             counts.full += 1;
@@ -203,7 +208,9 @@ impl Ready {
     fn new(emit: &Emit, link: u8, target: &Target, shots: &mut impl Shots) -> Self {
         let Planned { shot, packet, psn } = emit.planned;
         let mut header = ArrayVec::new();
-        target.framing.emit(&target.link, &nth(shots.geometry_of(link), psn, shot, packet.into()), &mut header);
+        if !shots.are_framed() {
+            target.framing.emit(&target.link, &nth(shots.geometry_of(link), psn, shot, packet.into()), &mut header);
+        }
         let mut payload = shots.payload(link, shot, packet);
         if let Some(flips) = &emit.flips {
             payload = shots.copies().flip(&mut header, payload, flips);

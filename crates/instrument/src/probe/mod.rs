@@ -23,10 +23,13 @@ mod config;
 mod device;
 pub mod faults;
 mod link;
+mod outlet;
 pub mod pace;
 mod patterns;
 mod prebuilt;
 mod rf;
+#[cfg(feature = "rtl")]
+pub mod rtl;
 pub mod samples;
 mod serve;
 pub(crate) mod shots;
@@ -36,10 +39,11 @@ mod tests;
 
 pub use clock::Skew;
 pub use config::{Config, ConfigError, MAX_REORDER_DEPTH};
-pub use device::{Answer, FireError, MODEL, Outlet, Probe, ProbeError, Stamp, Step, Wanted};
+pub use device::{Answer, FireError, MODEL, Probe, ProbeError, Stamp, Step};
 pub use link::LinkCounts;
+pub use outlet::{Outlet, Wanted};
 pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
-pub use shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
+pub use shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming, Way};
 pub use stats::{LinkStats, Stats};

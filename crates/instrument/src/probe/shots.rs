@@ -5,9 +5,11 @@ use super::samples::SourceReport;
 use super::{Stamp, config::MAX_REORDER_DEPTH};
 use shotline_memory::{Region, RegionId, Sge};
 use shotline_wire::crc;
+use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::Model;
 use shotline_wire::shot::{Geometry, PACKET_BYTES};
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Corrupted packets that stay untouched after they were made: several whole batches.
@@ -60,6 +62,23 @@ pub struct Payload {
     pub remainder: u32,
 }
 
+/// Where a link's packets go, and under which names: what hardware has to know that makes its packets itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Where they come from.
+    pub source: SocketAddr,
+    /// Where they go.
+    pub destination: SocketAddr,
+    /// Ethernet addresses of the same.
+    pub ethernet: [[u8; 6]; 2],
+    /// How shots become packets.
+    pub framing: &'static dyn Framing,
+    /// Queue pairs, queue key and stream.
+    pub keys: framing::Link,
+    /// Sequence number of the next packet.
+    pub psn: u32,
+}
+
 /// The shots of a probe, one after the other, each on all links.
 ///
 /// The order is [`Self::upcoming`], then [`Self::load`], then the packets of that shot.
@@ -76,6 +95,15 @@ pub trait Shots: Debug {
     fn is_live(&self) -> bool;
     /// Makes a link's shots ready to be sent as this stream. Nothing of it may be on its way.
     fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry);
+    /// Whether [`Self::payload`] is a packet's whole frame, from the Ethernet header to the ICRC, which no header or
+    /// seal of this program's is added to: hardware has made it, or its model.
+    fn are_framed(&self) -> bool {
+        false
+    }
+    /// Tells where a link's packets go; before [`Self::prepare`]. Only those need it who frame them.
+    fn direct(&mut self, link: u8, way: &Way) {
+        let _ = (link, way);
+    }
     /// A new owner begins: whatever has a beginning goes back to it. Returns the number of the next shot, which is
     /// `next` for those that only go on.
     fn begin(&mut self, next: u64) -> u64;

@@ -52,7 +52,7 @@ fn bench_with_room(config: Config, room: usize) -> Bench<Open> {
     let kept = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
         let io = FakeLink { link: wanted.link, regions: regions.clone(), room, log: kept.clone() };
-        Ok(Outlet { io, source: SocketAddr::from(SOURCE) })
+        Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
     });
     Bench { probe: Probe::new(config, open).unwrap(), log, sequence: 0, now: 0 }
 }

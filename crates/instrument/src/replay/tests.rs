@@ -110,7 +110,7 @@ fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench 
     let kept = log.clone();
     let open: Open = Box::new(move |wanted, regions| {
         let io = FakeLink { link: wanted.link, regions: regions.clone(), room: usize::MAX, log: kept.clone() };
-        Ok(Outlet { io, source: SocketAddr::from(SOURCE) })
+        Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
     let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();

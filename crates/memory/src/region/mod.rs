@@ -123,6 +123,7 @@ impl Region {
     }
 
     /// Copies bytes out. Panics outside the region.
+    #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
         // SAFETY: the source range was checked; the target is a live exclusive slice, which cannot

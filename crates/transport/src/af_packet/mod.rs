@@ -9,6 +9,7 @@
 //!
 //! What the kernel would have dropped silently has a cause here: [`Refused`].
 
+mod prebuilt;
 mod ring;
 mod sys;
 
@@ -279,6 +280,15 @@ impl FrameIo {
             self.outgoing.push(front.chain(payload).chain([(back.as_mut_ptr(), trailer)]));
         }
         // SAFETY: the pieces are `self.heads` and elements of registered regions, which stay readable.
+        unsafe { self.transmit(to) }
+    }
+
+    /// Sends the frames in `self.outgoing`. Returns how many went.
+    ///
+    /// # Safety
+    /// Every piece of them must be readable for its whole length until this returns.
+    unsafe fn transmit(&mut self, to: SocketAddr) -> Result<usize, IoError> {
+        // SAFETY: the caller vouches for the pieces.
         unsafe { self.outgoing.send(&self.fd) }.map_err(|source| {
             let hint = match source.raw_os_error() {
                 Some(libc::EMSGSIZE) => {
@@ -287,7 +297,7 @@ impl FrameIo {
                 Some(libc::ENETDOWN) => "; the interface is down: ip link set dev ... up",
                 _ => "",
             };
-            IoError::System { what: format!("sending {} frames to {to}", packets.len()), source, hint }
+            IoError::System { what: format!("sending frames to {to}"), source, hint }
         })
     }
 }

@@ -4,7 +4,9 @@ use crate::suite::{Memory, PLACES, conforms, header, receive};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use shotline_memory::Sge;
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{Icrc, PacketIo, Seal, Send};
 use std::io::Write as _;
@@ -201,6 +203,37 @@ fn raw_frames_conform() {
         let mut rx = cable.open(1, v4, &memory, sealed, mac(0));
         conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
         assert_eq!(rx.refused(), Default::default());
+    }
+}
+
+#[test]
+fn frames_that_lie_in_memory_leave_as_they_lie_once_their_host_is_found() {
+    let Some(cable) = Cable::new() else { return };
+    for (v4, headroom) in [(true, 42), (false, 62)] {
+        let memory = Memory::new();
+        let mut tx = cable.open(0, v4, &memory, false, None);
+        let mut rx = cable.open(1, v4, &memory, false, None);
+        let to = rx.local_addr();
+        assert_eq!(tx.headroom(), headroom);
+        cable.enter(0); // whoever asks for a host asks here
+        // More than one call takes.
+        let first = memory.payload(0, 1).0[0];
+        let run = Run { region: first.region, offset: 64, stride: 1024, len: 1000, count: 40 };
+        for index in 0..run.count {
+            tx.prebuild(to, run.frame(index)).unwrap();
+        }
+        let macs = memory.at(Sge { len: 12, ..run.frame(0) });
+        assert_eq!((&macs[..6], &macs[6..]), (&mac(1).unwrap()[..], &mac(0).unwrap()[..]));
+        assert_eq!(tx.send_prebuilt(to, run).unwrap(), 40);
+        let got = receive(&mut rx, &memory, Vec::new(), 40);
+        for (index, got) in got.iter().enumerate() {
+            let whole = memory.at(run.frame(index as u32));
+            let found = [got.header.as_slice(), &got.bytes].concat();
+            assert_eq!((found == whole[headroom..], got.fault), (true, None), "{index}");
+        }
+        assert!(tx.prebuild(to, Sge { len: headroom as u32 - 1, ..run.frame(0) }).is_err(), "no room for headers");
+        let mut sealed = cable.open(0, v4, &memory, true, mac(1));
+        assert!(sealed.prebuild(to, run.frame(0)).is_err(), "an ICRC needs the payload");
     }
 }
 

@@ -137,7 +137,8 @@ impl Drops {
     }
     /// Causes that have a count, with it.
     pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
-        DropCause::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+        let some = |(cause, count): (DropCause, &u64)| (*count > 0).then_some((cause, *count));
+        DropCause::ALL.into_iter().zip(&self.0).filter_map(some)
     }
     /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {

@@ -1,0 +1,114 @@
+//! `shotline emulate probe --rtl`: the RTL of `hdl/`, as Verilator has compiled it, makes every packet.
+
+use super::{Probe, report};
+use crate::Result;
+use crate::transport::{Transport, mac};
+use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
+use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Skew, Wanted};
+use shotline_memory::{Regions, Sge};
+use shotline_store::pcapng::{Interface, Writer};
+use shotline_transport::IoError;
+use shotline_transport::af_packet::{FrameConfig, FrameIo};
+use shotline_transport::prebuilt::PrebuiltIo;
+use std::cell::RefCell;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+/// Runs the probe until it is asked to stop.
+pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
+    if args.corrupt > 0.0 {
+        return Err("--corrupt needs packets that this program makes: leave it out, or --rtl".into());
+    }
+    let capture = args.pcap.as_deref().map(Capture::create).transpose()?;
+    let tap = capture.as_ref().map(Capture::tap);
+    let (mut rtl, regions) = Rtl::new(&args.config(), tap)?;
+    if let Some(path) = &args.vcd {
+        rtl.trace(path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+    }
+    let scratch = rtl.scratch();
+    let source = args.source;
+    match &args.carrier.transport {
+        Transport::Udp => serve(args, rtl, regions, stop, |wanted, regions| {
+            let io = super::super::socket(source, wanted.destination, false, regions)?;
+            outlet(io.local_addr(), io, wanted, regions, scratch)
+        }),
+        Transport::Packet(interface) => {
+            let peer = args.carrier.dpdk.peer_mac.as_deref().map(mac).transpose()?;
+            serve(args, rtl, regions, stop, |wanted, regions| {
+                let ip = source.map_or_else(|| super::super::route(wanted.destination), Ok)?;
+                let config = FrameConfig {
+                    interface: interface.clone(),
+                    bind: SocketAddr::new(ip, 0),
+                    // Loopback has one host, and no Ethernet address for it.
+                    peer: peer.or((interface == "lo").then_some([0; 6])),
+                    sealed: false,
+                    capacity: 0,
+                    scratch,
+                    receive_buffer: 1 << 16,
+                    ring: false,
+                    ecn: false,
+                };
+                let io = FrameIo::open(config, regions)?;
+                outlet(io.local_addr(), io, wanted, regions, scratch)
+            })
+        }
+        _ => Err("the RTL's frames leave through sockets (udp) or an interface (packet:INTERFACE)".into()),
+    }?;
+    match capture {
+        Some(capture) => Ok(capture.0.borrow_mut().flush()?),
+        None => Ok(()),
+    }
+}
+
+/// Serves receivers with frames through whatever `open` makes.
+fn serve<P: PrebuiltIo>(
+    args: &Probe,
+    rtl: Rtl,
+    regions: Regions,
+    stop: &AtomicBool,
+    open: impl FnMut(&Wanted, &Regions) -> std::result::Result<Outlet<Whole<P>>, IoError>,
+) -> Result {
+    let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
+    let probe = Emulated::with(rtl, regions, args.config(), open)?;
+    let server = Server::of(probe, args.listen)?.busy_poll(args.busy_poll).skew(skew);
+    eprintln!("probe waits for a receiver on {}", server.local_addr()?);
+    report(server.run(stop)?, args.json)
+}
+
+fn outlet<P: PrebuiltIo>(
+    source: SocketAddr,
+    io: P,
+    wanted: &Wanted,
+    regions: &Regions,
+    scratch: Sge,
+) -> std::result::Result<Outlet<Whole<P>>, IoError> {
+    let mut io = Whole::new(io);
+    let ethernet = io.ethernet(wanted.destination, regions, scratch)?;
+    Ok(Outlet { io, source, ethernet })
+}
+
+/// The frames as they leave the RTL, in a file.
+struct Capture(Rc<RefCell<Writer<File>>>);
+
+impl Capture {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        let application = concat!("shotline ", env!("CARGO_PKG_VERSION"));
+        let mut writer = Writer::new(file, application, "frames of the RTL, without FCS; times are its clock's")?;
+        writer.interface(&Interface {
+            name: "roce_ud_tx".into(),
+            description: "RTL of hdl/, simulated".into(),
+            hardware: "none".into(),
+            ..Interface::default()
+        })?;
+        Ok(Self(Rc::new(RefCell::new(writer))))
+    }
+
+    fn tap(&self) -> Tap {
+        let writer = Rc::clone(&self.0);
+        Box::new(move |utc_ns, frame| writer.borrow_mut().packet(0, utc_ns, &[frame]))
+    }
+}

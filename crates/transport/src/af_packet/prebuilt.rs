@@ -1,0 +1,70 @@
+//! Frames that lie in memory from their Ethernet header on, sent as they are.
+
+use super::{FrameIo, sys};
+use crate::IoError;
+use crate::frame;
+use crate::prebuilt::{PrebuiltIo, Run};
+use shotline_memory::Sge;
+use shotline_wire::{ethernet, ipv4, ipv6, udp};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long a host has to answer when the kernel asks for its Ethernet address.
+const ASKED: Duration = Duration::from_secs(1);
+/// Time between two looks at what the kernel has heard.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl PrebuiltIo for FrameIo {
+    fn headroom(&self) -> usize {
+        let ip = if self.local.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
+        ethernet::Header::LEN + ip + udp::Header::LEN
+    }
+
+    /// Waits for the host's Ethernet address if nobody knows it yet.
+    fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError> {
+        if self.config.sealed {
+            return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
+        }
+        let asked = Instant::now();
+        let mac = loop {
+            match self.neighbours.find(to.ip()) {
+                Some(mac) => break mac,
+                None if asked.elapsed() > ASKED => {
+                    let (host, interface) = (to.ip(), &self.config.interface);
+                    let what = format!("{host} does not tell its Ethernet address on {interface} (ip neighbour)");
+                    return Err(IoError::Config(what));
+                }
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        let headers = (frame.len as usize)
+            .checked_sub(self.headroom())
+            .and_then(|len| frame::headers([self.mac, mac], self.local, to, len, self.config.ecn))
+            .ok_or_else(|| {
+                IoError::Config(format!("no frame from {} to {to} is {} bytes long", self.local, frame.len))
+            })?;
+        self.places.regions.get(frame.region).write(frame.offset as usize, &headers);
+        Ok(())
+    }
+
+    /// The headers say where to, so `to` stands in messages only.
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        let mut taken = 0;
+        while taken < frames.count as usize {
+            let rest = frames.after(taken);
+            let batch = rest.count.min(sys::DEPTH as u32);
+            self.outgoing.clear();
+            for index in 0..batch {
+                let frame = rest.frame(index);
+                self.outgoing.push(std::iter::once((self.places.regions.address(frame), frame.len as usize)));
+            }
+            // SAFETY: the pieces are elements of registered regions, which stay readable.
+            let sent = unsafe { self.transmit(to) }?;
+            taken += sent;
+            if sent < batch as usize {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+}
