@@ -63,9 +63,9 @@ class Link:
 
 
 class Capture:
-    """A run over the cable and its packets as the receiver's side of the cable saw them."""
+    """A run over the cable and its packets as the receiver's side of the cable saw them. `more`: flags of the probe."""
 
-    def __init__(self, cable, folder, family, framing):
+    def __init__(self, cable, folder, family, framing, *more):
         addresses = cable.ipv4 if family == 4 else cable.ipv6
         probe, recorder = addresses if family == 4 else [f"[{address}]" for address in addresses]
         self.path, self.file = folder / "wire.pcap", folder / "run.h5"
@@ -76,7 +76,7 @@ class Capture:
             try:
                 line = tcpdump.stderr.readline()
                 assert "listening on cable" in line, line
-                flags = ["--first-shot", FIRST, "--samples", SAMPLES]
+                flags = ["--first-shot", FIRST, "--samples", SAMPLES, *more]
                 with Probe(*flags, listen=f"{probe}:{SET_UP_PORT}", netns=cable.names[0]) as device:
                     port = 47911 if framing == "udp" else 4791
                     flags = ["--framing", framing, "--samples", SAMPLES, "--shots", SHOTS, "--rate-hz", 200]

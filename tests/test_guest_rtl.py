@@ -1,0 +1,22 @@
+"""Linux's own RDMA stack takes what the RTL of `hdl/` sends.
+
+The RTL, as Verilator has compiled it, sends raw frames over the cable of a QEMU guest, in which Soft-RoCE checks every
+ICRC, queue key and header, and shows no packet that fails: what the recorder gets there, Linux has accepted.
+"""
+
+import pytest
+from test_guest_probe import Run, guest  # noqa: F401
+from test_rtl import built  # noqa: F401
+
+PACKETS = 11  # of a shot
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted"])
+def test_soft_roce_accepts_every_frame_of_the_rtl(guest, framing):  # noqa: F811
+    with Run(guest, "--rtl", "--transport", "packet:cable") as run:
+        ended, report, recording = run.end(run.spawn("--shots", 30, "--framing", framing))
+    missing = recording.missing(0)
+    assert report["links"][0]["packets"] == 30 * PACKETS
+    assert ended["packet_drops"] == {} and ended["icrc"]["device"] == ended["packets"], ended
+    # The guest may lose some itself; whatever the stack refused it would have lost at every packet.
+    assert ended["packets"] + len(missing) == 30 * PACKETS and ended["shots_complete"] >= 24, ended

@@ -1,0 +1,192 @@
+"""What the RTL of `hdl/` sends, judged by programs that are not ours.
+
+`shotline emulate probe --rtl` is the RTL as Verilator has compiled it. On an interface its frames go over the cable as they
+leave it, and everything that is asked of this program's own packets is asked of them: by tshark, by scapy, by a second
+parser that was written from the documents, by a recorder. zlib makes every ICRC of the simulation's own capture again.
+"""
+
+import os
+import struct
+import subprocess
+import sys
+import xml.dom.minidom
+import zlib
+
+import pytest
+from conftest import need_root
+from scapy.utils import PcapNgReader
+
+# The same tests, with the fixture of this module.
+from test_wire import (  # noqa: F401
+    FIRST,
+    SHOTS,
+    Capture,
+    test_a_recording_over_a_cable_is_whole_and_right,
+    test_every_icrc_is_judged_good_by_the_recorder,
+    test_packets_are_not_fragmented_and_fit_the_documented_mtu,
+    test_scapy_confirms_every_icrc,
+    test_set_up_messages_name_addresses_as_documented,
+    test_the_packets_of_a_shot_are_its_documented_bytes,
+    test_tshark_decodes_every_packet_as_documented,
+    tshark,
+)
+
+from common import PROGRAM, ROOT, Probe, Recording, balanced, check_samples, record, run, verify
+
+ETHERNET, IPV4, IPV6, UDP, ICRC = 14, 20, 40, 8, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    """The program must have the RTL in it."""
+    said = run("emulate", "probe", "--rtl", "--corrupt", 1).refused()
+    if "built without the RTL" in said:
+        assert not os.environ.get("CI"), said
+        pytest.skip(f"NOT TESTED: what the RTL sends: {said}")
+    assert "--corrupt" in said
+
+
+@pytest.fixture(scope="module")
+def captured(cable, tmp_path_factory):
+    """Captures of raw frames from the RTL, by family and framing, each made once."""
+    need_root("tcpdump", "tshark")
+    made = {}
+
+    def capture(family, framing):
+        if (family, framing) not in made:
+            folder = tmp_path_factory.mktemp("rtl")
+            flags = ["--rtl", "--transport", "packet:cable", "--pcap", folder / "rtl.pcapng"]
+            made[family, framing] = Capture(cable, folder, family, framing, *flags)
+            made[family, framing].simulated = folder / "rtl.pcapng"
+        return made[family, framing]
+
+    return capture
+
+
+def frames(path):
+    with PcapNgReader(str(path)) as reader:
+        return [bytes(packet) for packet in reader]
+
+
+def icrc_by_zlib(frame):
+    """The ICRC of a frame, from annex A17's rules alone."""
+    v4 = frame[12:14] == b"\x08\x00"
+    ip = IPV4 if v4 else IPV6
+    masked = bytearray(b"\xff" * 8 + frame[ETHERNET:-ICRC])
+    variant = [1, 8, 10, 11] if v4 else [1, 2, 3, 7]
+    for at in [*variant, ip + 6, ip + 7, ip + UDP + 4]:
+        masked[8 + at] = 0xFF
+    if not v4:
+        masked[8] |= 0x0F
+    return struct.pack("<I", zlib.crc32(masked))
+
+
+@pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+def test_what_is_on_the_cable_is_what_left_the_rtl(captured, family, framing):
+    capture = captured(family, framing)
+    simulated = frames(capture.simulated)
+    assert len(simulated) == 2 * SHOTS * 18
+    assert sorted(frame[ETHERNET:] for frame in simulated) == sorted(map(bytes, capture.data))
+
+
+@pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize("framing", ["ud", "counted"])
+def test_zlib_confirms_every_icrc_of_the_simulation(captured, family, framing):
+    simulated = frames(captured(family, framing).simulated)
+    assert [frame[-ICRC:] for frame in simulated] == [icrc_by_zlib(frame) for frame in simulated]
+    broken = bytearray(simulated[0])
+    broken[-9] ^= 1
+    assert icrc_by_zlib(bytes(broken)) != bytes(broken[-ICRC:]), "a referee that confirms everything is none"
+
+
+@pytest.mark.parametrize("framing", ["ud", "counted"])
+@pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+def test_tshark_complains_of_nothing_but_the_udp_checksum_that_rfc_6935_lets_us_omit(captured, family, framing):
+    path = captured(family, framing).path
+    wrong = "_ws.malformed or ip.checksum.status == 0 or udp.checksum.status == 0 or _ws.expert.severity >= 6291456"
+    lines = tshark(path, "-o", "ip.check_checksum:TRUE", "-Y", wrong, "-T", "fields", "-e", "_ws.expert.message")
+    assert set(lines) <= ({"Illegal checksum value (0)"} if family == 6 else set()), set(lines)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
+@pytest.mark.parametrize("samples", [300, 42, 2], ids=["eleven packets", "two packets", "one packet"])
+def test_shots_of_the_rtl_are_recorded_through_sockets_sample_by_sample(tmp_path, address, framing, samples):
+    """Without privileges: the kernel makes the headers up to UDP, everything behind is the RTL's, the ICRC included."""
+    path, shots = tmp_path / "run.h5", 40
+    with Probe("--rtl", "--first-shot", FIRST, listen=f"{address}:0") as probe:
+        flags = ["--framing", framing, "--samples", samples, "--shots", shots, "--rate-hz", 200, "--out", path]
+        ended = record(probe, *flags, bind=f"{address}:0").succeeded()
+        report = probe.report()
+    assert ended["shots_complete"] == ended["shots_sent"] == 2 * shots and not ended["packet_drops"], ended
+    if framing != "udp":
+        assert ended["icrc"]["good"] == ended["packets"], ended["icrc"]
+    recording = Recording(path)
+    assert recording.numbers() == list(range(FIRST, FIRST + shots))
+    assert check_samples(recording) == shots
+    balanced(ended, recording)
+    verify(path)
+    assert sum(link["bytes"] for link in report["links"]) == 2 * shots * shot_bytes(samples)
+
+
+def shot_bytes(samples):
+    return -(-samples * 96 * 12 // 8 // 64) * 64 + 64
+
+
+def test_what_is_lost_doubled_and_late_behind_the_rtl_is_known_to_the_packet(tmp_path):
+    path = tmp_path / "run.h5"
+    flags = ["--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--seed", 7, "--list-faults"]
+    with Probe("--rtl", "--links", 1, *flags) as probe:
+        ended = record(probe, "--samples", 300, "--shots", 60, "--rate-hz", 200, "--out", path).succeeded()
+        report = probe.report()
+    lost = {(fault["shot"], fault["packet"]) for fault in report["faults"] if fault["fault"] == "lost"}
+    recording = Recording(path)
+    assert lost and lost == recording.missing(0)
+    assert ended["icrc"]["bad"] == 0, ended
+    check_samples(recording)
+    balanced(ended, recording)
+    verify(path)
+
+
+def test_the_rtl_answers_a_second_receiver_with_other_keys_and_another_shape(tmp_path):
+    """Registers are written again between runs, and hold from the next shot on."""
+    with Probe("--rtl", "--links", 1) as probe:
+        for index, (framing, samples) in enumerate([("ud", 300), ("counted", 64), ("udp", 300), ("ud", 2000)]):
+            path = tmp_path / f"run{index}.h5"
+            flags = ["--framing", framing, "--samples", samples, "--shots", 10, "--rate-hz", 100, "--out", path]
+            ended = record(probe, *flags).succeeded()
+            assert ended["shots_complete"] == 10 and not ended["packet_drops"], ended
+            recording = Recording(path)
+            assert recording.numbers() == list(range(10 * index, 10 * index + 10))
+            check_samples(recording)
+
+
+def test_triggered_shots_carry_flag_and_event_from_the_registers(tmp_path):
+    path, simulated = tmp_path / "run.h5", tmp_path / "rtl.pcapng"
+    with Probe("--rtl", "--links", 1, "--trigger-hz", 50, "--pcap", simulated) as probe:
+        flags = ["--samples", 64, "--shots", 12, "--external-trigger", "--transmit-sequence", "3,1,4", "--out", path]
+        record(probe, *flags).succeeded()
+        probe.report()
+    records = [frame[-64 - ICRC : -ICRC] for frame in frames(simulated) if frame[-64 - ICRC : -60 - ICRC] == b"SHOT"]
+    assert [struct.unpack_from(">I", record, 28)[0] for record in records] == [3, 1, 4] * 4
+    assert all(flags & 2 for flags in Recording(path).tables[0]["flags"])
+
+
+def test_the_demo_ends_with_verified_yes_and_draws_the_ports(tmp_path):
+    demo = [
+        sys.executable,
+        ROOT / "hdl" / "scripts" / "demo.py",
+        "--program",
+        PROGRAM,
+        "--out",
+        tmp_path,
+        "--shots",
+        "5",
+    ]
+    done = subprocess.run(demo, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("verified yes"), done.stdout
+    drawing = xml.dom.minidom.parse(str(tmp_path / "waveform.svg"))
+    names = [text.firstChild.data for text in drawing.getElementsByTagName("text") if text.firstChild]
+    assert {"m_axis_tvalid", "s_axis_tready", "busy"} <= set(names)
