@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 
-.PHONY: help demo python test guest guest-soak fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl python test lint-rtl synth bench-rtl guest guest-soak fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,7 @@ test: ## every check and test of the repository; the last line is the sum
 	@$(SETUP) build python package test plot
 	@$(SETUP) dpdk || echo "setup: DPDK could not be installed: its tests will be skipped, and say so"
 	@$(SETUP) guest || echo "setup: QEMU could not be installed: tests against Linux's RDMA stack will be skipped, and say so"
+	@$(SETUP) rtl || echo "setup: the tools for hdl/ could not be installed: its tests will be skipped, and say so"
 	@python3 scripts/test.py
 
 guest: ## run a command in a QEMU guest that has Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
@@ -49,6 +50,19 @@ lint: ## clippy and ruff, warnings denied
 deny: ## licences, sources and advisories of the dependencies
 	@$(SETUP) test
 	cargo deny check
+
+lint-rtl: ## every module of hdl/rtl by Verilator, all warnings on
+	@$(SETUP) rtl
+	python3 hdl/scripts/lint.py
+
+synth: ## LUTs, flip-flops, memories and logic levels of every module of hdl/rtl into hdl/synth/table.md; ARGS=--check
+	@$(SETUP) rtl
+	python3 hdl/synth/synth.py $(ARGS)
+
+demo-rtl: ## record shots that the RTL has framed, verify them, draw its waveform, print its frames
+	@$(SETUP) build python plot rtl
+	cargo build --locked --package shotline --features rtl
+	python3 hdl/scripts/demo.py $(ARGS)
 
 doc: ## the book (docs/book) and the crates' documentation
 	@$(SETUP) build doc
@@ -111,6 +125,11 @@ bench-digitizer: ## 16 Gbit/s from a digitizer's DMA through a memif into HDF5; 
 	cargo build --release --locked --package shotline --features dpdk
 	cargo build --release --locked --package shotline-store --example store_bench
 	python3 bench/digitizer.py $(ARGS)
+
+bench-rtl: ## payload rate, words a clock, LUTs and soak of the RTL; ARGS=... for its options
+	@$(SETUP) build rtl
+	cargo build --release --locked --package shotline-rtl --features model --examples
+	python3 bench/rtl.py $(ARGS)
 
 bench-plan: ## time of a plan, packets a second of its simulation; ARGS=... for its options
 	@$(SETUP) build python

