@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 TIME_LIMIT = 3000  # seconds for one runner
 STANDSTILL = 0.1  # seconds by which a sleeper that nothing of this program holds up is late
-MOST_AGAIN = 5  # failed tests that are run again; more are no accident
+MOST_AGAIN = 10  # failed tests that are run again; more are no accident
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"

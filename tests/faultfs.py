@@ -30,9 +30,9 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-# A drive has its next write in a queue before the last one ends; here it comes only afterwards, and poll counts in
-# milliseconds. So a pause as short as this, in seconds, is none.
-QUEUED = 0.005
+# A drive has its next write in a queue before the last one ends; here it comes only afterwards, poll counts in
+# milliseconds, and this process may wait for a processor. So a pause as short as this, in seconds, is none.
+QUEUED = 0.2
 MOST_WRITE = 1 << 20
 SECTOR = 512
 BLOCK = 4096

@@ -13,11 +13,11 @@ from faultfs import FaultDrive, skip_if_impossible
 
 from common import COMPLETE, LOST, Probe, Recording, balanced, record, run
 
-SPEED = 20_000_000  # bytes/s of the drive
+SPEED = 8_000_000  # bytes/s of the drive
 SHAPE = ("--links", 1, "--channels", 16, "--samples", 2700)
 SLOT = 65_536  # of such a shot: 64,800 bytes of samples and a record
 IN_FLIGHT = [1, 2, 8, 32]
-POOL = "16MiB"  # 0.8 s of the drive
+POOL = "16MiB"  # 2 s of the drive
 
 
 @pytest.fixture

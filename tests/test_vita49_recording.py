@@ -170,7 +170,7 @@ def test_what_the_emulated_digitizer_sends_is_recorded_to_the_last_sample(tmp_pa
     with Listener("vita49", "--out", path, *PATIENT) as listener:
         source = ("--file", tmp_path / "noise.ci16", "--format", "ci16", "--decimation", 1, "--distinct", 3)
         shape = ("--block", "64KiB", "--payload", payload, "--sample-rate", 5e5, "--centre", CENTRE)
-        to = ("--to", f"127.0.0.1:{listener.port}", "--framing", "vita49", "--stream", 7, "--blocks", 40)
+        to = ("--to", f"127.0.0.1:{listener.port}", "--framing", "vita49", "--stream", 7, "--blocks", 40, "--ring", 40)
         with Process("emulate", "digitizer", *to, *source, *shape, "--json") as sender:
             sent = sender.end().succeeded()["streams"][0]
         ended = listener.end().succeeded()
