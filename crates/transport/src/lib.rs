@@ -298,3 +298,40 @@ pub trait PacketIo {
     /// path is full.
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError>;
 }
+
+/// All of a [`PacketIo`] but [`PacketIo::send`], by the one in this field: for wrappers that change what is sent.
+#[macro_export]
+macro_rules! all_but_send {
+    ($io:ident) => {
+        fn device(&self) -> $crate::DeviceCounts {
+            self.$io.device()
+        }
+        fn counters(&self) -> Vec<(String, u64)> {
+            self.$io.counters()
+        }
+        fn queue_pair(&self) -> Option<(u32, u32)> {
+            self.$io.queue_pair()
+        }
+        fn capabilities(&self) -> $crate::Capabilities {
+            self.$io.capabilities()
+        }
+        fn register(&mut self, regions: &::shotline_memory::Regions) {
+            self.$io.register(regions);
+        }
+        fn post(&mut self, receives: &[$crate::Recv]) -> usize {
+            self.$io.post(receives)
+        }
+        fn withdraw(&mut self, ids: &[u32]) {
+            self.$io.withdraw(ids);
+        }
+        fn poll<S: $crate::Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, $crate::IoError> {
+            self.$io.poll(steer, max)
+        }
+        fn wait(&mut self, timeout: ::std::time::Duration) -> Result<(), $crate::IoError> {
+            self.$io.wait(timeout)
+        }
+        fn fd(&self) -> Option<::std::os::fd::BorrowedFd<'_>> {
+            self.$io.fd()
+        }
+    };
+}

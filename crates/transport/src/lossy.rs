@@ -1,10 +1,7 @@
 //! A path that loses packets, for trials of what happens then.
 
-use crate::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, Send, Steer};
-use shotline_memory::Regions;
+use crate::{IoError, PacketIo, Send};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// Loses some of the packets that are sent, at random but the same for the same seed. What is received is not touched.
 #[derive(Debug)]
@@ -51,33 +48,8 @@ impl<P> Lossy<P> {
 }
 
 impl<P: PacketIo> PacketIo for Lossy<P> {
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.io.counters()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
-    fn register(&mut self, regions: &Regions) {
-        self.io.register(regions);
-    }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
-    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        self.io.poll(steer, max)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.io.wait(timeout)
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.io.fd()
-    }
+    crate::all_but_send!(io);
+
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < packets.len() {

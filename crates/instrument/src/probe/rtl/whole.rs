@@ -2,11 +2,9 @@
 
 use shotline_memory::{Regions, Sge};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
-use shotline_transport::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, Send, Steer};
+use shotline_transport::{IoError, PacketIo, Send};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// Ethernet addresses in frames whose headers a kernel makes again: nobody sees them, but in a capture.
 const UNSEEN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
@@ -50,6 +48,8 @@ impl<P: PrebuiltIo> Whole<P> {
 }
 
 impl<P: PrebuiltIo> PacketIo for Whole<P> {
+    shotline_transport::all_but_send!(io);
+
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < packets.len() {
@@ -61,31 +61,6 @@ impl<P: PrebuiltIo> PacketIo for Whole<P> {
             }
         }
         Ok(taken)
-    }
-
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
-    fn register(&mut self, regions: &Regions) {
-        self.io.register(regions);
-    }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
-    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        self.io.poll(steer, max)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.io.wait(timeout)
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.io.fd()
     }
 }
 
