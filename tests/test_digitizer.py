@@ -172,7 +172,7 @@ def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(
     receiving = ("--links", 4, "--align", "stamp", "--align-window", "2ms", "--out", path, "--capacity", 500)
     with Receiver(carrier, *receiving) as receiver:
         until_listening(receiver, carrier)
-        flags = ["--streams", 4, "--stream", 5, "--trigger-rate", 20, "--blocks", 60]
+        flags = ["--streams", 4, "--stream", 5, "--trigger-rate", 20, "--blocks", 60, "--ring", 60]
         clocks = ["--clock-offset", ",".join(map(str, offsets)), "--clock-drift", "0,20000,-15000,5000"]
         with emulate(carrier, *SMALL[:4], "--distinct", 2, "--block", "64KiB", *flags, *clocks) as sender:
             sent = sender.end().succeeded()

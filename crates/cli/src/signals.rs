@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 /// A flag that the first SIGINT or SIGTERM sets.
 pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, twice) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the second signal finds the flag set, and ends the program.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        // A signal may come between any two of these. The flag is first, so that none is swallowed; the last is what makes
+        // the next signal end the program.
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&twice))?;
+        signal_hook::flag::register(signal, Arc::clone(&twice))?;
     }
     Ok(stop)
 }

@@ -2,7 +2,8 @@
 //!
 //! A stamp has nanoseconds, and a sample's time is seldom a whole number of them. So a shot that follows the one
 //! before by its number, and by its stamp to within a sample or two, continues it without a gap; any other shot is
-//! where its stamp says.
+//! where its stamp says, or behind the shot before if it says that the two overlap. What follows such a shot continues
+//! nothing, however well its stamp fits: else it would be told by the stamp of a shot that is not where its own says.
 
 use crate::rows::Row;
 
@@ -18,6 +19,8 @@ pub(super) struct Timeline {
     samples: u64,
     /// Number and end of the shot before.
     last: Option<(u64, u64)>,
+    /// That one was moved.
+    moved: bool,
 }
 
 /// Where a shot lies.
@@ -34,7 +37,7 @@ pub(super) struct Place {
 impl Timeline {
     /// For shots of `samples` instants at `rate` Hz, stamped with a clock that is `ahead` nanoseconds ahead of UTC.
     pub fn new(rate: u32, samples: u32, ahead: i64) -> Self {
-        Self { rate: rate.into(), ahead, samples: samples.into(), last: None }
+        Self { rate: rate.into(), ahead, samples: samples.into(), last: None, moved: false }
     }
 
     /// Places the next shot. A first one without a stamp lies where it arrived, or else where the run began, at
@@ -43,7 +46,7 @@ impl Timeline {
         let stamped = (row.stamp_tai_ns > 0).then(|| self.index(row.stamp_tai_ns));
         let expected = self.last.map(|(number, end)| {
             let between = row.number.saturating_sub(number.saturating_add(1));
-            (end.saturating_add(between.saturating_mul(self.samples)), between == 0)
+            (end.saturating_add(between.saturating_mul(self.samples)), between == 0 && !self.moved)
         });
         let place = match (expected, stamped) {
             (None, stamped) => {
@@ -61,6 +64,7 @@ impl Timeline {
             }
         };
         self.last = Some((row.number, place.start + self.samples));
+        self.moved = place.overlaps;
         place
     }
 
@@ -125,5 +129,8 @@ mod tests {
         assert_eq!(line.place(&row(11, 9_000_000), 0), Place { start: 9000, continues: false, overlaps: false });
         assert_eq!(line.place(&row(12, 9_000_000), 0), Place { start: 9100, continues: false, overlaps: true });
         assert_eq!(line.utc_ns(9100), 9_100_000);
+        // It would continue the place of the one before, but not that one's stamp.
+        assert_eq!(line.place(&row(13, 9_200_000), 0), Place { start: 9200, continues: false, overlaps: false });
+        assert_eq!(line.place(&row(14, 9_300_000), 0), Place { start: 9300, continues: true, overlaps: false });
     }
 }
