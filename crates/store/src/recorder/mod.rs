@@ -291,13 +291,14 @@ impl Recorder {
         if self.compression.is_some() {
             self.committer.stage_chunks();
         }
-        for link in 0..links {
-            self.stage(row, link, event.number, event.shots.get(link).and_then(Option::as_ref));
-        }
         let mut writing = 0;
-        for (link, shot) in event.shots.into_iter().take(links).enumerate() {
-            let Some(Shot { buffer, .. }) = shot else { continue };
-            match self.store(row, link, buffer) {
+        for link in 0..links {
+            let Some(Some(Shot { meta, buffer })) = event.shots.get(link) else {
+                self.stage_lost(row, link, event.number);
+                continue;
+            };
+            // To hold a buffer once more takes less than to move all that is known of its shot.
+            match self.store(row, link, meta, buffer.clone()) {
                 Ok(()) => writing += 1,
                 Err(Unwritten) => self.failed(row, link, Errno::INVAL),
             }
@@ -313,16 +314,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// Stages a link's row; without a shot that of one that is lost.
-    #[inline]
-    fn stage(&mut self, row: u64, link: usize, number: u64, shot: Option<&Shot>) {
+    /// Stages the row of a link without a shot.
+    fn stage_lost(&mut self, row: u64, link: usize, number: u64) {
         let (at, len) = self.committer.layout().slot_of(row, link);
-        if let Some(Shot { meta, buffer }) = shot {
-            let unproven = buffer.len() >= len && !self.is_proven(link, meta);
-            let crc32 = if unproven { self.crc32(link, buffer) } else { 0 };
-            self.formats[link].push(meta, crc32, self.committer.stage(link));
-            return;
-        }
         let number = if self.by_stamp { NO_NUMBER } else { number };
         self.formats[link].push_lost(number, self.committer.stage(link));
         if self.committer.layout().recycled && self.compression.is_none() {
@@ -337,11 +331,15 @@ impl Recorder {
         let _ = self.drive.submit();
     }
 
-    /// Begins to store one shot: hands it to compression, or to the ring.
-    fn store(&mut self, row: u64, link: usize, mut buffer: Buffer) -> Result<(), Unwritten> {
+    /// Stages a shot's row, and begins to store its bytes: hands them to compression, or to the ring.
+    #[inline]
+    fn store(&mut self, row: u64, link: usize, meta: &ShotMeta, mut buffer: Buffer) -> Result<(), Unwritten> {
         let tag = row * MAX_LINKS as u64 + link as u64;
         let (at, len) = self.committer.layout().slot_of(row, link);
-        if buffer.len() < len {
+        let fits = buffer.len() >= len;
+        let crc32 = if fits && !self.is_proven(link, meta) { self.crc32(link, &buffer) } else { 0 };
+        self.formats[link].push(meta, crc32, self.committer.stage(link));
+        if !fits {
             return Err(Unwritten);
         }
         let mut stored = StoredChunk { at, bytes: len, compressed: false };
