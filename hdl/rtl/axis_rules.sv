@@ -10,10 +10,21 @@ module axis_rules (
     input wire         tlast
 );
 `ifdef VERILATOR
-    offer_stays: assert property (@(posedge clk) disable iff (rst) tvalid && !tready |=> tvalid);
-    data_stays: assert property (@(posedge clk) disable iff (rst) tvalid && !tready |=> $stable({tdata, tkeep, tlast}));
-    whole_words: assert property (@(posedge clk) disable iff (rst) tvalid && !tlast |-> &tkeep);
-    no_gaps: assert property (@(posedge clk) disable iff (rst) tvalid |-> tkeep[0] && (tkeep & (tkeep + 64'd1)) == 64'd0);
+    // What was offered and not taken. Looked at only then, so that a simulation does not keep a copy of every word.
+    reg         waiting;
+    reg [576:0] offer;
+    always @(posedge clk) begin
+        waiting <= tvalid & ~tready & ~rst;
+        if (tvalid & ~tready) offer <= {tdata, tkeep, tlast};
+        if (~rst & waiting) begin
+            offer_stays: assert (tvalid);
+            data_stays: assert (~tvalid | {tdata, tkeep, tlast} == offer);
+        end
+        if (~rst & tvalid) begin
+            whole_words: assert (tlast | &tkeep);
+            no_gaps: assert (tkeep[0] & (tkeep & (tkeep + 64'd1)) == 64'd0);
+        end
+    end
 `else
     wire unused = &{clk, rst, tdata, tkeep, tvalid, tready, tlast};
 `endif

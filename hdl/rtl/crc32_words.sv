@@ -1,12 +1,12 @@
 // CRC-32 (Ethernet's) of messages on a 64-byte bus: any length, a word every clock, no bubble between messages.
 //
-// Latency: `out_valid` comes LATENCY = 6 clocks after the word with `in_last`.
+// Latency: `out_valid` comes 9 clocks after the word with `in_last`.
 //
 //   clock  what                                                              logic
 //   1      the word is folded to 24 bytes (scripts/crc_tables.py)            about 13 inputs a bit
 //   2      their remainder, as three sums a bit                              about 32 inputs a bit
 //   3      register <= register over 64 zero bytes + the three sums          about 21 inputs a bit
-//   4..6   the last word was filled up with zeros: take back 32 and 16, 8 and 4, 2 and 1 bytes of them
+//   4..9   zeros behind the message are taken back: 32, 16, 8, 4, 2, 1       about 18 inputs a bit
 //
 // The start of the register is added to the first four bytes of a message, which is the same. Bytes of the last word
 // behind the message must be zero.
@@ -26,10 +26,14 @@ module crc32_words #(
     `include "crc_tables.svh"
 
     reg [2:1] first, valid;
-    reg [6:1] ended;
+    reg [9:1] ended;
+    // Bytes of the last word that are not the message's.
     reg [5:0] spare_1, spare_2, spare_3;
-    reg [3:0] spare_4;
-    reg [1:0] spare_5;
+    reg [4:0] spare_4;
+    reg [3:0] spare_5;
+    reg [2:0] spare_6;
+    reg [1:0] spare_7;
+    reg       spare_8;
 
     always @(posedge clk) begin
         if (rst) begin
@@ -37,14 +41,17 @@ module crc32_words #(
             ended <= 0;
         end else begin
             valid <= {valid[1], in_valid};
-            ended <= {ended[5:1], in_valid & in_last};
+            ended <= {ended[8:1], in_valid & in_last};
         end
         first   <= {first[1], in_first};
         spare_1 <= 6'd0 - in_bytes;
         spare_2 <= spare_1;
         spare_3 <= spare_2;
-        spare_4 <= spare_3[3:0];
-        spare_5 <= spare_4[1:0];
+        spare_4 <= spare_3[4:0];
+        spare_5 <= spare_4[3:0];
+        spare_6 <= spare_5[2:0];
+        spare_7 <= spare_6[1:0];
+        spare_8 <= spare_7[0];
     end
 
     // 1: the fold.
@@ -66,29 +73,17 @@ module crc32_words #(
     always @(posedge clk)
         if (valid[2]) state <= (first[2] ? 32'd0 : crc_step(state)) ^ sum_0 ^ sum_1 ^ sum_2;
 
-    // 4 to 6: zeros taken back.
-    reg [31:0] state_4, state_5, result;
+    // 4 to 9: zeros taken back.
+    reg [31:0] state_4, state_5, state_6, state_7, state_8, result;
     always @(posedge clk) begin
-        if (ended[3]) state_4 <= back_4(spare_3[5:4], state);
-        if (ended[4]) state_5 <= back_5(spare_4[3:2], state_4);
-        if (ended[5]) result <= ~back_6(spare_5, state_5);
+        if (ended[3]) state_4 <= spare_3[5] ? crc_back_32(state) : state;
+        if (ended[4]) state_5 <= spare_4[4] ? crc_back_16(state_4) : state_4;
+        if (ended[5]) state_6 <= spare_5[3] ? crc_back_8(state_5) : state_5;
+        if (ended[6]) state_7 <= spare_6[2] ? crc_back_4(state_6) : state_6;
+        if (ended[7]) state_8 <= spare_7[1] ? crc_back_2(state_7) : state_7;
+        if (ended[8]) result  <= ~(spare_8 ? crc_back_1(state_8) : state_8);
     end
-    function automatic [31:0] back_4(input [1:0] by, input [31:0] from);
-        reg [31:0] half;
-        half   = by[1] ? crc_back_32(from) : from;
-        back_4 = by[0] ? crc_back_16(half) : half;
-    endfunction
-    function automatic [31:0] back_5(input [1:0] by, input [31:0] from);
-        reg [31:0] half;
-        half   = by[1] ? crc_back_8(from) : from;
-        back_5 = by[0] ? crc_back_4(half) : half;
-    endfunction
-    function automatic [31:0] back_6(input [1:0] by, input [31:0] from);
-        reg [31:0] half;
-        half   = by[1] ? crc_back_2(from) : from;
-        back_6 = by[0] ? crc_back_1(half) : half;
-    endfunction
 
-    assign out_valid = ended[6];
+    assign out_valid = ended[9];
     assign out_crc   = result;
 endmodule

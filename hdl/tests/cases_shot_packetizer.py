@@ -14,10 +14,26 @@ from frames import shots, trigger_datagram, udp_frame
 
 AFE_PS, CLK_PS, MAC_PS = (int(ps) for ps in os.environ.get("SHOTLINE_CLOCKS", "8334,6250,3104").split(","))
 PARAMETERS = eval(os.environ["SHOTLINE_PARAMETERS"])
-LANES = PARAMETERS.get("AFES", 3) * PARAMETERS.get("LANES", 16)
+AFE_LANES = PARAMETERS.get("LANES", 16)
+LANES = PARAMETERS.get("AFES", 3) * AFE_LANES
+ADJACENT = PARAMETERS.get("ADJACENT", 1)
 CHANNELS = 2 * LANES
 STAMP, STEP = 1_700_000_000_000_000_000, 25  # time of instant 0, and from one to the next
 OWN_MAC = b"\x02\x00\x00\x00\x00\x01"
+
+
+def packed(octets: list[bytes]) -> bytes:
+    """An instant in packing 1, from the three octets of each lane.
+
+    Lane l of a front end has a[11:4], a[3:0] b[11:8], b[7:0] of its channels a and b: 2l and 2l + 1, or, not adjacent, l
+    and as many lanes further.
+    """
+    pairs = [int.from_bytes(bytes(octet[lane] for octet in octets), "big") for lane in range(LANES)]
+    if not ADJACENT:
+        ends = [pairs[at : at + AFE_LANES] for at in range(0, LANES, AFE_LANES)]
+        channels = [pair >> place & 0xFFF for end in ends for place in (12, 0) for pair in end]
+        pairs = [a << 12 | b for a, b in zip(channels[::2], channels[1::2], strict=True)]
+    return b"".join(pair.to_bytes(3, "big") for pair in pairs)
 
 
 class Bench:
@@ -51,8 +67,7 @@ class Bench:
         dut, random_bytes = self.dut, random.Random(7).randbytes
         while True:
             octets = [random_bytes(LANES) for _ in range(3)]
-            # Lane l has a[11:4], a[3:0] b[11:8], b[7:0] of channels a = 2l, b = 2l + 1: packing 1 of this pair.
-            self.instants.append(b"".join(bytes(octet[lane] for octet in octets) for lane in range(LANES)))
+            self.instants.append(packed(octets))
             stamp = STAMP + STEP * (len(self.instants) - 1)
             count = 2 if self.fault == "short" else 3
             self.fault = None if self.fault == "short" else self.fault

@@ -1,8 +1,12 @@
-"""Frames and shots in Python, written from docs/wire-formats.md and independent of both the RTL and the Rust crates."""
+"""Frames and shots read in Python, and frames for the receiver's side, from docs/wire-formats.md: independent of both the
+RTL and the Rust crates.
+"""
 
 import struct
 import zlib
 from dataclasses import dataclass
+
+import wire
 
 TRIGGER_PORT = 47910
 GOOD_SHOT = 0xDEBB20E3  # CRC register over a whole shot
@@ -11,15 +15,6 @@ GOOD_SHOT = 0xDEBB20E3  # CRC register over a whole shot
 def crc_register(data: bytes) -> int:
     """Ethernet's CRC-32 register before the last inversion."""
     return zlib.crc32(data) ^ 0xFFFFFFFF
-
-
-def ones_sum(data: bytes) -> int:
-    """The ones' complement sum of big-endian 16-bit words."""
-    data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
 
 
 @dataclass
@@ -40,31 +35,21 @@ def parse_ud(frame: bytes) -> Packet:
     kind = struct.unpack_from(">H", frame, 12)[0]
     if kind == 0x0800:
         ip, udp_at = frame[14:34], 34
-        assert ip[0] == 0x45 and ones_sum(ip) == 0xFFFF, "IPv4 header"
+        assert ip[0] == 0x45 and wire.checksum(ip) == 0, "IPv4 header"
         assert struct.unpack_from(">H", ip, 2)[0] == len(frame) - 14 and ip[9] == 17
-        masked = bytearray(ip)
-        for at in (1, 8, 10, 11):
-            masked[at] = 0xFF
         source, destination = ip[12:16], ip[16:20]
     else:
         assert kind == 0x86DD, f"EtherType {kind:#x}"
         ip, udp_at = frame[14:54], 54
         assert ip[0] >> 4 == 6 and ip[6] == 17
         assert struct.unpack_from(">H", ip, 4)[0] == len(frame) - 54
-        masked = bytearray(ip)
-        masked[0:4] = bytes([ip[0] | 0x0F, 0xFF, 0xFF, 0xFF])
-        masked[7] = 0xFF
         source, destination = ip[8:24], ip[24:40]
-    udp = bytearray(frame[udp_at : udp_at + 8])
-    assert struct.unpack_from(">H", udp, 4)[0] == len(frame) - udp_at, "UDP length"
-    udp[6:8] = b"\xff\xff"
-    bth = bytearray(frame[udp_at + 8 : udp_at + 20])
+    assert struct.unpack_from(">H", frame, udp_at + 4)[0] == len(frame) - udp_at, "UDP length"
+    bth = frame[udp_at + 8 : udp_at + 20]
     flags = bth[1]
     sequence = int.from_bytes(bth[9:12], "big")
     assert bth[0] == 0x65 and flags & 0x3F == 0, "opcode, pad count, version"
-    bth[4] = 0xFF
-    icrc = zlib.crc32(b"\xff" * 8 + bytes(masked) + bytes(udp) + bytes(bth) + frame[udp_at + 20 : -4])
-    assert icrc.to_bytes(4, "little") == frame[-4:], "ICRC"
+    assert wire.icrc(frame[:-4]) == frame[-4:], "ICRC"
     immediate = struct.unpack_from(">I", frame, udp_at + 28)[0]
     payload = frame[udp_at + 32 : -4]
     return Packet(immediate >> 12, immediate & 0xFFF, sequence, bool(flags & 0x80), payload, source, destination)
@@ -142,12 +127,12 @@ def udp_frame(
     udp = bytearray(struct.pack(">HHHH", 40000, port, 8 + len(payload), 0) + payload)
     if checksum:
         pseudo = source + destination + struct.pack(">IHBB", len(udp), 0, 0, 17)
-        udp[6:8] = ((ones_sum(pseudo + bytes(udp)) ^ 0xFFFF) or 0xFFFF).to_bytes(2, "big")
+        udp[6:8] = (wire.checksum(pseudo + bytes(udp)) or 0xFFFF).to_bytes(2, "big")
     if ipv6:
         ip = struct.pack(">IHBB", 0x6000_0000, len(udp), 17, 64) + source + destination
         kind = b"\x86\xdd"
     else:
         head = bytearray(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 7, 0x4000, 64, 17, 0) + source + destination)
-        head[10:12] = (ones_sum(bytes(head)) ^ 0xFFFF).to_bytes(2, "big")
+        head[10:12] = wire.checksum(bytes(head)).to_bytes(2, "big")
         ip, kind = bytes(head), b"\x08\x00"
     return mac + b"\x02\x00\x00\x00\x00\x0a" + kind + ip + bytes(udp)

@@ -12,6 +12,7 @@ from runner import BUILD, HDL, RTL
 JOBS = sorted(path.stem for path in (HDL / "formal").glob("*.sby"))
 # What is broken, and how: a proof that still goes through would prove nothing.
 BROKEN = {
+    "axil_slave": ("& ~write_now & ~s_axil_bvalid;", "& ~write_now;"),
     "fifo_sync": ("assign s_ready = stored != FULL;", "assign s_ready = 1'b1;"),
     "fifo_async": ("assign s_ready = cdc_write_gray !=", "assign s_ready = 1'b1 || cdc_write_gray !="),
     "cdc_word": ("assign s_ready = asked == done_s;", "assign s_ready = 1'b1;"),

@@ -31,6 +31,12 @@ def test_shots_go_through_three_clock_domains_whole_or_visibly_damaged():
     )
 
 
+def test_channels_that_are_not_neighbours_on_a_lane_arrive_at_their_places():
+    only = ["shots_arrive_with_every_sample_in_its_place"]
+    parameters = {**SMALL, "ADJACENT": 0}
+    assert simulate("shot_packetizer", "cases_shot_packetizer", parameters=parameters, only=only) == 1
+
+
 # The paper's fast processing clock; the MAC slower than the rest; the processing domain barely fast enough (49.2 of 46.1
 # Gbit/s); all clocks equal.
 @pytest.mark.parametrize("clocks", [PAPER_200, "8334,5000,6666", "8334,7800,3104", "8000,8000,8000"])

@@ -1,4 +1,5 @@
-"""The wire's formats in Python, from docs/wire-formats.md alone: what the RTL is compared with in these tests.
+"""The frames that a sender must make, in Python, from docs/wire-formats.md alone: what the RTL is compared with here. What
+reads frames is frames.py.
 
 zlib computes the CRCs; nothing is shared with the Rust crates or with the scripts that make the RTL's tables.
 """
@@ -23,9 +24,10 @@ def icrc(frame: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(b"\xff" * 8 + masked))
 
 
-def checksum(header: bytes) -> int:
-    """The Internet checksum of an IPv4 header (RFC 1071)."""
-    total = sum(struct.unpack(f">{len(header) // 2}H", header))
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071); 0 of data with the right one in it."""
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

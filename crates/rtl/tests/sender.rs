@@ -241,7 +241,7 @@ fn counters_tell_frames_bytes_shots_stalls_and_misfits() {
     for _ in 0..5 {
         sender.send(&SHOT, &samples);
     }
-    sender.run(Limits { quiet: 100, ..Limits::default() });
+    sender.run(Limits { quiet: 200, ..Limits::default() });
     let (frames, _) = expected::shot(&config, 0xFF_FFFF, &SHOT, &samples).unwrap();
     let frame_bytes = 5 * frames.iter().map(Vec::len).sum::<usize>() as u64;
     assert_eq!(sender.counter(register::FRAMES), 5 * frames.len() as u64);
@@ -269,7 +269,7 @@ fn counters_tell_frames_bytes_shots_stalls_and_misfits() {
     for wrong in [9999, 10_001, 9984, 10_048, 64] {
         let before = sender.counter(register::MISFITS);
         sender.send(&SHOT, &noise(1, wrong));
-        sender.run(Limits { quiet: 100, ..Limits::default() });
+        sender.run(Limits { quiet: 200, ..Limits::default() });
         assert_eq!(sender.counter(register::MISFITS), before + 1, "{wrong} bytes");
     }
 }

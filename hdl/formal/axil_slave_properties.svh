@@ -1,0 +1,39 @@
+// Of axil_slave: the rules of AXI-Lite on the slave's side, each request answered once, a write carried out once and exactly
+// as it was asked, and a read answered by what the block found for its address. The block is any.
+logic f_started = 1'b0;
+logic [1:0] f_writes, f_reads;  // taken and not answered yet
+logic [11:0] f_read_addr;
+logic [47:0] f_found;
+always_ff @(posedge clk) begin
+    f_started <= 1'b1;
+    if (!f_started) assume (rst);
+    if (rst) begin
+        f_writes <= '0;
+        f_reads  <= '0;
+    end else begin
+        f_writes <= f_writes + {1'b0, write_take} - {1'b0, s_axil_bvalid && s_axil_bready};
+        f_reads  <= f_reads + {1'b0, read_take} - {1'b0, s_axil_rvalid && s_axil_rready};
+    end
+    if (read_take) f_read_addr <= s_axil_araddr;
+    if (read_found) f_found <= read_data;
+    if (f_started && $past(!rst) && !rst) begin
+        if ($past(s_axil_bvalid && !s_axil_bready)) assert (s_axil_bvalid && $stable(s_axil_bresp));
+        if ($past(s_axil_rvalid && !s_axil_rready)) assert (s_axil_rvalid && $stable({s_axil_rdata, s_axil_rresp}));
+        // Carried out in the clock behind the one that took it, if all four bytes are written and the block agrees.
+        assert (write == ($past(write_take && s_axil_wstrb == 4'hF) && !bad));
+        if (write) assert ({write_addr, write_data} == $past({s_axil_awaddr, s_axil_wdata}));
+        if ($past(write_now)) assert (s_axil_bvalid && (s_axil_bresp == 2'b00) == $past(write));
+        if ($past(read_found && read_keep)) assert (read_upper == f_found[47:32]);
+        if ($past(!read_found || !read_keep)) assert ($stable(read_upper));
+    end
+    if (f_started && !rst) begin
+        assert (f_writes == {1'b0, write_now} + {1'b0, s_axil_bvalid} && f_writes <= 2'd1);
+        assert (f_reads == {1'b0, read_look} + {1'b0, read_found} + {1'b0, s_axil_rvalid} && f_reads <= 2'd1);
+        assert (!s_axil_bvalid || s_axil_bresp == 2'b00 || s_axil_bresp == 2'b10);
+        if (f_reads != 2'd0) assert (read_addr == f_read_addr);
+        if (s_axil_rvalid) assert (s_axil_rdata == f_found[31:0] && s_axil_rresp == 2'b00);
+        cover (s_axil_bvalid && s_axil_bresp == 2'b10 && write_whole);
+        cover (s_axil_bvalid && s_axil_bresp == 2'b00 && $past(s_axil_bvalid && !s_axil_bready));
+        cover (s_axil_rvalid && s_axil_rdata == 32'h53485054 && $past(s_axil_rvalid && !s_axil_rready));
+    end
+end
