@@ -27,7 +27,7 @@ from machine import GUEST, GUEST_TOO, HOST, Guest, Refused
 from stranger import send_datagrams
 
 DEPTH = 256  # receives that are posted; more packets than that, or nobody posts them again
-SHORT, LONG = 512, 1280
+SHORT, LONG = 512, 2560
 BURST, PAUSE = 64, 1  # perftest wants whole bursts a second
 LIMIT = 240
 VALGRIND = Path("/usr/libexec/valgrind")

@@ -5,7 +5,7 @@
 //!
 //! Prints the queue pair's number and key when it waits for packets.
 
-use shotline_memory::{Region, Registrar, Sge};
+use shotline_memory::{Region, RegionId, Registrar, Sge};
 use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_verbs::ud::Completed;
@@ -18,10 +18,11 @@ const DEPTH: u32 = 256;
 
 /// Checks that each packet is where its immediate says, and lists its place to be posted again.
 struct Check {
+    region: RegionId,
     next: u32,
     placed: u64,
     wrong: u64,
-    again: Vec<u32>,
+    again: Vec<Recv>,
 }
 
 impl Steer for Check {
@@ -37,7 +38,7 @@ impl Steer for Check {
             self.placed += u64::from(right);
             self.wrong += u64::from(!right);
             self.next = imm.map_or(self.next, |imm| imm.wrapping_add(1));
-            self.again.push(id);
+            self.again.push(place(self.region, id));
         }
     }
 }
@@ -59,37 +60,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         keep_headers: false,
     };
     let mut io = UdIo::open(&config, &regions)?;
-    let place = |id: u32| {
-        let sge = Sge { region, offset: u64::from(id) * u64::from(PACKET), len: PACKET };
-        Recv { id, sge: [sge, Sge::EMPTY] }
-    };
-    io.post(&(0..DEPTH).map(place).collect::<Vec<_>>());
+    io.post(&(0..DEPTH).map(|id| place(region, id)).collect::<Vec<_>>());
     let (number, key) = io.queue_pair().ok_or("no queue pair")?;
     println!("{number} {key}");
-    let mut check = Check { next: 0, placed: 0, wrong: 0, again: Vec::with_capacity(DEPTH as usize) };
-    let mut posts = Vec::with_capacity(DEPTH as usize);
-    receive(&mut io, &mut check, &mut posts, &place, packets)?;
+    let mut check = Check { region, next: 0, placed: 0, wrong: 0, again: Vec::with_capacity(DEPTH as usize) };
+    receive(&mut io, &mut check, packets)?;
     println!("{} placed, {} not where they belong", check.placed, check.wrong);
     Ok(())
 }
 
+/// Where a receive puts its packet.
+fn place(region: RegionId, id: u32) -> Recv {
+    let sge = Sge { region, offset: u64::from(id) * u64::from(PACKET), len: PACKET };
+    Recv { id, sge: [sge, Sge::EMPTY] }
+}
+
 /// The loop whose instructions are counted.
 #[inline(never)]
-fn receive(
-    io: &mut UdIo,
-    check: &mut Check,
-    posts: &mut Vec<Recv>,
-    place: &impl Fn(u32) -> Recv,
-    packets: u64,
-) -> Result<(), Box<dyn Error>> {
+fn receive(io: &mut UdIo, check: &mut Check, packets: u64) -> Result<(), Box<dyn Error>> {
     while check.placed + check.wrong < packets {
         if io.poll(check, 1)? == 0 {
             io.wait(Duration::from_secs(1))?;
             continue;
         }
-        posts.extend(check.again.drain(..).map(place));
-        io.post(posts);
-        posts.clear();
+        io.post(&check.again);
+        check.again.clear();
     }
     Ok(())
 }
