@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,9 @@ NETWORK_TOOLS = ("ip", "nsenter", "ethtool")
 
 
 def pytest_configure():
+    # A shell's background job ignores Ctrl-C, and so would every program that it starts until it says otherwise.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not Path(PROGRAM).exists():
         pytest.exit(f"there is no program at {PROGRAM}: cargo build, or set SHOTLINE_BIN", returncode=2)
 

@@ -264,7 +264,7 @@ def test_receivers_one_after_the_other_each_get_all_of_it(holes, tmp_path):
 
 def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_path):
     path, original = holes
-    with Replay(path, "--speed", 0.1) as replay:
+    with Replay(path, "--speed", 0.02) as replay:
         with Recorder(replay, "--samples", 700, "--out", tmp_path / "gone.h5", *PATIENT) as first:
             until(lambda: h5rows(tmp_path / "gone.h5") > 3, what="the first shots")
             first.signal(signal.SIGKILL)
@@ -279,7 +279,7 @@ def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_
 def test_a_receiver_that_is_taken_over_ends_and_says_so(holes, tmp_path):
     path, _ = holes
     with (
-        Replay(path, "--speed", 0.1) as replay,
+        Replay(path, "--speed", 0.02) as replay,
         Recorder(replay, "--samples", 700, "--out", tmp_path / "first.h5", *PATIENT) as first,
     ):
         until(lambda: h5rows(tmp_path / "first.h5") > 3, what="the first shots")
