@@ -1,5 +1,5 @@
 //! The FPGA's sender (`hdl/`): its registers, how a link's configuration is written to them, which frames it must then
-//! send; and, with the feature `model`, the RTL itself as a model that runs ([`Sender`]).
+//! send; and, with the feature `model`, the RTL itself as a model that runs (`Sender`).
 //!
 //! [`registers`] is made from `hdl/registers.toml`, as the RTL's own constants are. [`Config::writes`] says what to
 //! write over whatever bus leads to the FPGA. [`expected`] puts together the frames of a shot from `shotline_wire`: the
