@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import h5py
 import pytest
@@ -17,6 +18,7 @@ from common import (
     LOST,
     PROGRAM,
     Probe,
+    Process,
     Recorder,
     Recording,
     balanced,
@@ -111,6 +113,26 @@ def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_p
     all_good(recording)
     verify(path)
     assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * 73_728 + (4 << 20), "room that was not used stays"
+
+
+def test_the_first_signal_asks_for_an_orderly_end_and_the_second_ends_at_once(tmp_path):
+    for signals, code in ([signal.SIGTERM], 1), ([signal.SIGINT, signal.SIGTERM], 130):
+        path = tmp_path / f"{len(signals)}.h5"
+        with Process("record", "--listen", "127.0.0.1:0", "--framing", "udp", "--out", path) as recorder:
+            until(lambda pid=recorder.pid: caught(pid) >= {signal.SIGINT, signal.SIGTERM}, what="its handlers")
+            time.sleep(0.2)  # and all that they do
+            # While it stands still, so that it gets them together.
+            for number in (signal.SIGSTOP, *signals, signal.SIGCONT):
+                recorder.signal(number)
+            ended = recorder.end()
+        assert ended.code == code, ended
+        assert ("no shot came" in ended.stderr) == (code == 1), "the orderly one says what it lacked"
+
+
+def caught(pid):
+    """Signals that a process has handlers for."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return {number for number in range(1, 32) if int(line.split()[1], 16) >> (number - 1) & 1}
 
 
 def test_a_run_of_some_seconds_ends_by_itself(tmp_path):
