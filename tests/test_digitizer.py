@@ -15,7 +15,7 @@ import pytest
 from conftest import need_root
 from faultfs import FaultDrive, skip_if_impossible
 
-from common import TIME_LIMIT, Namespaces, Process, Recording, balanced, run, until, verify
+from common import PATIENCE, Namespaces, Process, Recording, balanced, run, until, verify
 
 SMALL = ("--decimation", 1, "--sample-rate", "5e5", "--block", "256KiB", "--distinct", 3)
 PATIENT = ("--timeout-ms", 5000, "--idle-s", 2)
@@ -295,12 +295,12 @@ def until_listening(receiver, carrier):
     """The receiver has opened what carries packets: a sender that begins now is heard."""
     if carrier.is_memif:
         memif = Path(next(word for word in carrier.receiver if "socket=" in word).split("socket=")[1].split(",")[0])
-        until(lambda: memif.exists() or receiver.popen.poll() is not None, limit=TIME_LIMIT)
+        until(lambda: memif.exists() or receiver.popen.poll() is not None, "the carrier of packets is open")
     elif carrier.receiver:
         # A port of either kind shows in its namespace before it polls.
         packets = Path(f"/proc/{receiver.pid}/net/packet")
         shown = (lambda: len(packets.read_text().splitlines()) > 1) if "af_packet" in str(carrier.receiver) else None
-        until(shown or (lambda: has_xdp(carrier) or receiver.popen.poll() is not None), limit=TIME_LIMIT)
+        until(shown or (lambda: has_xdp(carrier) or receiver.popen.poll() is not None), "the carrier of packets is open")
         time.sleep(1)
     else:
         port = f":{int(carrier.to.rsplit(':', 1)[1]):04X} "
