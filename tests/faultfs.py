@@ -53,7 +53,6 @@ class Op:
     names: tuple = ()
     begin: int = -1
     end: int = -1
-    time: float = 0.0  # of the end, by the monotonic clock
 
 
 @dataclass
@@ -147,7 +146,7 @@ class FaultDrive:
 
     def __exit__(self, *_):
         self.connection.close()
-        code = self.process.wait(20)
+        code = self.process.wait(120)
         assert code == 0, f"the file system ended with {code}"
 
     def _ask(self, what, *arguments):
@@ -162,10 +161,10 @@ class FaultDrive:
         """The log so far."""
         return self._ask("get_log")
 
-    def fail(self, nth=1, count=1, least=1):
-        """The n-th write of `least` bytes or more from now, and the next ones, `count` in all, get an I/O error, with
-        half their bytes written."""
-        self._ask("fail", nth, count, least)
+    def fail(self, nth=1, count=1, least=1, most=MOST_WRITE):
+        """The n-th write of `least` to `most` bytes from now, and the next such ones, `count` in all, get an I/O error,
+        with half their bytes written."""
+        self._ask("fail", nth, count, least, most)
 
     def full_from(self, byte):
         """Writes that reach beyond this byte of a file find no space; none: they do again."""
@@ -246,7 +245,7 @@ class Server:
         self.begin_log()
         self.held = []  # (due, a random number, a count that tells equals apart, request, op, answer)
         self.count = self.ended = self.ended_bytes = self.most_held = 0
-        self.failing = None  # [writes to go, writes to fail, least bytes]
+        self.failing = None  # [writes to go, writes to fail, least bytes, most bytes]
         self.full = self.bytes_per_second = None
         self.stalled_until = self.busy_until = 0.0
         self.began = int(time.time())
@@ -297,8 +296,8 @@ class Server:
     def told_get_log(self):
         return Log(self.before, list(self.ops), self.moments)
 
-    def told_fail(self, nth, count, least):
-        self.failing = [nth, count, least]
+    def told_fail(self, nth, count, least, most):
+        self.failing = [nth, count, least, most]
 
     def told_full_from(self, byte):
         self.full = byte
@@ -447,7 +446,6 @@ class Server:
 
     def end(self, op):
         op.end, self.moments = self.moments, self.moments + 1
-        op.time = time.monotonic()
         self.disk.apply(op)
         self.ops.append(op)
 
@@ -455,7 +453,7 @@ class Server:
         if self.full is not None and at + len(data) > self.full:
             raise Refused(errno.ENOSPC)
         error = 0
-        if self.failing and len(data) >= self.failing[2]:
+        if self.failing and self.failing[2] <= len(data) <= self.failing[3]:
             self.failing[0] -= 1
             if self.failing[0] <= 0:
                 error = errno.EIO

@@ -8,12 +8,13 @@ import time
 import h5py
 import numpy as np
 import pytest
+from watching import visible
 
-from common import COMPLETE, LOST, Probe, Process, run, until, verify
+from common import COMPLETE, LOST, PATIENCE, Probe, Process, run, until, verify
 
 LINKS = 4
 SAMPLES = 64
-PERIOD_S = 0.05
+PERIOD_S = 0.05  # between shots that are put together by their stamps
 MS = 1_000_000
 WHOLE_RUN = 2**32 - 1  # the stream of counts that belong to no link
 OFFSETS_NS = [0, 250 * MS, -400 * MS, 37_000 * MS]
@@ -32,7 +33,7 @@ class Sources:
         self.probes = [Probe(*flags, "--clock-offset-ns", ns, "--clock-drift-ppb", ppb) for ns, ppb in clocks]
         self.port, self.sequence = port, 0
         self.line = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-        self.line.settimeout(20)
+        self.line.settimeout(PATIENCE)
 
     def __enter__(self):
         for stream, probe in enumerate(self.probes):
@@ -49,7 +50,7 @@ class Sources:
     def trigger(self, sources=range(LINKS)):
         """One shot of each of these sources. A source that was still busy with its last one is asked again."""
         waiting = {int(self.probes[source].address.rsplit(":", 1)[1]) for source in sources}
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while waiting:
             assert time.monotonic() < end, f"no shot from the sources at {waiting}"
             self.sequence += 1
@@ -57,7 +58,6 @@ class Sources:
             for port in waiting:
                 self.line.sendto(datagram, ("::1", port))
             self.obeyed(waiting)
-        time.sleep(PERIOD_S)
 
     def obeyed(self, waiting):
         """Strikes out the sources that take this trigger's shot, until all have answered."""
@@ -84,11 +84,6 @@ class Receiver(Process):
         until(path.exists, what=f"{path}")
 
 
-def rows(path):
-    with h5py.File(path) as file:
-        return file["rf"].shape[0]
-
-
 def tables(file):
     return [file[f"link{link}/shots"][:] for link in range(LINKS)]
 
@@ -112,22 +107,23 @@ def book(file, stream, name):
 def test_when_a_source_is_killed_the_others_go_on_and_events_say_who_is_missing(tmp_path):
     path = tmp_path / "run.h5"
     with Receiver(path, "--align-patience", "500ms") as receiver, Sources(receiver.port) as sources:
-        for _ in range(60):
+        for _ in range(40):
             sources.trigger()
-        until(lambda: rows(path) == 60, what="60 rows")
+        until(lambda: visible(path) == 40, what="40 rows")
         sources.probes[2].signal(signal.SIGKILL)
-        for _ in range(60):
+        # Fewer than the window: the receiver does not conclude that they are lost before it knows that the source is.
+        for _ in range(40):
             sources.trigger([0, 1, 3])
-        until(lambda: rows(path) == 120, what="120 rows")
+        until(lambda: visible(path) == 80, what="80 rows")
         receiver.interrupt().succeeded()
     with h5py.File(path) as file:
         for link, table in enumerate(tables(file)):
-            sent = 60 if link == 2 else 120
-            assert table["number"].tolist() == list(range(120))
+            sent = 40 if link == 2 else 80
+            assert table["number"].tolist() == list(range(80))
             assert (table["state"][:sent] == COMPLETE).all(), f"a shot that link {link} sent is not in the file"
             assert (table["state"][sent:] == LOST).all()
-        assert (book(file, WHOLE_RUN, b"events_complete"), book(file, WHOLE_RUN, b"events_partial")) == (60, 60)
-        assert (book(file, 2, b"events_missed"), book(file, 2, b"link_stops")) == (60, 1)
+        assert (book(file, WHOLE_RUN, b"events_complete"), book(file, WHOLE_RUN, b"events_partial")) == (40, 40)
+        assert (book(file, 2, b"events_missed"), book(file, 2, b"link_stops")) == (40, 1)
         assert [book(file, link, b"events_missed") for link in (0, 1, 3)] == [0, 0, 0]
         states = clocks(file)
         assert [bool(state["stopped"]) for state in states] == [False, False, True, False]
@@ -141,21 +137,22 @@ def test_by_stamps_events_come_together_although_sources_count_differently(tmp_p
     path = tmp_path / "run.h5"
     align = ("--align", "stamp", "--align-window", "20ms", "--align-patience", "2s")
     with Receiver(path, *align) as receiver, Sources(receiver.port) as sources:
-        for index in range(100):
+        for index in range(50):
             sources.trigger([source for source in range(LINKS) if source != 1 or index % 10])
-        until(lambda: recorded(path) == 390, what="every shot that was sent")
+            time.sleep(PERIOD_S)
+        until(lambda: recorded(path) == 195, what="every shot that was sent")
         receiver.interrupt().succeeded()
     with h5py.File(path) as file:
         here = np.array([table["state"] == COMPLETE for table in tables(file)])
         stamps = np.array([table["stamp_tai_ns"].astype(np.int64) for table in tables(file)])
         numbers = np.array([table["number"].astype(np.int64) for table in tables(file)])
         numbers_of_1 = numbers[1][here[1]]
-    assert numbers_of_1.tolist() == list(range(90)) and numbers[0][here[0]].tolist() == list(range(100))
+    assert numbers_of_1.tolist() == list(range(45)) and numbers[0][here[0]].tolist() == list(range(50))
     whole = here.all(axis=0)
-    assert 50 <= whole.sum() <= 90, "ten have no shot of link 1, and some were taken too far apart by a busy machine"
+    assert 23 <= whole.sum() <= 45, "five have no shot of link 1, and some were taken too far apart by a busy machine"
     apart = stamps[:, whole] - stamps[0, whole] - np.array(OFFSETS_NS)[:, None]
     assert (abs(apart) < TOLERANCE_NS).all(), "shots of one row were taken at one time"
-    assert (numbers[0] - numbers[1])[whole].max() == 10, "and have different numbers"
+    assert (numbers[0] - numbers[1])[whole].max() == 5, "and have different numbers"
     verify(path)
 
 

@@ -3,18 +3,18 @@
 Runs of the program are recorded onto a `FaultDrive`, which logs every write. Then the log is cut at every moment,
 and what the drive may hold after it is looked at with h5py (`crash.py` says what that is). A failure names the log,
 the moment and the seed; with `SHOTLINE_CRASH_LOG=run.log` the tests of its scenario look at that log again, and with
-`SHOTLINE_CRASH_SEED=n` at power cuts of other seeds.
+`SHOTLINE_CRASH_SEED=n` they begin with another seed.
 """
 
 import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -26,16 +26,33 @@ import numpy as np
 import pytest
 from crash import Replay, Shots, everything, opened
 from faultfs import FaultDrive, skip_if_impossible
+from watching import Progress
 
-from common import COMPLETE, LOST, PARTIAL, PROGRAM, Probe, Recorder, Recording, Verifier, balanced, run, until, verify
+from common import (
+    COMPLETE,
+    LOST,
+    PARTIAL,
+    PATIENCE,
+    PROGRAM,
+    Probe,
+    Recorder,
+    Recording,
+    Verifier,
+    balanced,
+    record,
+    run,
+    until,
+    verify,
+)
 
 NAME = "run.h5"
 SHAPE = ("--channels", 4, "--samples", 1000, "--bits", 8)  # two packets in a slot of 8192 bytes, and compressible
 SLOT = 8192
-ROWS = 24
+ROWS = 12
 FAULTS = ("--loss", 0.25, "--reorder", 0.05, "--seed", 3)
 FIRST_SEED = int(os.environ.get("SHOTLINE_CRASH_SEED", "0"))
-SEEDS = range(FIRST_SEED, FIRST_SEED + 3)
+OTHER_SEEDS = [pytest.param(FIRST_SEED + other, marks=pytest.mark.long) for other in (1, 2, 3)]
+every_seed = pytest.mark.parametrize("seed", [FIRST_SEED, *OTHER_SEEDS])
 
 
 # --- runs --------------------------------------------------------------------------------------------
@@ -104,9 +121,9 @@ class Logged:
             assert data is not None, "the old recording's name is gone, and the new one has none yet"
         return None if data is not None and data == self.old else data
 
-    def at_every_moment(self, model, check, share=1.0):
+    def at_every_moment(self, model, seed, check, share=1.0):
         """Calls check(replay, recording's bytes) for what the drive may hold at every moment, or at a share of them."""
-        some, last = random.Random(FIRST_SEED), None
+        some, last = random.Random(seed), None
         replay = Replay(self.log)
         ends = {op.end for op in self.log.ops}
         for moment in range(self.log.moments):
@@ -114,15 +131,14 @@ class Logged:
             # What a power cut leaves of a write that has come is the same as of one that has ended.
             if (model == "cut" or share < 1) and moment not in ends or some.random() >= share:
                 continue
-            for seed in SEEDS if model == "cut" and share == 1 else SEEDS[:1]:
-                try:
-                    data = self.image(replay.cut(seed) if model == "cut" else replay.killed(seed))
-                    if data is not None and data != last:
-                        check(replay, data)
-                    last = data
-                except Exception as error:
-                    where = f"{self.scenario}, {model} at moment {moment} of {self.path}, seed {seed}"
-                    raise AssertionError(f"{where}: {error}") from error
+            try:
+                data = self.image(replay.cut(seed) if model == "cut" else replay.killed(seed))
+                if data is not None and data != last:
+                    check(replay, data)
+                last = data
+            except Exception as error:
+                where = f"{self.scenario}, {model} at moment {moment} of {self.path}, seed {seed}"
+                raise AssertionError(f"{where}: {error}") from error
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +178,13 @@ def record_onto(mount, scenario):
     """Records a run of the scenario. What it reports goes to the same drive, so that the log has both in one order."""
     with Probe("--links", scenario.links, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
-        flags += ["--samples", SHAPE[3], "--rate-hz", 100, "--shots", 0 if scenario.kill_at else ROWS]
+        flags += ["--samples", SHAPE[3], "--rate-hz", 50, "--shots", 0 if scenario.kill_at else ROWS]
         words = [PROGRAM, "record", *flags, "--in-flight", 8, *scenario.flags, "--out", mount / NAME]
         with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=progress) as recorder:
             if scenario.kill_at:
                 until(lambda: recorder_is_at(mount / "progress") >= scenario.kill_at, what="its rows")
                 recorder.kill()
-            code = recorder.wait(60)
+            code = recorder.wait(PATIENCE)
     assert code == (-signal.SIGKILL if scenario.kill_at else 0), (mount / "progress").read_text()
 
 
@@ -201,8 +217,9 @@ def verified(file, rows=0):
     return verdict
 
 
+@every_seed
 @every_scenario
-def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reported_shot(log_of, scenario):
+def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reported_shot(log_of, scenario, seed):
     logged, seen = log_of(scenario), set()
 
     def check(replay, data):
@@ -212,12 +229,13 @@ def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reporte
         assert rows >= logged.said(replay.now), f"{logged.said(replay.now)} rows were reported, {rows} are there"
         seen.add(rows)
 
-    logged.at_every_moment("killed", check)
+    logged.at_every_moment("killed", seed, check)
     assert len(seen) > 3, f"the cuts fell on {seen} visible rows only"
 
 
+@every_seed
 @every_scenario
-def test_a_power_cut_at_any_write_leaves_no_file_or_one_that_opens_and_holds_what_was_promised(log_of, scenario):
+def test_a_power_cut_at_any_write_leaves_no_file_or_one_that_opens_and_holds_what_was_promised(log_of, scenario, seed):
     logged, promised = log_of(scenario), set()
 
     def check(replay, data):
@@ -231,13 +249,14 @@ def test_a_power_cut_at_any_write_leaves_no_file_or_one_that_opens_and_holds_wha
                 assert rows >= said, f"{said} rows were reported, {rows} are there"
                 verified(file, said)
 
-    logged.at_every_moment("cut", check)
+    logged.at_every_moment("cut", seed, check)
     assert promised or not scenario.durable
 
 
+@every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
 @every_scenario
-def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model):
+def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model, seed):
     logged = log_of(scenario)
 
     def add(replay, data):
@@ -247,39 +266,39 @@ def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model):
         broken.add(replay.moment, data, whole, kept)
 
     with Broken(logged.path) as broken:
-        logged.at_every_moment(model, add, share=0.5)
+        logged.at_every_moment(model, seed, add, share=0.3 if seed == FIRST_SEED else 0.6)
         broken.recover()
     assert broken.adopted > 0 or scenario.durable, "no cut left shots to adopt"
 
 
+@every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.kill_at and not s.durable], ids=str)
-def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of, tmp_path, scenario, model):
-    """Broken recordings are recovered on a drive that logs; that log is cut like any other."""
+def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of, tmp_path, scenario, model, seed):
+    """A broken recording is recovered on a drive that logs; that log is cut like any other."""
     logged, broken_off = log_of(scenario), []
 
     def add(_, data):
         broken_off.append((None if scenario.compressed else logged.shots.whole(data), data))
 
-    logged.at_every_moment("cut", add, share=0.1)
-    for index, (whole, data) in enumerate(broken_off[-2:]):
-        mount = tmp_path / f"drive{index}"
-        mount.mkdir()
-        with FaultDrive(mount) as drive:
-            drive.put(NAME, data)
-            run("recover", "--json", mount / NAME).succeeded()
-            log = drive.log()
-        path = tmp_path / f"recovery{index}.log"
-        path.write_bytes(pickle.dumps(log))
-        with Broken(path) as broken:
-            replay, ends = Replay(log), [op.end for op in log.ops]
-            for moment in ends:
-                replay.forward(moment)
-                disk = replay.cut(FIRST_SEED) if model == "cut" else replay.killed(FIRST_SEED)
-                with opened(disk.read(NAME)) as file:
-                    read_all(file, not scenario.compressed)
-                broken.add(moment, disk.read(NAME), whole, 0)
-            broken.recover()
+    logged.at_every_moment("cut", seed, add, share=0.1)
+    whole, data = broken_off[-1]
+    mount, path = tmp_path / "drive", tmp_path / "recovery.log"
+    mount.mkdir()
+    with FaultDrive(mount) as drive:
+        drive.put(NAME, data)
+        run("recover", "--json", mount / NAME).succeeded()
+        log = drive.log()
+    path.write_bytes(pickle.dumps(log))
+    with Broken(path) as broken:
+        replay, ends = Replay(log), [op.end for op in log.ops]
+        for moment in ends:
+            replay.forward(moment)
+            disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
+            with opened(disk.read(NAME)) as file:
+                read_all(file, not scenario.compressed)
+            broken.add(moment, disk.read(NAME), whole, 0)
+        broken.recover()
 
 
 class Broken:
@@ -289,7 +308,7 @@ class Broken:
 
     def __init__(self, log):
         self.log = log
-        self.folder = Path(tempfile.mkdtemp(prefix="shotline-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        self.folder = Path(tempfile.mkdtemp(prefix="crash-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.waiting = []
         self.adopted = 0
 
@@ -372,7 +391,7 @@ def with_leases(folder):
     """An environment in which every file system grants leases: FUSE does not, and nobody else is on a FaultDrive."""
     library = folder / "leases.so"
     gcc = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
-    subprocess.run(gcc, input=LEASES, text=True, check=True, timeout=60)
+    subprocess.run(gcc, input=LEASES, text=True, check=True, timeout=PATIENCE)
     return os.environ | {"LD_PRELOAD": str(library)}
 
 
@@ -385,7 +404,7 @@ def ring_log(mount, environment):
             flags += ["--roll-shots", 4, "--keep", "3MiB", "--out", mount / NAME]
             words = list(map(str, [PROGRAM, "record", *flags]))
             quiet = {"stdout": subprocess.DEVNULL, "stderr": progress}
-            ended = subprocess.run(words, check=False, timeout=60, env=environment, **quiet)
+            ended = subprocess.run(words, check=False, timeout=PATIENCE, env=environment, **quiet)
         assert ended.returncode == 0, (mount / "progress").read_text()
         with h5py.File(mount / NAME) as file:
             counts = {entry["name"]: int(entry["value"]) for entry in file["books"][...]}
@@ -394,14 +413,15 @@ def ring_log(mount, environment):
 
 
 def around_reuse(log):
-    """The ends of all changes while a part becomes the next one, and of all changes of names."""
-    files, moments = {op.file for op in log.of("rename") if op.names[0].startswith("run-")}, set()
+    """The ends of all changes while a part becomes the next one, and of all changes of names, by kind of change."""
+    files, moments = {op.file for op in log.of("rename") if op.names[0].startswith("run-")}, {}
     inside = set()
     for op in log.ops:
         if op.kind == "rename" and op.names[0].startswith("run-"):
             inside.add(op.file)
         if op.names or op.file in inside:
-            moments.add(op.end)
+            names = tuple(re.sub(r"\d+", "N", name) for name in op.names)
+            moments.setdefault((op.kind, names, op.size), []).append(op.end)
         if op.kind == "rename" and op.names[0].startswith(".run-"):
             inside.discard(op.file)
     assert len(files) > 1, "no part became another"
@@ -419,14 +439,17 @@ def ring(tmp_path_factory):
     return path, log
 
 
+@every_seed
 @pytest.mark.parametrize("model", ["killed", "cut"])
-def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_own_only(ring, tmp_path, model):
+def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_own_only(ring, tmp_path, model, seed):
     path, log = ring
-    replay, some = Replay(log), random.Random(FIRST_SEED)
-    moments = around_reuse(log)
-    for moment in sorted(some.sample(sorted(moments), min(len(moments), 80))):
+    replay, some = Replay(log), random.Random(seed)
+    # One of each kind, or nearly all.
+    each = 1 if seed == FIRST_SEED else 8
+    kinds = around_reuse(log).values()
+    for moment in sorted(moment for kind in kinds for moment in some.sample(kind, min(len(kind), each))):
         replay.forward(moment)
-        disk = replay.cut(FIRST_SEED) if model == "cut" else replay.killed(FIRST_SEED)
+        disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
         if NAME not in disk.names:
             continue
         folder = tmp_path / "drive"
@@ -436,7 +459,7 @@ def test_a_ring_that_breaks_off_while_a_part_becomes_the_next_holds_rows_of_its_
         try:
             check_ring(folder, model, said_by(replay.now))
         except Exception as error:
-            raise AssertionError(f"ring, {model} at moment {moment} of {path}, seed {FIRST_SEED}: {error}") from error
+            raise AssertionError(f"ring, {model} at moment {moment} of {path}, seed {seed}: {error}") from error
         shutil.rmtree(folder)
 
 
@@ -483,16 +506,8 @@ def drive(tmp_path):
 
 def recorder_onto(drive, probe, *flags):
     """A recorder of small shots in a hurry, reporting as it goes."""
-    common = ("--samples", SHAPE[3], "--pool", "4MiB", "--progress")
+    common = ("--samples", SHAPE[3], "--pool", "8MiB", "--timeout-ms", 60_000, "--progress")
     return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
-
-
-def wait_for(recorder, what, least):
-    """Reads along until a count is reached."""
-    for line in recorder.popen.stderr:
-        if line.startswith("{") and json.loads(line)[what] >= least:
-            return
-    raise AssertionError(f"the recorder ended before {what} was {least}")
 
 
 def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(drive):
@@ -509,15 +524,23 @@ def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(drive):
     verify(path)
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 6])
-def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(drive, nth):
+ANY, TABLE, MARKER = (1, 1 << 20), (9, SLOT - 1), (8, 8)  # bytes of such writes
+FAILING = [(1, ANY), (1, TABLE), (2, MARKER)]
+MORE_FAILING = [*((nth, ANY) for nth in range(2, 7)), (2, TABLE), *((nth, MARKER) for nth in (1, 3, 4))]
+
+
+@pytest.mark.parametrize(
+    ("nth", "sizes"), [*FAILING, *(pytest.param(*failing, marks=pytest.mark.long) for failing in MORE_FAILING)]
+)
+def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(drive, nth, sizes):
     path = Path(drive.folder) / NAME
     with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
-        wait_for(recorder, "rows", 10)
-        drive.fail(nth, count=1 << 30)
+        progress = Progress(recorder)
+        progress.wait_for("rows", 10)
+        drive.fail(nth, 1 << 30, *sizes)
         ended = recorder.end()
     assert ended.code == 1, ended.stderr
-    words = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    words = [line for line in (*progress.others, *ended.stderr.splitlines()) if not line.startswith("{")]
     assert len(words) == 1 and "error" in words[0].lower(), words
     drive.fail(1 << 30)
     recovered_whole(drive, path)
@@ -526,7 +549,7 @@ def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds
 def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(drive):
     path = Path(drive.folder) / NAME
     with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
-        wait_for(recorder, "rows", 10)
+        Progress(recorder).wait_for("rows", 10)
         drive.full_from(0)
         ended = recorder.end()
     assert ended.code == 1 and "No space left on device" in ended.stderr, ended.stderr
@@ -535,13 +558,12 @@ def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(drive):
 
 
 def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(drive):
-    for nth in range(1, 8):
-        drive.fail(nth, count=1 << 30)
-        with Probe(*SHAPE) as probe, Recorder(probe, "--shots", 10, "--out", Path(drive.folder) / NAME) as recorder:
-            message = recorder.end().refused()
-        assert "Input/output error" in message, message
-        assert os.listdir(drive.folder) == [], nth
-    drive.fail(1 << 30)
+    with Probe(*SHAPE) as probe:
+        for nth in range(1, 8):
+            drive.fail(nth, count=1 << 30)
+            message = record(probe, "--shots", 10, "--out", Path(drive.folder) / NAME).refused()
+            assert "Input/output error" in message, message
+            assert os.listdir(drive.folder) == [], nth
 
 
 def recovered_whole(drive, path):
@@ -554,29 +576,3 @@ def recovered_whole(drive, path):
     report = run("recover", "--json", path).succeeded()
     check_recovered(path, whole, [], report)
     verify(path, finished=False)
-
-
-def test_a_drive_that_stalls_drops_whole_shots_counts_and_names_them(drive):
-    path = Path(drive.folder) / NAME
-    flags = ["--rate-hz", 1000, "--capacity", 20_000, "--in-flight", 4]
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, *flags) as recorder:
-        wait_for(recorder, "rows", 20)
-        drive.stall()
-        wait_for(recorder, "shots_dropped", 100)
-        drive.release()
-        time.sleep(0.5)
-        ended = recorder.interrupt().succeeded()
-    assert ended["drops"]["sink_busy"] >= 100, ended
-    dropped_whole(ended, Recording(path))
-    verify(path)
-
-
-def dropped_whole(ended, recording):
-    """What was dropped was dropped whole, and every such shot is named in the file with its cause."""
-    balanced(ended, recording)
-    named = Counter()
-    for _, cause, _, count in recording.losses:
-        named[cause] += count
-    assert named == Counter(ended["drops"]), "every dropped shot is named"
-    for table in recording.tables:
-        assert not (table["sink_busy"].any() or (table["state"] == LOST).any()), "no row is touched by it"

@@ -1,5 +1,6 @@
 """The emulated digitizer against a receiver that shares no code with it: bytes, headers, descriptions, records, stamps."""
 
+import itertools
 import signal
 import socket
 import struct
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from formats.source import DATA
 
-from common import Process, run
+from common import PATIENCE, Process, run
 
 HEADER = struct.Struct(">4sBBBBIIQQIIddd")
 LAST, LOCKED, TRIGGERED = 1, 2, 4
@@ -29,7 +30,7 @@ class Receiver:
         except PermissionError:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
         self.socket.bind((address, 0))
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE)
         port = self.socket.getsockname()[1]
         self.address = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self.open, self.first = {}, {}
@@ -80,9 +81,18 @@ def noise(tmp_path):
     return path, samples
 
 
-@pytest.mark.parametrize("address", ["::1", "127.0.0.1"])
-@pytest.mark.parametrize("payload", [8192, 1408, 960])
-@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["pipelined", "sequential"])
+# A pair of each two settings here, the others beside.
+WAYS = [
+    ("::1", 8192, ()),
+    ("127.0.0.1", 960, ()),
+    ("::1", 1408, ("--sequential",)),
+    ("127.0.0.1", 8192, ("--sequential",)),
+]
+ALL_WAYS = itertools.product(("::1", "127.0.0.1"), (8192, 1408, 960), ((), ("--sequential",)))
+OTHER_WAYS = [pytest.param(*way, marks=pytest.mark.long) for way in ALL_WAYS if way not in WAYS]
+
+
+@pytest.mark.parametrize(("address", "payload", "how"), WAYS + OTHER_WAYS)
 def test_every_byte_of_a_file_arrives_in_blocks_that_prove_it(noise, address, payload, how):
     path, samples = noise
     with Receiver(address) as receiver:
@@ -241,10 +251,14 @@ def test_vita_49_says_when_each_packets_samples_were_taken_and_before_each_block
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_ended_at_any_time_it_leaves_nothing_behind(tmp_path, stop):
-    for wait in (0, 0.05, 0.3):
+    for packets in (0, 1, 1000):
         shape = ("--block", "1MiB", "--distinct", 1, "--decimation", 1, "--rate", "max")
-        with Process("emulate", "digitizer", "--to", "[::1]:9", *shape, cwd=tmp_path) as sender:
-            time.sleep(wait)
+        with (
+            Receiver() as receiver,
+            Process("emulate", "digitizer", "--to", receiver.address, *shape, cwd=tmp_path) as sender,
+        ):
+            for _ in range(packets):
+                receiver.socket.recv(65536)
             sender.signal(stop)
             sender.end()
     assert list(tmp_path.iterdir()) == [] and not list(Path("/dev/shm").glob("*shotline*"))

@@ -14,8 +14,10 @@ import h5py
 import numpy as np
 import pytest
 from conftest import need_root
+from watching import Progress, visible, wait_for_rows
 
 from common import (
+    PATIENCE,
     PERIOD,
     ROOT,
     Probe,
@@ -31,8 +33,11 @@ from common import (
     verify,
 )
 
-SHORT = ("--samples", 100, "--rate-hz", 500)
+CALM = ("--timeout-ms", 60_000)  # no shot is late because its probe had no processor
+SHORT = ("--samples", 100, "--rate-hz", 500, *CALM)
+FAST = ("--samples", 100, "--rate-hz", 1000, *CALM)
 SLOT = 16_384  # a shot of 100 samples of 96 channels at 12 bit
+TINY, TINY_SLOT = ("--samples", 8, *CALM), 4096  # a shot of one packet
 
 
 def parts(master):
@@ -76,11 +81,11 @@ def used(*folders):
 
 
 @pytest.mark.parametrize(
-    "roll", [("--roll-shots", 37), ("--roll-size", "2MiB"), ("--roll-seconds", 0.15), ("--roll-shots", 1)]
+    "roll", [("--roll-shots", 37), ("--roll-size", "1MiB"), ("--roll-seconds", 0.06), ("--roll-shots", 1)]
 )
 def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
     master = tmp_path / "run.h5"
-    shots = 10 if roll[1] == 1 else 200
+    shots = 4 if roll[1] == 1 else 100
     with Probe() as probe:
         ended = record(probe, *SHORT, "--shots", shots, *roll, "--out", master).succeeded()
     assert ended["shots_complete"] == 2 * shots and not ended["drops"], ended
@@ -97,7 +102,7 @@ def test_rolled_parts_are_one_recording_through_the_master(tmp_path, roll):
     if roll[0] == "--roll-shots":
         assert len(files) == -(-shots // roll[1])
     if roll[0] == "--roll-size":
-        assert all(file.stat().st_size <= 2 << 20 for file in files)
+        assert all(file.stat().st_size <= 1 << 20 for file in files)
     assert ended["file_bytes"] == used(tmp_path)
 
 
@@ -105,7 +110,7 @@ def test_losses_lie_in_the_part_that_their_numbers_belong_to(tmp_path):
     master = tmp_path / "run.h5"
     faults = ["--loss", 0.05, "--reorder", 0.02, "--corrupt", 0.02, "--seed", 11]
     with Probe(*faults) as probe:
-        flags = ["--samples", 8, "--rate-hz", 2000, "--shots", 600, "--roll-shots", 50, "--out", master]
+        flags = ["--samples", 8, "--rate-hz", 1000, "--shots", 200, "--roll-shots", 50, "--out", master]
         ended = record(probe, *flags).succeeded()
     recording = Recording(master)
     balanced(ended, recording)
@@ -119,9 +124,10 @@ def test_losses_lie_in_the_part_that_their_numbers_belong_to(tmp_path):
 def test_a_reader_sees_the_run_grow_over_its_parts(tmp_path):
     master = tmp_path / "run.h5"
     seen = []
-    with Probe() as probe, Recorder(probe, *SHORT, "--roll-shots", 100, "--out", master) as recorder:
+    with Probe() as probe, Recorder(probe, *SHORT, "--roll-shots", 50, "--out", master) as recorder:
         until(master.exists, what="the master")
-        while not seen or seen[-1] < 450:
+
+        def look():
             seen.append(rows(master))
             with h5py.File(master) as file:
                 last = seen[-1] - 1
@@ -129,9 +135,11 @@ def test_a_reader_sees_the_run_grow_over_its_parts(tmp_path):
                     number = int(file["link0/shots"][last]["number"])
                     assert number == last
                     assert np.array_equal(file["rf"][last, :, 96:], prbs(1, number % PERIOD, 96, 100, 12))
+            return seen[-1] > 150 and len(set(seen)) > 5
+
+        until(look, what="rows of four parts, seen six times")
         recorder.interrupt().succeeded()
     assert seen == sorted(seen), "no row that was seen is ever gone"
-    assert len(set(seen)) > 5
     proven(master)
 
 
@@ -168,7 +176,11 @@ def test_a_part_that_was_changed_is_found_through_the_master(tmp_path):
     own = run("verify", master)
     assert own.code == 1 and "shot 23" in own.stderr, own.stderr
     independent = subprocess.run(
-        [sys.executable, ROOT / "python" / "shotline_verify.py", master], check=False, capture_output=True, text=True
+        [sys.executable, ROOT / "python" / "shotline_verify.py", master],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert independent.returncode == 1 and "shot 23" in independent.stdout, independent.stdout
 
@@ -197,7 +209,7 @@ def test_parts_that_exist_are_not_touched_without_force(tmp_path):
 # --- ends --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", range(6))
+@pytest.mark.parametrize("moment", [0, 1, *(pytest.param(moment, marks=pytest.mark.long) for moment in range(2, 6))])
 def test_a_killed_run_shows_everything_that_was_committed(tmp_path, moment):
     (tmp_path / "other").mkdir()
     master = tmp_path / "run.h5"
@@ -205,12 +217,12 @@ def test_a_killed_run_shows_everything_that_was_committed(tmp_path, moment):
     if moment % 2:
         flags += ["--out", tmp_path / "other"]
     with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
-        until(lambda: rows(master) > 0, what="the first row")
-        time.sleep(random.Random(moment).uniform(0.05, 1.2))
-        before = rows(master)
+        # Up to the third part.
+        least = random.Random(moment).randint(1, 150)
+        before = until(lambda: rows(master) >= least and rows(master), what=f"row {least}")
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
-    assert rows(master) >= before > 0
+    assert rows(master) >= before
     verdict = verify(master, finished=False)
     assert not verdict["finished"]
     found = verdict["links"][0]["rows"]
@@ -235,10 +247,10 @@ def test_two_drives_take_turns_and_are_one_recording(tmp_path):
     master = folders[0] / "run.h5"
     outs = ["--out", master, "--out", folders[1]]
     with Probe("--loss", 0.01, "--seed", 3) as probe:
-        ended = record(probe, *SHORT, "--shots", 301, "--roll-shots", 101, *outs).succeeded()
+        ended = record(probe, *SHORT, "--shots", 151, "--roll-shots", 51, *outs).succeeded()
     recording = Recording(master)
     balanced(ended, recording)
-    assert check_samples(recording) >= 290
+    assert check_samples(recording) >= 140
     proven(master)
     assert any("one file system" in warning for warning in ended["warnings"]), ended["warnings"]
     assert [file.name for file in sorted(folders[1].iterdir())] == [f"run-0000{part}-s1.h5" for part in range(3)]
@@ -259,10 +271,10 @@ def test_two_file_systems_take_turns(drive, tmp_path):
     master = tmp_path / "run.h5"
     with Probe() as probe:
         outs = ["--out", master, "--out", folder / "run.h5"]
-        ended = record(probe, *SHORT, "--shots", 300, "--roll-shots", 100, *outs).succeeded()
+        ended = record(probe, *SHORT, "--shots", 150, "--roll-shots", 50, *outs).succeeded()
     # A machine that stands still is waited for; that is all that may be said.
-    assert ended["shots_complete"] == 600 and all("was waited for" in said for said in ended["warnings"]), ended
-    assert check_samples(Recording(master)) == 300
+    assert ended["shots_complete"] == 300 and all("was waited for" in said for said in ended["warnings"]), ended
+    assert check_samples(Recording(master)) == 150
     proven(master)
 
 
@@ -270,17 +282,17 @@ def test_a_drive_that_runs_full_is_left_and_the_run_goes_on(tmp_path):
     need_root("mount")
     folder = tmp_path / "small"
     folder.mkdir()
-    command("mount", "-t", "tmpfs", "-o", "size=4m", "none", folder)
+    command("mount", "-t", "tmpfs", "-o", "size=2m", "none", folder)
     try:
         master = tmp_path / "run.h5"
         with Probe() as probe:
             outs = ["--out", master, "--out", folder / "run.h5"]
-            ended = record(probe, *SHORT, "--shots", 400, "--roll-shots", 60, *outs).succeeded()
+            ended = record(probe, *SHORT, "--shots", 200, "--roll-shots", 30, *outs).succeeded()
         assert any("goes on without it" in warning for warning in ended["warnings"]), ended["warnings"]
         recording = Recording(master)
         balanced(ended, recording)
-        assert ended["shots_complete"] == 800, ended
-        assert recording.numbers() == list(range(400))
+        assert ended["shots_complete"] == 400, ended
+        assert recording.numbers() == list(range(200))
         check_samples(recording)
         proven(master)
     finally:
@@ -291,12 +303,12 @@ def test_every_drive_full_ends_the_run_in_order(tmp_path):
     need_root("mount")
     folder = tmp_path / "small"
     folder.mkdir()
-    command("mount", "-t", "tmpfs", "-o", "size=16m", "none", folder)
+    command("mount", "-t", "tmpfs", "-o", "size=8m", "none", folder)
     try:
         master = folder / "run.h5"
         with Probe() as probe:
-            ended = record(probe, *SHORT, "--seconds", 20, "--roll-shots", 60, "--out", master).succeeded()
-        assert set(ended["drops"]) <= {"sink_full", "sink_busy"} and ended["shots_complete"] >= 200, ended
+            ended = record(probe, *SHORT, "--roll-shots", 30, "--out", master).succeeded()
+        assert set(ended["drops"]) <= {"sink_full", "sink_busy"} and ended["shots_complete"] >= 100, ended
         assert any("the run ends" in warning for warning in ended["warnings"]), ended["warnings"]
         recording = Recording(master)
         balanced(ended, recording)
@@ -308,7 +320,7 @@ def test_every_drive_full_ends_the_run_in_order(tmp_path):
 # --- a bound on disk use -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stripes", [1, 2])
+@pytest.mark.parametrize("stripes", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
     folders = [tmp_path / name for name in "ab"[:stripes]]
     outs = []
@@ -316,8 +328,8 @@ def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
         folder.mkdir()
         outs += ["--out", folder / "run.h5"]
     master = folders[0] / "run.h5"
-    keep, most = 16 << 20, 0
-    flags = ["--samples", 100, "--rate-hz", 1000, "--shots", 2000, "--keep", "16MiB", *outs]
+    keep, most = 8 << 20, 0
+    flags = [*SHORT, "--shots", 500, "--keep", "8MiB", *outs]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         while recorder.popen.poll() is None:
             most = max(most, used(*folders))
@@ -325,13 +337,13 @@ def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
         ended = recorder.end().succeeded()
     most = max(most, used(*folders))
     assert keep // 2 < most <= keep, f"{most} of {keep} bytes"
-    assert ended["shots_complete"] + sum(ended["drops"].values()) == 4000, ended
+    assert ended["shots_complete"] + sum(ended["drops"].values()) == 1000, ended
     recording = Recording(master)
     removed = int(recording.attributes["ring_removed_rows"])
-    assert removed == ended["ring_removed_rows"] > 500
+    assert removed == ended["ring_removed_rows"] > 200
     assert recording.numbers()[0] == int(recording.attributes["ring_removed_last"]) + 1
     # A machine that does too much else loses shots, also the last ones; they are named then.
-    assert recording.numbers()[-1] == 1999 or ended["drops"], ended
+    assert recording.numbers()[-1] == 499 or ended["drops"], ended
     assert recording.books[0xFFFFFFFF]["ring_removed_rows"] == removed
     assert recording.books[0]["ring_removed_shots"] == removed
     check_samples(recording)
@@ -340,7 +352,7 @@ def test_a_bounded_run_never_takes_more_than_its_bound(tmp_path, stripes):
 
 def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
     master = tmp_path / "run.h5"
-    flags = ["--samples", 100, "--rate-hz", 1000, "--keep", "8MiB", "--out", master]
+    flags = [*SHORT, "--keep", "4MiB", "--out", master]
 
     def removed():
         try:
@@ -350,10 +362,10 @@ def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
             return 0
 
     with Probe() as probe, Recorder(probe, *flags) as recorder:
-        until(lambda: removed() > 100, what="the first removals")
+        until(lambda: removed() > 30, what="the first removals")
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
-    assert used(tmp_path) <= 8 << 20
+    assert used(tmp_path) <= 4 << 20
     verify(master, finished=False)
     with h5py.File(master) as file:
         assert int(file["link0/shots"][0]["number"]) == int(file.attrs["ring_removed_last"]) + 1
@@ -361,22 +373,33 @@ def test_a_killed_bounded_run_tells_what_it_removed(tmp_path):
 
 def test_a_ring_that_laps_uses_its_files_again_and_holds_exactly_the_newest_shots(tmp_path):
     master = tmp_path / "run.h5"
-    seen = {}
-    flags = ["--samples", 100, "--rate-hz", 1000, "--shots", 1500, "--roll-shots", 40, "--keep", "8MiB"]
+    keep, most = 8 << 20, 0
+
+    def newest():
+        nonlocal most
+        assert recorder.popen.poll() is None, recorder.end().stderr
+        most = max(most, used(tmp_path))
+        return max((number_of(part) for part in tmp_path.glob("run-*.h5")), default=0)
+
+    def inodes():
+        return {entry.inode() for entry in os.scandir(tmp_path) if entry.name.startswith("run-")}
+
+    flags = [*SHORT, "--roll-shots", 20, "--keep", "8MiB"]
     with Probe("--loss", 0.01, "--seed", 5) as probe, Recorder(probe, *flags, "--out", master) as recorder:
-        while recorder.popen.poll() is None:
-            for entry in os.scandir(tmp_path):
-                if entry.name.startswith("run-"):
-                    seen.setdefault(entry.name, entry.inode())
-            time.sleep(0.005)
-        ended = recorder.end().succeeded()
-    assert len(seen) > 30 and len(set(seen.values())) < len(seen) / 2, f"{len(seen)} parts in so many files: {seen}"
+        until(lambda: newest() >= 10, what="the second lap")
+        early = inodes()
+        until(lambda: newest() >= 25, what="laps")
+        ended = recorder.interrupt().succeeded()
+    late = inodes()
+    assert most <= keep, f"{most} of {keep} bytes"
+    assert len(late & early) > len(late) / 2, f"{late} are not {early}"
     recording = Recording(master)
-    assert recording.books[0xFFFFFFFF]["ring_reused_files"] > 20, recording.books
+    assert recording.books[0xFFFFFFFF]["ring_reused_files"] > 12, recording.books
     balanced(ended, recording)
     numbers, last = recording.numbers(), int(recording.attributes["ring_removed_last"])
     named = {n for _, _, first, count in recording.losses for n in range(first, first + count)}
-    assert set(numbers) | {n for n in named if n > last} == set(range(last + 1, 1500)), "every newest shot is told of"
+    newest_shots = set(range(last + 1, ended["shots_sent"] // 2))
+    assert set(numbers) | {n for n in named if n > last} == newest_shots, "every newest shot is told of"
     check_samples(recording)
     proven(master)
     reused = [part for part in map(Recording, parts(master)) if part.attributes["recycled"]]
@@ -387,16 +410,16 @@ def number_of(part):
     return int(part.stem.split("-")[1])
 
 
-@pytest.mark.parametrize("lap", range(4))
+@pytest.mark.parametrize("lap", [0, *(pytest.param(lap, marks=pytest.mark.long) for lap in (1, 2, 3))])
 def test_a_ring_killed_while_a_part_becomes_the_next_one_is_recovered(tmp_path, lap):
     master = tmp_path / "run.h5"
-    flags = ["--samples", 100, "--rate-hz", 1000, "--roll-shots", 60, "--keep", "10MiB", "--out", master]
+    flags = [*SHORT, "--roll-shots", 30, "--keep", "8MiB", "--out", master]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
-        # A part stays for a third of a second: whoever looks late sees a later one.
-        until(lambda: max(map(number_of, tmp_path.glob("run-*.h5")), default=0) >= 12 + lap, what="the second lap")
+        # A part stays for some tenths of a second: whoever looks late sees a later one.
+        until(lambda: max(map(number_of, tmp_path.glob("run-*.h5")), default=0) >= 8 + lap, what="the second lap")
         # From the moment at which the former name is gone until the file has the next one.
         until(lambda: not list(tmp_path.glob(".run-*.new")), what="a moment between")
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while not list(tmp_path.glob(".run-*.new")):
             assert time.monotonic() < end, "no part was given up"
             time.sleep(0.0005)
@@ -412,7 +435,7 @@ def test_a_ring_killed_while_a_part_becomes_the_next_one_is_recovered(tmp_path, 
     assert len(numbers) >= before and numbers == sorted(set(numbers)), "no row of an earlier part, none twice"
     removed = int(recording.attributes["ring_removed_last"])
     # A busy machine may have lost shots on the way.
-    assert removed < numbers[0] <= removed + 60 and numbers[-1] - numbers[0] < 2 * len(numbers), (removed, numbers)
+    assert removed < numbers[0] <= removed + 30 and numbers[-1] - numbers[0] < 2 * len(numbers), (removed, numbers)
     check_samples(recording)
 
 
@@ -430,60 +453,60 @@ def named(recording, cause=None):
     }
 
 
-@pytest.mark.parametrize("roll", [(), ("--roll-shots", 8)])
+@pytest.mark.parametrize("roll", [(), ("--roll-shots", 50)])
 def test_flag_triggers_record_exactly_what_was_asked_for(tmp_path, roll):
     path = tmp_path / "run.h5"
-    flags = [*SHORT, "--shots", 1000, "--pre-trigger", 0.1, "--post-trigger", 0.05, "--trigger", "flag", *roll]
-    with Probe("--mark-every", 200) as probe:
+    flags = [*FAST, "--shots", 500, "--pre-trigger", 0.04, "--post-trigger", 0.02, "--trigger", "flag", *roll]
+    with Probe("--mark-every", 100) as probe:
         ended = record(probe, *flags, "--out", path).succeeded()
     recording = Recording(path)
     balanced(ended, recording)
     table = recording.tables[0]
     triggered = [int(row["number"]) for row in table if row["flags"] & 2]
-    assert triggered == [200, 400, 600, 800] and ended["triggers"] == 4
-    # By the stamps of the shots themselves, which come at 500 Hz, but for the gaps that a busy machine leaves.
+    assert triggered == [100, 200, 300, 400] and ended["triggers"] == 4
+    # By the stamps of the shots themselves, which come at 1 kHz, but for the gaps that a busy machine leaves.
     stamps = {int(row["number"]): int(row["stamp_tai_ns"]) for row in table}
     befores, afters = [], []
     for at in triggered:
-        around = [number for number in stamps if abs(number - at) < 100]
+        around = [number for number in stamps if abs(number - at) < 50]
         assert around == list(range(around[0], around[-1] + 1)), "no hole"
         befores.append(stamps[at] - stamps[around[0]])
         afters.append(stamps[around[-1]] - stamps[at])
-    assert max(befores) <= 0.1e9 and max(afters) <= 0.05e9, "nothing is recorded that was not asked for"
-    assert max(befores) > 0.08e9 and max(afters) > 0.03e9, (befores, afters)
+    assert max(befores) <= 0.04e9 and max(afters) <= 0.02e9, "nothing is recorded that was not asked for"
+    assert max(befores) > 0.03e9 and max(afters) > 0.01e9, (befores, afters)
     assert recording.numbers() == sorted(recording.numbers())
     # A machine that stands still for long loses others on the way, under another name.
-    assert named(recording) == set(range(1000)) - set(recording.numbers())
+    assert named(recording) == set(range(500)) - set(recording.numbers())
     assert set(ended["drops"]) <= {"not_triggered", "wire_gap"}, ended
-    assert len(named(recording, "not_triggered")) > 500
-    assert sum(ended["drops"].values()) == 2 * (1000 - len(table)), ended
+    assert len(named(recording, "not_triggered")) > 200
+    assert sum(ended["drops"].values()) == 2 * (500 - len(table)), ended
     books = recording.books[0xFFFFFFFF]
-    assert books["triggers"] == 4 and books["trigger_2_shot"] == 600
-    assert books["trigger_2_tai_ns"] == stamps[600] and books["trigger_2_signal"] == 0
+    assert books["triggers"] == 4 and books["trigger_2_shot"] == 300
+    assert books["trigger_2_tai_ns"] == stamps[300] and books["trigger_2_signal"] == 0
     check_samples(recording)
     verify(path)
 
 
 def test_a_signal_records_what_came_before_it(tmp_path):
     path = tmp_path / "run.h5"
-    flags = [*SHORT, "--seconds", 4, "--pre-trigger", 0.9, "--post-trigger", 0.8, "--out", path]
+    # All shots are of its last minute and of the minute behind it.
+    flags = [*TINY, "--rate-hz", 100, "--capacity", 10_000, "--pre-trigger", 50, "--post-trigger", 50]
+    flags += ["--progress", "--pool", "64MiB", "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
-        until(path.exists, what="the file")
-        time.sleep(2)
-        assert rows(path) == 0, "nothing is recorded before a trigger"
+        progress = Progress(recorder)
+        progress.wait_for("shots_complete", 60)
+        assert progress.now("rows") == visible(path) == 0, "nothing is recorded before a trigger"
         recorder.signal(signal.SIGUSR1)
-        ended = recorder.end().succeeded()
+        wait_for_rows(path, 60)
+        ended = recorder.interrupt().succeeded()
     recording = Recording(path)
     balanced(ended, recording)
-    assert ended["triggers"] == 1 and set(ended["drops"]) == {"not_triggered"}, ended
+    assert ended["triggers"] == 1 and not ended["drops"], ended
     books = recording.books[0xFFFFFFFF]
     assert books["trigger_0_signal"] == 1
-    numbers, stamps = recording.numbers(), recording.tables[0]["stamp_tai_ns"]
-    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and books["trigger_0_shot"] in numbers
-    at = books["trigger_0_tai_ns"]
-    # Shots are 2 ms apart, but for the gaps that a busy machine leaves.
-    assert 0.2e9 < at - int(stamps[0]) <= 0.9e9 and 0.1e9 < int(stamps[-1]) - at <= 0.8e9
-    assert named(recording, "not_triggered") == set(range(ended["shots_sent"] // 2)) - set(numbers)
+    assert recording.numbers() == list(range(ended["shots_sent"] // 2))
+    stamps = dict(zip(recording.numbers(), recording.tables[0]["stamp_tai_ns"], strict=True))
+    assert books["trigger_0_shot"] >= 29 and int(stamps[29]) < books["trigger_0_tai_ns"] < int(max(stamps.values()))
     check_samples(recording)
     verify(path)
 
@@ -491,38 +514,36 @@ def test_a_signal_records_what_came_before_it(tmp_path):
 def test_a_run_without_a_trigger_names_every_shot(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
-        ended = record(probe, *SHORT, "--shots", 200, "--pre-trigger", 0.1, "--out", path).succeeded()
-    assert ended["triggers"] == 0 and ended["drops"] == {"not_triggered": 400}, ended
+        ended = record(probe, *SHORT, "--shots", 60, "--pre-trigger", 0.02, "--out", path).succeeded()
+    assert ended["triggers"] == 0 and ended["drops"] == {"not_triggered": 120}, ended
     recording = Recording(path)
-    assert not recording.numbers() and named(recording, "not_triggered") == set(range(200))
+    assert not recording.numbers() and named(recording, "not_triggered") == set(range(60))
     verify(path)
 
 
 def test_a_pool_that_is_too_small_for_a_known_rate_is_refused_with_the_one_that_is_needed(tmp_path):
     path = tmp_path / "run.h5"
     with Probe("--mark-every", 700) as probe:
-        flags = [*SHORT, "--shots", 800, "--pre-trigger", 1, "--out", path, "--pool", "12MiB"]
+        flags = [*TINY, "--rate-hz", 1000, "--shots", 720, "--pre-trigger", 10, "--out", path, "--pool", "4MiB"]
         message = record(probe, *flags).refused()
         needed = re.search(r"--pool (\d+)MiB", message).group(1)
         assert not path.exists()
-        assert int(needed) == pytest.approx(2 * 500 * SLOT / (1 << 20), rel=0.7), message
+        assert int(needed) == pytest.approx(2 * 10_000 * TINY_SLOT / (1 << 20), rel=0.7), message
         ended = record(probe, *flags[:-1], f"{needed}MiB").succeeded()
     assert not any("--pool" in warning for warning in ended["warnings"]), ended
-    stamps = Recording(path).tables[0]
-    at = stamps[stamps["number"] == 700]["stamp_tai_ns"][0]
-    # A pool of 12 MiB would have held three quarters of a second, and of that a part.
-    assert 0.85e9 < at - stamps["stamp_tai_ns"][0] <= 1e9
+    # A pool of 4 MiB would have held 512 of them, but for what assembly takes.
+    assert Recording(path).numbers()[:701] == list(range(701))
 
 
 def test_a_pool_that_is_too_small_for_an_unknown_rate_holds_what_it_can_and_says_so(tmp_path):
     path = tmp_path / "run.h5"
-    with Probe("--mark-every", 900, "--pace", "500hz") as probe:
-        flags = ["--samples", 100, "--shots", 1000, "--pre-trigger", 5, "--post-trigger", 0.01, "--out", path]
+    with Probe("--mark-every", 700, "--pace", "1000hz") as probe:
+        flags = [*TINY, "--shots", 720, "--pre-trigger", 60, "--post-trigger", 0.01, "--out", path, "--pool", "4MiB"]
         ended = record(probe, *flags).succeeded()
     assert any("--pool" in warning for warning in ended["warnings"]), ended["warnings"]
     recording = Recording(path)
-    assert 900 in recording.numbers() and 100 < len(recording.numbers()) < 800
-    assert recording.books[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.2e9
+    assert 700 in recording.numbers() and 100 < len(recording.numbers()) < 540
+    assert recording.books[0xFFFFFFFF]["pre_trigger_least_ns"] > 0.05e9
     balanced(ended, recording)
     verify(path)
 
@@ -554,27 +575,25 @@ def test_a_run_tells_who_made_it_where_and_how(tmp_path):
     assert "part of a run" in run("inspect", parts(master)[1]).stdout
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--keep", "100KiB"], ["--keep", "holds no shot"]),
-        (["--keep", "2MiB", "--roll-shots", "50"], ["--keep", "2097152"]),
-        (["--keep", "9000TiB"], ["free", "--keep"]),
-        (["--roll-size", "1KiB"], ["holds no shot", "--roll-size"]),
-        (["--roll-seconds", "0"], ["--roll-seconds"]),
-        (["--roll-shots", "0"], ["--roll-shots"]),
-        (["--pre-trigger", "-1"], ["--pre-trigger"]),
-        (["--out", "{out}"], ["twice"]),
-        (["--out", "/nowhere/run.h5"], ["nowhere", "directory"]),
-    ],
-)
-def test_long_runs_that_cannot_be_are_refused_in_words(tmp_path, flags, words):
+RUNS_THAT_CANNOT_BE = [
+    (["--keep", "100KiB"], ["--keep", "holds no shot"]),
+    (["--keep", "2MiB", "--roll-shots", "50"], ["--keep", "2097152"]),
+    (["--keep", "9000TiB"], ["free", "--keep"]),
+    (["--roll-size", "1KiB"], ["holds no shot", "--roll-size"]),
+    (["--roll-seconds", "0"], ["--roll-seconds"]),
+    (["--roll-shots", "0"], ["--roll-shots"]),
+    (["--pre-trigger=-1"], ["--pre-trigger"]),
+    (["--out", "{out}"], ["twice"]),
+    (["--out", "/nowhere/run.h5"], ["nowhere", "directory"]),
+]
+
+
+def test_long_runs_that_cannot_be_are_refused_in_words(tmp_path):
     out = tmp_path / "run.h5"
-    flags = [flag.format(out=out) for flag in flags]
-    if flags[0] == "--pre-trigger":
-        flags = ["--pre-trigger=-1"]
     with Probe() as probe:
-        message = record(probe, *SHORT, "--shots", 10, "--out", out, *flags).refused()
-        status = probe.report()
-    assert all(word in message for word in words), message
-    assert not list(tmp_path.iterdir()) and status["next_shot"] == 0, "nothing is left, nothing was started"
+        for flags, words in RUNS_THAT_CANNOT_BE:
+            flags = [flag.format(out=out) for flag in flags]
+            message = record(probe, *SHORT, "--shots", 10, "--out", out, *flags).refused()
+            assert all(word in message for word in words), (flags, message)
+            assert not list(tmp_path.iterdir()), f"{flags}: something is left"
+        assert probe.report()["next_shot"] == 0, "something was started"

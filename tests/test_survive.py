@@ -7,15 +7,16 @@ import resource
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import h5py
 import pytest
 from conftest import need_root
 from forge import Eavesdropper, Forger, Target
+from watching import Progress, visible, wait_for_rows
 
 from common import (
     LOST,
+    PATIENCE,
     PROGRAM,
     Probe,
     Process,
@@ -31,20 +32,31 @@ from common import (
 )
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
-ENDLESS = ("--rate-hz", 500, "--samples", 500, "--capacity", 5000)
+SAMPLES = 100
+SLOT, BYTES, PACKETS = 16_384, 14_464, 4  # of a shot of so many samples
+# The pool holds five seconds of it, and no shot is late because its probe had no processor.
+CALM = ("--rate-hz", 200, "--samples", SAMPLES, "--timeout-ms", 60_000)
+ENDLESS = (*CALM, "--capacity", 5000)
 
 
-def visible(path):
-    """Rows that any reader sees now."""
-    try:
-        with h5py.File(path) as file:
-            return file["rf"].shape[0]
-    except (OSError, KeyError):
-        return 0
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory):
+    """Recorders whose probe is silent, which they believe after seconds: one that recorded, and one that never began.
+
+    They wait side by side, and while the other tests run.
+    """
+    path = tmp_path_factory.mktemp("silent") / "run.h5"
+    with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
+        wait_for_rows(path, 30)
+        probe.signal(signal.SIGKILL)
+        probe.popen.wait()
+        with Recorder(probe, "--shots", 10, "--out", path.with_name("other.h5")) as other:
+            yield probe.address, (path, recorder), other
 
 
-def wait_for_rows(path, rows):
-    return until(lambda: visible(path) >= rows, what=f"row {rows} in the file")
+@pytest.fixture(scope="module", autouse=True)
+def from_the_beginning(silent):
+    """They are not waited for only when their own tests come."""
 
 
 def all_good(recording, rows_with_faults=()):
@@ -58,43 +70,43 @@ def all_good(recording, rows_with_faults=()):
 # --- ends --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", range(6))
+MOMENTS = [0, *(pytest.param(moment, marks=pytest.mark.long) for moment in range(1, 6))]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_recorder_leaves_a_file_that_shows_only_right_shots(tmp_path, moment):
     path = tmp_path / "run.h5"
-    wait = random.Random(moment).uniform(0.02, 1.0)
+    least = random.Random(moment).randint(1, 200)
     faults = ["--loss", 0.01, "--reorder", 0.01, "--seed", moment]
     with Probe(*faults) as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
-        wait_for_rows(path, 1)
-        time.sleep(wait)
+        wait_for_rows(path, least)
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
     rows = check_samples(Recording(path))
-    assert rows >= 1
+    assert rows >= least
     verdict = verify(path, finished=False)
     assert not verdict["finished"] and {link["rows"] for link in verdict["links"]} == {rows}
 
 
-def test_a_killed_recorder_under_load_has_every_number_in_a_row_or_in_losses(tmp_path):
-    for moment in range(5):
-        path = tmp_path / f"run{moment}.h5"
-        flags = ["--gbps", 1, "--samples", 8, "--capacity", 20_000, "--out", path]  # one packet is one shot
-        with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
-            wait_for_rows(path, 1)
-            time.sleep(0.3)
-            recorder.signal(signal.SIGKILL)
-            recorder.popen.wait()
-        assert run("verify", path, "--json").succeeded()["verified"]
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_recorder_under_load_has_every_number_in_a_row_or_in_losses(tmp_path, moment):
+    path = tmp_path / "run.h5"
+    flags = ["--gbps", 1, "--samples", 8, "--capacity", 20_000, "--out", path]  # one packet is one shot
+    with Probe("--loss", 0.01, "--seed", moment) as probe, Recorder(probe, *flags) as recorder:
+        wait_for_rows(path, random.Random(moment).randint(1, 3000))
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    assert run("verify", path, "--json").succeeded()["verified"]
 
 
 def test_a_recorder_killed_before_its_first_shot_leaves_a_file_that_opens(tmp_path):
     path = tmp_path / "run.h5"
-    flags = ["--rate-hz", 0.01, "--samples", 500, "--capacity", 100, "--out", path]
+    flags = ["--external-trigger", "--samples", 500, "--capacity", 100, "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         until(path.exists, what="the file")
-        time.sleep(0.3)
         recorder.signal(signal.SIGKILL)
         recorder.popen.wait()
-    assert visible(path) <= 1
+    assert visible(path) == 0
     verify(path, finished=False)
 
 
@@ -104,7 +116,7 @@ def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_p
     with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
         wait_for_rows(path, 50)
         recorder.signal(number)
-        ended = recorder.end(10).succeeded()
+        ended = recorder.end().succeeded()
         report = probe.report()
     assert ended["shots_sent"] == 2 * report["next_shot"] == ended["shots_complete"] >= 100, ended
     recording = Recording(path)
@@ -112,15 +124,14 @@ def test_an_interrupted_recorder_ends_with_everything_received_in_the_file(tmp_p
     balanced(ended, recording)
     all_good(recording)
     verify(path)
-    assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * 73_728 + (4 << 20), "room that was not used stays"
+    assert path.stat().st_size < 1.2 * len(recording.numbers()) * 2 * SLOT + (4 << 20), "room that was not used stays"
 
 
 def test_the_first_signal_asks_for_an_orderly_end_and_the_second_ends_at_once(tmp_path):
     for signals, code in ([signal.SIGTERM], 1), ([signal.SIGINT, signal.SIGTERM], 130):
         path = tmp_path / f"{len(signals)}.h5"
         with Process("record", "--listen", "127.0.0.1:0", "--framing", "udp", "--out", path) as recorder:
-            until(lambda pid=recorder.pid: caught(pid) >= {signal.SIGINT, signal.SIGTERM}, what="its handlers")
-            time.sleep(0.2)  # and all that they do
+            until(path.exists, what="the file")
             # While it stands still, so that it gets them together.
             for number in (signal.SIGSTOP, *signals, signal.SIGCONT):
                 recorder.signal(number)
@@ -129,45 +140,24 @@ def test_the_first_signal_asks_for_an_orderly_end_and_the_second_ends_at_once(tm
         assert ("no shot came" in ended.stderr) == (code == 1), "the orderly one says what it lacked"
 
 
-def caught(pid):
-    """Signals that a process has handlers for."""
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
-    return {number for number in range(1, 32) if int(line.split()[1], 16) >> (number - 1) & 1}
-
-
 def test_a_run_of_some_seconds_ends_by_itself(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
         begun = time.monotonic()
-        ended = record(probe, *ENDLESS, "--seconds", 1, "--out", path).succeeded()
-        assert time.monotonic() - begun > 1
-    assert 0 < ended["shots_complete"] < 1300, ended
+        ended = record(probe, *ENDLESS, "--seconds", 0.5, "--out", path).succeeded()
+        assert time.monotonic() - begun > 0.5
+    assert 0 < ended["shots_complete"] == ended["shots_sent"], ended
     verify(path)
 
 
 def test_a_full_file_ends_the_run_and_what_came_later_is_named(tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:
-        flags = ["--rate-hz", 1000, "--samples", 500, "--capacity", 40]
-        ended = record(probe, *flags, "--out", path).succeeded()
+        ended = record(probe, *CALM, "--capacity", 40, "--out", path).succeeded()
     assert ended["shots_complete"] == 80 and set(ended["drops"]) <= {"sink_full"}, ended
     recording = Recording(path)
     assert recording.numbers() == list(range(40))
     balanced(ended, recording)
-    verify(path)
-
-
-def test_a_killed_probe_ends_the_run_with_a_warning_and_a_valid_file(tmp_path):
-    path = tmp_path / "run.h5"
-    with Probe() as probe, Recorder(probe, *ENDLESS, "--out", path) as recorder:
-        wait_for_rows(path, 30)
-        probe.signal(signal.SIGKILL)
-        ended = recorder.end(15).succeeded()
-    assert ended["shots_sent"] is None and ended["shots_complete"] >= 60, ended
-    assert any("probe" in warning for warning in ended["warnings"]), ended["warnings"]
-    recording = Recording(path)
-    balanced(ended, recording)
-    check_samples(recording)
     verify(path)
 
 
@@ -192,14 +182,15 @@ def test_a_new_recorder_takes_the_probe_over_from_a_killed_one(tmp_path):
 
 def test_a_stopped_recorder_names_what_it_slept_through(tmp_path):
     path = tmp_path / "run.h5"
-    flags = ["--gbps", 1, "--samples", 500, "--capacity", 5000, "--receive-buffer", "1MiB", "--out", path]
+    flags = ["--rate-hz", 1000, "--samples", SAMPLES, "--capacity", 20_000, "--receive-buffer", "1MiB", "--out", path]
     with Probe() as probe, Recorder(probe, *flags) as recorder:
         wait_for_rows(path, 50)
         recorder.signal(signal.SIGSTOP)
-        time.sleep(1)
+        # The buffer holds some hundreds of packets, and 800 shots of two links have 6400.
+        awake = next_shot(probe)
+        until(lambda: next_shot(probe) > awake + 800, what="shots that the recorder sleeps through")
         recorder.signal(signal.SIGCONT)
-        rows = visible(path)
-        wait_for_rows(path, rows + 100)
+        wait_for_rows(path, visible(path) + 100)
         ended = recorder.interrupt().succeeded()
         probe.report()
     assert ended["packets_missing"] > 100 or ended["drops"].get("wire_gap", 0) > 100, ended
@@ -210,28 +201,31 @@ def test_a_stopped_recorder_names_what_it_slept_through(tmp_path):
     verify(path)
 
 
+def next_shot(probe):
+    return int(run("probe", "status", probe.address, "--json").succeeded()["next_shot"])
+
+
 # --- drives ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
 def test_shots_that_a_stalled_drive_cannot_take_are_named_by_policy(drive, policy):
-    folder = drive(300)
+    folder = drive(100)
     path = folder / "run.h5"
-    flags = ["--rate-hz", 400, "--samples", 200, "--capacity", 3000, "--policy", policy, "--in-flight", 4]
-    flags += ["--pool", "16MiB"]
+    flags = ["--rate-hz", 400, "--samples", SAMPLES, "--capacity", 2000, "--policy", policy, "--in-flight", 4]
+    flags += ["--pool", "8MiB", "--timeout-ms", 60_000, "--progress"]
     with Probe() as probe, Recorder(probe, *flags, "--out", path) as recorder:
         wait_for_rows(path, 50)
-        begun = time.monotonic()
         command("fsfreeze", "--freeze", folder)
         stalled_at = visible(path)
-        time.sleep(2)
+        progress = Progress(recorder)
+        progress.wait_for("shots_dropped", 300)
         command("fsfreeze", "--unfreeze", folder)
-        wait_for_rows(path, 500)
-        over = time.monotonic()
+        wait_for_rows(path, stalled_at + 300)
         ended = recorder.interrupt().succeeded()
     recording = Recording(path)
     balanced(ended, recording)
-    assert ended["drops"].get("sink_busy", 0) > 100 and set(ended["drops"]) == {"sink_busy"}, ended
+    assert ended["drops"].get("sink_busy", 0) >= 300 and set(ended["drops"]) == {"sink_busy"}, ended
     assert ended["packets_missing"] == 0, "the network did not lose anything"
     lost = sorted({n for _, cause, first, count in recording.losses for n in range(first, first + count)})
     assert {cause for _, cause, _, _ in recording.losses} == {"sink_busy"}
@@ -243,9 +237,8 @@ def test_shots_that_a_stalled_drive_cannot_take_are_named_by_policy(drive, polic
     assert every == list(range(ended["shots_sent"] // 2)), "every shot is in a row or in /losses"
     verify(path)
     check_samples(recording)
-    # The pool holds 16 MiB / (2 x 32 KiB) = 256 events: drop-newest kept the first of the stall, drop-oldest the last.
-    assert len(stalled) < 400 * (over - begun)
-    assert (stalled[0] - stalled_at > 100) == (policy == "drop-newest"), (stalled_at, stalled[0], stalled[-1])
+    # The pool holds 8 MiB / (2 x 16 KiB) = 256 events: drop-newest kept the first of the stall, drop-oldest the last.
+    assert (stalled[0] - stalled_at > 80) == (policy == "drop-newest"), (stalled_at, stalled[0], stalled[-1])
 
 
 def runs(numbers):
@@ -293,7 +286,7 @@ def test_a_recording_onto_a_file_system_in_memory_works_too(tmp_path):
     try:
         path = folder / "run.h5"
         with Probe() as probe:
-            ended = record(probe, "--shots", 50, "--samples", 500, "--gbps", 0.4, "--out", path).succeeded()
+            ended = record(probe, "--shots", 50, *CALM, "--out", path).succeeded()
         assert ended["shots_complete"] == 100, ended
         verify(path)
     finally:
@@ -306,7 +299,7 @@ def test_writes_that_fail_in_mid_run_are_counted_and_the_file_stays_true(tmp_pat
     def ignore():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    flags = [*ENDLESS, "--shots", 400, "--out", path]
+    flags = [*ENDLESS, "--shots", 150, "--out", path]
     with Probe() as probe, Recorder(probe, *flags, preexec_fn=ignore, restore_signals=False) as recorder:
         wait_for_rows(path, 50)
         # From now on no byte can be written behind a place in the middle of what is laid out.
@@ -379,13 +372,6 @@ def test_more_samples_than_the_probe_has_are_refused(tmp_path):
     assert not (tmp_path / "run.h5").exists()
 
 
-def test_a_probe_that_is_not_there_is_one_clear_error(tmp_path):
-    with Probe() as probe:
-        address = probe.address
-    message = record(address, "--shots", 10, "--out", tmp_path / "run.h5").refused()
-    assert address in message and "answer" in message, message
-
-
 def test_a_port_in_use_is_one_clear_error(tmp_path):
     path = tmp_path / "run.h5"
     with (
@@ -404,23 +390,23 @@ def test_a_port_in_use_is_one_clear_error(tmp_path):
     verify(path)
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--framing", "morse"], ["ud, counted, udp", "morse"]),
-        (["--links", "3"], ["2 links"]),
-        (["--pool", "1MiB"], ["--pool"]),
-        (["--rate-hz", "10", "--gbps", "1"], ["--rate-hz", "--gbps"]),
-        (["--rate-hz", "nan"], ["NaN"]),
-        (["--policy", "block"], ["block", "credits"]),
-        (["--samples", "0"], ["sample"]),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_in_words(tmp_path, flags, words):
+SETTINGS_THAT_CANNOT_BE = [
+    (["--framing", "morse"], ["ud, counted, udp", "morse"]),
+    (["--links", "3"], ["2 links"]),
+    (["--pool", "1MiB"], ["--pool"]),
+    (["--rate-hz", "10", "--gbps", "1"], ["--rate-hz", "--gbps"]),
+    (["--rate-hz", "nan"], ["NaN"]),
+    (["--policy", "block"], ["block", "credits"]),
+    (["--samples", "0"], ["sample"]),
+]
+
+
+def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
     with Probe() as probe:
-        message = record(probe, "--shots", 10, "--out", tmp_path / "run.h5", *flags).refused()
-    assert all(word in message for word in words), message
-    assert not (tmp_path / "run.h5").exists()
+        for flags, words in SETTINGS_THAT_CANNOT_BE:
+            message = record(probe, "--shots", 10, "--out", tmp_path / "run.h5", *flags).refused()
+            assert all(word in message for word in words), (flags, message)
+            assert not (tmp_path / "run.h5").exists(), flags
 
 
 def test_a_configuration_file_is_obeyed_and_its_mistakes_are_named(tmp_path):
@@ -452,32 +438,29 @@ def test_a_second_sender_changes_nothing_but_the_counts(tmp_path):
     path = tmp_path / "run.h5"
     random_bytes = random.Random(5).randbytes
     rounds = 60
-    with Probe() as probe, Eavesdropper(probe) as between:
-        flags = ["--rate-hz", 100, "--samples", 500, "--shots", 200, "--out", path]
-        with Recorder(between, *flags) as recorder:
-            assert between.started.wait(10)
-            links = [Target(between.configured[link]) for link in (0, 1)]
-            with Forger(links[0].port) as forger:
-                for number in range(rounds):
-                    link = links[number % 2]
-                    # Right in everything but its address, for shots past, present and to come.
-                    forger.roce(link.qp, link.q_key, number, number % 17)
-                    forger.roce(link.qp, link.q_key, number + 100_000, 0)
-                    forger.roce(link.qp, link.q_key ^ 1, number, 0)
-                    forger.roce(link.qp ^ 1, link.q_key, number, 0)
-                    forger.roce(0xFFFFFF, 0, number, 4095, payload=b"")
-                    forger.roce(link.qp, link.q_key, number, 0, icrc=1)
-                    forger.roce(link.qp, link.q_key, number, 17, payload=random_bytes(9000), icrc=7)
-                    forger.raw(random_bytes(4124))
-                    forger.raw(random_bytes(60_000))
-                    forger.raw(random_bytes(30))
-                    forger.raw(random_bytes(number % 16))
-                    forger.raw(b"")
-                    time.sleep(0.02)
-            ended = recorder.end().succeeded()
-    sent = 2 * 200
-    assert ended["shots_sent"] == ended["shots_complete"] == sent and not ended["drops"], ended
-    assert ended["packets"] == sent * 18 + 12 * rounds, "every foreign packet is in the books"
+    with Probe() as probe, Eavesdropper(probe) as between, Recorder(between, *ENDLESS, "--out", path) as recorder:
+        assert between.started.wait(PATIENCE)
+        links = [Target(between.configured[link]) for link in (0, 1)]
+        with Forger(links[0].port) as forger:
+            for number in range(rounds):
+                link = links[number % 2]
+                # Right in everything but its address, for shots past, present and to come.
+                wait_for_rows(path, number // 2)
+                forger.roce(link.qp, link.q_key, number, number % (PACKETS - 1))
+                forger.roce(link.qp, link.q_key, number + 100_000, 0)
+                forger.roce(link.qp, link.q_key ^ 1, number, 0)
+                forger.roce(link.qp ^ 1, link.q_key, number, 0)
+                forger.roce(0xFFFFFF, 0, number, 4095, payload=b"")
+                forger.roce(link.qp, link.q_key, number, 0, icrc=1)
+                forger.roce(link.qp, link.q_key, number, PACKETS - 1, payload=random_bytes(9000), icrc=7)
+                forger.raw(random_bytes(4124))
+                forger.raw(random_bytes(60_000))
+                forger.raw(random_bytes(30))
+                forger.raw(random_bytes(number % 16))
+                forger.raw(b"")
+        ended = behind_the_last(path, recorder)
+    assert ended["shots_sent"] == ended["shots_complete"] and not ended["drops"], ended
+    assert ended["packets"] == ended["shots_sent"] * PACKETS + 12 * rounds, "every foreign packet is in the books"
     drops = ended["packet_drops"]
     assert drops["unknown_stream"] == 5 * rounds, drops
     assert drops["bad_icrc"] + drops["malformed"] == 7 * rounds, drops
@@ -488,23 +471,28 @@ def test_a_second_sender_changes_nothing_but_the_counts(tmp_path):
     verify(path)
 
 
+def behind_the_last(path, recorder):
+    """Ends a recorder when it has taken what is in its socket now: shots that came later are in the file."""
+    wait_for_rows(path, visible(path) + 40)
+    return recorder.interrupt().succeeded()
+
+
 def test_plain_udp_from_a_second_sender_changes_nothing_but_the_counts(tmp_path):
     path = tmp_path / "run.h5"
     rounds = 50
-    with Probe() as probe, Eavesdropper(probe) as between:
-        flags = ["--rate-hz", 100, "--samples", 500, "--shots", 150, "--framing", "udp", "--out", path]
-        with Recorder(between, *flags) as recorder:
-            assert between.started.wait(10)
-            with Forger(Target(between.configured[0]).port) as forger:
-                for number in range(rounds):
-                    for stream in (0, 1, 7):
-                        forger.plain(stream, number, 0)
-                    forger.raw(b"SHPK" + bytes(number % 28))
-                    forger.raw(b"")
-                    time.sleep(0.02)
-            ended = recorder.end().succeeded()
-    assert ended["shots_complete"] == 300 and not ended["drops"], ended
-    assert ended["packets"] == 300 * 18 + 5 * rounds
+    flags = (*ENDLESS, "--framing", "udp", "--out", path)
+    with Probe() as probe, Eavesdropper(probe) as between, Recorder(between, *flags) as recorder:
+        assert between.started.wait(PATIENCE)
+        with Forger(Target(between.configured[0]).port) as forger:
+            for number in range(rounds):
+                wait_for_rows(path, number // 2)
+                for stream in (0, 1, 7):
+                    forger.plain(stream, number, 0, shot_bytes=BYTES)
+                forger.raw(b"SHPK" + bytes(number % 28))
+                forger.raw(b"")
+        ended = behind_the_last(path, recorder)
+    assert ended["shots_complete"] == ended["shots_sent"] and not ended["drops"], ended
+    assert ended["packets"] == ended["shots_sent"] * PACKETS + 5 * rounds
     assert ended["packet_drops"] == {"unknown_stream": 3 * rounds, "malformed": 2 * rounds}, ended
     all_good(Recording(path))
     verify(path)
@@ -521,13 +509,12 @@ def test_what_is_no_file_is_not_replaced_even_with_force(tmp_path):
 
 
 def test_a_recorder_whose_probe_is_taken_over_ends_and_says_so(tmp_path):
-    with Probe("--samples", 100) as probe:
-        common = ("--samples", 100, "--rate-hz", 200)
-        with Recorder(probe, "--out", tmp_path / "first.h5", "--seconds", 60, *common) as first:
-            until(lambda: int(run("probe", "status", probe.address, "--json").succeeded()["next_shot"]) > 20)
-            second = record(probe, "--out", tmp_path / "second.h5", "--take-over", "--shots", 100, *common).succeeded()
-            ended = first.end(20).succeeded()
-    assert second["shots_complete"] == 200
+    with Probe() as probe, Recorder(probe, *ENDLESS, "--out", tmp_path / "first.h5") as first:
+        wait_for_rows(tmp_path / "first.h5", 20)
+        flags = (*CALM, "--shots", 50, "--take-over", "--out", tmp_path / "second.h5")
+        second = record(probe, *flags).succeeded()
+        ended = first.end().succeeded()
+    assert second["shots_complete"] == 100
     assert any("taken the probe over" in warning for warning in ended["warnings"]), ended
     assert not ended["drops"] and ended["packets_missing"] == 0, "the other's shots are not this one's losses"
     verify(tmp_path / "first.h5")
@@ -537,7 +524,27 @@ def test_a_recorder_whose_probe_is_taken_over_ends_and_says_so(tmp_path):
 def test_a_disk_that_is_full_behind_standard_output_is_one_clear_error():
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20
+            [PROGRAM, "plan"], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
         )
     assert ended.returncode == 1 and ended.stderr.startswith("shotline: failed printing to stdout"), ended
     assert len(ended.stderr.splitlines()) == 1
+
+
+# --- probes that fall silent -------------------------------------------------------------------------
+
+
+def test_a_killed_probe_ends_the_run_with_a_warning_and_a_valid_file(silent):
+    _, (path, recorder), _ = silent
+    ended = recorder.end().succeeded()
+    assert ended["shots_sent"] is None and ended["shots_complete"] >= 60, ended
+    assert any("probe" in warning for warning in ended["warnings"]), ended["warnings"]
+    recording = Recording(path)
+    balanced(ended, recording)
+    check_samples(recording)
+    verify(path)
+
+
+def test_a_probe_that_is_not_there_is_one_clear_error(silent):
+    address, _, recorder = silent
+    message = recorder.end().refused()
+    assert address in message and "answer" in message, message

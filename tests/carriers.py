@@ -1,0 +1,87 @@
+"""What carries packets between two programs: UDP sockets; a memif, af_packet or af_xdp where this build has DPDK."""
+
+import socket
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import need_root
+
+from common import Namespaces, command, run, until
+
+
+@cache
+def has_dpdk():
+    said = run("record", "--transport", "dpdk:net_null0", "--listen", "10.0.0.1:9", "--discard", "--seconds", 0)
+    return "built without DPDK" not in said.stderr
+
+
+def need_dpdk():
+    """Skips where the program was built without DPDK."""
+    if not has_dpdk():
+        pytest.skip("this shotline was built without DPDK (libdpdk-dev was not there)")
+
+
+class Carrier:
+    """The words that tell each side what carries packets."""
+
+    def __init__(self, receiver, sender, to, netns=(None, None), memif=None):
+        self.receiver, self.sender, self.to, self.netns, self.memif = receiver, sender, to, netns, memif
+
+    def until_listening(self, receiver):
+        """What a sender sends from now on waits for the receiver: its socket, or its ring, is there."""
+
+        def listens():
+            if receiver.popen.poll() is not None:
+                return True  # whoever wants its packets will see that, and why
+            if self.memif:
+                return self.memif.exists()
+            if "af_packet" in str(self.receiver):
+                # Sockets of packets in a namespace of its own: one is bound to the interface when it has its ring.
+                sockets = command("nsenter", f"--net=/run/netns/{self.netns[0]}", "cat", "/proc/net/packet")
+                return any(int(line.split()[4]) for line in sockets.splitlines()[1:])
+            if self.receiver:
+                return "xdp" in command("ip", "-n", self.netns[0], "link", "show", "cable")
+            return f":{int(self.to.rsplit(':', 1)[1]):04X} " in Path("/proc/net/udp").read_text()
+
+        until(listens, what="what carries packets")
+
+
+def udp():
+    """A port of this host that nobody has now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Carrier([], [], f"127.0.0.1:{probe.getsockname()[1]}")
+
+
+def memif(folder):
+    """Memory of both: the sender waits while it is full."""
+    need_dpdk()
+    words = f"id=0,socket={folder}/memif.sock,socket-abstract=no"
+    receiver = ["--transport", f"dpdk:net_memif0,role=server,{words}"]
+    sender = ["--transport", f"dpdk:net_memif1,role=client,{words}"]
+    return Carrier(receiver, sender, "10.0.0.1:9000", memif=folder / "memif.sock")
+
+
+def of_interfaces(kind):
+    """A driver of packets in a namespace of its own for each side, joined by a cable: spaces, and their carrier."""
+    need_dpdk()
+    need_root("ip", "nsenter", "ethtool")
+    device, mtu = {"af_packet": ("net_af_packet", 9000), "af_xdp": ("net_af_xdp", 1500)}[kind]
+    spaces = Namespaces(mtu=mtu)
+    words = [["--transport", f"dpdk:{device}{side},iface=cable", "--mtu", mtu] for side in (0, 1)]
+    return spaces, Carrier(words[0], words[1], "10.91.8.1:9000", netns=spaces.names)
+
+
+@contextmanager
+def carrier_of(kind, folder):
+    """The carrier of this name."""
+    if kind == "udp":
+        yield udp()
+    elif kind == "memif":
+        yield memif(folder)
+    else:
+        spaces, carrier = of_interfaces(kind)
+        with spaces:
+            yield carrier
