@@ -2,7 +2,7 @@
 # The guest's first process: modules, network, Soft-RoCE; then it runs what comes over the serial port `jobs`.
 # A line "NAME LIMIT" means: run /share/NAME.sh for at most LIMIT seconds; its output goes to /share/NAME.out, its exit
 # code to /share/NAME.code, and "NAME" comes back when it has ended. Several may run at once.
-export PATH=/share/bin:/usr/bin:/usr/sbin:/bin:/sbin LD_LIBRARY_PATH=/share/lib
+export PATH=/usr/bin:/usr/sbin:/bin:/sbin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -12,17 +12,25 @@ mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 while read -r module; do insmod "/modules/$module" || echo "cannot load $module"; done </modules/order
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || echo "cannot mount /share"
+cp -r /share/bin /share/lib /tmp & # from /share a program is read anew, and slowly, each time that it starts
+copied=$!
 ulimit -l unlimited
 
 ip() { /usr/bin/ip "$@"; } # this shell would take BusyBox's own
 setting() { sed -n "s/.*shotline\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ip link set lo up
 ip link set eth0 mtu "$(setting mtu)" up
-for address in $(setting addresses | tr , ' '); do ip address add "$address" dev eth0 nodad; done
-ip neighbour replace "$(setting peer)" lladdr "$(setting peer-mac)" dev eth0 # none to wait for
+for address in $(setting addresses | tr , ' '); do ip address add "$address" dev eth0 nodad 2>/dev/null; done
+for peer in $(setting peers | tr , ' '); do
+    ip neighbour replace "$peer" lladdr "$(setting peer-mac)" dev eth0 # none to wait for
+done
 rdma link add rxe0 type rxe netdev eth0
 gids=/sys/class/infiniband/rxe0/ports/1/gids
-until [ "$(cat $gids/1 2>/dev/null | tr -d :0)" ]; do sleep 0.05; done
+count=$(setting addresses | tr , '\n' | wc -l)
+# One more, which the device has of itself.
+until [ "$(cat $gids/? 2>/dev/null | tr -d :0 | grep -c .)" -gt "$count" ]; do sleep 0.05; done
+wait $copied
+export PATH=/tmp/bin:/share/bin:$PATH LD_LIBRARY_PATH=/tmp/lib:/share/lib
 
 for port in /dev/vport*; do exec 3<>"$port"; done
 echo ready >&3

@@ -2,7 +2,12 @@
 
 Guest and cable live in a network namespace that needs no privileges: a user namespace beside it gives what it takes to
 make a tap device (where there are none for users, root does without). What runs on the host's end of the cable is
-started by `Guest.on_host`. There is no KVM: instructions are translated, so rates mean nothing, and packets get lost.
+started by `Guest.on_host`. Instructions are translated, so rates mean nothing. The cable loses nothing: QEMU takes a packet
+only when the guest has room for it, and the others wait in the tap device's queue.
+
+KVM is not used. Not all machines have it, and a /dev/kvm proves little: that of a virtual machine may be made for guests
+that know of it (pagetable virtual machines, kvm_pvm), and then QEMU 7.2 ends at once with `-cpu host` (it cannot set MSR
+0x10a), and with `-cpu qemu64` Debian's kernel never starts.
 """
 
 import os
@@ -18,11 +23,13 @@ from pathlib import Path
 from image import INSTALL, Missing, image, libraries
 
 HOST, HOST6 = "10.77.0.1", "fd77::1"
-GUEST, GUEST_TOO, GUEST6 = "10.77.0.2", "10.77.0.3", "fd77::2"
+GUEST, GUEST_TOO, GUEST_THREE, GUEST6 = "10.77.0.2", "10.77.0.3", "10.77.0.4", "fd77::2"
 HOST_MAC, GUEST_MAC = "52:54:00:77:00:01", "52:54:00:77:00:02"
 MTU = 4300  # 4096 bytes of payload and all headers
-LIMIT = 60  # seconds that a command may take
-BOOT_LIMIT = 180  # a dozen seconds, but for a machine that does much else
+LIMIT = 120  # seconds that a command may take
+GRACE = 60  # seconds more until the guest has to have said that it ended a command
+BOOT_LIMIT = 180  # seconds; some ten on an idle machine
+QUEUE = 10_000  # packets that wait on the cable for the guest: more than any program has under way
 TOOLS = ("qemu-system-x86_64", "unshare", "nsenter", "setpriv", "ip")
 
 
@@ -68,7 +75,7 @@ class Job:
             if over:
                 code = int((self.guest.share / f"{self.name}.code").read_text())
                 return Done(self.command, code, self.output())
-            if time.monotonic() > self.limit + 5:  # the guest ends it itself at its limit
+            if time.monotonic() > self.limit + GRACE:  # the guest ends it itself at its limit
                 raise Refused(f"the guest does not answer any more: {self.command}\n{self.guest.last_words()}")
             self.guest.listen(0.2 if tell else 1)
 
@@ -98,9 +105,10 @@ class Drive:
 
 
 class Guest:
-    """A guest that has booted. It does not outlive its `with`, and neither does `share`, what it has left in /share."""
+    """A guest that has booted, or with `wait=False` boots until `booted` returns. It does not outlive its `with`, and
+    neither does `share`, what it has left in /share. `limit`: seconds that a command may take."""
 
-    def __init__(self, programs=(), memory=1024, processors=2, drives=()):
+    def __init__(self, programs=(), memory=1024, processors=2, drives=(), limit=LIMIT, wait=True):
         if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
             raise Missing(f"{', '.join(missing)}: {INSTALL}")
         kernel, initrd = image()
@@ -111,10 +119,12 @@ class Guest:
             (self.share / name).mkdir(parents=True)
         for program in programs:
             self.put(program)
-        self.jobs, self.ended, self.said = 0, set(), b""
+        self.jobs, self.ended, self.said, self.limit = 0, set(), b"", limit
         self.process = self.port = None
         try:
             self.start(kernel, initrd, memory, processors, drives)
+            if wait:
+                self.booted()
         except BaseException:
             self.close()
             raise
@@ -141,8 +151,7 @@ class Guest:
             shutil.copy(library, self.share / "lib")
 
     def start(self, kernel, initrd, memory, processors, drives):
-        port = self.path / "jobs"
-        addresses = ",".join([f"{GUEST}/24", f"{GUEST_TOO}/24", f"{GUEST6}/64"])
+        addresses = ",".join([*(f"{address}/24" for address in (GUEST, GUEST_TOO, GUEST_THREE)), f"{GUEST6}/64"])
         words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr"]
         # The guest measures its processors' counter when it boots, and a busy host makes it measure wrongly: its seconds
         # have then been some thirty times too short. QEMU keeps the HPET at this machine's own time.
@@ -150,34 +159,40 @@ class Guest:
         # The same makes it find its timer broken, and panic.
         words += ["no_timer_check"]
         words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
-        words += [f"shotline.peer={HOST}", f"shotline.peer-mac={HOST_MAC}"]
+        words += [f"shotline.peers={HOST},{HOST6}", f"shotline.peer-mac={HOST_MAC}"]
         qemu = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
         qemu += ["-m", str(memory), "-smp", str(processors), "-nodefaults", "-nographic", "-no-reboot"]
         qemu += ["-serial", f"file:{self.path}/console", "-kernel", kernel, "-initrd", initrd]
         qemu += ["-append", " ".join(words)]
         qemu += ["-virtfs", f"local,path={self.share},mount_tag=share,security_model=none"]
         qemu += ["-netdev", "tap,id=cable,ifname=cable,script=no,downscript=no"]
-        qemu += ["-device", f"virtio-net-pci,netdev=cable,mac={GUEST_MAC},host_mtu={MTU},romfile="]
-        qemu += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=jobs,path={port},server=on,wait=off"]
+        network = f"virtio-net-pci,netdev=cable,mac={GUEST_MAC},host_mtu={MTU},rx_queue_size=1024,romfile="
+        qemu += ["-device", network]
+        qemu += ["-device", "virtio-serial-pci", "-chardev", f"socket,id=jobs,path={self.path}/jobs,server=on,wait=off"]
         qemu += ["-device", "virtserialport,chardev=jobs,name=jobs"]
         for number, drive in enumerate(drives):
             qemu += drive.words(f"drive{number}", self.path)
         cable = [
             "ip link set lo up",
             "ip tuntap add cable mode tap",
-            f"ip link set cable address {HOST_MAC} mtu {MTU} up",
+            f"ip link set cable address {HOST_MAC} mtu {MTU} txqueuelen {QUEUE} up",
             f"ip address add {HOST}/24 dev cable",
             f"ip address add {HOST6}/64 dev cable nodad",
+            f"for peer in {GUEST} {GUEST_TOO} {GUEST_THREE} {GUEST6}",
+            f"do ip neighbour replace $peer lladdr {GUEST_MAC} dev cable; done",  # none is ever asked for
             'exec setpriv --pdeathsig KILL "$@"',
         ]
         command = [*self.unshare(), "sh", "-ec", "\n".join(cable), "sh", *map(str, qemu)]
         with open(self.path / "qemu", "w") as said:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+    def booted(self):
+        """Waits until the guest runs commands."""
         end = time.monotonic() + BOOT_LIMIT
         self.port = socket.socket(socket.AF_UNIX)
         while True:
             try:
-                self.port.connect(str(port))
+                self.port.connect(str(self.path / "jobs"))
                 break
             except OSError:
                 self.check(end)
@@ -208,15 +223,16 @@ class Guest:
             enter += [f"--user={of}/user", "--preserve-credentials"]
         return [*enter, *map(str, command)]
 
-    def spawn(self, command, limit=LIMIT):
+    def spawn(self, command, limit=None):
         """Starts a shell command or script in the guest."""
+        limit = limit or self.limit
         self.jobs += 1
         name = f"job{self.jobs}"
         (self.share / f"{name}.sh").write_text(command + "\n")
         self.port.sendall(f"{name} {limit}\n".encode())
         return Job(self, name, command, time.monotonic() + limit)
 
-    def run(self, command, limit=LIMIT, tell=None):
+    def run(self, command, limit=None, tell=None):
         """Runs a shell command or script in the guest to its end."""
         return self.spawn(command, limit).end(tell)
 
@@ -227,10 +243,33 @@ class Guest:
             heard = self.port.recv(4096)
         except (TimeoutError, BlockingIOError):
             return
+        except ConnectionError:
+            heard = b""
         if not heard:
             raise Refused(f"the guest has gone\n{self.last_words()}")
         *lines, self.said = (self.said + heard).split(b"\n")
         self.ended |= {line.decode() for line in lines}
+
+    def cut(self, drive):
+        """A drive's bytes as they would be left if the power went now: QEMU, with all that it has not written yet, stands
+        still while its file is read."""
+        try:
+            while True:
+                self.process.send_signal(signal.SIGSTOP)
+                before = self.standing()
+                found = drive.file.read_bytes() if before else b""
+                if before and before == self.standing():  # whoever stops and continues processes may have woken it
+                    return found
+                time.sleep(0.001)
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def standing(self):
+        """How long each of QEMU's threads has run, if all of them are stopped."""
+        tasks = list(Path(f"/proc/{self.process.pid}/task").iterdir())
+        if all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks):
+            return {task.name: (task / "schedstat").read_text() for task in tasks}
+        return None
 
     def gid(self, address=GUEST):
         """The place of an address in the table of rxe0."""

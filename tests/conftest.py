@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import recordings
+from guest_setup import booting, drives, guest  # noqa: F401
 
 from common import PROGRAM, Namespaces, command
 

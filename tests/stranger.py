@@ -1,7 +1,7 @@
-"""A stranger on the cable: waits for a probe's datagram, and sends others to the same queue pair.
+"""A stranger on the cable: waits for a probe's datagrams, and sends others to the same queue pair in between.
 
 stranger.py INTERFACE KIND COUNT: `key` with a wrong Q_Key, `pair` from another queue pair, `long` longer than a place.
-Prints how many it has sent.
+Prints `ready` when it waits, and in the end how many it has sent.
 """
 
 import socket
@@ -12,6 +12,8 @@ import zlib
 
 ROCE = 4791
 ETH_P_ALL = 3
+PATIENCE = 120  # seconds
+EVERY = 12  # datagrams of the probe before each of its own: more than a shot has
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # the identification is 0 then
 
 
@@ -24,17 +26,18 @@ def icrc(source, destination, ports, datagram):
     return struct.pack("<I", zlib.crc32(b"\xff" * 8 + ip + udp + masked))
 
 
-def first_datagram(interface):
-    """Source and destination address, source port, and transport header of a datagram that passes."""
+def datagrams(interface):
+    """Source and destination address, source port, and transport header of each datagram that passes."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as sniffer:
         sniffer.bind((interface, ETH_P_ALL))
-        sniffer.settimeout(60)
+        sniffer.settimeout(PATIENCE)
+        print("ready", flush=True)
         while True:
             frame = sniffer.recv(65536)
             ip = frame[14:]
             if frame[12:14] != b"\x08\x00" or ip[9] != 17 or struct.unpack_from(">H", ip, 22)[0] != ROCE:
                 continue
-            return ip[12:16], ip[16:20], ip[28:52]
+            yield ip[12:16], ip[16:20], struct.unpack_from(">H", ip, 20)[0], ip[28:52]
 
 
 def send_datagrams(source, destination, pair, key, count, burst=None, pause=0):
@@ -57,7 +60,8 @@ def send_datagrams(source, destination, pair, key, count, burst=None, pause=0):
 
 def main():
     interface, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    source, destination, header = first_datagram(interface)
+    passing = datagrams(interface)
+    source, destination, _, header = next(passing)
     pair, key, theirs = (struct.unpack_from(">I", header, at)[0] for at in (4, 12, 16))
     payload = bytes(4200 if kind == "long" else 4096)
     key ^= 0x5555 if kind == "key" else 0
@@ -66,13 +70,15 @@ def main():
         sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
         sender.bind((socket.inet_ntoa(source), 0))
         ports = sender.getsockname()[1], ROCE
+        probes = (port for _, _, port, _ in passing if port != ports[0])
         for number in range(count):
             # An immediate of a shot far ahead: believed, it would close every shot before.
             datagram = struct.pack(">BBHII", 0x65, 0x40, 0xFFFF, pair, number)
             datagram += struct.pack(">III", key, theirs, 0x7000_0000 | number) + payload
             sealed = datagram + icrc(source, destination, ports, datagram)
             sender.sendto(sealed, (socket.inet_ntoa(destination), ROCE))
-            time.sleep(0.02)
+            for _ in range(EVERY):
+                next(probes)
     print(count)
 
 

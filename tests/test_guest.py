@@ -1,53 +1,33 @@
 """Our software endpoint against Linux's: rxe, rdma-core's and perftest's own programs, in a QEMU guest.
 
-The guest is slow, and drops packets under load. Reliable connections must not mind; an unreliable ping-pong that loses
-a message is stuck for good, so those are tried again.
+The guest is slow, but its cable loses nothing: what waits for it waits in queues that are long enough.
 """
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-import pytest
-
-from common import PROGRAM, ROOT
-
-sys.path.insert(0, str(ROOT / "guest"))
-
 import image
+import pytest
+from guest_setup import clocks
 from image import Missing
-from machine import GUEST, GUEST6, GUEST_TOO, HOST, HOST6, Guest, Refused
+from machine import GUEST, GUEST6, GUEST_TOO, HOST, HOST6
 
-UNRELIABLE_TRIES = 5
+from common import PATIENCE, PROGRAM, until
+
 COUNT = 50
-MANY = 1000  # round trips, for something else to happen meanwhile
-LIMIT = 60
+BY_MANAGER = ["send", "write", "read", "atomic"]
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 # What no honest peer sends. (Others may be late packets of the test before.)
 WRONG = {"bad_icrc", "unverified", "malformed", "bad_key", "bad_rights", "bad_bounds", "bad_opcode", "bad_length"}
 
 
-@pytest.fixture(scope="module")
-def guest():
-    """One guest for all tests. Where there can be none, that fails in CI and is said elsewhere."""
-    try:
-        guest = Guest()
-    except (Missing, Refused) as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"no guest: {error}")
-        pytest.skip(f"NOT TESTED against Linux's RDMA stack: {error}")
-    with guest:
-        yield guest
-
-
-class Failed(Exception):
-    """One of the two sides did not come to its end."""
+@pytest.fixture(scope="module", autouse=True)
+def begun(booting):
+    """The guest boots while the first tests run, which need none."""
 
 
 class Sides:
@@ -61,7 +41,7 @@ class Sides:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ours(self, arguments, host=HOST):
-        patience = [] if "--patience" in arguments else ["--patience", "30"]
+        patience = [] if "--patience" in arguments else ["--patience", PATIENCE]
         return self.start("interop", *arguments, *patience, "--bind", host, "--json")
 
     def waiting(self, arguments, theirs, host=HOST):
@@ -70,8 +50,7 @@ class Sides:
         try:
             said = process.stderr.readline()
             assert said.startswith("waits on"), said + process.stderr.read()
-            done = self.guest.run(theirs, LIMIT)
-            return self.both(process, done)
+            return self.both(process, self.guest.run(theirs))
         finally:
             process.kill()
 
@@ -85,10 +64,10 @@ class Sides:
         return self.meeting(theirs, lambda: self.start(*words))
 
     def meeting(self, theirs, start):
-        job = self.guest.spawn(theirs, LIMIT)
+        job = self.guest.spawn(theirs)
         process = start()
         try:
-            process.wait(LIMIT)
+            until(lambda: job.ended() or process.poll() is not None, what="the end of one side")
             return self.both(process, job.end())
         finally:
             process.kill()
@@ -106,22 +85,30 @@ class Sides:
                 said += line
             yield reports
             process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=LIMIT)
+            out, errors = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, errors
             reports.append(json.loads(out))
         finally:
             process.kill()
 
     def both(self, process, done):
-        out, errors = process.communicate(timeout=LIMIT)
+        if done.code:
+            process.send_signal(signal.SIGINT)  # what it waits for will not come
+        out, errors = process.communicate(timeout=PATIENCE)
         assert "panicked" not in errors, errors
-        if process.returncode or done.code:
-            counters = self.guest.run(f"cd {COUNTERS} && grep -H . *").output
-            ours, theirs = f"ours: {process.returncode} {errors}", f"theirs: {done.code} {done.output}"
-            raise Failed(f"{ours}\n{theirs}\nthe guest's adapter:\n{counters}")
+        ours, theirs = f"ours: {process.returncode} {errors}", f"theirs: {done.code} {done.output}"
+        assert process.returncode == done.code == 0, f"{ours}\n{theirs}\nthe link:\n{self.link()}"
         report = json.loads(out)
         assert not WRONG & set(report["refused"]), report
         return report, done.output
+
+    def link(self):
+        """What the counters of both ends of the cable say."""
+        here = subprocess.run(
+            self.guest.on_host("ip", "-s", "link", "show", "cable"), capture_output=True, text=True, check=False
+        )
+        there = self.guest.run(f"ip -s link show eth0; cd {COUNTERS} && grep -H . *").output
+        return here.stdout + there
 
 
 @pytest.fixture
@@ -129,55 +116,7 @@ def sides(guest):
     return Sides(guest)
 
 
-def again(attempt, tries=UNRELIABLE_TRIES):
-    """What may lose a message is tried again."""
-    for left in reversed(range(tries)):
-        try:
-            return attempt()
-        except Failed:
-            if not left:
-                raise
-
-
-def test_the_guests_seconds_are_those_of_this_machine(guest):
-    """Its limits and patience would mean something else. It does not trust what it measured of its own processors."""
-
-    def look():
-        before = time.monotonic()
-        there = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
-        return before, there, time.monotonic()
-
-    first = look()
-    time.sleep(2)
-    second = look()
-    passed = second[1] - first[1]
-    least, most = second[0] - first[2], second[2] - first[0]
-    assert 0.98 * least - 0.1 <= passed <= 1.02 * most + 0.1, f"{passed} s in the guest, {least} to {most} s here"
-    clock = guest.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource").succeeded()
-    assert clock.strip() == "hpet"
-
-
-def tried(kind, attempt):
-    return attempt() if kind == "rc" else again(attempt)
-
-
-def test_the_guest_has_an_active_port_with_our_mtu(guest):
-    said = guest.run("ibv_devinfo -d rxe0").succeeded()
-    assert re.search(r"state:\s+PORT_ACTIVE", said), said
-    assert re.search(r"active_mtu:\s+4096", said), said
-
-
-def test_the_guest_brings_back_output_and_exit_code(guest):
-    done = guest.run("echo said; exit 7")
-    assert (done.code, done.output) == (7, "said\n")
-    assert guest.run("sleep 30", limit=1).code == 143, "a command that takes too long is ended"
-
-
-def test_what_is_left_in_the_share_is_copied_out(guest, tmp_path):
-    guest.run("mkdir /share/left && echo said >/share/left/file").succeeded()
-    guest.take(tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["left"], "and nothing of the guest's own"
-    assert (tmp_path / "out" / "left" / "file").read_text() == "said\n"
+# --- without a guest ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], ["false"], ["/sbin/modprobe", "--no-such-option"]])
@@ -206,10 +145,67 @@ def test_a_kernel_of_another_version_or_half_of_one_is_not_taken(tmp_path, monke
     assert list(tmp_path.iterdir()) == [new]
 
 
+class Here(Sides):
+    """Both sides are ours, on loopback."""
+
+    def __init__(self):
+        super().__init__(None)
+
+    def start(self, *words):
+        words = [str(word).replace(HOST, "127.91.7.1") for word in words]
+        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def perf(self, port, *arguments):
+        to = ["--to", f"{HOST}:{port}", "--bind", "127.91.7.2"]
+        process = self.start("perf", *arguments, *to, "--json")
+        out, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        return json.loads(out)
+
+
+def test_without_a_guest_perf_and_target_meet_by_the_connection_manager_whatever_is_lost():
+    sides, size = Here(), 16384
+    with sides.target("--rdma-cm", "rping:7175,perftest:18516") as reports:
+        common = ["--count", COUNT, "--loss", 0.05]
+        for verb in (None, *BY_MANAGER):
+            if verb:
+                of = [18516, verb, "--rdma-cm", "perftest", "--size", 8 if verb == "atomic" else size]
+            else:
+                of = [7175, "--rdma-cm", "rping", "--size", 100]
+            report = sides.perf(*of, *common)
+            assert report["operations"] == COUNT
+    (room,) = reports[0]["regions"]
+    assert (room["writes"], room["reads"], room["atomics"]) == (COUNT, COUNT, COUNT)
+    assert reports[0]["balanced"]
+
+
+# --- with the guest -----------------------------------------------------------------------------------
+
+
+def test_the_guest_has_an_active_port_with_our_mtu(guest):
+    said = guest.run("ibv_devinfo -d rxe0").succeeded()
+    assert re.search(r"state:\s+PORT_ACTIVE", said), said
+    assert re.search(r"active_mtu:\s+4096", said), said
+
+
+def test_the_guest_brings_back_output_and_exit_code(guest):
+    done = guest.run("echo said; exit 7")
+    assert (done.code, done.output) == (7, "said\n")
+    assert guest.run("sleep 1000", limit=1).code == 143, "a command that takes too long is ended"
+
+
+def test_what_is_left_in_the_share_is_copied_out(guest, tmp_path):
+    guest.run("mkdir /share/left && echo said >/share/left/file").succeeded()
+    guest.take(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["left"], "and nothing of the guest's own"
+    assert (tmp_path / "out" / "left" / "file").read_text() == "said\n"
+
+
 def test_two_programs_of_the_guest_reach_each_other(guest):
     server, client = guest.gid(GUEST), guest.gid(GUEST_TOO)
     waits = guest.spawn(f"ibv_rc_pingpong -d rxe0 -e -n 20 -g {server}")
-    goes = f"until ibv_rc_pingpong -d rxe0 -e -n 20 -g {client} 127.0.0.1; do sleep 0.2; done"
+    listens = f"until grep -q ':{18515:04X} .* 0A ' /proc/net/tcp; do sleep 0.05; done"
+    goes = f"{listens}\nibv_rc_pingpong -d rxe0 -e -n 20 -g {client} 127.0.0.1"
     assert "20 iters" in guest.run(goes).succeeded()
     assert "20 iters" in waits.end().succeeded()
 
@@ -229,7 +225,7 @@ def test_unreliable_messages_go_back_and_forth(sides, kind):
     arguments = ["pingpong", "--qp", kind, "--size", 1024, "--count", COUNT]
     theirs = f"ibv_{kind}_pingpong -d rxe0 -e -g {sides.guest.gid()} -n {COUNT} -s 1024"
     for go in (lambda: sides.waiting(arguments, f"{theirs} {HOST}"), lambda: sides.going(arguments, theirs)):
-        report, said = again(go)
+        report, said = go()
         assert report["operations"] == COUNT
         assert f"{COUNT} iters" in said
 
@@ -263,7 +259,7 @@ def bandwidth(sides, verb, kind, size):
 def test_perftest_reaches_our_memory_and_messages(sides, verb, kind, size):
     arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT]
     theirs = bandwidth(sides, verb, kind, size) + f" -t 4 {HOST}"
-    report, _ = tried(kind, lambda: sides.waiting(arguments, theirs))
+    report, _ = sides.waiting(arguments, theirs)
     usage = report["usage"]
     if kind == "rc":
         whole = {"write": ("writes", "bytes_in"), "read": ("reads", "bytes_out")}.get(verb)
@@ -278,7 +274,7 @@ def test_we_reach_perftest_s_memory_and_messages(sides, verb, kind, size):
     arguments = ["perftest", verb, "--qp", kind, "--size", size, "--count", COUNT, "--depth", 4]
     if kind != "rc":
         arguments += ["--pace", 2000]
-    report, said = tried(kind, lambda: sides.going(arguments, bandwidth(sides, verb, kind, size)))
+    report, said = sides.going(arguments, bandwidth(sides, verb, kind, size))
     assert report["operations"] == COUNT
     assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
 
@@ -318,13 +314,20 @@ def test_rping_of_the_guest_finds_us_by_the_connection_manager(sides, size):
 
 
 def test_who_asks_while_another_is_connected_is_refused_and_the_other_goes_on(sides):
-    first = f"rping -c -a {HOST} -C {MANY} -v >/tmp/first & first=$!"
-    begun = "until [ -s /tmp/first ]; do sleep 0.05; done"
-    second = f"rping -c -a {HOST} -C 1 && exit 90"
-    script = f"{first}\n{begun}\n{second}\nkill -0 $first || exit 91\nwait $first"
-    report, said = sides.waiting(["rping"], script)
+    """The first one stands still meanwhile, for its output goes into a pipe that is full."""
+    script = f"""
+mkfifo /tmp/first
+rping -c -a {HOST} -C {COUNT} -S 2000 -v >/tmp/first &
+first=$!
+exec 4</tmp/first
+head -c 1 <&4 >/tmp/begun
+rping -c -a {HOST} -C 1 && exit 90
+kill -0 $first || exit 91
+cat <&4 >/tmp/rest
+wait $first"""
+    report, said = sides.waiting(["rping", "--size", 2000], script)
     assert "RDMA_CM_EVENT_REJECTED" in said, said
-    assert report["operations"] == MANY
+    assert report["operations"] == COUNT
 
 
 def test_we_find_rping_of_the_guest_by_the_connection_manager(sides):
@@ -332,9 +335,6 @@ def test_we_find_rping_of_the_guest_by_the_connection_manager(sides):
     assert report["operations"] == 10
     assert said.count("server ping data: rdma-ping-") == 10
     assert (report["usage"]["reads"], report["usage"]["writes"]) == (10, 10)
-
-
-BY_MANAGER = ["send", "write", "read", "atomic"]
 
 
 def managed(verb, size):
@@ -366,31 +366,46 @@ def test_a_target_serves_several_programs_at_once(sides):
         f"rping -c -a {HOST} -C 50 -V",
     ]
     with sides.target("--rdma-cm", "rping,perftest") as reports:
-        jobs = [sides.guest.spawn(one, LIMIT) for one in at_once]
+        jobs = [sides.guest.spawn(one) for one in at_once]
         for job in jobs:
             job.end().succeeded()
     assert reports[0]["regions"][0]["writes"] == COUNT
     assert reports[0]["balanced"]
 
 
-@pytest.mark.parametrize(
-    ("opened", "theirs"),
-    [("", f"rping -c -a {HOST} -C 1"), ("rping", f"ib_write_bw -R -F -n {COUNT} {HOST}")],
-    ids=["no door", "another door"],
-)
-def test_a_target_without_the_flag_refuses_who_comes_without_a_token(sides, opened, theirs):
-    with sides.target(*(["--rdma-cm", opened] if opened else [])) as reports:
-        done = sides.guest.run(f"timeout 4 {theirs}", LIMIT)
-        assert done.code != 0, done.output
+def test_a_target_without_the_flag_refuses_who_comes_without_a_token(sides):
+    """Without a queue pair 1 nobody answers: the other side asks again and again until it is ended."""
+
+    def datagrams():
+        """How many programs at this end of the cable have read."""
+        said = subprocess.run(sides.guest.on_host("cat", "/proc/net/snmp"), capture_output=True, text=True, check=True)
+        names, values = (line.split() for line in said.stdout.splitlines() if line.startswith("Udp:"))
+        return int(values[names.index("InDatagrams")])
+
+    with sides.target() as reports:
+        before = datagrams()
+        job = sides.guest.spawn(f"rping -c -a {HOST} -C 1")
+        until(lambda: datagrams() > before, what="a request for a connection")
+    assert not job.ended()
+    sides.guest.run("kill -9 $(pidof rping)").succeeded()
+    job.end()
+    assert set(reports[0]["endpoint"]["refused"]) == {"unknown_qp"}, reports
+    assert reports[0]["regions"][0]["writes"] == reports[0]["regions"][0]["reads"] == 0
+
+
+def test_a_target_refuses_programs_that_its_flag_does_not_name(sides):
+    with sides.target("--rdma-cm", "rping") as reports:
+        done = sides.guest.run(f"ib_write_bw -R -F -n {COUNT} {HOST}")
+        assert done.code == 1 and "Unexpected CM event bl blka 8" in done.output, f"not rejected: {done.output}"
     assert reports[0]["regions"][0]["writes"] == reports[0]["regions"][0]["reads"] == 0
 
 
 def test_a_target_that_ends_tells_its_guests(sides):
     with sides.target("--rdma-cm", "rping") as reports:
-        job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v", LIMIT)
-        while "ping data" not in job.output():
-            assert not job.ended(), job.output()
-    assert "RDMA_CM_EVENT_DISCONNECTED" in (said := job.end().output) or "DISCONNECT EVENT" in said, said[-500:]
+        job = sides.guest.spawn(f"rping -c -a {HOST} -C 1000000 -v")
+        until(lambda: "ping data" in job.output() or job.ended(), what="the first round trips")
+    said = job.end().output  # who is not told waits for ever
+    assert "client DISCONNECT EVENT..." in said, said[-500:]
     assert reports[0]["balanced"]
 
 
@@ -407,45 +422,23 @@ def test_perf_measures_perftest_of_the_guest_by_the_connection_manager(sides, ve
     arguments = [verb, "--rdma-cm", "perftest", "--count", COUNT, "--size", size, "--depth", 4]
     report, said = sides.measuring(arguments, managed(verb, size))
     assert report["operations"] == COUNT
-    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE) or verb in ("read", "atomic"), said
-
-
-class Here(Sides):
-    """Both sides are ours, on loopback."""
-
-    def __init__(self):
-        super().__init__(None)
-
-    def start(self, *words):
-        words = [str(word).replace(HOST, "127.91.7.1") for word in words]
-        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def perf(self, port, *arguments):
-        to = ["--to", f"{HOST}:{port}", "--bind", "127.91.7.2"]
-        process = self.start("perf", *arguments, *to, "--json")
-        out, errors = process.communicate(timeout=LIMIT)
-        assert process.returncode == 0, errors
-        return json.loads(out)
-
-
-def test_without_a_guest_perf_and_target_meet_by_the_connection_manager_whatever_is_lost():
-    sides, size = Here(), 16384
-    with sides.target("--rdma-cm", "rping:7175,perftest:18516") as reports:
-        common = ["--count", COUNT, "--loss", 0.05]
-        for verb in (None, *BY_MANAGER):
-            if verb:
-                of = [18516, verb, "--rdma-cm", "perftest", "--size", 8 if verb == "atomic" else size]
-            else:
-                of = [7175, "--rdma-cm", "rping", "--size", 100]
-            report = sides.perf(*of, *common)
-            assert report["operations"] == COUNT
-    (room,) = reports[0]["regions"]
-    assert (room["writes"], room["reads"], room["atomics"]) == (COUNT, COUNT, COUNT)
-    assert reports[0]["balanced"]
+    assert re.search(rf"^ {size} +{COUNT} ", said, re.MULTILINE), said
 
 
 def test_the_guest_refuses_whom_nobody_waits_for(sides):
-    process = sides.ours(["rping", "--count", "1", "--port", 7999, "--patience", 2, GUEST])
-    _, errors = process.communicate(timeout=LIMIT)
+    process = sides.ours(["rping", "--count", "1", "--port", 7999, "--patience", 5, GUEST])
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "refuses the connection" in errors, errors
+
+
+def test_the_guests_seconds_are_those_of_this_machine(guest):
+    """Its limits and patience would mean something else. It does not trust what it measured of its own processors."""
+    first, second = guest.since, clocks(guest)
+    while second[0] - first[2] < 1:  # nothing has run before this test
+        second = clocks(guest)
+    passed = second[1] - first[1]
+    least, most = second[0] - first[2], second[2] - first[0]
+    assert 0.98 * least - 0.02 <= passed <= 1.02 * most + 0.02, f"{passed} s in the guest, {least} to {most} s here"
+    clock = guest.run("cat /sys/devices/system/clocksource/clocksource0/current_clocksource").succeeded()
+    assert clock.strip() == "hpet"

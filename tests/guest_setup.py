@@ -1,0 +1,115 @@
+"""The guest of all tests against Linux's own RDMA stack and NVMe driver: booted once, with every program and drive.
+
+It boots while tests that need no guest run. What a test leaves behind in it, the tests after it find.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common import PATIENCE, PROGRAM, ROOT
+
+sys.path.insert(0, str(ROOT / "guest"))
+
+from image import Missing, output
+from machine import Drive, Guest, Refused
+
+CONFORMANCE = Path(PROGRAM).parent / "examples" / "ibverbs_conformance"
+
+MIB = 1 << 20
+SECTOR = 512
+PARTITION = range(8 * MIB, 72 * MIB)  # of the drive PARTED
+SLOW = 500_000  # bytes/s
+# One sector never takes what is written to it, another one refuses once.
+FAULTS = """
+[inject-error]
+event = "write_aio"
+iotype = "write"
+errno = "5"
+sector = "4096"
+once = "off"
+
+[inject-error]
+event = "write_aio"
+iotype = "write"
+errno = "5"
+sector = "6144"
+once = "on"
+"""
+
+
+def table(partition):
+    """A partition table with one partition (MBR)."""
+    start, count = partition.start // SECTOR, len(partition) // SECTOR
+    entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + start.to_bytes(4, "little") + count.to_bytes(4, "little")
+    return bytes(446) + entry + bytes(48) + b"\x55\xaa"
+
+
+def make_drives(folder):
+    """The drives by their serial numbers: of every kind, and FILES for a file system that is mounted."""
+    drives = [Drive(folder / serial, serial, mdts=5) for serial in ("PLAIN", "EXT4", "SWAP", "PARTED", "FULL", "FILES")]
+    drives += [Drive(folder / "LARGE", "LARGE", block=4096, mdts=1)]
+    drives += [Drive(folder / "POWER", "POWER", mdts=5)]
+    drives += [Drive(folder / "FAULTY", "FAULTY", mdts=5, faults=FAULTS)]
+    drives += [Drive(folder / "SLOW", "SLOW", mdts=5, bytes_per_second=SLOW)]
+    sizes = {"FULL": 16, "POWER": 64, "EXT4": 64}
+    for drive in drives:
+        with open(drive.file, "wb") as file:
+            file.truncate(sizes.get(drive.serial, 256) * MIB)
+    with open(folder / "PARTED", "r+b") as file:
+        file.write(table(PARTITION))
+    for serial in ("EXT4", "FILES"):
+        output("/sbin/mke2fs", "-q", "-t", "ext4", folder / serial)
+    return {drive.serial: drive for drive in drives}
+
+
+def stripped(programs, folder):
+    """The programs without what only debuggers need, which would take the guest long to load."""
+    for program in programs:
+        output("strip", "-o", folder / program.name, program)
+    return [folder / program.name for program in programs]
+
+
+def clocks(guest):
+    """What this machine's clock says, then the guest's, then this machine's again."""
+    before = time.monotonic()
+    there = float(guest.run("cut -d' ' -f1 /proc/uptime").succeeded())
+    return before, there, time.monotonic()
+
+
+@pytest.fixture(scope="session")
+def drives(tmp_path_factory):
+    """The guest's drives by their serial numbers."""
+    return make_drives(tmp_path_factory.mktemp("drives"))
+
+
+@pytest.fixture(scope="session")
+def booting(tmp_path_factory, drives):
+    """The guest while it boots. Where there can be none: why."""
+    programs = [Path(PROGRAM), *([CONFORMANCE] if CONFORMANCE.exists() else [])]
+    try:
+        programs = stripped(programs, tmp_path_factory.mktemp("programs"))
+        guest = Guest(programs, drives=drives.values(), limit=PATIENCE, wait=False)
+    except (Missing, Refused) as error:
+        yield error
+        return
+    with guest:
+        yield guest
+
+
+@pytest.fixture(scope="session")
+def guest(booting):
+    """The guest. FILES is mounted at /mnt; `numbers` has the numbers of the drives in the names of their devices."""
+    try:
+        if not isinstance(booting, Guest):
+            raise booting
+        booting.booted()
+    except (Missing, Refused) as error:
+        pytest.skip(f"NOT TESTED against Linux's RDMA stack and NVMe driver: {error}")
+    booting.since = clocks(booting)
+    said = booting.run("for c in /sys/class/nvme/*; do echo $(cat $c/serial) ${c##*/nvme}; done").succeeded()
+    booting.numbers = dict(line.split() for line in said.splitlines())
+    booting.run(f"mkdir /mnt && mount -t ext4 /dev/nvme{booting.numbers['FILES']}n1 /mnt").succeeded()
+    return booting
