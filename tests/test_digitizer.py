@@ -18,6 +18,8 @@ RATE, SAMPLES = 2_000_000, 8192  # a block takes 4 ms
 SMALL = ("--decimation", 1, "--sample-rate", RATE, "--block", 4 * SAMPLES, "--distinct", 3)
 # So many that a socket's buffer and any ring hold all of their packets, should the receiver stand still meanwhile.
 BLOCKS = 30
+# Without end, at a rate of the link's: none is lost because the board was full.
+ENDLESS = (*SMALL, "--rate", "max", "--link-rate", 7e7)
 PATIENT = ("--timeout-ms", 60_000)
 
 
@@ -103,7 +105,7 @@ def test_a_sender_that_is_killed_leaves_a_right_file_and_balanced_books_and_a_me
     path, later = tmp_path / "run.h5", 30_000
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
-        with emulate(carrier, *SMALL) as sender:
+        with emulate(carrier, *ENDLESS) as sender:
             until(lambda: visible(path) > 10, what="rows in the file")
             sender.signal(signal.SIGKILL)
             sender.popen.wait()
@@ -113,9 +115,12 @@ def test_a_sender_that_is_killed_leaves_a_right_file_and_balanced_books_and_a_me
             until(lambda: holds(path, later + BLOCKS - 1), what="the last block of the next sender")
         ended = receiver.interrupt().succeeded()
     balanced(ended, Recording(path))
-    assert ended["shots_partial"] <= 1 and ended["shots_complete"] > 10, ended
+    assert ended["shots_complete"] > 10, ended
     blocks = blocks_of(path)
+    missing = {number: int(shot["packets"] - shot["placed"]) for number, (_, _, shot) in blocks.items()}
     assert not carrier.memif or set(range(later, later + BLOCKS)) <= set(blocks), sorted(blocks)
+    # A number far ahead is believed of the second packet only.
+    assert missing.pop(later, 0) <= 1 and sum(count > 0 for count in missing.values()) <= 1, missing
     check_same(blocks)
     verify(path)
 
@@ -125,7 +130,7 @@ def test_a_recorder_that_is_killed_leaves_whole_blocks_and_another_one_goes_on(c
     path, after = tmp_path / "run.h5", tmp_path / "after.h5"
     with Receiver(carrier, "--out", path, "--capacity", 3000) as receiver:
         carrier.until_listening(receiver)
-        with emulate(carrier, *SMALL) as sender:
+        with emulate(carrier, *ENDLESS) as sender:
             until(lambda: visible(path) > 10, what="rows in the file")
             receiver.signal(signal.SIGKILL)
             receiver.end()
