@@ -78,6 +78,18 @@ class Process:
         self.signal(signal.SIGINT)
         return self.end()
 
+    def took(self, packets):
+        """Waits until a recorder says that it has received so many packets (--progress)."""
+        said = b""
+        while True:
+            ready, _, _ = select.select([self.popen.stderr], [], [], PATIENCE)
+            more = os.read(self.popen.stderr.fileno(), 1 << 16) if ready else b""
+            assert more, f"{packets} packets were sent, and the recorder did not say that they came: {said.decode()}"
+            *lines, rest = (said + more).split(b"\n")
+            if any(json.loads(line)["packets"] >= packets for line in lines if line.startswith(b"{")):
+                return self
+            said = rest
+
     def status(self, key):
         """A number of kilobytes out of /proc."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -306,7 +318,9 @@ NEVER_ARRIVED = ["wire_gap", "overrun"]
 
 
 def command(*words, **options):
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE, check=False, **options
+    )
     assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
     return done.stdout
 

@@ -9,17 +9,19 @@ import h5py
 import numpy as np
 import pytest
 from senders.listen import Listener, free_port, spead2_sends
+from senders.made import Made
 from senders.spead2_send import heap_data
 
-from common import ROOT, Probe, Process, Recorder, Recording, balanced, record, run, until, verify
+from common import PATIENCE, ROOT, Probe, Process, Recorder, Recording, balanced, record, run, until, verify
 
 CAPTURES = ROOT.parent / "shared" / "data"
 SMALL = ("--links", 2, "--channels", 16, "--samples", 700)  # 5 packets a shot
 # One packet a shot: a packet that is lost is a whole shot.
 TINY = ("--links", 2, "--channels", 16, "--samples", 100)
 FRAMINGS = pytest.mark.parametrize("framing", ["ud", "counted", "udp"])
-# Shared machines fall asleep: long time-outs, so that only what is tested closes a shot.
-PATIENT = ("--timeout-ms", 5000)
+# So long that only what is tested closes a shot.
+PATIENT = ("--timeout-ms", 1000 * PATIENCE)
+SHOTS = 80
 
 
 class Replay(Process):
@@ -27,7 +29,7 @@ class Replay(Process):
 
     def __init__(self, path, *arguments):
         super().__init__("replay", path, "--listen", "[::1]:0", "--json", *arguments)
-        ready, _, _ = select.select([self.popen.stderr], [], [], 20)
+        ready, _, _ = select.select([self.popen.stderr], [], [], PATIENCE)
         line = self.popen.stderr.readline() if ready else ""
         assert "waits for a receiver on" in line, f"the replay did not start: {line}"
         self.address = line.split()[-1]
@@ -35,10 +37,10 @@ class Replay(Process):
 
 def replayed(path, out, *arguments, framing="ud", pace=("--gbps", 1), samples=700):
     """Records a replay to its end; (report of the replay, report of the recorder, recording)."""
-    with Replay(path, "--once", *pace, *arguments) as replay:
+    with Replay(path, *pace, *arguments) as replay:
         flags = ("--samples", samples, "--framing", framing, "--out", out, *PATIENT)
         ended = record(replay, *flags).succeeded()
-        report = replay.end().succeeded()
+        report = replay.interrupt().succeeded()
     recording = Recording(out)
     balanced(ended, recording)
     return report, ended, recording
@@ -49,7 +51,7 @@ def sent(path, *arguments):
     return run("replay", path, "--json", *arguments).succeeded()
 
 
-def of_probe(path, *probe, shots=150, flags=()):
+def of_probe(path, *probe, shots=SHOTS, flags=()):
     """Records an emulated probe."""
     shape = [value for name, value in zip(probe[::2], probe[1::2]) if name == "--samples"]
     with Probe("--pace", "500hz", "--seed", 5, *probe) as source:
@@ -90,6 +92,17 @@ def holes(tmp_path_factory):
     return path, recording
 
 
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory):
+    """Two links of which whole shots are lost."""
+    path = tmp_path_factory.mktemp("gaps") / "run.h5"
+    ended, recording = of_probe(path, *TINY, "--loss", 0.3)
+    assert ended["drops"]["wire_gap"] > 10, ended
+    assert len(recording.numbers()) < SHOTS, "some are in no row"
+    assert any((table["state"] == 0).any() for table in recording.tables), "some are in a row without one of the links"
+    return path, ended, recording
+
+
 @FRAMINGS
 def test_a_replay_is_recorded_as_what_it_replays(holes, tmp_path, framing):
     path, original = holes
@@ -106,15 +119,11 @@ def test_a_replay_is_recorded_as_what_it_replays(holes, tmp_path, framing):
 
 
 @FRAMINGS
-def test_shots_that_were_lost_stay_lost(tmp_path, framing):
-    path = tmp_path / "run.h5"
-    ended, original = of_probe(path, *TINY, "--loss", 0.2, shots=200)
-    assert ended["drops"]["wire_gap"] > 20, ended
-    assert len(original.numbers()) < 200, "some are in no row"
-    assert any((table["state"] == 0).any() for table in original.tables), "some are in a row without one of the links"
+def test_shots_that_were_lost_stay_lost(gaps, tmp_path, framing):
+    path, ended, original = gaps
     _, again, recording = replayed(path, tmp_path / "again.h5", framing=framing, samples=100)
     check_same(recording, original)
-    assert again["drops"] == ended["drops"] and again["shots_sent"] == 400, again
+    assert again["drops"] == ended["drops"] and again["shots_sent"] == 2 * SHOTS, again
     verify(tmp_path / "again.h5")
 
 
@@ -133,7 +142,7 @@ def test_every_packing_and_number_of_links_is_replayed(tmp_path, shape):
     probe = [value for value in shape if value != "--int16"] + ["--loss", 0.03]
     with Probe("--pace", "500hz", "--seed", 7, *probe, *(["--int16"] if "--int16" in shape else [])) as source:
         samples = shape[shape.index("--samples") + 1]
-        record(source, "--samples", samples, "--shots", 100, "--out", path, *PATIENT).succeeded()
+        record(source, "--samples", samples, "--shots", 50, "--out", path, *PATIENT).succeeded()
     original = Recording(path)
     _, _, again = replayed(path, tmp_path / "again.h5", samples=samples)
     check_same(again, original)
@@ -153,31 +162,31 @@ def test_real_samples_are_replayed_bit_for_bit(tmp_path):
     assert run("verify", tmp_path / "again.h5", "--json").succeeded()["verified"]
 
 
+class Stamped(Made):
+    """Shots that were taken at times of the test's choosing: seconds after the first one."""
+
+    def __init__(self, seconds):
+        shots = len(seconds)
+        self.seconds = seconds
+        super().__init__(np.arange(shots * 6, dtype=np.int16).reshape(1, shots, 3, 2), 0, rate=40_000_000)
+
+    def stamp(self, shot):
+        return 1_700_000_000_000_000_000 + round(self.seconds[shot] * 1e9)
+
+
 def test_the_pace_is_the_recorded_one_and_gaps_stay_gaps(tmp_path):
-    path = tmp_path / "run.h5"
-    with (
-        Probe(*SMALL, "--pace", "100hz") as probe,
-        Recorder(probe, "--samples", 700, "--seconds", 4, "--out", path, *PATIENT) as recorder,
-    ):
-        until(lambda: h5rows(path) > 20, what="the first shots")
-        probe.signal(signal.SIGSTOP)
-        time.sleep(1.5)
-        probe.signal(signal.SIGCONT)
-        recorder.end().succeeded()
-    original = Recording(path)
-    stamps = original.tables[0]["stamp_tai_ns"].astype(np.int64)
-    gap = int(np.argmax(np.diff(stamps)))
-    assert np.diff(stamps)[gap] > 1e9, "the probe stood still"
-    _, ended, again = replayed(path, tmp_path / "again.h5", pace=())
-    check_same(again, original)
-    arrived = again.tables[0]["arrived_tai_ns"].astype(np.int64)
-    # Machines are late, never early: no shot comes before its time, and the gap is there.
-    early = (stamps - stamps[0]) - (arrived - arrived[0])
-    assert early.max() < 50e6, early.max()
-    assert np.diff(arrived)[gap] > 1e9, np.diff(arrived)[gap]
-    _, faster, again = replayed(path, tmp_path / "faster.h5", pace=("--speed", 4))
-    check_same(again, original)
-    assert faster["seconds"] < 0.7 * ended["seconds"], (faster["seconds"], ended["seconds"])
+    """Machines are late, never early: no shot comes before its time. And what is asked to be faster is."""
+    seconds = np.array([0, 0.01, 0.02, 0.03, 0.33, 0.34, 0.35, 0.36])
+    factor = 1e7  # by which some weeks pass in a moment
+    for name, stretched, pace in [("as-it-was", 1, ()), ("faster", factor, ("--speed", factor))]:
+        path = tmp_path / f"{name}.h5"
+        Stamped(seconds * stretched).record(path)
+        _, _, again = replayed(path, tmp_path / f"{name}-again.h5", pace=pace, samples=3)
+        check_same(again, Recording(path))
+        arrived = again.tables[0]["arrived_tai_ns"].astype(np.int64)
+        stamped = np.flatnonzero(arrived)  # the kernel turns its stamping on a little after it is asked to
+        early = seconds[stamped] - seconds[stamped[0]] - (arrived[stamped] - arrived[stamped[0]]) / 1e9
+        assert len(stamped) > 4 and early.max() < 0.005, early
 
 
 def h5rows(path):
@@ -188,38 +197,38 @@ def h5rows(path):
         return 0
 
 
-@pytest.mark.parametrize("pace, least", [(("--rate-hz", 200), 0.6), (("--gbps", 0.0573), 0.6), (("--max",), 0)])
+@pytest.mark.parametrize("pace, least", [(("--rate-hz", 400), 0.15), (("--gbps", 0.1146), 0.15), (("--max",), 0)])
 def test_another_pace_can_be_chosen(holes, tmp_path, pace, least):
     path, original = holes
     _, ended, again = replayed(path, tmp_path / "again.h5", pace=pace)
     check_same(again, original)
-    assert ended["seconds"] > least, "150 shots of 2 x 17,920 bytes"
+    assert ended["seconds"] > least, "80 shots of 2 x 17,920 bytes"
 
 
 def test_the_receiver_may_choose_the_rate_and_how_many(holes, tmp_path):
     path, original = holes
     out = tmp_path / "again.h5"
     with Replay(path) as replay:
-        ended = record(replay, "--samples", 700, "--rate-hz", 100, "--shots", 60, "--out", out, *PATIENT).succeeded()
+        ended = record(replay, "--samples", 700, "--rate-hz", 100, "--shots", 20, "--out", out, *PATIENT).succeeded()
         replay.interrupt().succeeded()
-    assert ended["seconds"] > 0.5, ended
+    assert ended["seconds"] > 0.15, ended
     again = Recording(out)
-    assert again.numbers() == original.numbers()[:60]
+    assert again.numbers() == original.numbers()[:20]
     for link in range(2):
-        assert np.array_equal(again.rf[link], original.rf[link][:60])
+        assert np.array_equal(again.rf[link], original.rf[link][:20])
 
 
 def test_triggers_take_shot_after_shot(holes, tmp_path):
     path, original = holes
     out = tmp_path / "again.h5"
     with Replay(path) as replay:
-        flags = ("--samples", 700, "--external-trigger", "--shots", 10, "--out", out, *PATIENT)
+        flags = ("--samples", 700, "--external-trigger", "--shots", 4, "--out", out, *PATIENT)
         with Recorder(replay, *flags) as recorder:
             until(lambda: run("probe", "status", replay.address, "--json").succeeded()["running"], what="the start")
-            for sequence in range(10):
+            for sequence in range(4):
                 run("probe", "trigger", replay.address, "--sequence", sequence, "--json").succeeded()
             recorder.end().succeeded()
-    assert Recording(out).numbers() == original.numbers()[:10]
+    assert Recording(out).numbers() == original.numbers()[:4]
 
 
 def test_a_part_is_replayed_with_its_own_numbers(holes, tmp_path):
@@ -234,10 +243,10 @@ def test_a_part_is_replayed_with_its_own_numbers(holes, tmp_path):
 def test_turns_go_on_in_number_and_every_record_still_proves_its_shot(holes, tmp_path):
     path, original = holes
     _, ended, again = replayed(path, tmp_path / "turns.h5", "--loop", 3)
-    assert again.numbers() == list(range(450))
+    assert again.numbers() == list(range(3 * SHOTS))
     for link in range(2):
         for turn in range(3):
-            rows = slice(150 * turn, 150 * turn + 150)
+            rows = slice(SHOTS * turn, SHOTS * turn + SHOTS)
             assert np.array_equal(again.rf[link][rows], original.rf[link])
             assert np.array_equal(again.tables[link]["state"][rows], original.tables[link]["state"])
     assert ended["packet_drops"] == {} and "test_pattern_period" not in again.attributes
@@ -253,13 +262,20 @@ def test_stamps_may_be_those_of_the_sending(holes, tmp_path):
     assert (stamps > before).all() and (np.diff(stamps.astype(np.int64)) > 0).all()
 
 
+def test_a_replay_for_one_receiver_ends_with_it(holes, tmp_path):
+    path, _ = holes
+    with Replay(path, "--once", "--max") as replay:
+        record(replay, "--samples", 700, "--out", tmp_path / "again.h5", *PATIENT).succeeded()
+        assert replay.end().succeeded()["next_shot"] == SHOTS
+
+
 def test_receivers_one_after_the_other_each_get_all_of_it(holes, tmp_path):
     path, original = holes
     with Replay(path, "--gbps", 1) as replay:
         for name in ("one.h5", "two.h5"):
             record(replay, "--samples", 700, "--out", tmp_path / name, *PATIENT).succeeded()
             check_same(Recording(tmp_path / name), original)
-        assert replay.interrupt().succeeded()["next_shot"] == 150
+        assert replay.interrupt().succeeded()["next_shot"] == SHOTS
 
 
 def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_path):
@@ -276,6 +292,7 @@ def test_a_receiver_that_vanishes_is_followed_by_one_that_takes_over(holes, tmp_
     balanced(ended, Recording(tmp_path / "again.h5"))
 
 
+@pytest.mark.long  # set-up is that of an emulated probe, with which test_probe_control.py proves it
 def test_a_receiver_that_is_taken_over_ends_and_says_so(holes, tmp_path):
     path, _ = holes
     with (
@@ -295,7 +312,7 @@ def test_a_recording_that_is_damaged_within_is_told_by_the_replay(holes, tmp_pat
     cut = tmp_path / "cut.h5"
     data = path.read_bytes()
     with h5py.File(path) as file:
-        at = file["rf"].id.get_chunk_info(100).byte_offset
+        at = file["rf"].id.get_chunk_info(SHOTS).byte_offset
     cut.write_bytes(data[:at])
     line = run("replay", cut, "--max", "--to", f"127.0.0.1:{free_port()}", "--framing", "udp").refused()
     assert "cut.h5" in line, line
@@ -306,9 +323,9 @@ def test_a_recording_that_is_damaged_within_is_told_by_the_replay(holes, tmp_pat
 
 def listened(path, out, framing, *listener, replay=()):
     """Records a replay that is sent without set-up."""
-    with Listener(framing, "--out", out, *PATIENT, "--idle-s", 2, *listener) as recorder:
+    with Listener(framing, "--out", out, *PATIENT, "--progress", *listener) as recorder:
         report = sent(path, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5, *replay)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(sum(link["packets"] for link in report["links"])).interrupt().succeeded()
     recording = Recording(out)
     balanced(ended, recording)
     return report, ended, recording
@@ -396,9 +413,9 @@ def bridge(name):
 def test_a_captured_bridge_is_recorded_replayed_and_recorded_as_itself(tmp_path, name):
     capture = bridge(name)
     first, second, third = [tmp_path / f"{count}.h5" for count in ("first", "second", "third")]
-    with Listener("hsb", "--out", first, *PATIENT, "--idle-s", 2) as recorder:
+    with Listener("hsb", "--out", first, *PATIENT, "--progress") as recorder:
         report = sent(capture, "--to", f"127.0.0.1:{recorder.port}", "--gbps", 0.5)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(report["datagrams"]).interrupt().succeeded()
     original = Recording(first)
     assert ended["shots_complete"] == len(original.numbers()) > 5, ended
     assert ended["icrc"]["good"] == ended["packets"] == report["datagrams"], (ended, report)
@@ -418,12 +435,13 @@ def test_links_with_a_receiver_each(holes, tmp_path):
     path, original = holes
     outs = [tmp_path / f"link{link}.h5" for link in range(2)]
     with (
-        Listener("spead", "--out", outs[0], "--idle-s", 2, *PATIENT) as one,
-        Listener("spead", "--out", outs[1], "--idle-s", 2, *PATIENT) as two,
+        Listener("spead", "--out", outs[0], "--progress", *PATIENT) as one,
+        Listener("spead", "--out", outs[1], "--progress", *PATIENT) as two,
     ):
         to = ("--to", f"127.0.0.1:{one.port},127.0.0.1:{two.port}")
-        sent(path, *to, "--framing", "spead", "--gbps", 0.2)
-        one.end().succeeded(), two.end().succeeded()
+        report = sent(path, *to, "--framing", "spead", "--gbps", 0.2)
+        for recorder, link in zip((one, two), report["links"], strict=True):
+            recorder.took(link["packets"]).interrupt().succeeded()
     for link, out in enumerate(outs):
         again, whole = Recording(out), original.tables[link]["state"] == 2
         numbers = [number for number, good in zip(original.numbers(link), whole) if good]

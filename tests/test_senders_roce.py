@@ -26,14 +26,15 @@ from senders.roce import (
 )
 from senders.spead2_send import heap_data
 
-from common import ROOT, Namespaces, Recording, balanced, command, until, verify, with_holes
+from common import PATIENCE, ROOT, Namespaces, Recording, balanced, command, until, verify, with_holes
 
 CAPTURES = ROOT.parent / "shared" / "data" / "roce" / "hsb"
-# Long time-outs, so that only what is tested closes a shot; frames are made before the first one is sent.
-PATIENT = ("--timeout-ms", 5000, "--idle-s", 2)
+# A time-out so long that only what is tested closes a shot; a run ends when all that was sent has come.
+PATIENT = ("--timeout-ms", 1000 * PATIENCE, "--progress")
 FIRST = (1 << 20) - 5  # the shot number in the immediate wraps
 
 BOTH = pytest.mark.parametrize("family", [4, 6], ids=["IPv4", "IPv6"])
+SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ class UdHeard:
 
 
 @BOTH
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_the_books_have_exactly_what_scapy_sent(cable, wire, tmp_path, family, seed):
     path = tmp_path / "run.h5"
     sender = UdSender(endpoint(cable, wire, family), *[(32, 500), (8, 1000), (96, 340)][seed])
@@ -108,7 +109,7 @@ def test_the_books_have_exactly_what_scapy_sent(cable, wire, tmp_path, family, s
     frames = faults.of([frame for shot in shots[:-1] for frame in shot]) + shots[-1]
     with listener(cable, "ud", path, *shape(sender), *keys(sender), "--window", 8, family=family) as recorder:
         wire.send(frames)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(len(frames)).interrupt().succeeded()
     heard = UdHeard(frames, damaged, FIRST, sender.packets)
     assert heard.damaged == faults.corrupted > 0 and faults.lost > 0
     recording = Recording(path)
@@ -137,7 +138,7 @@ def test_packets_with_a_wrong_key_or_for_another_queue_pair_are_not_taken(cable,
             frames += list(other.frames(number + 5))
     with listener(cable, "ud", path, *shape(right), *keys(right), family=family) as recorder:
         wire.send(frames)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     assert recording.numbers() == list(range(10)) and ended["shots_complete"] == 10, ended
     no_drops_but(ended, unknown_stream=2 * 10 * right.packets)
@@ -156,7 +157,7 @@ def test_a_second_sender_with_the_right_keys_is_not_taken_for_the_first(cable, w
         frames += list(second.frames(number + 1))
     with listener(cable, "ud", path, *shape(first), *keys(first), family=family) as recorder:
         wire.send(frames)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     UdHeard([f for number in range(10) for f in first.frames(number)], (), 0, first.packets).check(recording, first)
     no_drops_but(ended, unknown_stream=10 * first.packets)
@@ -178,7 +179,7 @@ def test_two_senders_are_two_links_of_one_event(cable, wire, tmp_path):
     flags = ("--links", 2, "--pool", "64MiB")
     with listener(cable, "ud", path, *shape(senders[0]), *keys(senders[0]), *flags) as recorder:
         wire.send(frames)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     assert ended["shots_complete"] == 23 and ended["shots_partial"] == 1, ended
     for link, sender in enumerate(senders):
@@ -204,7 +205,7 @@ def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, 
     write_pcap(capture, frames)
     with listener(cable, "ud", path, *shape(sender), *keys(sender), family=family) as recorder:
         wire.replay(capture)
-        ended = recorder.end().succeeded()
+        ended = recorder.took(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     UdHeard(frames, (), 0, sender.packets).check(recording, sender)
     assert ended["shots_complete"] == 30 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
@@ -271,7 +272,7 @@ def replayed(cable, frames, path, *arguments):
     write_pcap(capture, frames)
     with Wire(cable) as wire, listener(cable, "hsb", path, *arguments) as recorder:
         wire.replay(capture)
-        return recorder.end().succeeded()
+        return recorder.took(len(frames)).interrupt().succeeded()
 
 
 def check_frames(path, ended, frames, shots, *, first=None):
@@ -374,7 +375,7 @@ def hsb_with_faults(cable, frames, path, seed, packets, size, *arguments):
     verify(path)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 @EMULATOR
 def test_what_a_captured_bridge_lost_on_the_way_is_told(captured, tmp_path, name, served, seed):
     cable, captures = captured
@@ -417,9 +418,10 @@ def test_a_ring_of_one_page_needs_to_be_told_and_is_then_received(cable, wire, t
     frames = [frame for number in range(12) for frame in bridge.frames(number)]
     capture = tmp_path / "frames.pcap"
     write_pcap(capture, frames)
-    with listener(cable, "hsb", path) as recorder:
+    with Listener("hsb", "--out", path, host=cable.ipv4[1], port=ROCE_PORT, netns=cable.names[1]) as recorder:
         wire.replay(capture)
-        line = recorder.end().refused()
+        until(lambda: not recorder.queued(), what="an empty receive queue")
+        line = recorder.interrupt().refused()
     assert "--pages 1" in line and not path.exists(), line
     ended = replayed(cable, frames, path, "--pages", 1)
     check_frames(path, ended, frames, [(bridge.data(number), bridge.stamp(number)) for number in range(12)], first=0)

@@ -1,7 +1,9 @@
 """`shotline record --listen`, and what a sender's datagrams make of its file."""
 
+import atexit
 import contextlib
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -9,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from common import CAUSES, TIME_LIMIT, Process, until
+from common import CAUSES, PATIENCE, Process, until
 
 HERE = Path(__file__).resolve().parent
+SPEAD2 = [sys.executable, HERE / "spead2_send.py"]
 
 
 def free_port(host="127.0.0.1"):
@@ -30,20 +33,27 @@ class Listener(Process):
         if "--pool" not in arguments:
             arguments = (*arguments, "--pool", "32MiB")
         super().__init__("record", "--listen", at, "--framing", framing, "--json", *arguments, **options)
-        until(lambda: self.popen.poll() is not None or self.is_bound(), what="the recorder's socket")
+        until(lambda: self.popen.poll() is not None or self.queued() is not None, what="the recorder's socket")
 
-    def is_bound(self):
+    def queued(self):
+        """Bytes in the socket's receive queue; none if there is no such socket."""
         table = "udp6" if ":" in self.host else "udp"
         with contextlib.suppress(OSError):
-            rows = Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]
-            return any(int(row.split()[1].rsplit(":", 1)[1], 16) == self.port for row in rows)
-        return False
+            for row in Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, _, queues, *_ = row.split()
+                if int(local.rsplit(":", 1)[1], 16) == self.port:
+                    return int(queues.split(":")[1], 16)
+        return None
+
+    def room(self, most=64 << 10):
+        """Waits until little is in the receive queue, which so never overflows. A recorder that has ended has room."""
+        until(lambda: self.popen.poll() is not None or (self.queued() or 0) < most, what="room in the receive queue")
 
 
 @contextlib.contextmanager
 def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
     """spead2 sending, in a process that does not outlive the block; it has sent all when its line is there."""
-    command = [sys.executable, HERE / "spead2_send.py", json.dumps({"host": host, "port": port, **wanted})]
+    command = [*SPEAD2, json.dumps({"host": host, "port": port, **wanted})]
     if netns:
         command = ["nsenter", f"--net=/run/netns/{netns}", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -54,11 +64,24 @@ def spead2_sender(port, host="127.0.0.1", netns=None, **wanted):
         process.communicate()
 
 
-def spead2_sends(port, **wanted):
+def spead2_sends(port, host="127.0.0.1", netns=None, **wanted):
     """Sends to the end."""
-    with spead2_sender(port, **wanted) as process:
-        said, errors = process.communicate(timeout=TIME_LIMIT)
-        assert said == "sent\n", errors
+    if netns:
+        with spead2_sender(port, host, netns, **wanted) as process:
+            said, errors = process.communicate(timeout=PATIENCE)
+            assert said == "sent\n", errors
+        return
+    if not spead2_server:
+        spead2_server.append(subprocess.Popen(SPEAD2, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        atexit.register(spead2_server[0].stdin.close)  # which ends it
+    (server,) = spead2_server
+    server.stdin.write(json.dumps({"host": host, "port": port, **wanted}) + "\n")
+    server.stdin.flush()
+    ready, _, _ = select.select([server.stdout], [], [], PATIENCE)
+    assert ready and server.stdout.readline() == "sent\n", "spead2 did not send: standard error says why"
+
+
+spead2_server = []  # the process that sends for all tests of this one: loading spead2 takes longer than most of them
 
 
 class Heard:

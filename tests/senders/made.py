@@ -2,12 +2,11 @@
 
 import socket
 import struct
-import time
 import zlib
 
 import numpy as np
 
-from common import PACKET, packed
+from common import PACKET, PATIENCE, packed
 from senders.listen import Listener
 
 FORMATS = ("int16_le", "packed12_msb_first", "uint8")  # by the number of their packing
@@ -48,7 +47,9 @@ class Made:
         """Records all of it but the packets (link, shot, packet) that are lost; the program's JSON object."""
         shape = ("--channels", self.channels, "--samples", self.samples, "--sample-format", FORMATS[self.packing])
         shape += ("--links", self.links, *(("--sample-rate-hz", self.rate) if self.rate else ()))
-        end = ("--shots", self.shots, "--idle-s", 2, "--timeout-ms", 500, "--out", path)
+        # Where something is lost, the run ends when the rest has come.
+        end = ("--progress",) if lost else ("--shots", self.shots)
+        end += ("--timeout-ms", 1000 * PATIENCE, "--out", path)
         with Listener("udp", *shape, *end, *flags) as recorder, socket.socket(type=socket.SOCK_DGRAM) as out:
             for shot in range(self.shots):
                 for link in range(self.links):
@@ -56,5 +57,7 @@ class Made:
                     for index in range(self.packets):
                         if (link, shot, index) not in lost:
                             out.sendto(self.packet(link, shot, index, data), (recorder.host, recorder.port))
-                time.sleep(0.001)  # a receive buffer of an ordinary size holds a few shots
+                recorder.room()
+            if lost:
+                return recorder.took(self.links * self.shots * self.packets - len(lost)).interrupt().succeeded()
             return recorder.end().succeeded()

@@ -1,11 +1,13 @@
 """spead2's own sender as a process: heaps of known bytes, as a JSON object on the command line describes them.
 
-It says `sent` when all is with the kernel, and leaves without spead2's tidying up, which may hang.
+Without one each line of standard input is one, and is sent by a process of its own. It says `sent` when all is with
+the kernel, and leaves without spead2's tidying up, which may hang.
 """
 
 import json
 import os
 import sys
+import traceback
 
 import numpy as np
 import spead2
@@ -74,7 +76,23 @@ def send(host, port, **wanted):
         stream.send_heap(group.get_end(), cnt=max(order) + 1 if order else -1)
 
 
+def send_and_leave(wanted):
+    said = "not sent"
+    try:
+        send(**json.loads(wanted))
+        said = "sent"
+    finally:
+        if said != "sent":
+            traceback.print_exc()
+        print(said, flush=True)
+        os._exit(0)
+
+
 if __name__ == "__main__":
-    send(**json.loads(sys.argv[1]))
-    print("sent", flush=True)
-    os._exit(0)
+    if sys.argv[1:]:
+        send_and_leave(sys.argv[1])
+    for line in iter(sys.stdin.readline, ""):
+        child = os.fork()  # spead2 has no thread yet
+        if not child:
+            send_and_leave(line)
+        os.waitpid(child, 0)
