@@ -3,12 +3,14 @@
 It does what an honest one does, and everything that it may not.
 """
 
-import contextlib
 import json
 import secrets
+import select
 import socket
 import struct
 import zlib
+
+from common import PATIENCE
 
 ACK, WRITE_ONLY, READ_REQUEST, READ_ONLY, FETCH_ADD, ATOMIC_ACK = 0x11, 0x0A, 0x0C, 0x10, 0x14, 0x12
 
@@ -22,7 +24,7 @@ class Control:
     """A control connection: JSON objects behind their lengths."""
 
     def __init__(self, address):
-        self.socket = socket.create_connection(split(address), timeout=20)
+        self.socket = socket.create_connection(split(address), timeout=PATIENCE)
 
     def __enter__(self):
         return self
@@ -78,7 +80,7 @@ class Initiator:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_DGRAM)
         self.socket.bind((self.host, 0))
-        self.socket.settimeout(2)
+        self.socket.settimeout(PATIENCE)
         self.port = self.socket.getsockname()[1]
         self.qp, self.psn = secrets.randbelow(1 << 24), secrets.randbelow(1 << 24)
         self.control = Control(target.address)
@@ -115,19 +117,15 @@ class Initiator:
         (source or self.socket).sendto(self.packet(*arguments, source=source, **options), self.to)
 
     def answer(self):
-        """Opcode, PSN and what follows; none if there is silence."""
-        self.socket.settimeout(2)
+        """Opcode, PSN and what follows of the first packet that came and was not yet looked at."""
         data = self.socket.recv(4096)
         opcode, destination, psn = data[0], int.from_bytes(data[5:8]), int.from_bytes(data[9:12])
         assert destination == self.qp
         return opcode, psn, data[12:-4]
 
-    def silence(self):
-        """Nothing comes back to a packet that is refused; a later honest operation proves that it was seen."""
-        self.socket.settimeout(0.05)
-        with contextlib.suppress(TimeoutError):
-            return self.socket.recv(4096)
-        return None
+    def heard_nothing(self):
+        """Whether nothing came back. An honest operation, answered after what was refused, proves that it was seen."""
+        return not select.select([self.socket], [], [], 0)[0]
 
     def write(self, name, offset, data, **options):
         key = self.keys[name]

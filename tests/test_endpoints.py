@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import struct
-import time
 
 import pytest
 from initiator import ACK, ATOMIC_ACK, FETCH_ADD, Control, Initiator
@@ -127,10 +126,9 @@ def test_what_the_key_does_not_allow_is_refused_and_the_queue_pair_goes_on(expos
         keys = dict(initiator.keys)
         initiator.written("data", 0, b"good")
         attempt(initiator)
-        assert initiator.silence() is None
         initiator.keys = keys
-        initiator.written("data", 4, b"more")
-        assert initiator.refused() == 1
+        initiator.written("data", 4, b"more")  # the first answer is to this
+        assert initiator.refused() == 1 and initiator.heard_nothing()
         assert exposed.file.read_bytes() == b"goodmore" + bytes(8184)
     report = exposed.end_report()
     assert report["queue_pairs"]["refused"] == {cause: 1}
@@ -152,17 +150,16 @@ def test_forged_packets_change_nothing_and_the_honest_one_goes_on(tmp_path):
         stranger.keys = initiator.keys
         stranger.write("data", 0, b"evil")  # nor the other's of his
         stranger.write("data", 0, b"evil", qp=initiator.accept["qp"] ^ 0x555555)
-        assert stranger.silence() is None
         # Somebody who knows all there is to know, at another address.
         elsewhere.bind(("127.0.0.3", 0))
         initiator.write("data", 0, b"evil", source=elsewhere)
         initiator.write("data", 0, b"evil", crc=b"\1\2\3\4")
         initiator.socket.sendto(b"\x0a" + bytes(20), initiator.to)
-        assert initiator.silence() is None
         initiator.write("data", 0, b"evil", psn=initiator.psn + 1000)  # a guess: it may be that some were lost
         opcode, psn, rest = initiator.answer()
         assert (opcode, psn, rest[0]) == (ACK, initiator.psn, 0x60)
         initiator.written("data", 4, b"more")
+        assert stranger.heard_nothing() and initiator.heard_nothing()
         # Again, as it was: acknowledged, and not carried out.
         with file.open("r+b") as other:
             other.seek(4)
@@ -184,7 +181,6 @@ def test_keys_end_with_their_connection(exposed):
         assert {key["rkey"] for key in old.values()}.isdisjoint(key["rkey"] for key in second.keys.values())
         new, second.keys = second.keys, old
         second.write("data", 0, b"evil")
-        assert second.silence() is None
         second.keys = new
         assert second.read("data", 0, 4) == b"good"
     assert exposed.end_report()["queue_pairs"]["refused"] == {"bad_key": 1}
@@ -206,21 +202,20 @@ def test_a_wrong_token_is_refused_once_and_counted():
     assert (report["control"]["wrong_token"], report["control"]["welcomed"]) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_who_says_something_else_than_hello_is_turned_away():
+    wrong = [
         b"\xff\xff\xff\xff",
         struct.pack(">I", 2) + b"{}",
         struct.pack(">I", 17) + b'{"type":"regions"',
         b"GET / HTTP/1.1\r\n\r\n",
-    ],
-)
-def test_who_says_something_else_than_hello_is_turned_away(data):
+    ]
     with Target("--region", "a=4K") as target:
-        with Control(target.address) as control:
-            control.socket.sendall(data)
-            assert control.hear()["cause"] == "token"
-        assert target.end_report()["control"]["malformed"] == 1
+        with contextlib.ExitStack() as stack:
+            controls = [stack.enter_context(Control(target.address)) for _ in wrong]
+            for control, data in zip(controls, wrong, strict=True):
+                control.socket.sendall(data)
+            assert [control.hear()["cause"] for control in controls] == ["token"] * len(wrong)
+        assert target.end_report()["control"]["malformed"] == len(wrong)
 
 
 def test_strangers_cannot_keep_others_out():
@@ -286,18 +281,20 @@ def test_the_token_comes_from_a_file_that_only_its_owner_reads(tmp_path):
 @pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
 def test_a_rate_is_measured_with_a_target_of_its_own(verb):
     size = 8 if verb == "atomic" else 12345
-    row = perf(None, verb, "--size", size, "--group", 4, "--depth", 2, "--seconds", 0.1, "--iterations", 2, "--json")
+    row = perf(None, verb, "--size", size, "--group", 4, "--depth", 2, "--seconds", 0.05, "--iterations", 2, "--json")
     row = row.succeeded()
     assert (row["verb"], row["size"], row["group"], row["depth"], row["iterations"]) == (verb, size, 4, 2, 2)
     assert row["operations"] > 0 and row["operations"] % 4 == 0 and row["bytes"] == row["operations"] * size
     assert 0 < row["gbps"]["worst"] <= row["gbps"]["average"]
-    assert row["gbps"]["average"] == pytest.approx(row["bytes"] * 8e-9 / row["seconds"], rel=0.5)
+    # The rate of two iterations together lies between theirs.
+    worst, best = row["gbps"]["worst"], 2 * row["gbps"]["average"] - row["gbps"]["worst"]
+    assert worst * 0.999 <= row["bytes"] * 8e-9 / row["seconds"] <= best * 1.001, row
     for cpu in ("cpu_initiator_percent", "cpu_target_percent"):
         assert 0 < row[cpu]["average"] <= row[cpu]["worst"]
 
 
 def test_latencies_are_measured_with_a_target_of_its_own():
-    ended = perf(None, "latency", "--of", "write,read,atomic,send,ping", "--seconds", 0.1, "--json")
+    ended = perf(None, "latency", "--of", "write,read,atomic,send,ping", "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["verb"] for row in rows] == [f"{of} latency" for of in ("write", "read", "atomic", "send", "ping")]
@@ -308,7 +305,7 @@ def test_latencies_are_measured_with_a_target_of_its_own():
 
 
 def test_all_ways_to_drive_it_work():
-    short = ("--seconds", 0.1, "--json")
+    short = ("--seconds", 0.05, "--json")
     both = perf(None, "write", "--size", "64K", "--group", 4, "--bidirectional", *short).succeeded()
     assert both["back_gbps"]["average"] > 0
     pairs = perf(None, "read", "--size", "4K", "--pairs", 8, *short).succeeded()
@@ -324,14 +321,14 @@ def test_all_ways_to_drive_it_work():
 @pytest.mark.parametrize("verb", ["write", "read", "send", "atomic"])
 def test_shared_memory_is_another_way(verb):
     size = 8 if verb == "atomic" else 4096
-    flags = ("--transport", "shm", "--group", 4, "--pairs", 2, "--seconds", 0.1, "--json")
+    flags = ("--transport", "shm", "--group", 4, "--pairs", 2, "--seconds", 0.05, "--json")
     row = perf(None, verb, "--size", size, *flags).succeeded()
     assert row["transport"] == "shm" and row["operations"] > 0 and row["bytes"] == row["operations"] * size
 
 
 def test_latencies_over_shared_memory():
     of = ("write", "read", "atomic", "send", "ping")
-    ended = perf(None, "latency", "--transport", "shm", "--of", ",".join(of), "--seconds", 0.1, "--json")
+    ended = perf(None, "latency", "--transport", "shm", "--of", ",".join(of), "--seconds", 0.05, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
@@ -340,32 +337,31 @@ def test_latencies_over_shared_memory():
 def test_a_target_over_shared_memory_has_a_socket_of_its_owner_only(tmp_path):
     path = tmp_path / "target"
     regions = ("--region", "a=64K,rights=rw", "--region", "ro=4K")
-    with Target(*regions, "--transport", "shm", listen=path) as target:
+    with Target(*regions, "--transport", "shm", "--every", 0.1, listen=path) as target:
         assert target.address == str(path) and path.stat().st_mode & 0o777 == 0o600
-        flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.1, "--json")
-        assert perf(target, "write", *flags).succeeded()["operations"] > 0
+        flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.05, "--json")
         assert perf(target, "read", "--region", "ro", *flags).succeeded()["operations"] > 0
         assert "rights 'r'" in perf(target, "write", "--region", "ro", *flags).refused()
         wrong = ("--to", path, "--token", "0" * 32)
         assert "token" in run("perf", "read", *flags, *wrong).refused()
-        long = ("--transport", "shm", "--size", "4K", "--seconds", 60, "--to", path, "--token", target.token)
+        long = ("--transport", "shm", "--size", "4K", "--seconds", 1000, "--to", path, "--token", target.token)
         with Process("perf", "write", *long) as victim:
-            time.sleep(0.5)
+            until(lambda: any(report["control"]["welcomed"] == 3 for report in target.reports()), what="its connection")
             victim.signal(signal.SIGKILL)
         assert perf(target, "write", *flags).succeeded()["operations"] > 0
         report = target.end_report()
-    assert report["provider"] == "shm" and report["control"]["welcomed"] == 5 and report["initiators"] == []
+    assert report["provider"] == "shm" and report["control"]["welcomed"] == 4 and report["initiators"] == []
     assert not path.exists()
 
 
 def test_the_papers_tables_stand_beside_ours():
-    ended = perf(None, "--matrix", "--seconds", 0.02, "--json")
+    ended = perf(None, "--matrix", "--seconds", 0.01, "--json")
     assert ended.code == 0, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["paper"]["table"] for row in rows] == ["I"] * 7 + ["II"] * 7 + ["III"] * 7 + ["IV"] * 7
     assert rows[13]["paper"]["gbps"] == [23.45, 23.44] and (rows[13]["size"], rows[13]["group"]) == (256 << 10, 8)
     assert all(row["operations"] > 0 for row in rows)
-    words = perf(None, "--matrix", "--seconds", 0.02).stdout
+    words = perf(None, "--matrix", "--seconds", 0.01).stdout
     assert all(f"Table {number}:" in words for number in ("I", "II", "III", "IV")) and "23.45 (23.44)" in words
 
 
@@ -373,7 +369,7 @@ def test_a_file_holds_what_was_written_and_two_initiators_do_not_mind_each_other
     file = tmp_path / "log"
     regions = ("--region", f"log=1M,file={file},rights=rw", "--region", "other=1M,rights=rw")
     with Target(*regions) as target:
-        flags = ("--size", "4K", "--group", 16, "--seconds", 0.5, "--json", "--to", target.address)
+        flags = ("--size", "4K", "--group", 16, "--seconds", 0.2, "--json", "--to", target.address)
         with (
             Process("perf", "write", *flags, "--token", target.token, "--region", "log") as first,
             Process("perf", "read", *flags, "--token", target.token, "--region", "other") as second,
@@ -391,20 +387,20 @@ def test_a_file_holds_what_was_written_and_two_initiators_do_not_mind_each_other
 
 def test_an_initiator_that_is_killed_leaves_nothing_behind():
     with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
-        flags = ("--size", "256K", "--group", 4, "--seconds", 60, "--to", target.address, "--token", target.token)
+        flags = ("--size", "256K", "--group", 4, "--seconds", 1000, "--to", target.address, "--token", target.token)
         with Process("perf", "write", *flags) as victim:
             live = lambda check: lambda: any(check(report) for report in target.reports())
             until(live(lambda report: region(report, "a")["writes"] > 0), what="a write")
             victim.signal(signal.SIGKILL)
             until(live(lambda report: not report["initiators"]), what="the end of its queue pairs")
-        assert perf(target, "write", "--size", "4K", "--seconds", 0.1, "--json").succeeded()["operations"] > 0
+        assert perf(target, "write", "--size", "4K", "--seconds", 0.05, "--json").succeeded()["operations"] > 0
         assert target.end_report()["control"]["welcomed"] == 2
 
 
 @pytest.mark.parametrize("event", [(), ("--event",)], ids=["polling", "sleeping"])
 def test_a_target_that_is_killed_is_missed(event):
     with Target("--region", "a=1M,rights=rw", "--every", 0.1) as target:
-        flags = ("--size", "64K", "--seconds", 60, "--to", target.address, "--token", target.token, *event)
+        flags = ("--size", "64K", "--seconds", 1000, "--to", target.address, "--token", target.token, *event)
         with Process("perf", "write", *flags) as initiator:
             until(lambda: any(region(report, "a")["writes"] > 0 for report in target.reports()), what="a write")
             target.signal(signal.SIGKILL)
@@ -413,17 +409,25 @@ def test_a_target_that_is_killed_is_missed(event):
 
 
 def test_perf_that_is_interrupted_ends_its_target_and_tells_what_it_has():
-    with Process("perf", "write", "--size", "4K", "--seconds", 60, "--json") as process:
+    with Process("perf", "write", "--size", "4K", "--seconds", 1000, "--json") as process:
         children = until(lambda: descendants(process.pid), what="a target")
-        time.sleep(0.5)
+        # So much is not needed to start: it measures.
+        until(lambda: worked(process.pid) > 0.5, what="half a second of a processor")
         row = process.interrupt().succeeded()
-        assert row["operations"] > 0 and row["seconds"] < 60
+        assert row["operations"] > 0 and row["seconds"] < 1000
         until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), what="the target's end")
 
 
 def descendants(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
+
+
+def worked(pid):
+    """Seconds of a processor that a process has used."""
+    with open(f"/proc/{pid}/stat") as file:
+        user, system = file.read().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(
