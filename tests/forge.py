@@ -120,6 +120,7 @@ class Replayer:
         self.socket.bind(("cable", 0))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.socket.settimeout(0.05)
+        self.count = 0
         self.ending = False
         self.thread = threading.Thread(target=self.work)
 
@@ -133,7 +134,6 @@ class Replayer:
         self.socket.close()
 
     def work(self):
-        count = 0
         while not self.ending:
             try:
                 frame, address = self.socket.recvfrom(10_000)
@@ -143,9 +143,9 @@ class Replayer:
             if address[2] != socket.PACKET_OUTGOING or len(frame) < udp + 28:
                 continue
             if struct.unpack_from(">H", frame, udp + 2) == (4791,):
-                for other in self.change(count, frame, udp):
+                for other in self.change(self.count, frame, udp):
                     self.socket.send(other)
-                count += 1
+                self.count += 1
 
 
 def address_of(text):

@@ -29,26 +29,30 @@ def picture(path):
     raw = zlib.decompress(b"".join(body for name, body in chunks if name == b"IDAT"))
     lines = np.frombuffer(raw, np.uint8).reshape(HEIGHT, 1 + 3 * WIDTH)
     pixels = lines[:, 1:].reshape(HEIGHT, WIDTH, 3).copy()
-    left = above = np.zeros(3, np.uint8)
-    for row, kind in enumerate(lines[:, 0]):  # the five ways in which a line is a difference
-        above_line = pixels[row - 1] if row else np.zeros((WIDTH, 3), np.uint8)
+    above = np.zeros((WIDTH, 3), np.uint8)
+    for kind, line in zip(lines[:, 0], pixels):  # the five ways in which a line is a difference
         if kind == 1:
-            pixels[row] = np.cumsum(pixels[row], axis=0, dtype=np.uint8)
-        elif kind == 2:
-            pixels[row] += above_line
+            line[:] = np.cumsum(line, axis=0, dtype=np.uint8)
+        elif kind == 2 or kind == 4 and not line.any():  # Paeth's guess without a difference is the line above
+            line += above
         elif kind in (3, 4):
-            left, corner = np.zeros(3, int), np.zeros(3, int)
-            for column in range(WIDTH):
-                above = above_line[column].astype(int)
-                guess = (left + above) // 2 if kind == 3 else paeth(left, above, corner)
-                left = (pixels[row, column] + guess) & 0xFF
-                pixels[row, column], corner = left, above
+            line.reshape(-1)[:] = undone(kind, line.tobytes(), above.tobytes())
+        above = line
     return pixels
 
 
-def paeth(left, above, corner):
-    ways = np.stack([left, above, corner])
-    return ways[np.abs(ways - (left + above - corner)).argmin(axis=0), range(3)]
+def undone(kind, line, above):
+    """A line of differences to the mean (3) or to Paeth's guess (4), byte by byte."""
+    out = [0, 0, 0]
+    for here, up, corner in zip(line, above, b"\0\0\0" + above):
+        left = out[-3]
+        if kind == 3:
+            guess = (left + up) // 2
+        else:
+            to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+            guess = left if to_left <= to_up and to_left <= to_corner else up if to_up <= to_corner else corner
+        out.append((here + guess) & 0xFF)
+    return out[3:]
 
 
 def panels(pixels):
@@ -126,7 +130,7 @@ def test_any_recording_has_a_plot(tmp_path, packing, shape, rate):
 def test_a_run_that_has_no_shot_yet_or_goes_on_has_a_plot(tmp_path):
     path, png = tmp_path / "run.h5", tmp_path / "run.png"
     with Probe("--channels", 8, "--samples", 500) as probe:
-        with Recorder(probe, "--out", path, "--samples", 500, "--shots", 200, "--external-trigger") as recorder:
+        with Recorder(probe, "--out", path, "--samples", 500, "--shots", 20, "--external-trigger") as recorder:
             until(lambda: run("inspect", path, "--plot", png, "--json").code == 0, what="a valid file")
             assert all(ink(panel) > 100 for panel in panels(picture(png))), "words say what is not there"
             recorder.interrupt()

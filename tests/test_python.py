@@ -18,6 +18,7 @@ from senders.made import Made
 from shotline_verify import prbs
 
 from common import PERIOD, Probe, Recorder, packed, unpacked, until, with_holes
+from common import run as program
 
 MILLION = 1_000_000
 # Examples differ in what they write, not in how long a shared machine takes for it.
@@ -37,26 +38,31 @@ def shapes(draw):
     return packing, (links, shots, samples, channels)
 
 
-@settings(EXAMPLES, max_examples=12)
-@given(shape=shapes(), seed=st.integers(0, 1 << 32))
-def test_any_shape_reads_as_it_was_sent_and_as_h5py_reads_it(shotline, tmp_path, shape, seed):
+@pytest.mark.parametrize("examples", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_any_shape_reads_as_it_was_sent_and_as_h5py_reads_it(shotline, tmp_path, examples):
     path = tmp_path / "run.h5"
-    path.unlink(missing_ok=True)
-    packing, (links, shots, samples, channels) = shape
-    made = Made(values(seed, packing, shape[1]), packing)
-    made.record(path)
-    with shotline.open(path) as run, h5py.File(path) as file:
-        side_by_side = np.concatenate(list(made.values), axis=2)
-        assert run.samples.shape == side_by_side.shape and run.samples.dtype == side_by_side.dtype
-        assert np.array_equal(run.samples[...], side_by_side)
-        assert np.array_equal(run.samples[...], file["rf"][...])
-        for link in run.links:
-            assert np.array_equal(link.samples[...], made.values[link.index])
-            assert (link.geometry.samples, link.geometry.channels) == (samples, channels)
-            for shot in link.shots:
-                assert shot.is_complete and shot.presence.all()
-                assert shot.raw[: made.shot_bytes].tobytes() == made.bytes_of(link.index, shot.number)
-        assert len(run.links) == links and len(run.shots) == shots
+
+    @settings(EXAMPLES, max_examples=examples)
+    @given(shape=shapes(), seed=st.integers(0, 1 << 32))
+    def reads(shape, seed):
+        path.unlink(missing_ok=True)
+        packing, (links, shots, samples, channels) = shape
+        made = Made(values(seed, packing, shape[1]), packing)
+        made.record(path)
+        with shotline.open(path) as run, h5py.File(path) as file:
+            side_by_side = np.concatenate(list(made.values), axis=2)
+            assert run.samples.shape == side_by_side.shape and run.samples.dtype == side_by_side.dtype
+            assert np.array_equal(run.samples[...], side_by_side)
+            assert np.array_equal(run.samples[...], file["rf"][...])
+            for link in run.links:
+                assert np.array_equal(link.samples[...], made.values[link.index])
+                assert (link.geometry.samples, link.geometry.channels) == (samples, channels)
+                for shot in link.shots:
+                    assert shot.is_complete and shot.presence.all()
+                    assert shot.raw[: made.shot_bytes].tobytes() == made.bytes_of(link.index, shot.number)
+            assert len(run.links) == links and len(run.shots) == shots
+
+    reads()
 
 
 @settings(EXAMPLES, max_examples=60)
@@ -280,22 +286,26 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
     """Every shot that becomes visible is whole at that moment, and those that were seen stay."""
     path = tmp_path / "run.h5"
     with Probe("--channels", 8, "--samples", 500) as probe:
-        with Recorder(probe, "--out", path, "--samples", 500, "--shots", 120, "--rate-hz", 100) as recorder:
-            until(path.exists, what="the file")
+        flags = ["--samples", 500, "--shots", 12, "--external-trigger"]
+        with Recorder(probe, "--out", path, *flags) as recorder:
             run = until(lambda: opened(shotline, path), what="a valid file")
-            assert run.rows < 120 and not run.finished
-            seen, looks = run.rows, 0
-            while seen < 120:
+            assert run.rows == 0 and not run.finished
+            until(lambda: asked(probe, "status")["running"], what="the start")
+            for seen in range(0, 12, 2):
+                for _ in range(2):
+                    asked(probe, "trigger")
                 assert len(run.samples) == run.rows == seen, "what is visible changes by refresh alone"
-                grown(run)
+                until(lambda seen=seen: run.refresh() == seen + 2, what=f"shots {seen} and {seen + 1}")
                 check_patterns(run, run.shots[seen:])
-                seen, looks = run.rows, looks + 1
-            assert looks > 3, "the file was read while it grew"
             recorder.end().succeeded()
         probe.report()
     check_patterns(run, run.shots)
     run.refresh()
-    assert run.finished and len(run.shots) == 120
+    assert run.finished and len(run.shots) == 12
+
+
+def asked(probe, verb):
+    return program("probe", verb, probe.address, "--json").succeeded()
 
 
 def opened(shotline, path):
@@ -304,12 +314,6 @@ def opened(shotline, path):
         return shotline.open(path)
     except (ValueError, OSError):
         return None
-
-
-def grown(run):
-    """Waits for more shots than there were."""
-    before = run.rows
-    until(lambda: run.refresh() > before, what="a shot")
 
 
 def check_patterns(run, shots):

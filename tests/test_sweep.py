@@ -5,7 +5,6 @@ import json
 import signal
 import struct
 import sys
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from common import ROOT, Probe, Process, run
 
 SPREAD = {"mean", "std", "min", "max"}
 TINY = ("--pool", "16MiB", "--seconds", 0.1)
+ALIVE = ("--pool", "16MiB", "--seconds", 3)  # longer than a machine stands still: so shots come
 
 
 def lines(ended):
@@ -29,6 +29,19 @@ def by_kind(text):
         kinds.setdefault(line["kind"], []).append(line)
     assert len(kinds["header"]) == len(kinds["end"]) == 1
     return kinds
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A network sweep and one of the disk: their files, and what they printed."""
+    folder = tmp_path_factory.mktemp("measured")
+    files = [folder / "network.jsonl", folder / "disk.jsonl"]
+    disk = folder / "disk"
+    disk.mkdir()
+    points = ["--f-ext", "200,400", "--repeats", 2]
+    network = lines(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
+    written = lines(sweep("disk", "--dir", disk, "--samples", 500, *points, "--out", files[1]))
+    return files, network, written, disk
 
 
 def sweep(*arguments, **options):
@@ -56,19 +69,20 @@ def conserved(point):
 # --- points ------------------------------------------------------------------------------------------
 
 
-def test_a_network_sweep_has_every_point_and_its_counts_add_up():
-    found = lines(sweep("network", "--samples", "500,1000", "--f-ext", "200,400", "--repeats", 2))
+def test_a_network_sweep_has_every_point_and_its_counts_add_up(measured):
+    files, found, _, _ = measured
     asked = [(f, n, hz, 0) for f in ("ud", "udp") for n in (500, 1000) for hz in (200, 400)]
     assert [(p["framing"], p["samples"], p["f_ext_hz"], p["link"]) for p in found["point"]] == asked
     for point in found["point"]:
         assert len(point["runs"]) == 2 and point["shot_bytes"] == point["samples"] * 144 + 64, point
-        assert point["frame_rate_hz"]["mean"] > 0 and point["bandwidth_gbps"]["mean"] > 0, point
         conserved(point)
-    assert found["end"][0]["interrupted"] is False
+    runs = [counts for point in found["point"] for counts in point["runs"]]
+    assert sum(counts["shots_complete"] for counts in runs) > 0, "shots came"
+    assert found["end"][0]["interrupted"] is False and by_kind(files[0].read_text()) == found
 
 
-def test_the_header_says_on_which_machine_and_with_what():
-    header = lines(sweep("network", "--samples", 500, "--framing", "ud", "--f-ext", 200, "--repeats", 1))["header"][0]
+def test_the_header_says_on_which_machine_and_with_what(measured):
+    header = measured[1]["header"][0]
     assert header["sweep"] == "network" and header["emulated"] and header["by"] == "trigger" and header["links"] == 1
     assert header["cores"] >= 1 and header["receive_buffer_bytes"] > 0 and header["seconds"] == 0.1, header
     assert header["kernel"].startswith("Linux ") and header["cpu"] and header["shotline"][0].isdigit(), header
@@ -77,7 +91,7 @@ def test_the_header_says_on_which_machine_and_with_what():
 
 def test_a_trigger_that_is_too_fast_is_missed_every_second_time_and_counted():
     # 16000 samples occupy the device for 401.85 us: 2488 Hz at most.
-    flags = ["--samples", 16_000, "--framing", "ud", "--f-ext", 3000, "--repeats", 2, "--pool", "64MiB"]
+    flags = ["--samples", 16_000, "--framing", "ud", "--f-ext", 3000, "--repeats", 1, "--pool", "64MiB"]
     (point,) = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.1))["point"]
     conserved(point)
     for counts in point["runs"]:
@@ -86,7 +100,7 @@ def test_a_trigger_that_is_too_fast_is_missed_every_second_time_and_counted():
 
 
 def test_links_are_counted_each_by_itself():
-    found = lines(sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--f-ext", 200, "--repeats", 2))
+    found = lines(sweep("network", "--links", 2, "--samples", 500, "--framing", "udp", "--f-ext", 200, "--repeats", 1))
     assert [point["link"] for point in found["point"]] == [0, 1]
     for point in found["point"]:
         conserved(point)
@@ -94,18 +108,25 @@ def test_links_are_counted_each_by_itself():
     assert taken[0] == taken[1], "both links take the shot of one trigger"
 
 
-def test_the_default_frequencies_end_a_quarter_above_the_devices_highest_rate():
-    flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB"]
-    found = lines(run("sweep", "network", *flags, "--json", "--seconds", 0.02))
-    hz = [point["f_ext_hz"] for point in found["point"]]
-    assert len(hz) == 13 and hz == sorted(hz), hz
-    assert hz[-1] == pytest.approx(1.25 / 401.85e-6, rel=0.01) and hz[0] == pytest.approx(0.05 / 401.85e-6, rel=0.01)
+@pytest.mark.parametrize("points", [1, pytest.param(13, marks=pytest.mark.long)])
+def test_the_default_frequencies_are_those_of_the_device_and_the_shape(points):
+    """Which frequencies lie between is proven in the crate; here, that they are those of this device and shape."""
+    flags = ["--samples", 16_000, "--framing", "ud", "--repeats", 1, "--pool", "64MiB", "--seconds", 0.02]
+    highest = 1 / 401.85e-6
+    with Process("sweep", "network", *flags, "--json") as process:
+        found = [json.loads(process.popen.stdout.readline()) for _ in range(1 + points)]
+        if points < 13:
+            process.signal(signal.SIGINT)
+        assert process.end().code == 0
+    hz = [point["f_ext_hz"] for point in found[1:]]
+    assert hz == sorted(hz) and hz[0] == pytest.approx(0.05 * highest, rel=0.01), hz
+    assert points < 13 or hz[-1] == pytest.approx(1.25 * highest, rel=0.01), hz
 
 
 def test_losses_on_the_way_are_counted_at_a_real_probe_that_times_itself():
     with Probe("--loss", 0.02, "--seed", 7, "--links", 1) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--by", "rate", "--samples", 500, "--framing", "ud"]
-        found = lines(sweep("network", *flags, "--f-ext", "200,400", "--repeats", 2))
+        found = lines(run("sweep", "network", *flags, *ALIVE, "--f-ext", 200, "--repeats", 1, "--json"))
         sent = probe.report()["links"][0]
     assert not found["header"][0]["emulated"] and found["header"][0]["by"] == "rate"
     for point in found["point"]:
@@ -120,22 +141,23 @@ def test_the_frequency_of_ones_own_generator_is_taken_as_said():
     with Probe("--trigger-hz", 300) as probe:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--f-ext-is", 300, "--links", 1, "--repeats", 1]
         found = lines(sweep("network", *flags, "--samples", "500,1000", "--framing", "ud"))
+        taken = probe.report()["next_shot"]
     assert [(point["samples"], point["f_ext_hz"]) for point in found["point"]] == [(500, 300), (1000, 300)]
     for point in found["point"]:
         conserved(point)
-        assert point["runs"][0]["triggers"] > 0
+    assert sum(point["runs"][0]["shots_taken"] for point in found["point"]) == taken
 
 
 # --- the disk ----------------------------------------------------------------------------------------
 
 
-def test_a_disk_sweep_writes_counts_and_cleans_up(tmp_path):
-    found = lines(sweep("disk", "--dir", tmp_path, "--samples", 500, "--f-ext", "200,400", "--repeats", 2))
+def test_a_disk_sweep_writes_counts_and_cleans_up(measured):
+    _, _, found, folder = measured
     assert [point["f_ext_hz"] for point in found["point"]] == [200, 400]
     for point in found["point"]:
         conserved(point)
-        assert set(point["write_gbps"]) == SPREAD and point["write_gbps"]["mean"] > 0, point
-    assert list(tmp_path.iterdir()) == []
+        assert set(point["write_gbps"]) == SPREAD, point
+    assert list(folder.iterdir()) == []
 
 
 def test_files_that_are_kept_are_good_recordings(tmp_path):
@@ -153,10 +175,10 @@ def test_files_that_are_kept_are_good_recordings(tmp_path):
 
 def test_a_search_narrows_the_rate_down_and_tells_every_trial(tmp_path):
     """Somewhere below 200 Gbit/s, which no probe can send, is a limit."""
-    flags = ["--samples", 500, "--framing", "ud", "--discard", "--precision", "20%", "--trials", 12]
+    flags = ["--samples", 500, "--framing", "ud", "--discard", "--precision", "20%", "--trials", 6]
     found = lines(sweep("search", *flags))
     (result,) = found["loss_free_rate"]
-    assert result["trials"] == len(found["trial"]) <= 12 and result["confidence"] == 0.95, result
+    assert result["trials"] == len(found["trial"]) <= 6 and result["confidence"] == 0.95, result
     low, high = result["low_gbps"] or 0, result["high_gbps"] or float("inf")
     assert low <= result["rate_gbps"] <= high, result
     assert result["rate_hz"] * (500 * 144 + 64) * 8e-9 == pytest.approx(result["rate_gbps"])
@@ -180,24 +202,23 @@ def test_a_search_can_record_and_count_in_shots(tmp_path):
 
 def test_an_interrupted_sweep_tells_what_it_measured(tmp_path):
     file = tmp_path / "sweep.jsonl"
-    flags = ["--samples", 500, "--framing", "ud", "--f-ext", "200,300,400", "--repeats", 200]
+    flags = ["--samples", 500, "--framing", "ud", "--f-ext", ",".join(map(str, range(200, 1200))), "--repeats", 2]
     with Process("sweep", "network", *flags, *TINY, "--json", "--out", file) as process:
-        header = process.popen.stdout.readline()
-        time.sleep(1.5)
+        first = process.popen.stdout.readline() + process.popen.stdout.readline()  # header and point
         process.signal(signal.SIGINT)
         ended = process.end()
     assert ended.code == 0, ended.stderr
-    found = by_kind(header + ended.stdout)
-    assert found["end"][0]["interrupted"] is True
-    for point in found.get("point", []):
-        assert 0 < len(point["runs"]) < 200
+    found = by_kind(first + ended.stdout)
+    assert found["end"][0]["interrupted"] is True and len(found["point"]) < 1000
+    for point in found["point"]:
+        assert 1 <= len(point["runs"]) <= 2
         conserved(point)
     assert by_kind(file.read_text()) == found
 
 
 def test_a_sweep_for_people_is_a_table(tmp_path):
     file = tmp_path / "sweep.jsonl"
-    flags = ["--samples", 500, "--framing", "udp", "--f-ext", "200,400", "--repeats", 2, "--out", file]
+    flags = ["--samples", 500, "--framing", "udp", "--f-ext", "200,400", "--repeats", 1, "--out", file]
     ended = run("sweep", "network", *flags, *TINY)
     assert ended.code == 0 and "\x1b" not in ended.stdout + ended.stderr, ended.stderr
     rows = ended.stdout.splitlines()
@@ -256,17 +277,8 @@ def plot():
     return importlib.import_module("shotline_plot")
 
 
-def measured(folder):
-    """A file of each sweep."""
-    files = [folder / "network.jsonl", folder / "disk.jsonl"]
-    points = ["--f-ext", "200,400", "--repeats", 2]
-    lines(sweep("network", "--samples", "500,1000", *points, "--out", files[0]))
-    lines(sweep("disk", "--dir", folder, "--samples", 500, *points, "--out", files[1]))
-    return files
-
-
-def test_figures_are_drawn_with_the_papers_statements_beside_them(tmp_path, plot, monkeypatch):
-    files = measured(tmp_path)
+def test_figures_are_drawn_with_the_papers_statements_beside_them(tmp_path, measured, plot, monkeypatch):
+    files = measured[0]
     figures = plot.draw(plot.read(files))
     assert {name: len(figure.axes) for name, figure in figures.items()} == {
         "sweep-roce": 2,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import PACKET, PROGRAM, ROOT, Recording, run
+from common import PACKET, PATIENCE, PROGRAM, ROOT, Recording, run
 
 DATA = next((parent / "shared" / "data" for parent in ROOT.parents if (parent / "shared" / "data").is_dir()), None)
 
@@ -71,7 +71,7 @@ def zea(what, path, npz):
     """zea's own code, in a process of its own; its standard output."""
     script = Path(__file__).with_name("zea_file.py")
     done = subprocess.run(
-        [sys.executable, script, what, path, npz], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script, what, path, npz], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1] if done.stdout else ""
@@ -80,6 +80,6 @@ def zea(what, path, npz):
 def limited(limit, *arguments):
     """Runs the program with so many bytes of memory of its own (RLIMIT_DATA), which it cannot exceed."""
     command = ["prlimit", f"--data={limit}", PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done
