@@ -11,11 +11,15 @@ mod model {
     use std::env;
     use std::ffi::OsStr;
     use std::fs;
+    use std::hash::{DefaultHasher, Hash, Hasher};
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
     const TOP: &str = "roce_ud_tx";
+    const NAME: &str = "shotline_rtl";
 
+    /// Links the model. It is kept in the profile's folder by its content, because every set of features, and `cargo clippy`
+    /// beside `cargo test`, has an `OUT_DIR` of its own.
     pub fn build() {
         let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
         let root = here.ancestors().nth(2).expect("the crate lies in crates/rtl");
@@ -26,13 +30,62 @@ mod model {
         println!("cargo::rerun-if-env-changed=VERILATOR");
 
         let verilator = find(root);
-        let made = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR")).join("verilated");
+        let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR"));
+        let compiler = compiler();
+        let mut content = DefaultHasher::new();
+        let inputs =
+            [files(&rtl, &["sv", "svh"]), files(&here.join("src"), &["cpp", "h"]), vec![here.join("build.rs")]];
+        for path in inputs.into_iter().flatten() {
+            path.file_name().hash(&mut content);
+            fs::read(&path).expect("the source can be read").hash(&mut content);
+        }
+        run(Command::new(&verilator).arg("--version")).hash(&mut content);
+        format!("{:?} {:?}", compiler.get_compiler(), env::var_os("TARGET")).hash(&mut content);
+
+        let archive = format!("lib{NAME}.a");
+        // target/debug/build/shotline-rtl-0123456789abcdef/out
+        let shared = out.ancestors().nth(3).expect("OUT_DIR lies in a profile's folder").join("shotline-rtl-model");
+        let model = shared.join(format!("{:016x}.a", content.finish()));
+        if !model.is_file() {
+            make(compiler, &verilator, &rtl, &here, &out);
+            fs::create_dir_all(&shared).expect("the profile's folder can be written");
+            // Under its name when it is complete.
+            let part = shared.join(format!("{}.part", std::process::id()));
+            fs::copy(out.join(&archive), &part).and_then(|_| fs::rename(&part, &model)).expect("the model can be kept");
+        }
+        fs::copy(&model, out.join(&archive)).expect("the model can be copied");
+        println!("cargo::rustc-link-search=native={}", out.display());
+        println!("cargo::rustc-link-lib=static={NAME}");
+        println!("cargo::rustc-link-lib=stdc++");
+    }
+
+    /// Whether this build is for speed. One for tests has the RTL's assertions, and takes half the time to compile; its model
+    /// simulates a test's clocks in a second.
+    fn for_speed() -> bool {
+        env::var("PROFILE").is_ok_and(|profile| profile == "release")
+    }
+
+    fn compiler() -> cc::Build {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").opt_level(if for_speed() { 3 } else { 1 });
+        build.define("VL_USER_STOP", None).warnings(false).debug(false).cargo_metadata(false);
+        // Parities are what the model computes most.
+        if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+            build.flag("-mpopcnt");
+        }
+        for off in ["VM_COVERAGE", "VM_SC", "VM_TRACE", "VM_TRACE_FST", "VM_TRACE_VCD"] {
+            build.define(off, "0");
+        }
+        build
+    }
+
+    /// Makes the model in `OUT_DIR`.
+    fn make(mut compiler: cc::Build, verilator: &Path, rtl: &Path, here: &Path, out: &Path) {
+        let made = out.join("verilated");
         // What an earlier version of the RTL left must not be compiled.
         let _ = fs::remove_dir_all(&made);
-        let mut command = Command::new(&verilator);
-        // The RTL's assertions are on where Rust's are: in tests, not in a release build, which is for speed.
-        let assertions =
-            if env::var("PROFILE").is_ok_and(|profile| profile == "release") { "--no-assert" } else { "--assert" };
+        let mut command = Command::new(verilator);
+        let assertions = if for_speed() { "--no-assert" } else { "--assert" };
         // Registers begin with random values (--x-initial unique), as nothing resets most of them.
         command
             .args(["--cc", assertions, "-Wall", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-timing"])
@@ -41,26 +94,28 @@ mod model {
             .arg(&made)
             .arg(format!("-I{}", rtl.display()))
             .arg("-y")
-            .arg(&rtl)
+            .arg(rtl)
             .arg(rtl.join(TOP).with_extension("sv"));
-        let done = command.output().unwrap_or_else(|error| panic!("{} does not run: {error}", verilator.display()));
-        assert!(done.status.success(), "Verilator refuses the RTL:\n{}", String::from_utf8_lossy(&done.stderr));
+        run(&mut command);
 
-        let include = include(&verilator);
-        let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").include(&made).include(&include).include(include.join("vltstd"));
-        // The model is useless without optimization, also where the rest is built for debugging.
-        build.opt_level(3).define("VL_USER_STOP", None).warnings(false);
-        // Parities are what the model computes most.
-        if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
-            build.flag("-mpopcnt");
-        }
-        for off in ["VM_COVERAGE", "VM_SC", "VM_TRACE", "VM_TRACE_FST", "VM_TRACE_VCD"] {
-            build.define(off, "0");
-        }
-        build.files(sources(&made)).file(include.join("verilated.cpp")).file(include.join("verilated_threads.cpp"));
-        build.file(here.join("src/shim.cpp"));
-        build.compile("shotline_rtl");
+        // One file: most of what a compiler does for each of them is to read Verilator's headers.
+        let parts =
+            files(&made, &["cpp"]).iter().map(|part| format!("#include \"{}\"\n", part.display())).collect::<String>();
+        let whole = out.join("model.cpp");
+        fs::write(&whole, parts).expect("OUT_DIR can be written");
+        let include = include(verilator);
+        compiler.include(&made).include(&include).include(include.join("vltstd")).file(whole);
+        compiler.file(include.join("verilated.cpp")).file(include.join("verilated_threads.cpp"));
+        compiler.file(here.join("src/shim.cpp"));
+        compiler.compile(NAME);
+    }
+
+    /// What a program prints.
+    fn run(command: &mut Command) -> String {
+        let program = command.get_program().to_owned();
+        let done = command.output().unwrap_or_else(|error| panic!("{} does not run: {error}", program.display()));
+        assert!(done.status.success(), "Verilator refuses the RTL:\n{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim().into()
     }
 
     /// `VERILATOR`, the repository's virtual environment, then the path.
@@ -83,18 +138,18 @@ mod model {
 
     /// Where Verilator's own C++ is.
     fn include(verilator: &Path) -> PathBuf {
-        let told = Command::new(verilator).args(["--getenv", "VERILATOR_ROOT"]).output().expect("Verilator ran before");
-        let told = PathBuf::from(String::from_utf8_lossy(&told.stdout).trim());
+        let told = PathBuf::from(run(Command::new(verilator).args(["--getenv", "VERILATOR_ROOT"])));
         let roots =
             [told, verilator.canonicalize().ok().and_then(|v| Some(v.parent()?.parent()?.into())).unwrap_or_default()];
         let found = roots.iter().map(|root| root.join("include")).find(|path| path.join("verilated.cpp").is_file());
         found.unwrap_or_else(|| panic!("no verilated.cpp beside {}", verilator.display()))
     }
 
-    fn sources(made: &Path) -> Vec<PathBuf> {
-        let files =
-            fs::read_dir(made).expect("Verilator made a folder").map(|entry| entry.expect("it can be read").path());
-        let mut files: Vec<_> = files.filter(|path| path.extension() == Some(OsStr::new("cpp"))).collect();
+    /// The files of a folder with these extensions, sorted.
+    fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut files = entries.map(|entry| entry.expect("the folder can be read").path()).collect::<Vec<_>>();
+        files.retain(|path| extensions.iter().any(|extension| path.extension() == Some(OsStr::new(extension))));
         files.sort();
         files
     }

@@ -10,6 +10,7 @@ use shotline_wire::icrc::{Flow, Network};
 use shotline_wire::shot::{Geometry, Packing};
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::AddAssign;
 
 /// What a run has done.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,14 @@ pub struct Coverage {
 impl Default for Coverage {
     fn default() -> Self {
         Self { tails: [[0; 64]; 12] }
+    }
+}
+
+impl AddAssign<&Coverage> for Coverage {
+    fn add_assign(&mut self, other: &Coverage) {
+        for (count, more) in self.tails.as_flattened_mut().iter_mut().zip(other.tails.as_flattened()) {
+            *count += more;
+        }
     }
 }
 
