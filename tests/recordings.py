@@ -2,32 +2,35 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 from senders.made import Made
 
-from common import ROOT
+from common import PATIENCE, PROGRAM, ROOT
 
-MAKE = [sys.executable, "-m", "maturin", "develop", "--release", "--locked", "--quiet", "--skip-install"]
+NATIVE = Path(PROGRAM).with_name("libshotline_native.so")
 
 
 def build(folder):
-    """Builds the package from this tree: the first time in minutes, then what is there is reused.
+    """Puts the package of this tree before all others: its Python files, and the native part that cargo has built.
 
-    Tests may run in several processes. The first one builds and leaves a mark in the folder, which they share: the
-    library must not be written again while another has it loaded.
+    Tests may run in several processes. The first one makes the package in the folder, which they share.
     """
-    mark = folder / "shotline-package"
-    with open(folder / "shotline-package.lock", "w") as lock:
+    site = folder / "shotline-site"
+    with open(folder / "shotline-site.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if mark.exists():
-            return
-        environment = os.environ | {"VIRTUAL_ENV": sys.prefix}
-        done = subprocess.run(MAKE, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
-        assert done.returncode == 0, done.stderr
-        mark.touch()
+        if not site.exists():
+            assert NATIVE.exists(), f"there is no {NATIVE}: cargo build makes it"
+            half = folder / "shotline-site.half"
+            ignore = shutil.ignore_patterns("*.so", "__pycache__")
+            shutil.copytree(ROOT / "python" / "shotline", half / "shotline", ignore=ignore)
+            shutil.copy(NATIVE, half / "shotline" / "_native.abi3.so")
+            half.rename(site)
+    sys.path.insert(0, str(site))
 
 
 def several(folder):
@@ -61,13 +64,14 @@ def values(seed, packing, shape):
 
 def python(*arguments, **environment):
     """Another interpreter, which must end well: a crash there is told here."""
-    environment = {"PYTHONPATH": str(ROOT / "python")} | environment
+    site = next(path for path in sys.path if Path(path).name == "shotline-site")
+    environment = {"PYTHONPATH": site} | environment
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"

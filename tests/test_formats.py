@@ -19,7 +19,7 @@ ANGLES = (-12, 0, 12)
 RADIO = ("--centre-mhz", "1090")
 
 
-def made(path, *probe, shots=90):
+def made(path, *probe, shots=45):
     with Probe("--channels", 16, "--samples", 500, "--seed", 7, *probe) as device:
         record(device, "--out", path, "--shots", shots, "--samples", 500, "--channels", 16).succeeded()
     return Source(path)
@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
     """Two links, of which packets and whole shots are lost."""
-    source = made(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=120)
+    source = made(tmp_path_factory.mktemp("holes") / "run.h5", "--loss", 0.4, shots=90)
     states = np.concatenate([table["state"] for table in source.tables])
     assert (states == 1).sum() > 20 and (states == 2).sum() > 20, "some partial, some complete"
     assert (states == 0).any() or source.losses, "some lost"
@@ -479,9 +479,9 @@ def test_a_simulation_of_three_plane_waves_comes_through_zea(tmp_path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A recording of 300 MB, and the limit under which it was made."""
+    """A recording of 146 MiB, made with 64 MiB."""
     folder = tmp_path_factory.mktemp("large")
-    shots = np.lib.format.open_memmap(folder / "rf.npy", "w+", np.int16, (400, 2000, 192))
+    shots = np.lib.format.open_memmap(folder / "rf.npy", "w+", np.int16, (200, 2000, 192))
     shots[:] = np.random.default_rng(2).integers(-2000, 2000, (2000, 192), np.int16)
     shots.flush()
     limited(64 << 20, "import", folder / "rf.npy", folder / "run.h5", "--rate-hz", 1_000_000)

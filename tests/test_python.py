@@ -84,15 +84,19 @@ def test_any_bytes_in_a_slot_unpack_as_h5py_unpacks_them(shotline, runs, tmp_pat
             assert np.array_equal(found, file["rf"][row])
 
 
-@settings(EXAMPLES, max_examples=400)
-@given(data=st.data())
-def test_any_index_gives_what_numpy_gives(shotline, runs, data):
-    path, expected = runs[data.draw(st.sampled_from(sorted(runs)))]
-    index = data.draw(hnp.basic_indices(expected.shape, allow_newaxis=False) | mixed(expected.shape))
-    with shotline.open(path, threads=data.draw(st.integers(0, 3))) as run:
-        found, wanted = run.samples[index], expected[index]
-    assert np.shape(found) == np.shape(wanted) and np.array_equal(found, wanted), index
-    assert found.dtype == wanted.dtype
+@pytest.mark.parametrize("examples", [150, pytest.param(2000, marks=pytest.mark.long)])
+def test_any_index_gives_what_numpy_gives(shotline, runs, examples):
+    @settings(EXAMPLES, max_examples=examples)
+    @given(data=st.data())
+    def gives(data):
+        path, expected = runs[data.draw(st.sampled_from(sorted(runs)))]
+        index = data.draw(hnp.basic_indices(expected.shape, allow_newaxis=False) | mixed(expected.shape))
+        with shotline.open(path, threads=data.draw(st.integers(0, 3))) as run:
+            found, wanted = run.samples[index], expected[index]
+        assert np.shape(found) == np.shape(wanted) and np.array_equal(found, wanted), index
+        assert found.dtype == wanted.dtype
+
+    gives()
 
 
 def mixed(shape):

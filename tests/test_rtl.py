@@ -115,13 +115,15 @@ def test_shots_of_the_rtl_are_recorded_through_sockets_sample_by_sample(tmp_path
     written again between runs, and hold from the next shot on.
     """
     first, sent = FIRST, 0
+    shapes = [
+        *((framing, 42, 8) for framing in ("ud", "counted", "udp")),  # two packets, and numbers that wrap
+        *((framing, 2, 4) for framing in ("ud", "counted", "udp")),  # one packet
+        *((framing, 300, 4) for framing in ("udp", "counted", "ud")),  # eleven packets
+        ("ud", 2000, 2),
+    ]
     with Probe("--rtl", "--first-shot", FIRST, listen=f"{address}:0") as probe:
-        for framing, samples, shots in [
-            *((framing, 42, 8) for framing in ("ud", "counted", "udp")),  # two packets, and numbers that wrap
-            *((framing, 2, 4) for framing in ("ud", "counted", "udp")),  # one packet
-            *((framing, 300, 4) for framing in ("udp", "counted", "ud")),  # eleven packets
-            ("ud", 2000, 2),
-        ]:
+        # Of the other family only what stands before the payloads differs.
+        for framing, samples, shots in shapes if address == "[::1]" else shapes[:3]:
             path = tmp_path / f"{framing}-{samples}.h5"
             flags = ["--framing", framing, "--samples", samples, "--shots", shots, "--rate-hz", 200, "--out", path]
             ended = record(probe, *flags, bind=f"{address}:0").succeeded()
