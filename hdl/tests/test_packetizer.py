@@ -34,7 +34,8 @@ def test_shots_go_through_three_clock_domains_whole_or_visibly_damaged():
 def test_channels_that_are_not_neighbours_on_a_lane_arrive_at_their_places():
     only = ["shots_arrive_with_every_sample_in_its_place"]
     parameters = {**SMALL, "ADJACENT": 0}
-    assert simulate("shot_packetizer", "cases_shot_packetizer", parameters=parameters, only=only) == 1
+    ran = simulate("shot_packetizer", "cases_shot_packetizer", parameters=parameters, simulator="icarus", only=only)
+    assert ran == 1
 
 
 # The paper's fast processing clock; the MAC slower than the rest; the processing domain barely fast enough (49.2 of 46.1

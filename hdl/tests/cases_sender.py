@@ -1,17 +1,13 @@
 """Corner cases of `roce_ud_tx`: lengths around words, reconfiguration between shots, pauses on both sides."""
 
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import cocotb
+import registers
 import wire
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, RisingEdge
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
-import registers
 
 ADDRESSES = {
     register.name + (f".{word}" if register.count > 1 else ""): register.address + 4 * word

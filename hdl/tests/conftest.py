@@ -1,0 +1,29 @@
+"""How workers share the tests, where modules lie that tests and cases import, and what the summary says of kept verdicts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+# The simulated cases get this path, too.
+sys.path[:0] = [path for path in (str(TESTS), str(TESTS.parent / "scripts")) if path not in sys.path]
+
+
+def pytest_collection_modifyitems(items):
+    """Each is a group by itself: what two of them need is made by one, and the other one waits (`content.once`)."""
+    for item in items:
+        if item.path.parent == TESTS:
+            item.add_marker(pytest.mark.xdist_group(item.name))
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = terminalreporter.stats.get("passed", [])
+    kept = [report.nodeid for report in reports if ("cached", True) in report.user_properties]
+    if kept:
+        terminalreporter.section("cached")
+        for test in kept:
+            terminalreporter.line(f"CACHED {test}")
+        terminalreporter.line(
+            f"{len(kept)} verdicts are kept for the same content; without target/hdl they are made anew"
+        )
