@@ -10,6 +10,19 @@ TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(TESTS), str(TESTS.parent / "scripts")) if path not in sys.path]
 
 
+@pytest.fixture
+def simulate(record_property):
+    """`runner.simulate`, which tells how many cocotb tests ran, or did so before for the same content."""
+    import runner
+
+    def run(*args, **options):
+        ran, kept = runner.simulate(*args, **options)
+        record_property("cached", kept)
+        return ran
+
+    return run
+
+
 def pytest_collection_modifyitems(items):
     """Each is a group by itself: what two of them need is made by one, and the other one waits (`content.once`)."""
     for item in items:

@@ -3,11 +3,11 @@
 A pytest test calls `simulate` once for each set of parameters and environment; the cocotb tests are the `@cocotb.test()`
 coroutines of a module beside it whose name begins with `cases_`, so that pytest does not collect them itself. Every one of
 them must pass. Modules that the top instantiates are found by their name (one module a file), so no lists of sources are
-kept. A model is built once for its content (`content.once`).
+kept. A model is built, and a simulation run, once for its content (`content.once`).
 
 Verilator is the simulator of choice: fast, and it checks the assertions in the RTL. Icarus ("icarus") is a second opinion: it
-is event-driven and has X. Set SHOTLINE_WAVES=1 for a waveform of each simulation in its folder of target/hdl/runs, and
-SHOTLINE_SEED=n for other random numbers than those of every run.
+is event-driven and has X. Set SHOTLINE_WAVES=1 for a waveform of each simulation, which is then run in any case, in its
+folder of target/hdl/runs, and SHOTLINE_SEED=n for other random numbers than those of every run.
 """
 
 import functools
@@ -24,7 +24,10 @@ from xml.etree import ElementTree
 
 import cocotb_tools.config
 from cocotb_tools.runner import get_runner
-from content import BUILD, RTL, below, digest, once
+from content import BUILD, HDL, RTL, below, digest, once
+
+TESTS = HDL / "tests"
+RESULTS = "results.xml"
 
 VERILATOR_ARGS = ["--assert", "-Wall", "-O3", "--x-assign", "unique", "--x-initial", "unique"]
 # cocotb sees the top's ports and signals alone, so that the rest is optimized as in any other model. One file of C++, because
@@ -37,6 +40,8 @@ MAKEFLAGS = f"PYTHON3={sys.executable} OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
 RUNTIME = ["verilated.o", "verilated_dpi.o", "verilated_vpi.o", "verilated_threads.o"]
 # `-Y .sv`: the library folder of `-y` holds SystemVerilog.
 ICARUS_ARGS = ["-g2012", "-Y", ".sv"]
+# cocotb takes assertions from pytest, which would load all plugins that are installed.
+START_QUICKLY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def verilator_on_path() -> bool:
@@ -115,40 +120,54 @@ def simulate(
     simulator: str = "verilator",
     only: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
-) -> int:
-    """Runs the cocotb tests of module `cases` on the RTL module `top`, and returns how many ran.
+) -> tuple[int, bool]:
+    """Runs the cocotb tests of module `cases` on the RTL module `top`. Returns how many ran, and whether they had done so before.
 
     `parameters` are the top's; `only` names the tests to run instead of all; `env` is added to the simulation's
     environment, where the cases read it. AssertionError if one fails, none runs, or the simulator ends before its end.
+
+    A seed decides all that is random, so the same content has the same results: they are kept.
     """
     assert available(simulator), f"{simulator} is not installed: scripts/setup.sh rtl"
     parameters, env = dict(parameters or {}), dict(env or {})
-    waves = bool(os.environ.get("SHOTLINE_WAVES"))
+    waves, seed = bool(os.environ.get("SHOTLINE_WAVES")), os.environ.get("SHOTLINE_SEED", "1")
     model = build(top, parameters, simulator, waves)
+
+    def run(folder: Path) -> None:
+        log, failure = folder / "run.log", None
+        try:
+            get_runner(simulator).test(
+                test_module=cases,
+                hdl_toplevel=top,
+                hdl_toplevel_lang="verilog",
+                build_dir=model,
+                test_dir=folder,
+                results_xml=str(folder / RESULTS),
+                test_filter="|".join(f"{cases}\\.{name}$" for name in only) or None,
+                seed=seed,
+                extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **START_QUICKLY, **env},
+                plusargs=[f"+dumpfile_path={top}.fst"] if simulator == "icarus" else [],
+                waves=waves,
+                log_file=log,
+            )
+        except (RuntimeError, SystemExit) as error:  # the simulator failed, or one of the tests
+            failure = error
+        ran = outcomes(folder)
+        failed = [name for name, passed in ran.items() if not passed]
+        assert ran and not failed and failure is None, f"failed: {failed or failure}\n{log.read_text()[-4000:]}"
+
     name = digest(repr((simulator, sorted(parameters.items()), sorted(env.items()), list(only))))[:8]
-    folder = BUILD / "runs" / f"{top}-{cases}-{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    results, log = folder / "results.xml", folder / "run.log"
-    failure = None
-    try:
-        get_runner(simulator).test(
-            test_module=cases,
-            hdl_toplevel=top,
-            hdl_toplevel_lang="verilog",
-            build_dir=model,
-            test_dir=folder,
-            results_xml=str(results),
-            test_filter="|".join(f"{cases}\\.{name}$" for name in only) or None,
-            seed=os.environ.get("SHOTLINE_SEED", "1"),
-            extra_env={"SHOTLINE_PARAMETERS": repr(parameters), **env},
-            plusargs=[f"+dumpfile_path={folder / top}.fst"] if simulator == "icarus" else [],
-            waves=waves,
-            log_file=log,
-        )
-    except (RuntimeError, SystemExit) as error:  # the simulator failed, or one of the tests
-        failure = error
-    ran = ElementTree.parse(results).findall(".//testcase") if results.exists() else []
-    failed = [case.get("name") for case in ran if case.find("failure") is not None or case.find("error") is not None]
-    assert ran and not failed and failure is None, f"failed: {failed or failure}; {log}:\n{log.read_text()[-4000:]}"
-    return len(ran)
+    place = BUILD / "runs" / f"{top}-{cases}-{name}"
+    if waves:
+        shutil.rmtree(place, ignore_errors=True)
+    inputs = [*sorted(TESTS.glob("*.py")), HDL / "registers.toml", HDL / "scripts" / "registers.py"]
+    kept = once(place, digest(sys.version, seed, (model / "key").read_text(), *inputs), run)
+    return len(outcomes(place)), kept
+
+
+def outcomes(folder: Path) -> dict[str, bool]:
+    """Whether each cocotb test of a run has passed."""
+    if not (folder / RESULTS).exists():
+        return {}
+    cases = ElementTree.parse(folder / RESULTS).findall(".//testcase")
+    return {case.get("name"): case.find("failure") is None and case.find("error") is None for case in cases}

@@ -7,14 +7,13 @@ import sys
 
 import pytest
 from content import HDL
-from runner import simulate
 
 
-def test_the_icrc_is_right_at_every_length():
+def test_the_icrc_is_right_at_every_length(simulate):
     assert simulate("icrc", "cases_icrc", simulator="icarus") == 3
 
 
-def test_the_sender_makes_the_frames_of_the_format():
+def test_the_sender_makes_the_frames_of_the_format(simulate):
     assert simulate("roce_ud_tx", "cases_sender", simulator="icarus") == 5
 
 
