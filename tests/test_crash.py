@@ -178,19 +178,20 @@ def record_onto(mount, scenario):
     """Records a run of the scenario. What it reports goes to the same drive, so that the log has both in one order."""
     with Probe("--links", scenario.links, *SHAPE, *FAULTS) as probe, open(mount / "progress", "wb") as progress:
         flags = ["--probe", probe.address, "--bind", "[::1]:0", "--json", "--progress", "--pool", "4MiB"]
-        flags += ["--samples", SHAPE[3], "--rate-hz", 50, "--shots", 0 if scenario.kill_at else ROWS]
+        flags += ["--samples", SHAPE[3], "--rate-hz", 30, "--shots", 0 if scenario.kill_at else ROWS]
         words = [PROGRAM, "record", *flags, "--in-flight", 8, *scenario.flags, "--out", mount / NAME]
         with subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=progress) as recorder:
             if scenario.kill_at:
-                until(lambda: recorder_is_at(mount / "progress") >= scenario.kill_at, what="its rows")
+                # Said more than once, so that something was written after rows had been reported.
+                until(lambda: len(said := rows_said(mount / "progress")) > 1 and max(said) >= scenario.kill_at, "rows")
                 recorder.kill()
             code = recorder.wait(PATIENCE)
     assert code == (-signal.SIGKILL if scenario.kill_at else 0), (mount / "progress").read_text()
 
 
-def recorder_is_at(progress):
+def rows_said(progress):
     lines = [line for line in progress.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
-    return json.loads(lines[-1])["rows"] if lines else 0
+    return {json.loads(line)["rows"] for line in lines} - {0}
 
 
 # --- what must hold ----------------------------------------------------------------------------------
