@@ -201,14 +201,14 @@ def test_a_capture_of_shots_is_replayed_into_a_recording(cable, wire, tmp_path, 
     need_root("tcpreplay")
     path, capture = tmp_path / "run.h5", tmp_path / "shots.pcap"
     sender = UdSender(endpoint(cable, wire, family), 96, 500)
-    frames = [frame for number in range(30) for frame in sender.frames(number)]
+    frames = [frame for number in range(15) for frame in sender.frames(number)]
     write_pcap(capture, frames)
     with listener(cable, "ud", path, *shape(sender), *keys(sender), family=family) as recorder:
         wire.replay(capture)
         ended = recorder.took(len(frames)).interrupt().succeeded()
     recording = Recording(path)
     UdHeard(frames, (), 0, sender.packets).check(recording, sender)
-    assert ended["shots_complete"] == 30 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
+    assert ended["shots_complete"] == 15 and ended["packets"] == len(frames) and not ended["packet_drops"], ended
     balanced(ended, recording)
     verify(path)
 
@@ -387,8 +387,8 @@ def test_what_a_captured_bridge_lost_on_the_way_is_told(captured, tmp_path, name
 @pytest.mark.parametrize(
     "shape, count",
     [
-        ({"size": 300_000, "payload": 8192, "pages": 16, "psn": 0xFFF80, "first_page": 9}, 40),
-        ({"size": 200_000, "payload": 4096, "pages": 16, "apart": True, "psn": 0xFFFF0}, 36),
+        ({"size": 300_000, "payload": 8192, "pages": 16, "psn": 0xFFF80, "first_page": 9}, 26),
+        ({"size": 200_000, "payload": 4096, "pages": 16, "apart": True, "psn": 0xFFFF0}, 24),
         ({"size": 1000, "payload": 1408, "pages": 5, "first_page": 4}, 30),
         ({"size": 1408, "payload": 1408, "pages": 2, "apart": True}, 20),
     ],
@@ -407,8 +407,8 @@ def test_frames_of_any_size_in_rings_of_any_length_are_learned(cable, wire, tmp_
 def test_faults_in_a_ring_of_16_large_pages_are_told(cable, wire, tmp_path):
     need_root("tcpreplay")
     bridge = Bridge(endpoint(cable, wire, 4, port=12288), 300_000, 8192, 16, psn=0xFFF80, first_page=3)
-    frames = [frame for number in range(40) for frame in bridge.frames(number)]
-    hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 40, 300_000, "--pages", 16)
+    frames = [frame for number in range(26) for frame in bridge.frames(number)]
+    hsb_with_faults(cable, frames, tmp_path / "run.h5", 5, len(frames) // 26, 300_000, "--pages", 16)
 
 
 def test_a_ring_of_one_page_needs_to_be_told_and_is_then_received(cable, wire, tmp_path):
