@@ -1,6 +1,6 @@
 //! What must hold for any bytes from a wire, one function per parser.
 //!
-//! The fuzz targets call these, and so does `crates/wire/tests/seeds.rs` with the committed seeds.
+//! The fuzz targets call these, and so does `crates/wire/tests/integration/seeds.rs` with the committed seeds.
 
 use arrayvec::ArrayVec;
 use shotline_wire::block::{self, Description};

@@ -314,6 +314,7 @@ mod tests {
             |probe| Control::open(probe, false).unwrap().trigger(trigger),
         );
         assert_eq!(verdict.unwrap(), Verdict::Repeated);
-        assert!(came.len() == 3 && came.iter().all(|datagram| *datagram == came[0]));
+        // Once more for each answer that comes later than it is waited for.
+        assert!(came.len() >= 3 && came.iter().all(|datagram| *datagram == came[0]));
     }
 }

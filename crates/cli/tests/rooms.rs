@@ -37,6 +37,16 @@ fn crates_use_only_crates_above_them() {
 }
 
 #[test]
+fn what_tests_share_is_for_tests_alone() {
+    for package in packages() {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let is_for_tests = dependency["kind"] == "dev";
+            assert!(dependency["name"] != "shotline-testing" || is_for_tests, "{} needs it to run", package["name"]);
+        }
+    }
+}
+
+#[test]
 fn closed_doors_stay_closed() {
     let uses = workspace_uses();
     for (user, doors) in CLOSED_DOORS {
@@ -83,6 +93,15 @@ fn rooms_in_order() -> Vec<String> {
 /// Every crate of the workspace with the workspace's crates that it names in its Cargo.toml, for whatever
 /// purpose: tests obey the arrows too.
 fn workspace_uses() -> BTreeMap<String, BTreeSet<String>> {
+    let used = |package: &serde_json::Value| {
+        let dependencies = package["dependencies"].as_array().unwrap();
+        dependencies.iter().filter(|d| d["path"].is_string()).map(|d| room(&d["path"])).collect()
+    };
+    packages().iter().map(|package| (room(&package["manifest_path"]), used(package))).collect()
+}
+
+/// The workspace's packages, as Cargo knows them.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(root())
@@ -90,12 +109,7 @@ fn workspace_uses() -> BTreeMap<String, BTreeSet<String>> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let used = |package: &serde_json::Value| {
-        let dependencies = package["dependencies"].as_array().unwrap();
-        dependencies.iter().filter(|d| d["path"].is_string()).map(|d| room(&d["path"])).collect()
-    };
-    packages.iter().map(|package| (room(&package["manifest_path"]), used(package))).collect()
+    metadata["packages"].as_array().unwrap().clone()
 }
 
 /// The folder under `crates/` in a path of Cargo's.

@@ -2,6 +2,7 @@
 
 use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
 use shotline_memory::Sge;
+use shotline_testing::PATIENCE;
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_wire::framing;
 use shotline_wire::record;
@@ -12,7 +13,6 @@ use shotline_wire::shot::{Geometry, Packing};
 use shotline_wire::{crc, roce};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// Runs a probe at 127.0.0.2 while `receiver` talks to it; returns what it has done.
 fn with_probe(config: Config, receiver: impl FnOnce(Receiver)) -> Stats {
@@ -70,7 +70,7 @@ impl Receiver {
         let (control, data) = (socket(), socket());
         control.connect(probe).unwrap();
         for socket in [&control, &data] {
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
         }
         Self { control, data, sequence: 0 }
     }
@@ -129,22 +129,20 @@ fn config() -> Config {
 }
 
 #[test]
-fn a_counted_run_arrives_whole_and_at_its_rate() {
-    let stats = with_probe(config(), |mut receiver| {
-        let from = receiver.configure(200);
-        let begun = Instant::now();
-        receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 50 }));
-        for number in 0..50 {
-            let shot = receiver.shot(from, 8);
+fn a_counted_run_arrives_whole() {
+    let stats = with_probe(Config { samples: Some(100), ..config() }, |mut receiver| {
+        let from = receiver.configure(100);
+        // As many as any receive buffer holds.
+        receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 5 }));
+        for number in 0..5 {
+            let shot = receiver.shot(from, 4);
             assert!(record::is_whole(crc::register(u32::MAX, &shot)));
             assert_eq!(record::Record::parse(shot.last_chunk().unwrap()).unwrap().shot, number);
         }
-        let took = begun.elapsed();
-        assert!(took >= Duration::from_millis(97), "49 periods of 2 ms took {took:?}");
         let report = receiver.status();
-        assert_eq!((report.running, report.shots_sent, report.packets_sent), (false, 50, 400));
+        assert_eq!((report.running, report.shots_sent, report.packets_sent), (false, 5, 20));
     });
-    assert_eq!((stats.next_shot, stats.links[0].counts.packets), (50, 400));
+    assert_eq!((stats.next_shot, stats.links[0].counts.packets), (5, 20));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
+use shotline_testing::cases;
 use shotline_wire::crc;
 use shotline_wire::framing::{self, Framing, Link, MAX_HEADER, Packet};
 use shotline_wire::record::Record;
@@ -197,7 +198,7 @@ fn frames_that_the_capture_cut_are_counted_apart() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
     #[test]
     fn nothing_in_a_file_makes_it_panic(
         ng: bool, name in prop::sample::select(vec!["ud", "counted", "udp"]), cut: prop::sample::Index,

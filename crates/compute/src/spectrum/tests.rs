@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use shotline_testing::cases;
 use std::f64::consts::TAU;
 
 /// Normal deviates (Box and Muller) of a small generator, so that every run sees the same noise.
@@ -39,7 +40,7 @@ fn config(fft: usize, window: Window) -> SpectrumConfig {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
 
     #[test]
     fn a_tone_in_noise_is_found_within_a_few_hundredths_of_a_bin(

@@ -3,6 +3,7 @@
 use super::source::Source;
 use super::*;
 use shotline_memory::{Regions, Sge};
+use shotline_testing::{PATIENCE, until};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{DeviceCounts, IoError, PacketIo, Send};
@@ -16,7 +17,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::Duration;
 
 /// A backend that hands over what lies in memory. It writes nothing but `0xEE` into the headroom.
 struct Wire {
@@ -172,10 +172,16 @@ fn every_byte_of_every_block_arrives_whatever_the_frames_and_the_order_of_the_st
 fn over_udp_every_byte_arrives() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         let socket = UdpSocket::bind(listen).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // One block at a time fits any receive buffer.
-        let config =
-            Config { to: socket.local_addr().unwrap(), begin: Begin::Trigger(50.0), blocks: Some(4), ..config() };
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        // All of it fits any receive buffer.
+        let config = Config {
+            to: socket.local_addr().unwrap(),
+            begin: Begin::Trigger(50.0),
+            blocks: Some(4),
+            block_bytes: 16_384,
+            payload: 4096,
+            ..config()
+        };
         let memory = Memory::prepare(&config, |_| {}).unwrap();
         let digitizer = Digitizer::new(config.clone(), memory, udp).unwrap();
         let mut receiver = Receiver::new(&config);
@@ -238,14 +244,12 @@ fn blocks_that_a_full_path_costs_are_counted_told_by_the_next_one_and_leave_thei
     let mut receiver = Receiver::new(&config);
     let stats = std::thread::scope(|scope| {
         let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-        let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(Duration::from_secs(10)).unwrap());
+        let next = |receiver: &mut Receiver| receiver.packet(&packets.recv_timeout(PATIENCE).unwrap());
         while receiver.whole.len() < 3 {
             next(&mut receiver);
         }
         room.store(0, Relaxed);
-        while live.stats().made.overruns < 5 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("five blocks are lost", || live.stats().made.overruns >= 5);
         room.store(64, Relaxed);
         while receiver.whole.iter().all(|whole| whole.description.overrun < 5) {
             next(&mut receiver);
@@ -274,9 +278,7 @@ fn a_path_that_stays_full_does_not_keep_a_device_from_stopping() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let stats = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            while live.stats().path_full == 0 {
-                std::thread::yield_now();
-            }
+            until("the path is full", || live.stats().path_full > 0);
             stop.store(true, Relaxed);
             running.join().unwrap()
         });
@@ -294,9 +296,7 @@ fn who_is_told_to_stop_ends_with_the_block_under_way() {
         let (live, stop) = (digitizer.live(), AtomicBool::new(false));
         let (before, stats) = std::thread::scope(|scope| {
             let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
-            while live.stats().blocks_sent < 2 {
-                std::thread::yield_now();
-            }
+            until("two blocks are sent", || live.stats().blocks_sent >= 2);
             stop.store(true, Relaxed);
             (live.stats().blocks_sent, running.join().unwrap())
         });

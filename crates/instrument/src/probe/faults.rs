@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_log_is_what_was_emitted_for_every_seed() {
-        for seed in 0..200 {
+        for seed in shotline_testing::seeds(0..200) {
             let (mut injector, out) = run(all(0.1), seed, 3000);
             let counts = injector.counts();
             let list = injector.take_list();

@@ -224,7 +224,7 @@ fn packets_that_a_stopped_probe_gives_up_are_counted() {
 #[test]
 fn the_report_and_the_log_of_faults_are_what_was_sent() {
     let faults = FaultRates { loss: 0.03, duplicate: 0.03, reorder: 0.05, corrupt: 0.03, reorder_depth: 30 };
-    for seed in 0..10 {
+    for seed in shotline_testing::seeds(0..10) {
         let config = Config { faults, list_faults: true, seed: Some(seed), ..config() };
         let mut bench = bench(config);
         let sources = [0, 1].map(|link| bench.configure(7, configure(link, "ud")));

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use shotline_memory::{Buffer, Pool, Registrar};
+use shotline_testing::cases;
 use shotline_wire::shot::{Cut, Trailer};
 
 const CODECS: [Codec; 2] = [Codec::Lz4, Codec::Zstd(1)];
@@ -121,7 +122,7 @@ fn the_parameters_of_a_filter_name_its_codec() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
     #[test]
     fn shots_of_any_shape_come_back(
         samples in 1_u32..6000, channels in 1_u16..8, packing in 0_usize..3, trailer in 0_usize..3, lz4: bool,

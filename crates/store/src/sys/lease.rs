@@ -25,7 +25,6 @@ pub fn is_alone(file: &File) -> bool {
 mod tests {
     use super::*;
     use rustix::mm::{MapFlags, ProtFlags};
-    use std::time::{Duration, Instant};
 
     #[test]
     fn a_file_is_alone_until_somebody_opens_or_maps_it() {
@@ -45,9 +44,6 @@ mod tests {
         // SAFETY: the mapping is ours, and nobody has an address in it.
         unsafe { rustix::mm::munmap(mapping, 4096).unwrap() };
         // A child process that another test has just started may hold the descriptor until it runs its own program.
-        let until = Instant::now() + Duration::from_secs(5);
-        while !is_alone(&file) {
-            assert!(Instant::now() < until, "nobody has it any more");
-        }
+        shotline_testing::until("nobody has it any more", || is_alone(&file));
     }
 }

@@ -225,7 +225,7 @@ guest. A test keeps this page as the suite finds it; to write it anew:
 
 ```sh
 UPDATE=1 pytest tests/test_guest_endpoints.py -k conform    # the device's column
-UPDATE=1 cargo test -p shotline-verbs --test conformance
+UPDATE=1 cargo test -p shotline-verbs conformance::
 ```
 
 ";

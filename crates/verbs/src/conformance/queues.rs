@@ -1,6 +1,6 @@
 //! Completion queues, events, shared receive queues.
 
-use super::stage::{Stage, Wishes, fails};
+use super::stage::{PATIENCE, Stage, Wishes, fails};
 use super::{Check, Failure, Needs, ensure, same};
 use crate::api::{
     AsyncEvent, Completed, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
@@ -78,10 +78,10 @@ fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether an endpoint's descriptor is readable, or becomes so at once.
-fn readable(s: &mut Stage<'_>, end: usize, milliseconds: i64) -> Result<bool, Failure> {
+/// Whether an endpoint's descriptor becomes readable within a time.
+fn readable(s: &mut Stage<'_>, end: usize, within: Duration) -> Result<bool, Failure> {
     let fd = s.end(end).fd();
-    let timeout = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+    let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).map(|count| count > 0).map_err(fails("poll"))
 }
 
@@ -98,7 +98,7 @@ fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(fails("progress"))? {}
-    ensure!(readable(s, 1, 999)?, "the descriptor is not readable though a message is there");
+    ensure!(readable(s, 1, PATIENCE)?, "the descriptor is not readable though a message is there");
     let mut event = None;
     for _ in 0..100 {
         s.end(1).progress().map_err(fails("progress"))?;
@@ -112,7 +112,7 @@ fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.end(1).arm_cq(b.cq, false).map_err(fails("arming"))?;
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(fails("progress"))? {}
-    same!(s.end(1).wait(Duration::from_secs(5)).map_err(fails("waiting"))?, Some(b.cq), "what waiting brings");
+    same!(s.end(1).wait(PATIENCE).map_err(fails("waiting"))?, Some(b.cq), "what waiting brings");
     s.successes(&b, 1)?;
     Ok(())
 }

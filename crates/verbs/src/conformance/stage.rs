@@ -45,7 +45,7 @@ pub trait Fixture {
 }
 
 /// How long a check waits for what must come. Nothing is measured: this only ends what hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Rounds without anything to do after which nothing more is expected.
 const QUIET: usize = 200;
 

@@ -5,15 +5,14 @@
 //! header of the batch, checked, parsed and received. Nothing waits: time jumps to the next event. The same seed gives
 //! the same run (remote keys alone are the operating system's, and nothing depends on their value).
 //!
-//! It is public for tests of whatever is built on the engines. A test runs its seeds through [`seeds`], which says how
-//! to run a failed one again:
+//! It is public for tests of whatever is built on the engines:
 //!
 //! ```
 //! use shotline_memory::Access;
 //! use shotline_verbs::api::{Data, Element, Operation, QpType, Remote, SendWr, Status};
-//! use shotline_verbs::pair::{Link, Options, Pair, seeds};
+//! use shotline_verbs::pair::{Link, Options, Pair};
 //!
-//! seeds("a_write_arrives", 8, |seed| {
+//! for seed in 0..8 {
 //!     let mut pair = Pair::new(seed, &[1 << 16; 2]).unwrap();
 //!     pair.set_links(Link { loss: 0.1, ..Link::PERFECT });
 //!     let [(a, cq), (b, _)] = pair.connect(QpType::Rc, &Options::default()).unwrap();
@@ -29,20 +28,18 @@
 //!     assert_eq!(pair.node_mut(0).poll(cq).unwrap().status, Status::Success);
 //!     assert_eq!(pair.node(1).read(0, 9000), [7; 9000]);
 //!     assert_eq!(pair.node(1).engine(b).unwrap().number(), b);
-//! });
+//! }
 //! ```
 
 mod link;
 mod node;
 mod packet;
 mod random;
-mod seed;
 
 pub use link::{Datagram, Link, LinkBooks};
 pub use node::{Node, NodeBooks};
 pub use packet::{is_intact, seal};
 pub use random::Random;
-pub use seed::seeds;
 
 use crate::api::{
     Cq, Modify, Mtu, PostError, QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, VerbsError,

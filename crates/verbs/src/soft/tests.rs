@@ -6,6 +6,7 @@ use crate::api::{
     RecvWr, Remote, SendWr, Status, VerbsError,
 };
 use shotline_memory::{Access, Addressing, DeviceMemory, Mr, Pd, Region, RegionId, Regions, Registrar, Sge};
+use shotline_testing::PATIENCE;
 use shotline_transport::inproc::{self, InprocConfig, InprocIo};
 use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer};
 use shotline_wire::aeth::RnrTimer;
@@ -249,8 +250,9 @@ fn whoever_sleeps_on_the_descriptor_is_woken_when_something_is_to_be_sent_again(
     attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"anybody?"))]).unwrap();
     for times in 1..=3 {
         while attacked.endpoint.progress().unwrap() {}
-        assert_eq!(attacked.answers(), 1, "sent {times} times");
-        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        // More than once if its time was over again before it was polled.
+        assert!(attacked.answers() > 0, "not sent in turn {times}");
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let woken = poll(&mut [PollFd::new(&attacked.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
         assert_eq!(woken, 1, "nobody was woken to send again");
     }

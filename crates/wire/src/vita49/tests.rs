@@ -1,4 +1,4 @@
-//! Single cases; round trips, and the other opinion, are in `tests/vita49.rs`.
+//! Single cases; round trips, and the other opinion, are in `tests/integration/vita49.rs`.
 
 use super::*;
 

@@ -107,7 +107,7 @@ fn a_quiet_machine_is_measured_in_some_thirty_trials() {
 
 #[test]
 fn a_noisy_machine_still_gives_a_rate_and_says_how_far_it_is_known() {
-    for seed in 0..20 {
+    for seed in shotline_testing::seeds(0..20) {
         let machine = Machine { truth: 23.0, width: 0.02, spoilt: 0.1, passing: 0.5 };
         let (answer, made) = machine.search(WIDE, seed);
         assert!(answer.reached || made == 100, "{made} trials, {answer:?}");

@@ -1,0 +1,6 @@
+//! The receiver under every fault of a wire, against oracles that know what was sent.
+
+mod faults;
+mod foreign;
+mod in_order;
+mod unseen;

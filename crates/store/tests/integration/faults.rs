@@ -1,0 +1,210 @@
+//! What is in the file when things go wrong: kills, a full disk, writes that fail.
+
+use crate::common::{self, Drive, needs_python, python_verdict, run, shot, small};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use shotline_store::recover::{Recovered, recover};
+use shotline_store::shot::{Books, Event};
+use shotline_store::{Recorder, RecorderConfig, StoreError, VerifyOptions, inspect, verify};
+use shotline_testing::{Process, example, or_skip, seeds, until_some};
+use shotline_wire::shot::Packing;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Rows that are laid out for a run that is killed.
+const ROWS: u64 = 50_000;
+/// Rows of a run that is killed while it finishes.
+const FINISHED: u64 = 60;
+
+/// Programs that other tests start inherit libhdf5's descriptors, and their locks, for a while.
+fn recover_when_free(path: &Path) -> Recovered {
+    until_some("nobody else has the file", || match recover(path, false, &|_, _| ()) {
+        Err(StoreError::InUse { .. }) => None,
+        other => Some(other.unwrap()),
+    })
+}
+
+#[test]
+fn every_visible_row_is_right_after_kill_9() {
+    or_skip!(needs_python());
+    for seed in seeds(0..6) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.h5");
+        let kind = if seed % 2 == 0 { "durable" } else { "plain" };
+        let mut child = Process::start(example("record_until_killed").arg(&path).args([&ROWS.to_string(), kind]));
+        // A kill at any time, from the moment at which there is a file.
+        let rows = seed * 37 % 200;
+        until_some("its rows are visible", || {
+            assert_eq!(child.try_wait().unwrap(), None, "the child ended by itself");
+            inspect(&path).ok().filter(|summary| summary.laid_out > 0 && summary.rows >= rows)
+        });
+        child.kill();
+
+        let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && !verdict.finished && verdict.rows >= rows, "{verdict:#?}");
+        let file = hdf5::File::open(&path).unwrap();
+        for name in ["rf", "link0/rf", "link1/rf"] {
+            assert_eq!(file.dataset(name).unwrap().shape()[0] as u64, verdict.rows, "{name}");
+        }
+        drop(file);
+        let before = path.metadata().unwrap().len();
+        let recovered = recover_when_free(&path);
+        // What was on its way when the kill came may be whole, and is not lost then.
+        assert_eq!((recovered.rows_before, recovered.rows + recovered.shed), (verdict.rows, ROWS));
+        assert_eq!(recovered.rows, verdict.rows + recovered.adopted);
+        assert!(path.metadata().unwrap().len() < before);
+        let again = verify(&path, &VerifyOptions::default()).unwrap();
+        assert!(again.verified && again.rows == recovered.rows, "{again:#?}");
+        if seed == 2 {
+            python_verdict(&path, true);
+        }
+    }
+}
+
+/// Records a run in another process, which is killed at one of its system calls from the beginning of its end on, and
+/// by itself ends at the last one. Returns the system calls that it began or returned from.
+#[allow(clippy::zombie_processes, reason = "waitpid, which tells of system calls too, is its wait")]
+fn finishes_until(path: &Path, laid_out: u64, last: Option<u64>) -> Result<u64, Errno> {
+    let mut child = example("record_until_killed")
+        .arg(path)
+        .args([&laid_out.to_string(), "finish", &FINISHED.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "recorded\n");
+    let pid = Pid::from_raw(child.id() as i32);
+    let traced = ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL)
+        .and_then(|()| ptrace::interrupt(pid));
+    if let Err(errno) = traced {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return Err(errno);
+    }
+    waitpid(pid, None).unwrap();
+    writeln!(child.stdin.take().unwrap()).unwrap();
+    let mut calls = 0;
+    loop {
+        if last == Some(calls) {
+            child.kill().unwrap();
+        } else {
+            ptrace::syscall(pid, None).unwrap();
+        }
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::PtraceSyscall(_) => calls += 1,
+            WaitStatus::Exited(_, 0) | WaitStatus::Signaled(_, Signal::SIGKILL, _) => return Ok(calls),
+            WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_kill_while_the_run_finishes_costs_no_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.h5");
+    // With one slot too many the tail has to move twice.
+    let laid_out = [FINISHED + 1, 5_000];
+    let mut calls = [0; 2];
+    for (calls, laid_out) in calls.iter_mut().zip(laid_out) {
+        *calls = or_skip!(finishes_until(&path, laid_out, None).map_err(|errno| format!("no ptrace here: {errno}")));
+        assert!(inspect(&path).unwrap().finished);
+        std::fs::remove_file(&path).unwrap();
+    }
+    let (mut broken_off, mut all) = (0, 0);
+    for seed in seeds(0..10) {
+        let kind = seed as usize % 2;
+        // Spread over all of its system calls, however many seeds there are.
+        let at = (seed as f64 * 0.618_033_988_75).fract() * calls[kind] as f64;
+        finishes_until(&path, laid_out[kind], Some(at as u64)).unwrap();
+        let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
+        broken_off += u32::from(!verdict.finished);
+        assert_eq!(recover_when_free(&path).rows, FINISHED);
+        let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && verdict.rows == FINISHED, "{verdict:#?}");
+        std::fs::remove_file(&path).unwrap();
+        all += 1;
+    }
+    assert!(broken_off > 0 || all < 10, "every kill came too late to prove anything");
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_told_before_the_run_with_both_numbers() {
+    let drive = or_skip!(Drive::new(16));
+    let path = drive.path().join("a.h5");
+    let g = small(Packing::Packed12);
+    let (_, regions) = common::pool(2, g.slot_bytes());
+    let error = Recorder::create(&path, &RecorderConfig::new(10_000), &run(&[g]), &regions).unwrap_err();
+    let StoreError::NoSpace { needed, free, rows, .. } = &error else { panic!("{error}") };
+    assert!(*needed > 79 << 20 && *free <= 16 << 20 && *rows == 10_000, "{error}");
+    assert!(!path.exists(), "what could not be finished is removed");
+    drop(Recorder::create(&path, &RecorderConfig::new(100), &run(&[g]), &regions).unwrap());
+}
+
+#[test]
+fn a_failed_write_loses_its_row_and_says_so_and_the_run_goes_on() {
+    or_skip!(needs_python());
+    let drive = or_skip!(Drive::new(16));
+    let path = drive.path().join("a.h5");
+    let g = small(Packing::Packed12);
+    let (pool, regions) = common::pool(4, g.slot_bytes());
+    let run = run(&[g]);
+    let mut recorder = Recorder::create(&path, &RecorderConfig::new(40), &run, &regions).unwrap();
+    drive.steal(&path, 10..20);
+    for number in 0..40 {
+        let buffer = loop {
+            match pool.take() {
+                Some(buffer) => break buffer,
+                None => drop(recorder.poll(Some(Duration::from_millis(50))).unwrap()),
+            }
+        };
+        let shots = [Some(shot(buffer, 7, number, g, |_| true))].into_iter().collect();
+        assert!(recorder.offer(Event { number, shots }).is_ok());
+    }
+    let report = recorder.finish(&Books::default()).unwrap();
+    assert_eq!((report.rows, report.complete, report.lost, report.sink_error), (40, 30, 10, 10), "{report:#?}");
+    assert_eq!(report.not_zeroed, 0);
+    assert!(
+        report.warnings.iter().any(|text| text.contains("row 10 of link 0") && text.contains("No space")),
+        "{report:#?}"
+    );
+    assert_eq!(pool.available(), 4);
+    let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && verdict.links[0].sink_error == 10, "{verdict:#?}");
+    python_verdict(&path, true);
+}
+
+#[test]
+fn a_run_whose_every_write_fails_ends_with_the_reason() {
+    let drive = or_skip!(Drive::new(16));
+    let path = drive.path().join("a.h5");
+    let g = small(Packing::Packed12);
+    let (pool, regions) = common::pool(4, g.slot_bytes());
+    let mut recorder = Recorder::create(&path, &RecorderConfig::new(200), &run(&[g]), &regions).unwrap();
+    drive.steal(&path, 5..200);
+    let mut number = 0;
+    let error = loop {
+        if let Some(buffer) = pool.take() {
+            let shots = [Some(shot(buffer, 7, number, g, |_| true))].into_iter().collect();
+            assert!(recorder.offer(Event { number, shots }).is_ok());
+            number += 1;
+        }
+        match recorder.poll(Some(Duration::from_millis(50))) {
+            Ok(_) => assert!(number < 200),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::EveryWriteFails { count: 64.., .. }), "{error}");
+    let report = recorder.finish(&Books::default()).unwrap();
+    assert_eq!((report.complete, report.rows), (5, number));
+    assert!(report.warnings.iter().any(|text| text.contains("could not be cut")), "{report:#?}");
+    assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
+}

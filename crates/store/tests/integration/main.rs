@@ -1,0 +1,11 @@
+//! What the recorder writes, as everyone reads it, and what is left when things go wrong.
+
+mod common;
+mod compression;
+mod device;
+mod faults;
+mod pcapng;
+mod recorder;
+mod ring;
+mod seeds;
+mod set;

@@ -1,0 +1,260 @@
+//! Captures of recordings, as their reader, the framings and the ICRC see them.
+
+use crate::common::{self, Recording, run, shot, small, stamp};
+use proptest::prelude::*;
+use shotline_store::pcapng::{
+    self, CaptureError, Datagram, Ends, Frame, Interface, LinkType, Live, Skipped, Statistics, Writer, datagram,
+    export, for_each_frame, network, read_frames,
+};
+use shotline_store::read;
+use shotline_store::shot::{Books, Event, StreamBooks};
+use shotline_wire::framing::{Framing, Position};
+use shotline_wire::icrc;
+use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+const SECOND: u64 = 1_000_000_000;
+const SHOTS: std::ops::Range<u64> = 1000..1020;
+const FRAMINGS: [&str; 5] = ["ud", "counted", "udp", "spead", "hsb"];
+
+/// A packet that is missing.
+fn is_missing(stream: u32, number: u64, packet: u32) -> bool {
+    (number, packet) == (1003, 1) || stream == 8 && number == 1007 || (number, packet) == (1019, 0)
+}
+
+/// Two links' shots of a shape, some with packets missing.
+fn recorded(framing: &str, geometry: Geometry) -> (common::Kept, shotline_store::info::RunInfo) {
+    let mut run = run(&[geometry, geometry]);
+    run.framing = framing.into();
+    run.clock.tai_minus_utc_s = 37;
+    let mut recording = Recording::new(run.clone(), |config| config.rows = 40);
+    for number in SHOTS {
+        recording.event(number, |link, buffer| {
+            let stream = 7 + link;
+            (stream != 8 || number != 1007)
+                .then(|| shot(buffer, stream, number, geometry, |packet| !is_missing(stream, number, packet)))
+        });
+    }
+    let mut drops = shotline_wire::shot::Drops::default();
+    drops.add(DropCause::BadIcrc, 5);
+    let books =
+        StreamBooks { stream: 7, packets_in: 48, packets_placed: 38, packet_drops: drops, ..StreamBooks::default() };
+    (recording.finish(&Books { streams: vec![books] }).0, run)
+}
+
+/// A datagram's time, its bytes, and whether its ICRC is right.
+type Captured = (u64, Vec<u8>, Option<bool>);
+
+/// Every datagram of a capture, by source port.
+fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
+    let mut all = BTreeMap::<_, Vec<Captured>>::new();
+    let damage = for_each_frame(path, |frame| {
+        let Datagram { source, payload, .. } = datagram(&frame).unwrap();
+        let (_, packet) = network(&frame).unwrap().unwrap();
+        let verdict = icrc::verify_ip_packet(packet).ok();
+        all.entry(source.port()).or_default().push((frame.time_ns, payload.to_vec(), verdict));
+    });
+    assert_eq!(damage.unwrap(), None);
+    all
+}
+
+#[test]
+fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
+    for name in FRAMINGS {
+        let geometry = match name {
+            "spead" => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
+            "hsb" => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Cut::uniform(4096)).unwrap(),
+            _ => small(Packing::Int16Le),
+        };
+        let path = recorded_as(name, geometry);
+        let recording = read::Recording::open(&path).unwrap();
+        let capture = path.with_extension("pcapng");
+        let exported = export(&recording, 0..20, &capture, &|done, total| {
+            assert!(done <= total && total == 20);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let all = datagrams(&capture);
+        assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{name}");
+        let framing = pcapng::framing(name, &geometry, SHOTS.start).unwrap();
+        let mut slots = recording.slots();
+        for (link, packets) in all.values().enumerate() {
+            let mut packets = packets.iter();
+            for row in 0..recording.rows() {
+                let kept = recording.row(row, link).unwrap();
+                let bytes = slots.read(row, link).unwrap().to_vec();
+                for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
+                    let (time, payload, verdict) = packets.next().unwrap();
+                    check(&*framing, &geometry, (kept.number, index), payload, &bytes);
+                    assert_eq!(*verdict == Some(true), framing.sealed());
+                    // A partial shot whose record is gone has the time of the one before.
+                    assert!(time.abs_diff(stamp(kept.number) - 37 * SECOND) <= 1000, "{name}");
+                }
+            }
+            assert!(packets.next().is_none());
+        }
+    }
+}
+
+/// Shots of a shape that ends in whatever it ends in. Other trailers than records are bytes like any others here.
+fn recorded_as(name: &str, geometry: Geometry) -> common::Kept {
+    if geometry.trailer() == Trailer::Record {
+        return recorded(name, geometry).0;
+    }
+    let mut run = run(&[geometry]);
+    run.framing = name.into();
+    run.clock.tai_minus_utc_s = 37;
+    let mut recording = Recording::new(run, |config| config.rows = 20);
+    for number in SHOTS {
+        recording.event(number, |_, buffer| {
+            let bytes: Vec<u8> = (0..geometry.slot_bytes()).map(|at| (at as u64 * 7 + number) as u8).collect();
+            let mut shot = shot(buffer, 7, number, small(Packing::Int16Le), |packet| !is_missing(7, number, packet));
+            shot.buffer.write(0, &bytes);
+            shot.meta.stamp_tai_ns = stamp(number);
+            Some(shot)
+        });
+    }
+    recording.finish(&Books::default()).0
+}
+
+/// A packet says where it belongs, and carries the bytes that belong there.
+fn check(framing: &dyn Framing, geometry: &Geometry, (number, index): (u64, u32), datagram: &[u8], shot: &[u8]) {
+    let trailer = if framing.sealed() { 4 } else { 0 };
+    let (header, payload) = datagram[..datagram.len() - trailer].split_at(framing.header_len(datagram));
+    let place = framing.place(header, payload.len() as u32, geometry).unwrap();
+    let at = geometry.packet_offset(index);
+    match place.position {
+        Position::Shot { number: wire, bits, offset, .. } => {
+            assert_eq!((wire, offset), (number & (u64::MAX >> (64 - bits)), at));
+        }
+        Position::Sequence { number: psn, .. } => {
+            assert_eq!(u64::from(psn), (number - SHOTS.start) * u64::from(geometry.packets()) + u64::from(index));
+        }
+        Position::Paged { page, pages, first, offset, .. } => {
+            assert_eq!((u64::from(page), offset), (number % u64::from(pages), at));
+            assert_eq!(u64::from(first), (number - SHOTS.start) * u64::from(geometry.packets()));
+        }
+    }
+    assert_eq!(payload, &shot[at as usize..at as usize + payload.len()]);
+}
+
+#[test]
+fn a_capture_that_is_written_while_shots_come_is_the_one_that_is_exported() {
+    let geometry = small(Packing::Packed12);
+    let (path, info) = recorded("ud", geometry);
+    let recording = read::Recording::open(&path).unwrap();
+    let [exported, live] = ["exported", "live"].map(|name| path.with_extension(name));
+    export(&recording, 0..recording.rows(), &exported, &|_, _| ControlFlow::Continue(())).unwrap();
+    let mut capture = Live::create(&live, false, info, vec![Ends::default(); 2]).unwrap();
+    let (pool, _) = common::pool(2, geometry.slot_bytes());
+    for number in SHOTS {
+        let of = |stream: u32| {
+            let keep = |packet| !is_missing(stream, number, packet);
+            (stream != 8 || number != 1007).then(|| shot(pool.take().unwrap(), stream, number, geometry, keep))
+        };
+        capture.offer(&Event { number, shots: [of(7), of(8)].into_iter().collect() }).unwrap();
+    }
+    assert_eq!(capture.rows(), 20);
+    let report = capture.finish(&Books::default()).unwrap();
+    assert_eq!((report.rows, report.complete, report.partial, report.lost), (20, 35, 4, 1));
+    assert_eq!(report.file_bytes, live.metadata().unwrap().len());
+    assert_eq!(datagrams(&live), datagrams(&exported));
+}
+
+#[test]
+fn files_that_are_there_stay_and_framings_must_be_known() {
+    let (path, mut info) = recorded("ud", small(Packing::Packed12));
+    let recording = read::Recording::open(&path).unwrap();
+    let words =
+        export(&recording, 0..recording.rows(), &path, &|_, _| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(words.contains("exists already"), "{words}");
+    assert!(Live::create(&path, false, info.clone(), Vec::new()).unwrap_err().to_string().contains("exists already"));
+    info.framing = "morse".into();
+    let words = Live::create(&path.with_extension("pcapng"), true, info, Vec::new()).unwrap_err().to_string();
+    assert!(words.contains("morse"), "{words}");
+}
+
+#[test]
+fn every_kind_of_time_is_read_to_the_nanosecond() {
+    let (seconds, fraction) = (1_700_000_000_u32, 123_456_789_u32);
+    let legacy = |magic: u32, fraction: u32| {
+        let mut file = Vec::new();
+        let words = [magic, 4 << 16 | 2, 0, 0, 65535, 1, seconds, fraction, 4, 4];
+        words.iter().for_each(|word| file.extend(word.to_le_bytes()));
+        file.extend([1, 2, 3, 4]);
+        file
+    };
+    let times = |file: &[u8]| {
+        let mut times = Vec::new();
+        assert_eq!(read_frames(file, |frame| times.push((frame.time_ns, frame.data.to_vec()))).unwrap(), None);
+        times
+    };
+    let at = u64::from(seconds) * SECOND;
+    assert_eq!(times(&legacy(0xA1B2_C3D4, fraction / 1000)), [(at + 123_456_000, vec![1, 2, 3, 4])]);
+    assert_eq!(times(&legacy(0xA1B2_3C4D, fraction)), [(at + 123_456_789, vec![1, 2, 3, 4])]);
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, "test", "").unwrap();
+    writer.interface(&Interface::default()).unwrap();
+    writer.packet(0, at + 123_456_789, &[&[1, 2], &[3], &[4]]).unwrap();
+    writer.statistics(0, &Statistics::default()).unwrap();
+    assert_eq!(writer.bytes() % 4, 0);
+    writer.flush().unwrap();
+    assert_eq!(times(&file), [(at + 123_456_789, vec![1, 2, 3, 4])]);
+}
+
+#[test]
+fn the_fuzzers_seeds_and_every_shorter_piece_of_them_are_read_without_a_panic() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
+    for seed in std::fs::read_dir(folder).unwrap() {
+        let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+        let mut frames = 0;
+        assert_eq!(read_frames(bytes.as_slice(), |frame| frames += usize::from(datagram(&frame).is_ok())), Ok(None));
+        assert!(frames > 0);
+        for end in 0..bytes.len() {
+            let mut fewer = 0;
+            let _ = read_frames(&bytes[..end], |_| fewer += 1);
+            assert!(fewer <= frames);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_capture_is_told_apart_from_what_cannot_be_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    assert!(matches!(for_each_frame(&path, |_| ()), Err(CaptureError::Open { .. })));
+    std::fs::write(&path, [0xD4, 0xC3, 0xB2, 0xA1, 0]).unwrap();
+    assert!(matches!(for_each_frame(&path, |_| ()), Err(CaptureError::Header { .. })));
+}
+
+#[test]
+fn frames_without_a_whole_datagram_say_why() {
+    let frame = |data, wire_bytes| Frame { link: LinkType::RawIp, data, wire_bytes, time_ns: 0 };
+    assert_eq!(datagram(&frame(&[0x45, 0, 0], 60)), Err(Skipped::CutShort));
+    assert_eq!(datagram(&frame(&[0x45, 0, 0], 3)), Err(Skipped::Malformed));
+    let other = Frame { link: LinkType::Other(7), ..frame(&[1, 2], 2) };
+    assert_eq!(datagram(&other), Err(Skipped::Other));
+}
+
+proptest! {
+    #[test]
+    fn damaged_captures_are_read_up_to_the_damage(at in 0_usize..4000, value: u8, cut in 0_usize..4000) {
+        let mut file = Vec::new();
+        let mut writer = Writer::new(&mut file, "test", "comment").unwrap();
+        writer.interface(&Interface { name: "a".into(), ..Interface::default() }).unwrap();
+        (0..40).for_each(|time| writer.packet(0, time, &[&[7; 60]]).unwrap());
+        writer.flush().unwrap();
+        let (at, cut) = (at % file.len(), cut % file.len());
+        file[at] = value;
+        for bytes in [file.as_slice(), &file[..cut]] {
+            let mut frames = 0;
+            let read = read_frames(bytes, |frame| {
+                frames += 1;
+                let _ = datagram(&frame);
+            });
+            prop_assert!(frames <= 40 && (read.is_ok() || frames == 0));
+        }
+    }
+}

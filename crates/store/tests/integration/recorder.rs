@@ -1,0 +1,339 @@
+//! What the recorder writes, as libhdf5, h5py, our verifier and the independent one read it.
+
+use crate::common::{
+    self, PERIOD, Recording, blocks, description, needs_python, python, python_verdict, run, shot, small,
+};
+use serde_json::json;
+use shotline_compute::prbs::Prbs;
+use shotline_store::recover::recover;
+use shotline_store::rows::State;
+use shotline_store::shot::{Books, Loss, StreamBooks};
+use shotline_store::{StoreError, VerifyOptions, inspect, verify};
+use shotline_testing::{or_skip, until_asleep};
+use shotline_wire::shot::{DropCause, Geometry, Packing};
+use std::time::Duration;
+
+fn expected(stream: u32, number: u64, g: Geometry) -> Vec<i16> {
+    let mut samples = vec![0; usize::from(g.channels()) * g.samples() as usize];
+    Prbs::new(stream, number % PERIOD, g.channels(), g.bits()).fill(&mut samples);
+    samples
+}
+
+/// Two links, one recording; read by libhdf5's own decoding, by both verifiers.
+fn records_and_reads_back(packing: Packing) {
+    let g = small(packing);
+    let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
+    (100..140).for_each(|number| recording.whole(number));
+    let (path, report) = recording.finish(&Books::default());
+    assert_eq!((report.rows, report.complete, report.lost, report.sink_error), (40, 80, 0, 0), "{report:?}");
+
+    let file = hdf5::File::open(&*path).unwrap();
+    for (link, stream) in [(0, 7), (1, 8)] {
+        let rf = file.dataset(&format!("link{link}/rf")).unwrap();
+        assert_eq!(rf.shape(), [40, 300, 16]);
+        let all = rf.read_raw::<i16>().unwrap();
+        for (row, samples) in all.chunks(300 * 16).enumerate() {
+            assert!(samples == expected(stream, 100 + row as u64, g), "row {row} of link {link}");
+        }
+    }
+    let joined = file.dataset("rf").unwrap();
+    assert_eq!(joined.shape(), [40, 300, 32]);
+    let both = joined.read_slice_1d::<i16, _>((3, 5, ..)).unwrap().to_vec();
+    assert_eq!(both[..16], expected(7, 103, g)[5 * 16..6 * 16]);
+    assert_eq!(both[16..], expected(8, 103, g)[5 * 16..6 * 16]);
+    drop(file);
+
+    let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && verdict.pattern && verdict.finished, "{verdict:#?}");
+    assert_eq!(verdict.links[1].records, 40);
+    python_verdict(&path, true);
+}
+
+#[test]
+fn packed_samples_of_two_links_read_back_by_every_reader() {
+    or_skip!(needs_python());
+    records_and_reads_back(Packing::Packed12);
+}
+
+#[test]
+fn samples_of_16_bits_of_two_links_read_back_by_every_reader() {
+    or_skip!(needs_python());
+    records_and_reads_back(Packing::Int16Le);
+}
+
+#[test]
+fn links_of_different_geometry_stay_apart_and_one_link_is_its_own_join() {
+    or_skip!(needs_python());
+    let (a, b) = (small(Packing::Packed12), Geometry::new(3, 1000, 14, Packing::Int16Le, 0).unwrap());
+    let mut recording = Recording::new(run(&[a, b]), |config| config.rows = 9);
+    (0..9).for_each(|number| recording.whole(number));
+    let (path, _) = recording.finish(&Books::default());
+    let file = hdf5::File::open(&*path).unwrap();
+    assert!(file.dataset("rf").is_err());
+    assert_eq!(
+        file.dataset("link1/rf").unwrap().read_slice_1d::<i16, _>((8, .., 2)).unwrap()[999],
+        expected(8, 8, b)[2999]
+    );
+    drop(file);
+    python_verdict(&path, true);
+
+    let mut recording = Recording::new(run(&[b]), |config| config.rows = 2);
+    (0..2).for_each(|number| recording.whole(number));
+    let (path, _) = recording.finish(&Books::default());
+    let file = hdf5::File::open(&*path).unwrap();
+    assert_eq!(file.dataset("rf").unwrap().shape(), file.dataset("link0/rf").unwrap().shape());
+    drop(file);
+    python_verdict(&path, true);
+}
+
+#[test]
+fn a_run_that_ends_early_leaves_no_phantom_rows_and_gives_its_space_back() {
+    or_skip!(needs_python());
+    let g = small(Packing::Packed12);
+    for (rows, came) in [(500, 3), (500, 0), (500, 499), (500, 500), (3000, 1500)] {
+        let mut recording = Recording::new(run(&[g, g]), |config| config.rows = rows);
+        (0..came).for_each(|number| recording.whole(number));
+        let laid_out = recording.path.metadata().unwrap().len();
+        let (path, report) = recording.finish(&Books::default());
+        let len = path.metadata().unwrap().len();
+        assert_eq!((report.rows, report.file_bytes), (came, len));
+        assert!(came == rows || len < laid_out, "{len} bytes of {laid_out}");
+        let needed = came * 2 * u64::from(g.slot_bytes());
+        assert!(len < needed + needed / 8 + 600_000, "{len} bytes for {needed} of slots");
+        let summary = inspect(&path).unwrap();
+        assert_eq!((summary.rows, summary.laid_out, summary.finished), (came, came, true));
+        let file = hdf5::File::open(&*path).unwrap();
+        assert_eq!(file.dataset("rf").unwrap().num_chunks(), Some(2 * came as usize), "no chunk behind the last row");
+        drop(file);
+        assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
+        python_verdict(&path, true);
+    }
+}
+
+/// What h5py finds in the table of block descriptions of both links.
+const READS_BLOCKS: &str = "
+import h5py
+def look(file, link, stream):
+    group = file[f'link{link}']
+    blocks, shots = group['blocks'], group['shots']
+    assert len(blocks) == len(shots) == len(group['rf']) == args[1], (len(blocks), len(shots))
+    assert list(group['rf'].attrs['components']) == ['I', 'Q']
+    for row, (block, shot) in enumerate(zip(blocks, shots)):
+        if row == 3:
+            assert shot['state'] == 1 and block['peaks_found'] == 0 and block['snr_db'] == 0, block
+            continue
+        assert block['centre_hz'] == 1.3e9 and block['clock_offset_ns'] == -stream, block
+        assert block['snr_db'] == 60 + shot['number'] and block['fft_points'] == 4096, block
+        peaks = block['peaks'][:block['peaks_found']]
+        assert [peak['frequency_hz'] for peak in peaks] == [1e6, -2e6] and peaks[1]['power_dbfs'] == -3, peaks
+with h5py.File(args[0]) as file:
+    for link, stream in enumerate((7, 8)):
+        look(file, link, stream)
+";
+
+#[test]
+fn what_a_digitizer_says_of_its_blocks_is_a_table_of_the_bytes_where_they_landed() {
+    or_skip!(needs_python());
+    let g = blocks();
+    let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 40);
+    // The last packet holds the description: without it there is none.
+    recording.whole(0);
+    recording.whole(1);
+    recording.whole(2);
+    recording.event(3, |link, buffer| Some(shot(buffer, 7 + link, 3, g, |packet| packet + 1 < g.packets())));
+    (4..20).for_each(|number| recording.whole(number));
+    recording.settle();
+    assert_eq!(description(7, 1).peaks.len(), 2);
+    let look = |path: &std::path::Path| python(READS_BLOCKS, json!([path, 20]));
+    look(&recording.path);
+    // The run ends early: the table moves with the tail.
+    let (path, report) = recording.finish(&Books::default());
+    assert_eq!((report.rows, report.complete, report.partial), (20, 38, 2), "{report:?}");
+    look(&path);
+    let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && verdict.finished, "{verdict:#?}");
+    python_verdict(&path, true);
+    // Recovery has nothing to do, and leaves the table as it is.
+    let recovered = recover(&path, false, &|_, _| {}).unwrap();
+    assert_eq!(recovered.rows, 20);
+    look(&path);
+}
+
+#[test]
+fn readers_see_rows_while_the_run_goes_on_and_writers_are_kept_out() {
+    or_skip!(needs_python());
+    let g = small(Packing::Packed12);
+    let mut recording = Recording::new(run(&[g, g]), |config| {
+        config.rows = 100;
+        config.commit_every = Duration::ZERO;
+    });
+    assert_eq!(hdf5::File::open(&recording.path).unwrap().dataset("link1/rf").unwrap().shape(), [0, 300, 16]);
+    for number in 0..30 {
+        recording.whole(number);
+        recording.settle();
+        let file = hdf5::File::open(&recording.path).unwrap();
+        for name in ["rf", "link0/rf", "link1/rf", "link0/shots", "link1/shots"] {
+            assert_eq!(file.dataset(name).unwrap().shape()[0], number as usize + 1, "{name}");
+        }
+        let rf = file.dataset("link1/rf").unwrap();
+        assert_eq!(
+            rf.read_slice_1d::<i16, _>((number as usize, 299, ..)).unwrap().to_vec(),
+            expected(8, number, g)[299 * 16..]
+        );
+    }
+    let verdict = verify(&recording.path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && !verdict.finished, "{verdict:#?}");
+    python_verdict(&recording.path, true);
+    assert!(hdf5::File::open_rw(&recording.path).is_err(), "a writer must not come between");
+    assert!(matches!(recover(&recording.path, true, &|_, _| ()), Err(StoreError::InUse { .. })));
+    recording.finish(&Books::default());
+}
+
+#[test]
+fn missing_links_and_packets_read_as_zeros_and_the_books_are_in_the_file() {
+    or_skip!(needs_python());
+    let g = small(Packing::Packed12);
+    let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 50);
+    recording.whole(10);
+    recording.event(11, |link, buffer| (link == 0).then(|| shot(buffer, 7, 11, g, |_| true)));
+    recording.event(12, |link, buffer| Some(shot(buffer, 7 + link, 12, g, |packet| packet != 0)));
+    recording.event(13, |link, buffer| Some(shot(buffer, 7 + link, 13, g, |packet| packet != g.packets() - 1)));
+    for (first, count) in [(14, 1), (15, 2), (17, 1)] {
+        for stream in [7, 8] {
+            recording.recorder.loss(Loss { stream, cause: DropCause::SinkBusy, first, count });
+        }
+    }
+    recording.recorder.loss(Loss { stream: 8, cause: DropCause::NoBuffer, first: 11, count: 1 });
+    let mut books = Books::default();
+    for stream in [7, 8] {
+        let mut b = StreamBooks {
+            stream,
+            shots_seen: 8,
+            shots_partial: 2,
+            packets_in: 9,
+            packets_placed: 9,
+            ..Default::default()
+        };
+        b.shots_complete = if stream == 7 { 2 } else { 1 };
+        b.packet_drops.add(DropCause::WireGap, 2);
+        b.shot_drops.add(DropCause::SinkBusy, 4);
+        b.shot_drops.add(DropCause::NoBuffer, u64::from(stream == 8));
+        b.more.push(("icrc_solved".into(), 5));
+        books.streams.push(b);
+    }
+    let (path, report) = recording.finish(&books);
+    assert_eq!((report.complete, report.partial, report.lost), (3, 4, 1));
+    assert_eq!(report.losses, [("no_buffer".to_owned(), 1), ("sink_busy".to_owned(), 8)]);
+
+    let file = hdf5::File::open(&*path).unwrap();
+    let absent = file.dataset("link1/rf").unwrap().read_slice_1d::<i16, _>((1, 0, ..)).unwrap();
+    assert!(absent.iter().all(|sample| *sample == 0));
+    drop(file);
+    let summary = inspect(&path).unwrap();
+    assert_eq!(summary.links[1].lost, 1);
+    assert_eq!(summary.links[0].drops["wire_gap"], 2);
+    assert_eq!(summary.losses.len(), 1 + 2, "consecutive losses of a stream are one run: {:?}", summary.losses);
+    assert_eq!(summary.books[&8]["icrc_solved"], 5);
+    assert_eq!((summary.first, summary.last, summary.totals["rows_lost"]), (Some(10), Some(13), 1));
+    assert!(serde_json::to_string(&summary).unwrap().contains("\"packing\":\"packed12_msb_first\""));
+    let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified, "{verdict:#?}");
+    python_verdict(&path, true);
+}
+
+#[test]
+fn both_verifiers_find_what_is_wrong() {
+    or_skip!(needs_python());
+    use std::os::unix::fs::FileExt;
+    let g = small(Packing::Packed12);
+    let spoilt = tempfile::tempdir().unwrap();
+    let good = |name: &str| {
+        let mut recording = Recording::new(run(&[g, g]), |config| config.rows = 4);
+        (0..3).for_each(|number| recording.whole(number));
+        recording.event(3, |link, buffer| Some(shot(buffer, 7 + link, 3, g, |packet| packet != 1)));
+        let (path, _) = recording.finish(&Books::default());
+        let new = spoilt.path().join(name);
+        std::fs::copy(&*path, &new).unwrap();
+        let layout = shotline_store::layout::open(&new).unwrap().1.layout.clone();
+        (new, layout)
+    };
+    let spoil = |name: &str, at: &dyn Fn(&shotline_store::layout::Layout) -> u64, byte: u8| {
+        let (path, layout) = good(name);
+        std::fs::File::options().write(true).open(&path).unwrap().write_all_at(&[byte], at(&layout)).unwrap();
+        let verdict = verify(&path, &VerifyOptions::default()).unwrap();
+        assert!(!verdict.verified && verdict.mismatches > 0, "{name}");
+        python_verdict(&path, false);
+        verdict.described
+    };
+    let sample = spoil("sample", &|l| l.slot(1, 1) + 77, 0xA5);
+    assert!(sample[0].contains("CRC"), "{sample:?}");
+    assert!(sample[1].contains("packet 0 is not pattern 1"), "{sample:?}");
+    let stale = spoil("stale", &|l| l.slot(3, 0) + 4096 + 9, 1);
+    assert!(stale[0].contains("CRC-32") && stale[1].contains("packet 1 is missing"), "{stale:?}");
+    spoil("behind", &|l| l.slot(0, 0) + u64::from(g.shot_bytes()), 1);
+    spoil("number", &|l| l.shots[0].at(2), 99);
+    spoil("state", &|l| l.shots[0].at(2) + 28, State::Partial as u8);
+    spoil("totals", &|l| l.books.at(1), 99);
+}
+
+#[test]
+fn what_is_in_the_way_is_told_before_the_run() {
+    let g = small(Packing::Packed12);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.h5");
+    let (_, regions) = common::pool(2, g.slot_bytes());
+    let mut config = shotline_store::RecorderConfig::new(10);
+    let create =
+        |path: &std::path::Path, config: &_| shotline_store::Recorder::create(path, config, &run(&[g]), &regions);
+    let first = create(&path, &config).unwrap();
+    assert!(matches!(create(&path, &config), Err(StoreError::Exists { .. })));
+    config.overwrite = true;
+    drop(first);
+    drop(create(&path, &config).unwrap());
+    let error = create(&directory.path().join("no/such/a.h5"), &config).unwrap_err();
+    assert!(matches!(error, StoreError::Create { .. }), "{error}");
+    config.rows = 1 << 40;
+    let error = create(&directory.path().join("b.h5"), &config).unwrap_err();
+    assert!(matches!(error, StoreError::NoSpace { needed, .. } if needed > 8192 << 40), "{error}");
+    assert!(error.to_string().contains("--shots"));
+    config.rows = u64::MAX;
+    let error = create(&directory.path().join("b.h5"), &config).unwrap_err();
+    assert!(matches!(error, StoreError::Run(_)), "{error}");
+    assert!(!directory.path().join("b.h5").exists(), "nothing is left behind");
+}
+
+#[test]
+fn another_thread_ends_a_wait() {
+    let g = small(Packing::Packed12);
+    let mut recording = Recording::new(run(&[g]), |config| config.rows = 1);
+    // The runner ends a test that lasts so long.
+    let endless = Some(Duration::from_secs(3600));
+    let (waker, sleeper) = (recording.recorder.waker(), rustix::thread::gettid().as_raw_nonzero().get());
+    let thread = std::thread::spawn(move || {
+        until_asleep(sleeper);
+        waker.wake();
+    });
+    recording.recorder.poll(endless).unwrap();
+    thread.join().unwrap();
+    // A wake-up before the wait counts.
+    recording.recorder.waker().wake();
+    recording.recorder.poll(endless).unwrap();
+}
+
+#[test]
+fn a_durable_run_and_one_without_direct_io_hold_the_same() {
+    let g = small(Packing::Int16Le);
+    for (durable, direct) in [(true, true), (false, false), (true, false)] {
+        let mut recording = Recording::new(run(&[g, g]), |config| {
+            config.rows = 60;
+            config.durable = durable;
+            config.direct = direct;
+            config.commit_every = Duration::from_millis(1);
+        });
+        (0..50).for_each(|number| recording.whole(number));
+        recording.settle();
+        let (path, report) = recording.finish(&Books::default());
+        assert_eq!(report.rows, 50);
+        assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
+    }
+}

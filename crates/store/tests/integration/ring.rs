@@ -1,0 +1,233 @@
+//! Bounded runs: the oldest parts go, and their files become the next ones.
+
+use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
+use crate::common::{blocks, needs_python, python_verdict, run, small};
+use shotline_store::info::RunInfo;
+use shotline_store::read::Recording;
+use shotline_store::{SetConfig, VerifyOptions, inspect, layout, set, verify};
+use shotline_testing::or_skip;
+use shotline_wire::shot::Packing;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn a_bounded_run_stays_within_its_bound_and_says_what_went() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
+    let keep = 6 << 20;
+    let mut bench = Bench::new(&SetConfig { keep: Some(keep), ..config(&outs, Some(10)) });
+    let mut most = 0;
+    for number in 100..500 {
+        if number % 7 == 0 {
+            bench.lose(number)
+        } else {
+            bench.event(number).unwrap()
+        }
+        most = most.max(used(folder.path()));
+    }
+    let finished = bench.finish();
+    most = most.max(used(folder.path()));
+    assert!(most <= keep, "{most} bytes of {keep}");
+    assert!(most > keep / 2, "the bound is used: {most} bytes of {keep}");
+    let verdict = proven(&outs[0]);
+    assert_eq!((finished.report.rows, finished.removed.first), (343, 100));
+    assert_eq!(verdict.rows + finished.removed.rows, 343);
+    let numbers = numbers(&outs[0]);
+    assert!(numbers[0] > finished.removed.last && numbers.last() == Some(&499));
+    assert_eq!(inspect(&outs[0]).unwrap().totals["ring_removed_rows"], finished.removed.rows);
+}
+
+fn used(folder: &Path) -> u64 {
+    let bytes = |entry: std::io::Result<std::fs::DirEntry>| {
+        let metadata = entry.ok()?.metadata().ok()?;
+        Some(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512)
+    };
+    std::fs::read_dir(folder).unwrap().filter_map(bytes).sum()
+}
+
+/// A ring of parts of ten rows that has lapped several times.
+fn lapped(outs: &[PathBuf], run: RunInfo, keep: u64) -> Bench {
+    let mut bench = Bench::try_new(&SetConfig { keep: Some(keep), ..config(outs, Some(10)) }, run).unwrap();
+    (0..95).for_each(|number| bench.event(number).unwrap());
+    while bench.set.visible() < 95 {
+        bench.set.poll(WAIT).unwrap();
+    }
+    bench
+}
+
+#[test]
+fn a_part_that_falls_out_of_the_bound_becomes_the_next_one() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
+    let mut bench = Bench::new(&SetConfig { keep: Some(6 << 20), ..config(&outs, Some(20)) });
+    let mut inodes = std::collections::BTreeMap::new();
+    for number in 0..300 {
+        bench.event(number).unwrap();
+        // By name only: what is open is not given up.
+        for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
+            let (name, metadata) = (entry.file_name().to_string_lossy().into_owned(), entry.metadata());
+            let Some(metadata) = metadata.ok().filter(|_| name.contains("-s") && !name.starts_with('.')) else {
+                continue;
+            };
+            let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+            inodes.entry(inode).or_insert((name.contains("-s1"), std::collections::BTreeSet::new())).1.insert(name);
+        }
+    }
+    let names: std::collections::BTreeSet<_> = inodes.values().flat_map(|(_, names)| names).collect();
+    assert_eq!(names.len(), 30, "15 parts on two drives");
+    assert!(inodes.len() < 16, "all those in {} files", inodes.len());
+    for (stripe, names) in inodes.values() {
+        assert!(names.iter().all(|name| name.contains("-s1") == *stripe), "a file stays on its drive: {names:?}");
+    }
+    let finished = bench.finish();
+    assert!(finished.removed.parts > 5, "{finished:#?}");
+    assert_eq!(proven(&outs[0]).rows + finished.removed.rows, 300);
+    assert_eq!(numbers(&outs[0]), (finished.removed.last + 1..300).collect::<Vec<_>>());
+    assert!(inspect(&outs[0]).unwrap().totals["ring_reused_files"] > 10);
+    for file in files(&outs[0]) {
+        let place = Recording::open(&file).unwrap().run().part.unwrap();
+        assert!(place.stale_to.is_some_and(|stale| stale < numbers(&file)[0]), "{place:?}");
+    }
+}
+
+#[test]
+fn a_compressed_run_uses_its_files_again_too() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let geometry = shotline_wire::shot::Geometry::new(16, 1000, 6, Packing::Int16Le, 40_000_000).unwrap();
+    let codec = Some(shotline_store::codec::Codec::Lz4);
+    lapped(&outs, RunInfo { codec, ..run(&[geometry, geometry]) }, 6 << 20).finish();
+    let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && inspect(&outs[0]).unwrap().totals["ring_reused_files"] > 0, "{verdict:#?}");
+    files(&outs[0]).iter().for_each(|file| python_verdict(file, true));
+    assert_eq!(numbers(&outs[0]).last(), Some(&94));
+}
+
+#[test]
+fn a_part_that_somebody_reads_or_has_kept_elsewhere_keeps_its_bytes() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    (0..25).for_each(|number| bench.event(number).unwrap());
+    // The first is read without any lock, the second one has a second name, the third is moved away behind a link.
+    let (first, second) = (folder.path().join("a-00000.h5"), folder.path().join("a-00001.h5"));
+    let (reading, kept) = (std::fs::File::open(&first).unwrap(), folder.path().join("kept"));
+    std::fs::hard_link(&second, &kept).unwrap();
+    while [&first, &kept].iter().any(|part| Recording::open(part).unwrap().ended().unwrap().is_none()) {
+        bench.set.poll(WAIT).unwrap();
+    }
+    let before = [std::fs::read(&first).unwrap(), std::fs::read(&kept).unwrap()];
+    (25..35).for_each(|number| bench.event(number).unwrap());
+    let (third, moved) = (folder.path().join("a-00002.h5"), folder.path().join("moved"));
+    while Recording::open(&third).unwrap().ended().unwrap().is_none() {
+        bench.set.poll(WAIT).unwrap();
+    }
+    std::fs::rename(&third, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &third).unwrap();
+    let behind_link = std::fs::read(&moved).unwrap();
+    (35..200).for_each(|number| bench.event(number).unwrap());
+    assert!(std::fs::read(&moved).unwrap() == behind_link && third.symlink_metadata().is_err());
+    assert!(!first.exists() && !second.exists());
+    let mut bytes = vec![0; before[0].len()];
+    std::os::unix::fs::FileExt::read_exact_at(&reading, &mut bytes, 0).unwrap();
+    assert!(bytes == before[0], "what a reader has open stays as it was");
+    assert!(std::fs::read(&kept).unwrap() == before[1], "and so does what has another name");
+    bench.finish();
+    proven(&outs[0]);
+    python_verdict(&kept, true);
+}
+
+#[test]
+fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
+    or_skip!(needs_python());
+    let geometries = [small(Packing::Packed12), blocks()];
+    for geometry in geometries {
+        let folder = tempfile::tempdir().unwrap();
+        let outs = [folder.path().join("a.h5")];
+        let bench = lapped(&outs, run(&[geometry, geometry]), 4 << 20);
+        let copy = copied(folder.path());
+        drop(bench);
+        let master = copy.path().join("a.h5");
+        // Whatever the markers say: as after a power cut, the live part claims every row, and has the tables of five.
+        let live = files(&master).pop().unwrap();
+        {
+            let (info, opened) = layout::open(&live).unwrap();
+            assert!(opened.layout.recycled && info.part.unwrap().stale_to.is_some(), "{info:?}");
+            let tables = opened.layout.shots.iter();
+            for table in tables.clone() {
+                let rows = layout::table_rows(&opened.file, *table, 5..table.capacity, &live).unwrap();
+                assert!(rows.iter().all(|byte| *byte == 0), "no row of the part before is left");
+            }
+            let marks = tables.map(|table| table.marks).chain(opened.layout.data.iter().map(|data| data.marks));
+            let marks = marks.chain(opened.layout.described.iter().map(|table| table.marks));
+            for marks in marks {
+                opened.file.write_all(marks.extent_at, &10_u64.to_le_bytes()).unwrap();
+            }
+        }
+        let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+        assert_eq!(recovered.files.last().unwrap().rows, 5, "{recovered:#?}");
+        proven(&master);
+        let numbers = numbers(&master);
+        assert!(numbers.last() == Some(&94) && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let bench = lapped(&outs, two_links(), 4 << 20);
+    let copy = copied(folder.path());
+    drop(bench);
+    let master = copy.path().join("a.h5");
+    let live = files(&master).pop().unwrap();
+    {
+        // Readers saw two rows, two more were on their way into the tables, of the fifth there is only the shot.
+        let (_, opened) = layout::open(&live).unwrap();
+        for table in &opened.layout.shots {
+            let row = vec![0; table.row_bytes as usize];
+            opened.file.write_all(table.at(4), &row).unwrap();
+        }
+        let marks = opened.layout.shots.iter().map(|table| table.marks);
+        for marks in marks.chain(opened.layout.data.iter().map(|data| data.marks)) {
+            opened.file.write_all(marks.extent_at, &2_u64.to_le_bytes()).unwrap();
+        }
+    }
+    let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+    let last = recovered.files.last().unwrap();
+    assert_eq!((last.rows_before, last.rows, last.rebuilt), (2, 5, 2), "{last:#?}");
+    proven(&master);
+    assert_eq!(numbers(&master).last(), Some(&94));
+}
+
+#[test]
+fn a_row_of_an_earlier_part_is_found_by_both_verifiers() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&SetConfig { keep: Some(4 << 20), ..config(&outs, Some(10)) });
+    (0..15).for_each(|number| bench.event(number).unwrap());
+    let first_rows = |file: &Path| -> Vec<Vec<u8>> {
+        let file_there = std::fs::File::open(file).unwrap();
+        let (_, layout) = layout::locate(file, &file_there).unwrap();
+        let tables = layout.shots.iter();
+        tables.map(|table| layout::table_rows(&file_there, *table, 0..1, file).unwrap()).collect()
+    };
+    let rows = first_rows(&folder.path().join("a-00000.h5"));
+    (15..95).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let newest = files(&outs[0]).pop().unwrap();
+    let (_, opened) = layout::open(&newest).unwrap();
+    for (table, row) in opened.layout.shots.iter().zip(rows) {
+        opened.file.write_all(table.at(0), &row).unwrap();
+    }
+    drop(opened);
+    for file in [&outs[0], &newest] {
+        assert!(!verify(file, &VerifyOptions::default()).unwrap().verified);
+        python_verdict(file, false);
+    }
+}

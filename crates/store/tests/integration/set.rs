@@ -1,0 +1,315 @@
+//! Runs of many files: parts, stripes, drives that fail, and what is left after a kill.
+
+use crate::common::runs::{Bench, WAIT, config, copied, files, numbers, proven, two_links};
+use crate::common::{Drive, needs_python, python_verdict, run, shot};
+use shotline_store::info::RunInfo;
+use shotline_store::read::Recording;
+use shotline_store::set::{self, State};
+use shotline_store::shot::Event;
+use shotline_store::{SetConfig, StoreError, VerifyOptions, inspect, verify};
+use shotline_testing::or_skip;
+use shotline_wire::shot::{DropCause, Packing};
+use std::path::PathBuf;
+
+#[test]
+fn many_parts_on_three_drives_are_one_recording() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs: Vec<PathBuf> = ["a.h5", "b.h5", "c.h5"].map(|name| folder.path().join(name)).to_vec();
+    let mut bench = Bench::new(&config(&outs, Some(7)));
+    for number in 0..100 {
+        if number % 9 == 4 { bench.lose(number) } else { bench.event(number).unwrap() }
+    }
+    let finished = bench.finish();
+    let verdict = proven(&outs[0]);
+    assert_eq!((verdict.rows, verdict.finished, finished.report.rows), (89, true, 89));
+    assert_eq!(verdict.lost_shots, 22);
+    assert_eq!(numbers(&outs[0]), (0..100).filter(|number| number % 9 != 4).collect::<Vec<_>>());
+    let summary = inspect(&outs[0]).unwrap();
+    assert_eq!(summary.parts.len(), 39, "13 parts on three drives: {:#?}", summary.parts);
+    assert!(summary.parts.iter().all(|entry| entry.state == State::Ended));
+    assert_eq!(summary.links[0].complete, 89);
+    // Any row, its bytes and where they are, as of one file.
+    let recording = Recording::open(&outs[0]).unwrap();
+    let mut slots = recording.slots();
+    for row in [88, 0, 45, 44, 13] {
+        let entry = recording.row(row, 1).unwrap();
+        let slot = slots.read(row, 1).unwrap().to_vec();
+        let stored = recording.stored(row, 1).unwrap();
+        let mut raw = vec![0; stored.bytes as usize];
+        let file = std::fs::File::open(stored.path).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut raw, stored.at).unwrap();
+        assert!(raw == slot && entry.number == numbers(&outs[0])[row as usize]);
+    }
+    assert!(recording.row(89, 0).is_err() && recording.read_rows(0, 80..90).is_err());
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1 + 39, "the part that was laid out for more is gone: {left:?}");
+}
+
+#[test]
+fn a_run_of_one_file_is_that_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, None));
+    (0..10).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(inspect(&outs[0]).unwrap().parts.is_empty());
+    assert!(verify(&outs[0], &VerifyOptions::default()).unwrap().verified);
+}
+
+#[test]
+fn a_bound_that_cannot_be_kept_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let refused = |config: &SetConfig| Bench::try_new(config, two_links()).err().unwrap().to_string();
+    let small = refused(&SetConfig { keep: Some(1 << 20), ..config(&outs, Some(100)) });
+    assert!(small.contains("--keep") && small.contains("1048576"), "{small}");
+    let none = refused(&SetConfig { keep: Some(1 << 16), ..config(&outs, None) });
+    assert!(none.contains("holds no shot"), "{none}");
+    let large = refused(&SetConfig { keep: Some(1 << 50), ..config(&outs, Some(10)) });
+    assert!(large.contains("free"), "{large}");
+    let twice = refused(&config(&[outs[0].clone(), outs[0].clone()], None));
+    assert!(twice.contains("twice"), "{twice}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn parts_of_an_earlier_run_are_kept_unless_they_may_be_replaced() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(3)));
+    (0..20).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let before = std::fs::read_dir(folder.path()).unwrap().count();
+    let away = folder.path().join("away");
+    std::fs::rename(&outs[0], &away).unwrap();
+    let mut replacing = config(&outs, Some(10));
+    replacing.recorder.overwrite = true;
+    // Without their master nobody knows whose they are.
+    for config in [&config(&outs, Some(3)), &replacing] {
+        let error = Bench::try_new(config, two_links()).err().unwrap();
+        assert!(error.to_string().contains("a-00000.h5"), "{error}");
+        let stranger = error.to_string().contains("is none of the run that is replaced");
+        assert!(matches!(&error, StoreError::Exists { .. }) || stranger, "{error}");
+    }
+    std::fs::rename(&away, &outs[0]).unwrap();
+    // Another recording that only has such a name.
+    let other = folder.path().join("a-20250101.h5");
+    let mut single = Bench::new(&config(std::slice::from_ref(&other), None));
+    single.event(1).unwrap();
+    single.finish();
+    let error = Bench::try_new(&replacing, two_links()).err().unwrap();
+    assert!(matches!(&error, StoreError::Create { path, .. } if *path == other), "{error}");
+    std::fs::remove_file(&other).unwrap();
+    // What has no room, or is not to be had, costs nothing of the earlier run.
+    let huge = SetConfig { keep: Some(1 << 50), ..replacing.clone() };
+    let error = Bench::try_new(&huge, two_links()).err().unwrap();
+    assert!(matches!(&error, StoreError::KeepNoSpace { .. }), "{error}");
+    let mut recycling = replacing.clone();
+    recycling.recorder.recycle = true;
+    let error = Bench::try_new(&recycling, two_links()).err().unwrap().to_string();
+    assert!(error.contains("--recycle"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
+    let mut bench = Bench::new(&replacing);
+    (0..5).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing of the earlier run is left");
+    proven(&outs[0]);
+}
+
+#[test]
+fn a_compressed_run_of_many_files_tells_how_it_is_stored() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
+    let geometry = shotline_wire::shot::Geometry::new(16, 1000, 6, Packing::Int16Le, 40_000_000).unwrap();
+    let codec = Some(shotline_store::codec::Codec::Lz4);
+    let compressed = RunInfo { codec, ..run(&[geometry, geometry]) };
+    let mut bench = Bench::try_new(&config(&outs, Some(10)), compressed).unwrap();
+    (0..45).for_each(|number| bench.event(number).unwrap());
+    let chunks = bench.finish().report.chunks.unwrap();
+    assert_eq!(
+        (chunks.compressed + chunks.uncompressed, chunks.bytes_raw),
+        (90, 90 * u64::from(geometry.slot_bytes()))
+    );
+    assert!(chunks.compressed > 0 && chunks.bytes_stored < chunks.bytes_raw, "{chunks:?}");
+    let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
+    assert!(verdict.verified && verdict.rows == 45, "{verdict:#?}");
+    files(&outs[0]).iter().for_each(|file| python_verdict(file, true));
+    let totals = inspect(&outs[0]).unwrap().totals;
+    assert_eq!(shotline_store::recorder::Chunks::of_totals(&totals), Some(chunks));
+}
+
+#[test]
+fn a_run_that_never_began_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
+    let bench = Bench::new(&config(&outs, Some(3)));
+    bench.set.abandon();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_drive_that_fails_costs_its_own_last_shots_and_the_run_goes_on_with_the_others() {
+    or_skip!(needs_python());
+    let (folder, drive) = (tempfile::tempdir().unwrap(), or_skip!(Drive::new(32)));
+    for roll in [None, Some(300)] {
+        let _ = std::fs::remove_file(drive.thief());
+        let name = format!("run{}.h5", roll.unwrap_or(0));
+        let outs = [folder.path().join(&name), drive.path().join(&name)];
+        let mut bench = Bench::new(&config(&outs, roll));
+        (0..40).for_each(|number| bench.event(number).unwrap());
+        let failing = drive.path().join(name.replace(".h5", "-00000-s1.h5"));
+        if roll.is_some() {
+            // The next part is laid out on this drive too, before there is no room for it.
+            let next = drive.path().join(name.replace(".h5", "-00001-s1.h5"));
+            while !inspect(&next).is_ok_and(|summary| summary.laid_out > 0) {
+                bench.set.poll(WAIT).unwrap();
+            }
+        }
+        drive.steal(&failing, 60..u64::MAX);
+        for number in 40..600 {
+            if number % 50 == 0 { bench.lose(number) } else { bench.event(number).unwrap() }
+        }
+        let finished = bench.finish();
+        assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without drive 1")), "{finished:#?}");
+        let given_up: u64 = finished.given_up.iter().map(|given| given.complete).sum();
+        assert!(finished.given_up.iter().all(|given| given.cause == DropCause::SinkError), "{finished:#?}");
+        let verdict = proven(&outs[0]);
+        assert_eq!(verdict.links.iter().map(|link| link.complete + link.sink_error).sum::<u64>() + given_up, 2 * 589);
+        let summary = inspect(&outs[0]).unwrap();
+        let states: Vec<State> = summary.parts.iter().filter(|entry| entry.stripe == 1).map(|e| e.state).collect();
+        assert_eq!(states, [State::Failed], "{:#?}", summary.parts);
+        let all = numbers(&outs[0]);
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "rows are in the order of their numbers");
+        assert!(all.contains(&599));
+    }
+}
+
+#[test]
+fn a_drive_that_is_full_gets_no_further_part_and_the_others_go_on() {
+    or_skip!(needs_python());
+    let (folder, drive) = (tempfile::tempdir().unwrap(), or_skip!(Drive::new(8)));
+    let outs = [folder.path().join("a.h5"), drive.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(40)));
+    (0..30).for_each(|number| bench.event(number).unwrap());
+    drive.fill();
+    (30..300).for_each(|number| bench.event(number).unwrap());
+    let finished = bench.finish();
+    assert!(finished.given_up.is_empty(), "{finished:#?}");
+    assert!(finished.report.warnings.iter().any(|text| text.contains("goes on without it")), "{finished:#?}");
+    assert_eq!(proven(&outs[0]).links[0].complete, 300);
+    assert_eq!(numbers(&outs[0]), (0..300).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
+    or_skip!(needs_python());
+    for rows in [1, 5, 23, 50] {
+        let folder = tempfile::tempdir().unwrap();
+        let outs = [folder.path().join("a.h5"), folder.path().join("b.h5")];
+        let mut bench = Bench::new(&config(&outs, Some(20)));
+        (0..rows).for_each(|number| bench.event(number).unwrap());
+        while bench.set.visible() < rows {
+            bench.set.poll(WAIT).unwrap();
+        }
+        // What a kill leaves: nothing is ended. (The part that is laid out ahead stays too, then.)
+        let copy = copied(folder.path());
+        drop(bench);
+        let master = copy.path().join("a.h5");
+        let broken = verify(&master, &VerifyOptions::default()).unwrap();
+        assert!(broken.verified && !broken.finished && broken.rows == rows, "{broken:#?}");
+        python_verdict(&master, true);
+        let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+        assert_eq!((recovered.rows, recovered.behind_gaps), (rows, 0), "{recovered:#?}");
+        let size: u64 = files(&master).iter().map(|file| file.metadata().unwrap().len()).sum();
+        assert!(size < (rows + 20) * 40_000 + (1 << 20), "{size} bytes for {rows} rows");
+        assert_eq!(proven(&master).rows, rows);
+        assert_eq!(numbers(&master), (0..rows).collect::<Vec<_>>());
+        let left = std::fs::read_dir(copy.path()).unwrap().count();
+        assert_eq!(left, 1 + files(&master).len(), "what was laid out for later is gone");
+        assert_eq!(set::recover(&master, false, &|_, _| ()).unwrap().rows, rows, "a second time changes nothing");
+    }
+}
+
+#[test]
+fn recovery_leaves_files_of_other_runs_alone_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let foreign = folder.path().join("a-00001.h5");
+    std::fs::remove_file(&foreign).unwrap();
+    let mut other = Bench::new(&config(std::slice::from_ref(&foreign), None));
+    other.event(3).unwrap();
+    other.finish();
+    let gone = folder.path().join("a-00002.h5");
+    std::fs::remove_file(&gone).unwrap();
+    // These have the name of a part, and no more.
+    let (empty, alone) = (folder.path().join("a-00009.h5"), folder.path().join("a-20250101.h5"));
+    std::fs::write(&empty, []).unwrap();
+    std::fs::copy(&foreign, &alone).unwrap();
+    let before = std::fs::read(&foreign).unwrap();
+    let recovered = set::recover(&outs[0], false, &|_, _| ()).unwrap();
+    assert_eq!((recovered.skipped, recovered.files.len()), (vec![foreign.clone(), gone], 2));
+    assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
+    assert!(empty.exists() && alone.exists() && std::fs::read(&foreign).unwrap() == before);
+}
+
+#[test]
+fn recovery_enters_a_part_that_has_rows_and_removes_what_the_bound_gave_up() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
+    master.files.pop();
+    master.files.remove(0);
+    master.removed = set::Removed { parts: 1, rows: 10, first: 0, last: 9 };
+    master.books.clear();
+    master.files[1].rows += 3;
+    master.write(&outs[0]).unwrap();
+    let recovered = set::recover(&outs[0], false, &|_, _| ()).unwrap();
+    assert_eq!((recovered.rows, recovered.removed), (25, vec![folder.path().join("a-00000.h5")]));
+    assert_eq!(proven(&outs[0]).rows, 25);
+    assert_eq!(numbers(&outs[0]), (10..35).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_event_that_is_given_up_is_a_loss_and_is_taken_back_from_the_books() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, roll) in [("a.h5", None), ("b.h5", Some(4))] {
+        let outs = [folder.path().join(name)];
+        let mut bench = Bench::new(&config(&outs, roll));
+        for number in 0..30 {
+            if number % 3 == 0 {
+                bench.event(number).unwrap();
+                continue;
+            }
+            let links = bench.run.links.clone();
+            let shots = links.iter().map(|link| {
+                Some(shot(bench.pool.take().unwrap(), link.stream, number, link.geometry, |packet| {
+                    number % 2 == 0 || packet > 0
+                }))
+            });
+            let event = Event { number, shots: shots.collect() };
+            bench.set.give_up(&event, DropCause::NotTriggered);
+            bench.seen += 1;
+        }
+        // The receiver counted them as handed on.
+        let mut books = bench.books();
+        for stream in &mut books.streams {
+            (stream.shots_complete, stream.shots_partial) = (bench.seen - 10, 10);
+            stream.shot_drops = Default::default();
+        }
+        bench.set.finish(books).unwrap();
+        let verdict = verify(&outs[0], &VerifyOptions::default()).unwrap();
+        assert!(verdict.verified && verdict.lost_shots == 40, "{verdict:#?}");
+        assert_eq!(inspect(&outs[0]).unwrap().books[&7]["shots_not_triggered"], 20);
+    }
+}

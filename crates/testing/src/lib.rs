@@ -1,0 +1,28 @@
+//! What the tests of all crates share: skips, seeds, sizes of random runs, waits, processes, and files that tests keep.
+//!
+//! | environment variable | meaning |
+//! |---|---|
+//! | `SHOTLINE_SEEDS=FIRST..LAST` | seeds of every [`seeds`], instead of the few that are for a commit |
+//! | `PROPTEST_CASES=N` | cases of every `proptest!`, instead of those that are for a commit |
+//! | `UPDATE=1` | [`committed`] writes its files anew instead of comparing them |
+
+mod committed;
+mod process;
+mod seeds;
+mod skip;
+mod wait;
+
+pub use committed::{committed, is_update};
+pub use process::{Process, example, until_asleep};
+pub use seeds::{Seeds, cases, seeds};
+pub use skip::print_skip;
+pub use wait::{PATIENCE, until, until_some};
+
+/// The command that runs the current test again, as far as its name is known.
+fn command() -> String {
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    // libtest names the thread after its test.
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
+    format!("cargo test -p {package} {test}").trim_end().to_owned()
+}

@@ -1,0 +1,76 @@
+//! Other processes and threads.
+
+use crate::until;
+use std::env;
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command};
+
+/// An example of the workspace, as a program to start. A test that needs a process of its own has it in one.
+///
+/// `cargo test` and `cargo nextest run` build examples with the tests, unless some targets are selected.
+///
+/// # Panics
+/// If it is not built.
+pub fn example(name: &str) -> Command {
+    let tests = env::current_exe().expect("a test has a path");
+    let path = tests.ancestors().nth(2).expect("it is in target/*/deps").join("examples").join(name);
+    assert!(path.exists(), "{} is not built: cargo build --workspace --examples", path.display());
+    Command::new(path)
+}
+
+/// Another process, which does not outlive this.
+#[derive(Debug)]
+pub struct Process(Child);
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Kills it by SIGKILL.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Deref for Process {
+    type Target = Child;
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Waits until a thread of this process sleeps in the kernel; `id` is what `gettid` returns there.
+///
+/// # Panics
+/// If there is no such thread, or it does not sleep within [`PATIENCE`](crate::PATIENCE).
+pub fn until_asleep(id: i32) {
+    let path = format!("/proc/self/task/{id}/stat");
+    until("the thread sleeps", || {
+        let stat = fs::read_to_string(&path).expect("the thread is there");
+        // The state follows the name, which may hold anything.
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+    });
+}

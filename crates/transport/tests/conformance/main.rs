@@ -1,9 +1,0 @@
-//! What every backend of `PacketIo` promises, run against each of them, and what is particular to one.
-
-mod af_packet;
-#[cfg(feature = "dpdk")]
-mod dpdk;
-mod inproc;
-mod suite;
-mod udp;
-mod xdp;

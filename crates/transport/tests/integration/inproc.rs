@@ -1,0 +1,79 @@
+//! The link inside one process.
+
+use crate::suite::{Memory, Noting, PLACES, conforms, header, receive};
+use shotline_testing::seeds;
+use shotline_transport::inproc::{self, InprocConfig};
+use shotline_transport::lossy::Lossy;
+use shotline_transport::{PacketIo, Seal, Send};
+use std::net::SocketAddr;
+
+#[test]
+fn inproc_conforms() {
+    let memory = Memory::new();
+    for sealed in [true, false] {
+        let end = |port| InprocConfig {
+            address: SocketAddr::new("fd00::1".parse().unwrap(), port),
+            sealed,
+            capacity: PLACES as usize,
+            scratch: memory.scratch,
+        };
+        let (mut tx, mut rx) = inproc::pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+        conforms(&memory, end(2).address, &mut tx, &mut rx, sealed);
+    }
+}
+
+#[test]
+fn inproc_gives_credit_only_for_what_it_can_hold() {
+    let memory = Memory::new();
+    let end = |port| InprocConfig {
+        address: SocketAddr::new("fd00::1".parse().unwrap(), port),
+        sealed: true,
+        capacity: 1,
+        scratch: memory.scratch,
+    };
+    let (mut tx, mut rx) = inproc::pair(3, (end(1), &memory.regions), (end(2), &memory.regions));
+    let head = header(1);
+    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    assert_eq!(tx.send(end(2).address, &[packet; 5]).unwrap(), 3);
+    assert_eq!(receive(&mut rx, &memory, vec![None; 3], 3).len(), 3);
+    assert_eq!(tx.send(end(2).address, &[packet; 5]).unwrap(), 3);
+    drop(rx);
+    assert!(tx.send(end(2).address, &[packet]).is_err());
+}
+
+#[test]
+fn a_lossy_path_loses_as_many_as_it_says_in_no_pattern_and_keeps_the_order_of_the_others() {
+    let memory = Memory::new();
+    let end = |port| InprocConfig {
+        address: SocketAddr::new("fd00::1".parse().unwrap(), port),
+        sealed: false,
+        capacity: 1,
+        scratch: memory.scratch,
+    };
+    let arrived = |rate, seed| {
+        let (tx, mut rx) = inproc::pair(64, (end(1), &memory.regions), (end(2), &memory.regions));
+        let mut tx = Lossy::new(tx, rate, seed);
+        let mut arrived = Vec::new();
+        for number in 0..1000_u32 {
+            let heads: Vec<_> = (0..40).map(|i| (number * 40 + i).to_be_bytes().repeat(6)).collect();
+            let sends: Vec<_> = heads.iter().map(|header| Send { header, gather: &[], seal: Seal::None }).collect();
+            assert_eq!(tx.send(end(2).address, &sends).unwrap(), 40);
+            let mut steer = Noting::new(&memory, [].into());
+            while rx.poll(&mut steer, 64).unwrap() > 0 {}
+            let number = |header: &[u8]| u32::from_be_bytes(*header.first_chunk().unwrap());
+            arrived.extend(steer.got.iter().map(|got| number(&got.header)));
+        }
+        assert_eq!(arrived.len() as u64 + tx.lost(), 40_000);
+        arrived
+    };
+    assert_eq!(arrived(0.0, 1).len(), 40_000);
+    assert_eq!(arrived(1.0, 1).len(), 0);
+    for seed in seeds(0..2) {
+        let some = arrived(0.01, seed);
+        assert!(some.is_sorted());
+        // 400 are expected to be lost, with a standard deviation of 20.
+        assert!((39_480..39_720).contains(&some.len()), "seed {seed}: {}", some.len());
+        assert_eq!(some, arrived(0.01, seed));
+        assert_ne!(some, arrived(0.01, seed + 1));
+    }
+}

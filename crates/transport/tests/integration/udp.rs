@@ -1,0 +1,243 @@
+//! UDP sockets: what they share with every backend, and what only they have to get right.
+
+use crate::suite::{HEADER, Memory, Noting, PLACES, conforms, header, post, receive};
+use rustix::net::sockopt;
+use shotline_memory::Sge;
+use shotline_testing::until_some;
+use shotline_transport::prebuilt::{PrebuiltIo, Run};
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use shotline_transport::{Icrc, Landed, PacketIo, Pick, Recv, Seal, Send, To};
+use shotline_wire::crc;
+use shotline_wire::shot::DropCause;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+
+fn udp_pair(memory: &Memory, ip: &str, sealed: bool) -> (UdpIo, UdpIo) {
+    udp_pair_with(memory, ip, |config| config.sealed = sealed)
+}
+
+fn udp_pair_with(memory: &Memory, ip: &str, set: impl Fn(&mut UdpConfig)) -> (UdpIo, UdpIo) {
+    let open = || {
+        let mut config = UdpConfig {
+            bind: SocketAddr::new(ip.parse().unwrap(), 0),
+            sealed: true,
+            capacity: PLACES as usize,
+            scratch: memory.scratch,
+            receive_buffer: 4 << 20,
+            remainders: true,
+            stamps: true,
+            ecn: false,
+        };
+        set(&mut config);
+        UdpIo::open(&config, &memory.regions).unwrap()
+    };
+    (open(), open())
+}
+
+#[test]
+fn udp_over_ipv6_conforms() {
+    let memory = Memory::new();
+    for sealed in [true, false] {
+        let (mut tx, mut rx) = udp_pair(&memory, "::1", sealed);
+        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+    }
+}
+
+#[test]
+fn udp_over_ipv4_conforms_and_its_own_identifications_are_known() {
+    let memory = Memory::new();
+    for sealed in [true, false] {
+        let (mut tx, mut rx) = udp_pair(&memory, "127.0.0.1", sealed);
+        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+    }
+}
+
+#[test]
+fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
+    // The kernel numbers a connected socket's packets by itself; the ICRC of such a packet is made for the
+    // identification 4660, which no socket shows.
+    let memory = Memory::new();
+    let (_, mut rx) = udp_pair(&memory, "127.0.0.1", true);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (head, payload) = (header(3), memory.payload(0, 500).1);
+    let network = shotline_wire::icrc::Network::V4 { src: [127, 0, 0, 1], dst: [127, 0, 0, 1], id: 4660 };
+    let (src_port, dst_port) = (socket.local_addr().unwrap().port(), rx.local_addr().port());
+    let prefix = shotline_wire::icrc::Flow { network, src_port, dst_port }.prefix(24 + 500 + 4);
+    let after = shotline_wire::icrc::after_header(prefix, &head);
+    let icrc = shotline_wire::icrc::seal(after, 500_u64, crc::remainder(&payload));
+    let packet = [&head[..], &payload, &icrc.to_le_bytes()].concat();
+    socket.send_to(&packet, rx.local_addr()).unwrap();
+    assert_eq!(receive(&mut rx, &memory, vec![None], 1)[0].icrc, Icrc::Solved);
+}
+
+#[test]
+fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
+    let memory = Memory::new();
+    for ip in ["::1", "127.0.0.1"] {
+        let (_, mut rx) = udp_pair(&memory, ip, true);
+        post(&mut rx, &memory, 0..100);
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
+        let (mut state, mut solved) = (1_u32, 0);
+        for len in (0..200).chain([4096, 4124, 4125, 9000, 65_000, 65_507]) {
+            let mut bytes = vec![0; len];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = (state >> 24) as u8;
+            }
+            socket.send_to(&bytes, rx.local_addr()).unwrap();
+            let got = receive(&mut rx, &memory, vec![Some(len as u32 % 100)], 1);
+            if got[0].icrc == Icrc::Solved {
+                solved += 1; // for one of 2^16 numbers there is an identification by chance: the port differs each time
+                continue;
+            }
+            let expected = if len < HEADER + 4 { DropCause::Malformed } else { DropCause::BadIcrc };
+            assert_eq!(got[0].fault, Some(expected), "{len} bytes");
+        }
+        assert!(solved <= 2, "{solved} of 206 by chance");
+    }
+}
+
+#[test]
+fn the_kernel_says_when_a_batch_came_if_it_is_asked() {
+    let memory = Memory::new();
+    let (mut tx, mut rx) = udp_pair(&memory, "::1", false);
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let before = now();
+    let head = header(1);
+    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::None };
+    // The kernel turns its stamping on behind the call that asks for it: the first packets may come unstamped.
+    let got = until_some("packets with a stamp", || {
+        assert_eq!(tx.send(rx.local_addr(), &[packet; 3]).unwrap(), 3);
+        Some(receive(&mut rx, &memory, vec![None; 3], 3)).filter(|got| got.iter().all(|got| got.stamp_ns > 0))
+    });
+    assert!(got.iter().all(|got| (before..=now()).contains(&got.stamp_ns)), "{got:?}");
+}
+
+#[test]
+fn single_packets_that_are_taken_unseen_lose_nothing_when_the_forecast_is_wrong() {
+    let memory = Memory::new();
+    for (ip, sealed) in [("::1", true), ("::1", false), ("127.0.0.1", true)] {
+        let (mut tx, mut rx) = udp_pair(&memory, ip, sealed);
+        let to = rx.local_addr();
+        let good = if sealed { Icrc::Good } else { Icrc::Absent };
+        let seal = if sealed { Seal::Compute } else { Seal::None };
+        let head = header(9);
+        let mut send = |len: u32| {
+            let (gather, bytes) = memory.payload(u64::from(len % 64), len);
+            assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            bytes
+        };
+        // So many single packets that the backend takes them for the custom here.
+        for _ in 0..64 {
+            send(100);
+        }
+        receive(&mut rx, &memory, vec![None; 64], 64);
+
+        // Places as long as what will come, and as what will not.
+        for id in 0..8 {
+            assert_eq!(rx.post(&[Recv { id, sge: [memory.place(id.into(), 1000), Sge::EMPTY] }]), 1);
+        }
+        let lens = [1000, 1000, 999, 1003, 1000, 4096, 0, 1000];
+        let sent: Vec<_> = lens.into_iter().map(&mut send).collect();
+        let forecast = |id| Pick { to: To::Posted(id), header_len: Some(HEADER as u16) };
+        let mut expected: Vec<_> = (0..6).map(forecast).collect();
+        expected.push(Pick { to: To::Scratch, header_len: Some(HEADER as u16) });
+        expected.push(forecast(7));
+        let mut steer = Noting { expected, ..Noting::new(&memory, VecDeque::new()) };
+        while steer.got.len() < 8 {
+            rx.poll(&mut steer, 4).unwrap();
+        }
+        // What lies in places is told at once and first: from then on the steer may move payloads into them.
+        let (in_place, others): (Vec<_>, Vec<_>) = (0..8).partition(|index: &usize| lens[*index] == 1000);
+        let order: Vec<_> = in_place.iter().chain([&6]).chain(others.iter().filter(|index| **index != 6)).collect();
+        let mut first: Vec<_> = steer.got.iter().take_while(|got| got.told_before == 0).collect();
+        assert_eq!(first.len(), 5, "{ip}: four in place, and the empty one, which needs none");
+        first.sort_by_key(|got| got.bytes.is_empty());
+        for (got, index) in first.into_iter().chain(&steer.got[5..]).zip(order) {
+            let what = (got.bytes == sent[*index], got.icrc, got.fault);
+            assert_eq!(what, (true, good, None), "{ip}, {sealed}: packet {index}");
+            let slot = got.landed == Landed::Slot(*index as u32);
+            assert_eq!(slot, sent[*index].len() == 1000, "packet {index}");
+        }
+        // A place that its packet did not come for is still posted.
+        send(1000);
+        assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, Landed::Slot(2));
+    }
+}
+
+#[test]
+fn an_address_that_names_no_host_is_refused_with_the_remedy() {
+    let memory = Memory::new();
+    let config = UdpConfig {
+        bind: "[::]:0".parse().unwrap(),
+        sealed: true,
+        capacity: 1,
+        scratch: memory.scratch,
+        receive_buffer: 1 << 16,
+        remainders: true,
+        stamps: false,
+        ecn: false,
+    };
+    let error = UdpIo::open(&config, &memory.regions).err().unwrap().to_string();
+    assert!(error.contains("[::1]"), "{error}");
+}
+
+#[test]
+fn packets_leave_markable_and_a_mark_of_congestion_is_told_of_whole_batches_and_breaks_no_icrc() {
+    let memory = Memory::new();
+    for v4 in [true, false] {
+        let (mut tx, mut rx) = udp_pair_with(&memory, if v4 { "127.0.0.1" } else { "::1" }, |config| config.ecn = true);
+        let class = |tx: &UdpIo| {
+            let fd = tx.fd().unwrap();
+            if v4 { sockopt::ip_tos(fd).map(u32::from) } else { sockopt::ipv6_tclass(fd) }
+        };
+        assert_eq!(class(&tx), Ok(0b10), "ECT(0)");
+        let head = header(5);
+        for (len, packets) in [(300, 1), (4000, 1), (4000, 9)] {
+            let (gather, bytes) = memory.payload(0, len);
+            let batch = vec![Send { header: &head, gather: &gather, seal: Seal::Compute }; packets];
+            // Often enough that every way of receiving has its turn; the network marks every third batch.
+            for turn in 0..30 {
+                let mark = if turn % 3 == 0 { 0b11 } else { 0b10 };
+                let fd = tx.fd().unwrap();
+                if v4 { sockopt::set_ip_tos(fd, mark) } else { sockopt::set_ipv6_tclass(fd, mark.into()) }.unwrap();
+                assert_eq!(tx.send(rx.local_addr(), &batch).unwrap(), packets);
+                for got in receive(&mut rx, &memory, vec![None; packets], packets) {
+                    assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+                    assert_eq!(got.congested, mark == 0b11, "{len} bytes, {packets} at once, turn {turn}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_of_prebuilt_packets_comes_whole_with_and_without_gaps_between_them() {
+    let memory = Memory::new();
+    for ip in ["127.0.0.1", "::1"] {
+        let (mut tx, mut rx) = udp_pair(&memory, ip, false);
+        let to = rx.local_addr();
+        assert_eq!(tx.headroom(), 0);
+        let first = memory.payload(0, 1).0[0];
+        // More than one call takes, by bytes and by number, and one that does not divide evenly.
+        for (len, stride, count) in [(1000, 1000, 60), (1000, 1024, 60), (9000, 9000, 7), (40, 40, 150), (700, 704, 1)]
+        {
+            let run = Run { region: first.region, offset: 8, stride, len, count };
+            tx.prebuild(to, run.frame(0)).unwrap();
+            assert_eq!(tx.send_prebuilt(to, run).unwrap(), count as usize);
+            let got = receive(&mut rx, &memory, Vec::new(), count as usize);
+            for (index, got) in got.iter().enumerate() {
+                let (_, bytes) = memory.payload(run.frame(index as u32).offset, len);
+                let whole = [got.header.as_slice(), &got.bytes].concat();
+                assert_eq!((whole == bytes, got.fault), (true, None), "packet {index} of {run:?}");
+            }
+        }
+        let run = Run { region: first.region, offset: 0, stride: 100, len: 100, count: 5 };
+        assert_eq!(run.after(3), Run { offset: 300, count: 2, ..run });
+        assert_eq!(tx.send_prebuilt(to, run.after(9)).unwrap(), 0, "nothing is left");
+        assert!(tx.prebuild(to, Sge { len: 65_600, ..run.frame(0) }).is_err());
+        assert!(tx.prebuild(to, Sge { len: 0, ..run.frame(0) }).is_err());
+        let (mut sealed, _) = udp_pair(&memory, ip, true);
+        assert!(sealed.send_prebuilt(to, run).is_err(), "an ICRC needs the payload");
+    }
+}

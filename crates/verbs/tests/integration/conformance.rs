@@ -1,0 +1,172 @@
+//! The conformance suite on every provider, and the table in the book that is made of it.
+//!
+//! `CHECK=... cargo test -p shotline-verbs conformance::` runs the checks whose names contain something.
+//! `UPDATE=1 cargo test -p shotline-verbs conformance::` writes the table anew.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use shotline_memory::Region;
+use shotline_testing::{committed, or_skip};
+use shotline_verbs::conformance::{End, Fixture, Report, page, run};
+use shotline_verbs::shm::ShmEndpoint;
+use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Software endpoints over UDP sockets of this machine, with ports of the kernel's choice: others have theirs.
+struct Udp {
+    name: &'static str,
+    addresses: [&'static str; 3],
+}
+
+impl Fixture for Udp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let open = |address: &&str| {
+            let address: SocketAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
+            let endpoint = SoftEndpoint::udp(address, UdpOptions::default()).map_err(|error| error.to_string())?;
+            let address = endpoint.address();
+            Ok(End { provider: Box::new(endpoint), address })
+        };
+        self.addresses.iter().map(open).collect()
+    }
+}
+
+/// Software endpoints within one process.
+struct Inproc;
+
+impl Fixture for Inproc {
+    fn name(&self) -> &'static str {
+        "soft, in process"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let addresses = ["10.0.0.1:4791", "10.0.0.2:4791"].map(|address| address.parse().unwrap());
+        let pair = SoftEndpoint::pair(256, addresses).map_err(|error| error.to_string())?;
+        let end = |endpoint: SoftEndpoint<_>| {
+            let address = endpoint.address();
+            End { provider: Box::new(endpoint), address }
+        };
+        Ok(pair.into_iter().map(end).collect())
+    }
+}
+
+/// Shared memory; both ends in this process.
+struct Shm;
+
+impl Fixture for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let (a, b) = ShmEndpoint::pair().map_err(|error| error.to_string())?;
+        // Addresses mean nothing to it.
+        let end = |endpoint| End { provider: Box::new(endpoint), address: ([127, 0, 0, 1], 4791).into() };
+        Ok([a, b].map(end).into())
+    }
+    fn region(&self, bytes: usize) -> Result<Arc<Region>, String> {
+        Region::memfd("conformance", bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Software endpoints over raw frames, on a cable between two network namespaces of their own.
+struct Frames {
+    names: [String; 2],
+    spaces: [OwnedFd; 2],
+}
+
+impl Frames {
+    /// An error is the right or the tool that is missing.
+    fn new() -> Result<Self, String> {
+        let names = [0, 1].map(|end| format!("shotline-{}-{end}", std::process::id()));
+        for name in &names {
+            ip(&format!("netns add {name}"))
+                .map_err(|reason| format!("cannot make a network namespace ({}); run as root", reason.trim()))?;
+        }
+        let [first, second] = &names;
+        let cable = [
+            "link add cable mtu 9000 address 02:00:00:00:00:01 netns FIRST type veth peer name cable mtu 9000 address \
+             02:00:00:00:00:02 netns SECOND",
+            "-n FIRST address add 10.91.9.1/24 dev cable",
+            "-n SECOND address add 10.91.9.2/24 dev cable",
+            "-n FIRST link set cable up",
+            "-n SECOND link set cable up",
+        ];
+        for words in cable {
+            ip(&words.replace("FIRST", first).replace("SECOND", second)).unwrap();
+        }
+        let open = |name: &String| rustix::fs::open(format!("/run/netns/{name}"), OFlags::CLOEXEC, Mode::empty());
+        let spaces = [open(first).unwrap(), open(second).unwrap()];
+        Ok(Self { names, spaces })
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| _ = ip(&format!("netns delete {name}")));
+    }
+}
+
+impl Fixture for Frames {
+    fn name(&self) -> &'static str {
+        "soft, raw frames"
+    }
+    fn open(&self) -> Result<Vec<End>, String> {
+        let enter =
+            |space: &OwnedFd| move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let home = rustix::fs::open("/proc/thread-self/ns/net", OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let open = |end: usize| {
+            enter(&self.spaces[end]);
+            let address = SocketAddr::from(([10, 91, 9, end as u8 + 1], 4791));
+            let peer = Some([2, 0, 0, 0, 0, 2 - end as u8]);
+            let endpoint = SoftEndpoint::frames("cable", address, peer, UdpOptions::default());
+            endpoint.map(|endpoint| End { provider: Box::new(endpoint), address }).map_err(|error| error.to_string())
+        };
+        let ends = [0, 1].map(open).into_iter().collect();
+        enter(&home);
+        ends
+    }
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(words.split_whitespace()).output().map_err(|error| error.to_string())?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
+}
+
+const V4: Udp = Udp { name: "soft, UDP over IPv4", addresses: ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"] };
+const V6: Udp = Udp { name: "soft, UDP over IPv6", addresses: ["[::1]:0", "[::1]:0", "[::1]:0"] };
+/// Columns of the table.
+const FIXTURES: [&(dyn Fixture + Sync); 4] = [&V4, &V6, &Inproc, &Shm];
+
+/// A device's, found in a guest by tests/test_guest_endpoints.py.
+const RXE: &str = include_str!("../conformance-rxe.txt");
+
+/// The outcomes of a fixture's checks, none of which fails.
+fn conforms(fixture: &dyn Fixture) -> Report {
+    let report = run(fixture, &std::env::var("CHECK").unwrap_or_default());
+    assert!(!report.outcomes.is_empty(), "no check has this name");
+    assert!(report.failures().is_empty(), "\n{}", report.failures());
+    report
+}
+
+#[test]
+fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
+    let reports: Vec<_> = std::thread::scope(|scope| {
+        let running = FIXTURES.map(|fixture| scope.spawn(move || conforms(fixture)));
+        running.into_iter().map(|fixture| fixture.join()).collect::<Result<_, _>>().expect("every provider conforms")
+    });
+    if std::env::var_os("CHECK").is_none() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/capabilities.md");
+        committed(&path, page(&reports, &[RXE]).as_bytes());
+    }
+}
+
+/// Not a column of the table: not everyone who runs the tests may open raw sockets.
+#[test]
+fn software_endpoints_over_raw_frames_conform() {
+    conforms(&or_skip!(Frames::new()));
+}

@@ -1,0 +1,96 @@
+//! The committed seeds of the fuzz targets `cm_message` and `rdma_cm`, run through the targets' own functions.
+
+#[path = "../../../../fuzz/src/messages.rs"]
+mod targets;
+
+use shotline_testing::committed;
+use shotline_verbs::api::Mtu;
+use shotline_verbs::cm::message::{Answer, Request, parse};
+use shotline_verbs::rdma_cm::message::{
+    self as rdma, Datagram, Message, REPLY_PRIVATE, REQUEST_PRIVATE, Reads, Reply, service_id,
+};
+use std::path::PathBuf;
+
+fn folder(target: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/seeds", target].iter().collect()
+}
+
+fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder(target)).expect("seeds are committed");
+    entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
+        })
+        .collect()
+}
+
+/// A seed, every `step`th shorter piece of it, and all that differ from it in one bit.
+fn near(bytes: &[u8], step: usize, check: fn(&[u8])) {
+    (0..bytes.len()).step_by(step).for_each(|len| check(&bytes[..len]));
+    check(bytes);
+    for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
+        let mut changed = bytes.to_vec();
+        changed[at] ^= 1 << bit;
+        check(&changed);
+    }
+}
+
+#[test]
+fn seeds_are_still_messages_of_the_conversation() {
+    let seeds = seeds("cm_message");
+    assert!(seeds.len() >= 8);
+    for (name, bytes) in seeds {
+        let understood = match name.split_once('_') {
+            Some(("request", _)) => parse::<Request>(&bytes).map(|_| ()),
+            _ => parse::<Answer>(&bytes).map(|_| ()),
+        };
+        assert!(understood.is_ok(), "{name}: {understood:?}");
+    }
+}
+
+#[test]
+fn seeds_and_what_is_near_them_hold() {
+    seeds("cm_message").iter().for_each(|(_, bytes)| near(bytes, 1, targets::cm_message));
+}
+
+#[test]
+fn seeds_of_management_datagrams_and_what_is_near_them_hold() {
+    for (name, bytes) in conversations() {
+        committed(&folder("rdma_cm").join(name), &bytes);
+    }
+    seeds("rdma_cm").iter().for_each(|(_, bytes)| near(bytes, 16, targets::rdma_cm));
+}
+
+/// What one side hears, from the other's first message to the last. A byte before each says when it comes and what this
+/// side does then (`fuzz/src/messages.rs`).
+fn conversations() -> [(&'static str, Vec<u8>); 3] {
+    let (own, other) = (1, 9);
+    let reads = Reads { answers: 16, begins: 1 };
+    let request = rdma::Request {
+        service: service_id(7174),
+        qp: 0x11,
+        psn: 0xABCDEF,
+        reads,
+        mtu: Mtu::B1024,
+        retries: 7,
+        rnr_retries: 7,
+        path: [[10, 0, 0, 2].into(), [10, 0, 0, 1].into()],
+        private: [0; REQUEST_PRIVATE],
+    };
+    let reply = Reply { qp: 0x11, psn: 3, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
+    let ask = || Message::Req(Box::new(request.clone()));
+    let all = |steps: Vec<(u8, Message)>| -> Vec<u8> {
+        let datagram = |message| Datagram { transaction: 5, local: other, remote: own, message }.emit();
+        steps.into_iter().flat_map(|(what, message)| [&[what][..], &datagram(message)].concat()).collect()
+    };
+    [
+        ("passive", all(vec![(0, ask()), (5, ask()), (0, Message::Rtu), (1, Message::Dreq(0x22))])),
+        // It asks for the same as it is asked for, and is the first to end.
+        (
+            "active",
+            all(vec![(0x90, ask()), (1, Message::Mra), (0x20, Message::Rep(Box::new(reply))), (0, Message::Drep)]),
+        ),
+        ("refused", all(vec![(0x9F, ask()), (1, ask()), (0, Message::Rej(28))])),
+    ]
+}

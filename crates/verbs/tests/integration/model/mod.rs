@@ -1,0 +1,435 @@
+//! Random work between two connected queue pairs, beside a plain model of what it must come to.
+//!
+//! Every operation is planned before anything runs. Since a reliable connection executes in order, the plan alone says
+//! what memory must hold, and which completions come in which order.
+
+use shotline_memory::{Access, Mr};
+use shotline_verbs::api::{
+    Completed, Completion, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr, Status,
+};
+use shotline_verbs::pair::{Options, Pair, Random};
+use std::collections::VecDeque;
+
+/// Each node's memory: what it sends from, what its READs and atomic operations bring, what its peer writes, what its
+/// peer reads, what its peer counts in, and where messages land. Registrations end before the next area begins.
+const SOURCE: (u64, u64) = (0, 0xFF00);
+const RESULT: (u64, u64) = (0x1_0000, 0x2_FF00);
+const EXPOSED: (u64, u64) = (0x4_0000, 0x7F00);
+const LIBRARY: (u64, u64) = (0x4_8000, 0x7F00);
+const COUNTERS: (u64, u64) = (0x5_0000, 64);
+const INBOX: (u64, u64) = (0x5_1000, 0x2_FF00);
+const MEMORY: usize = 0x8_1000;
+
+pub struct Work {
+    pub pair: Pair,
+    pub sides: [Side; 2],
+    mtu: u64,
+    kind: QpType,
+}
+
+/// One direction's initiator, which is the other one's target.
+pub struct Side {
+    pub qp: u32,
+    pub cq: Cq,
+    source: Mr,
+    result: Mr,
+    exposed: Mr,
+    library: Mr,
+    counters: Mr,
+    inbox: Mr,
+    model: Vec<u8>,
+    /// Bytes of receives behind their messages: padding may be there, and what a batch was taken for before it was read.
+    undefined: Vec<bool>,
+    result_at: u64,
+    inbox_at: u64,
+    /// A READ of what is exposed may be unanswered: writes there must wait for it.
+    read_pending: bool,
+    unsignalled: u32,
+    /// Remote keys of this side that messages of the other end.
+    ended: Vec<u32>,
+    plan: VecDeque<Planned>,
+    receives: VecDeque<(u64, Vec<Element>)>,
+    /// Posted requests, oldest first.
+    pub posted: VecDeque<Expected>,
+    arriving: VecDeque<Expected>,
+    /// Packets that this side must accept, and payload bytes.
+    pub accepts: u64,
+    pub bytes: u64,
+}
+
+struct Planned {
+    operation: Operation,
+    elements: Vec<Element>,
+    inline: Option<Vec<u8>>,
+    fence: bool,
+    solicited: bool,
+    expected: Expected,
+}
+
+/// A completion that must come, and the memory that it speaks of.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    pub completion: Completion,
+    pub signalled: bool,
+    /// Addresses and bytes.
+    filled: Vec<(u64, Vec<u8>)>,
+}
+
+impl Side {
+    /// Receives that have not completed.
+    pub fn arriving(&self) -> usize {
+        self.arriving.len()
+    }
+}
+
+impl Work {
+    pub fn new(kind: QpType, seed: u64, options: &Options) -> Self {
+        let mut pair = Pair::new(seed, &[MEMORY; 2]).unwrap();
+        let ends = pair.connect(kind, options).unwrap();
+        let sides = [0, 1].map(|at| {
+            let mut model = vec![0; MEMORY];
+            for (start, len) in [SOURCE, EXPOSED, LIBRARY, COUNTERS] {
+                pair.random.fill(&mut model[start as usize..][..len as usize]);
+            }
+            let node = pair.node_mut(at);
+            node.memory().write(0, &model);
+            let mut register = |(start, len), access| node.register(start, len, access).unwrap();
+            let (qp, cq) = ends[at];
+            Side {
+                qp,
+                cq,
+                source: register(SOURCE, Access::NONE),
+                result: register(RESULT, Access::LOCAL_WRITE),
+                exposed: register(EXPOSED, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ),
+                library: register(LIBRARY, Access::REMOTE_READ),
+                counters: register(COUNTERS, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC),
+                inbox: register(INBOX, Access::LOCAL_WRITE),
+                model,
+                undefined: vec![false; MEMORY],
+                result_at: RESULT.0,
+                inbox_at: INBOX.0,
+                read_pending: false,
+                unsignalled: 0,
+                ended: Vec::new(),
+                plan: VecDeque::new(),
+                receives: VecDeque::new(),
+                posted: VecDeque::new(),
+                arriving: VecDeque::new(),
+                accepts: 0,
+                bytes: 0,
+            }
+        });
+        Self { pair, sides, mtu: options.mtu.bytes().into(), kind }
+    }
+
+    /// Plans `count` operations that side `from` starts.
+    pub fn plan(&mut self, from: usize, count: u64) {
+        for id in 0..count {
+            self.plan_one(from, id, id + 1 == count);
+        }
+    }
+
+    fn plan_one(&mut self, from: usize, id: u64, last: bool) {
+        let random = &mut self.pair.random;
+        let [a, b] = &mut self.sides;
+        let (me, peer) = if from == 0 { (a, b) } else { (b, a) };
+        let wanted = length(random, self.mtu);
+        let choice = match self.kind {
+            QpType::Rc => random.below(10),
+            // No answers, so nothing comes back; keys are ended by reliable connections only.
+            _ => random.of(&[0, 2, 3, 4, 5, 6]),
+        };
+        let (mut inline, mut fence, solicited) = (None, random.chance(0.1), random.chance(0.3));
+        let (mut filled, mut elements) = (Vec::new(), Vec::new());
+        let (operation, completed, len);
+        let mut pieces = random.between(1, 4);
+        if choice < 7 {
+            // Bytes go out.
+            let is_write = choice >= 4;
+            let room = if is_write { EXPOSED.1 } else { (INBOX.0 + INBOX.1).saturating_sub(peer.inbox_at + 64) };
+            len = wanted.min(room);
+            let mut message = vec![0; len as usize];
+            if len <= 64 && random.chance(0.5) {
+                random.fill(&mut message);
+                inline = Some(message.clone());
+            } else {
+                let mut at = 0;
+                while pieces > 0 {
+                    let part = if pieces == 1 { len - at } else { random.below(len - at + 1) };
+                    let start = SOURCE.0 + random.below(SOURCE.1 - part + 1);
+                    let bytes = &me.model[start as usize..][..part as usize];
+                    message[at as usize..][..part as usize].copy_from_slice(bytes);
+                    elements.push(Element { address: start, len: part as u32, lkey: me.source.lkey });
+                    (at, pieces) = (at + part, pieces - 1);
+                }
+            }
+            let imm = random.bits() as u32;
+            let mut arrives = None;
+            if is_write {
+                let start = EXPOSED.0 + random.below(EXPOSED.1 - len + 1);
+                peer.model[start as usize..][..len as usize].copy_from_slice(&message);
+                fence |= std::mem::take(&mut me.read_pending);
+                let remote = Remote { address: start, rkey: peer.exposed.rkey };
+                operation = if choice == 4 { Operation::WriteImm(remote, imm) } else { Operation::Write(remote) };
+                if choice == 4 {
+                    arrives = Some((Completed::RecvWriteImm, Some(imm), None, len.min(8)));
+                    // Nobody else writes here: the next ones could, before this one's completion is looked at.
+                }
+                completed = Completed::Write;
+            } else {
+                operation = match choice {
+                    0 => Operation::SendImm(imm),
+                    1 => Operation::SendInvalidate(extra_key(&mut self.pair, 1 - from)),
+                    _ => Operation::Send,
+                };
+                let imm = (choice == 0).then_some(imm);
+                let ended = if let Operation::SendInvalidate(key) = operation { Some(key) } else { None };
+                peer.ended.extend(ended);
+                arrives = Some((Completed::Recv, imm, ended, len));
+                completed = Completed::Send;
+            }
+            let random = &mut self.pair.random;
+            if let Some((completed, imm, invalidated, room)) = arrives {
+                let room = room + random.below(32);
+                let lkey = peer.inbox.lkey;
+                let receive = allocate(random, &mut peer.inbox_at, lkey, room);
+                let filled = match completed {
+                    Completed::Recv => scatter(&receive, &message),
+                    _ => Vec::new(),
+                };
+                for element in &receive {
+                    peer.undefined[element.address as usize..][..element.len as usize].fill(true);
+                }
+                for (address, bytes) in &filled {
+                    peer.undefined[*address as usize..][..bytes.len()].fill(false);
+                }
+                apply(&mut peer.model, &filled);
+                let id = peer.receives.len() as u64 + peer.arriving.len() as u64 + 1000;
+                let completion =
+                    Completion { bytes: len as u32, imm, invalidated, solicited, ..completion(id, completed, peer.qp) };
+                peer.receives.push_back((id, receive));
+                peer.arriving.push_back(Expected { completion, signalled: true, filled });
+            }
+            peer.accepts += len.div_ceil(self.mtu).max(1);
+            peer.bytes += len;
+        } else {
+            // Bytes come back.
+            let read = choice < 9;
+            let room = (RESULT.0 + RESULT.1).saturating_sub(me.result_at + 64);
+            len = if read { wanted.min(room).min(LIBRARY.1) } else { 8 };
+            elements = allocate(random, &mut me.result_at, me.result.lkey, len);
+            let slot = COUNTERS.0 + 8 * random.below(COUNTERS.1 / 8);
+            let counter = Remote { address: slot, rkey: peer.counters.rkey };
+            let mut before = [0; 8];
+            before.copy_from_slice(&peer.model[slot as usize..][..8]);
+            let before = u64::from_ne_bytes(before);
+            let mut value = before.to_ne_bytes().to_vec();
+            let mut after = before;
+            (operation, completed) = match choice {
+                7 | 8 => {
+                    let (area, key) = random.of(&[(LIBRARY, peer.library.rkey), (EXPOSED, peer.exposed.rkey)]);
+                    me.read_pending = (me.read_pending && !fence) || area == EXPOSED;
+                    let start = area.0 + random.below(area.1 - len + 1);
+                    value = peer.model[start as usize..][..len as usize].to_vec();
+                    (Operation::Read(Remote { address: start, rkey: key }), Completed::Read)
+                }
+                _ if random.chance(0.5) => {
+                    let add = random.bits();
+                    after = before.wrapping_add(add);
+                    (Operation::FetchAdd { remote: counter, add }, Completed::FetchAdd)
+                }
+                _ => {
+                    let compare = if random.chance(0.7) { before } else { random.bits() };
+                    let swap = random.bits();
+                    after = if compare == before { swap } else { before };
+                    (Operation::CompareSwap { remote: counter, compare, swap }, Completed::CompareSwap)
+                }
+            };
+            peer.model[slot as usize..][..8].copy_from_slice(&after.to_ne_bytes());
+            filled = scatter(&elements, &value);
+            apply(&mut me.model, &filled);
+            peer.accepts += 1;
+            me.accepts += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
+            me.bytes += if read { len } else { 0 };
+        }
+        let signalled = last || me.unsignalled > 8 || self.pair.random.chance(0.5);
+        me.unsignalled = if signalled { 0 } else { me.unsignalled + 1 };
+        let bytes = if completed == Completed::Read { len as u32 } else { 0 };
+        let completion = Completion { bytes, ..completion(id, completed, me.qp) };
+        let expected = Expected { completion, signalled, filled };
+        me.plan.push_back(Planned { operation, elements, inline, fence, solicited, expected });
+    }
+
+    /// Receives that messages to this side need and that are not posted.
+    pub fn receives_planned(&self, at: usize) -> usize {
+        self.sides[at].receives.len()
+    }
+
+    /// Posts receives: all, or some that are due.
+    pub fn post_receives(&mut self, at: usize, most: usize) {
+        for _ in 0..most {
+            let Some((id, elements)) = self.sides[at].receives.pop_front() else { return };
+            self.pair.post_recv(at, self.sides[at].qp, &RecvWr { id, elements: &elements }).unwrap();
+        }
+    }
+
+    /// Posts up to `most` requests, as long as there is room.
+    pub fn post_sends(&mut self, at: usize, most: u64) {
+        for _ in 0..most {
+            let side = &mut self.sides[at];
+            let Some(next) = side.plan.front() else { return };
+            let data = next.inline.as_deref().map_or(Data::Elements(&next.elements), Data::Inline);
+            let base = SendWr::new(next.expected.completion.id, next.operation, data);
+            let (signalled, solicited, fence) = (next.expected.signalled, next.solicited, next.fence);
+            match self.pair.post_send(at, side.qp, &SendWr { signalled, solicited, fence, ..base }) {
+                Ok(()) => side.posted.extend(side.plan.pop_front().map(|planned| planned.expected)),
+                Err(PostError::Full) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Polls both sides and checks every completion against the plan: in order, right, and with its bytes in place.
+    pub fn check_completions(&mut self) {
+        for at in 0..2 {
+            while let Some(completion) = self.pair.node_mut(at).poll(self.sides[at].cq) {
+                let side = &mut self.sides[at];
+                let receive = matches!(completion.completed, Completed::Recv | Completed::RecvWriteImm);
+                let expected = if receive {
+                    side.arriving.pop_front()
+                } else {
+                    // Whatever was not signalled is done with the next one that was.
+                    std::iter::from_fn(|| side.posted.pop_front()).find(|expected| expected.signalled)
+                };
+                let expected = expected.unwrap_or_else(|| panic!("nothing more can complete: {completion:?}"));
+                let meant = if receive || completion.completed == Completed::Read {
+                    completion
+                } else {
+                    Completion { bytes: 0, ..completion }
+                };
+                assert_eq!(meant, expected.completion, "side {at}");
+                for (address, bytes) in &expected.filled {
+                    let found = self.pair.node(at).read(*address, bytes.len());
+                    let wrong = || (0..bytes.len()).filter(|byte| found[*byte] != bytes[*byte]);
+                    assert!(
+                        found == *bytes,
+                        "side {at}: {completion:?}: {} of {} bytes at {address:#x} are wrong, the first is {:?}",
+                        wrong().count(),
+                        bytes.len(),
+                        wrong().next()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether everything that was planned has completed.
+    pub fn done(&self) -> bool {
+        self.sides.iter().all(|side| side.plan.is_empty() && side.posted.is_empty() && side.arriving.is_empty())
+    }
+
+    /// Posts at random, and steps until all is done and at rest. Receives are posted at once, or late.
+    pub fn run(&mut self, receives_late: bool) {
+        for round in 0.. {
+            for at in 0..2 {
+                let most = if !receives_late {
+                    usize::MAX
+                } else if self.pair.random.chance(0.1) {
+                    self.pair.random.between(1, 4) as usize
+                } else {
+                    0
+                };
+                self.post_receives(at, most);
+                if self.pair.random.chance(0.5) {
+                    let group = self.pair.random.between(1, 8);
+                    self.post_sends(at, group);
+                }
+            }
+            for _ in 0..self.pair.random.between(1, 6) {
+                self.pair.step();
+            }
+            self.check_completions();
+            if self.done() {
+                break;
+            }
+            assert!(round < 20_000, "{} and {} requests wait", self.sides[0].posted.len(), self.sides[1].posted.len());
+        }
+        assert!(self.pair.run(100_000_000_000), "what is done comes to rest");
+        self.check_completions();
+    }
+
+    /// What must hold when all is done: memory, states, keys and books.
+    pub fn check_end(&mut self) {
+        for at in 0..2 {
+            self.check_memory(at);
+            let (node, side) = (self.pair.node(at), &self.sides[at]);
+            assert_eq!(node.engine(side.qp).unwrap().state(), QpState::ReadyToSend);
+            for key in &side.ended {
+                assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key has ended");
+            }
+            let (books, link) = (node.books, self.pair.link_books(1 - at));
+            assert_eq!(books.arrived, link.sent - link.lost + link.duplicated);
+            assert_eq!(books.arrived, books.bad_icrc + books.malformed + books.unknown_qp + books.delivered);
+            let qp = node.qp_books(side.qp).unwrap();
+            assert_eq!(qp.packets_in, books.delivered);
+            assert_eq!(qp.bytes_in, side.bytes, "payload is accepted once: {qp:#?}");
+        }
+    }
+
+    /// Compares all of a node's memory with the model's.
+    pub fn check_memory(&self, at: usize) {
+        let (found, side) = (self.pair.node(at).read(0, MEMORY), &self.sides[at]);
+        let wrong = |byte: &usize| found[*byte] != side.model[*byte] && !side.undefined[*byte];
+        if let Some(first) = (0..MEMORY).find(wrong) {
+            let count = (0..MEMORY).filter(wrong).count();
+            panic!("side {at}: {count} bytes are not the model's, the first at {first:#x}");
+        }
+    }
+}
+
+fn length(random: &mut Random, mtu: u64) -> u64 {
+    let any = random.between(0, 8 * mtu);
+    random.of(&[0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, 2 * mtu + 3, any, any / 4, any / 16])
+}
+
+/// Places for `len` bytes in up to four pieces, with gaps between them.
+fn allocate(random: &mut Random, at: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
+    let (mut elements, mut left) = (Vec::new(), len);
+    let pieces = random.between(1, 4);
+    for piece in 1..=pieces {
+        let part = if piece == pieces { left } else { random.below(left + 1) };
+        *at += random.below(8);
+        elements.push(Element { address: *at, len: part as u32, lkey });
+        (*at, left) = (*at + part, left - part);
+    }
+    elements
+}
+
+/// Where the bytes of a message land.
+fn scatter(elements: &[Element], message: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut rest = message;
+    let mut filled = Vec::new();
+    for element in elements {
+        let (part, after) = rest.split_at(rest.len().min(element.len as usize));
+        filled.push((element.address, part.to_vec()));
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    filled
+}
+
+fn apply(model: &mut [u8], filled: &[(u64, Vec<u8>)]) {
+    for (address, bytes) in filled {
+        model[*address as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+fn completion(id: u64, completed: Completed, qp: u32) -> Completion {
+    let (status, solicited) = (Status::Success, false);
+    Completion { id, status, completed, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
+}
+
+/// A registration that nobody uses, for a message that ends it.
+fn extra_key(pair: &mut Pair, at: usize) -> u32 {
+    pair.node_mut(at).register(LIBRARY.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
+}

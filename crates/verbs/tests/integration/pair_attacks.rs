@@ -1,0 +1,406 @@
+//! What an attacker can send who is not on the path, but knows addresses, queue pair numbers and even the sequence
+//! number that is due (ReDMArk's list: Rothenberger et al., USENIX Security 2021). One who sees the packets cannot be
+//! refused without encryption, and RoCE has none.
+
+use crate::model::Work;
+use shotline_memory::{Access, Addressing};
+use shotline_testing::seeds;
+use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::engine::{Books, Naks, Refusals};
+use shotline_verbs::pair::{Datagram, Link, Options, Pair, Random, seal};
+use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
+use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
+use shotline_wire::bth::{Bth, Opcode};
+use shotline_wire::reth::Reth;
+use shotline_wire::roce::Extensions;
+use std::time::Duration;
+
+const MEMORY: u64 = 1 << 16;
+/// Bytes of each registration.
+const LEN: u64 = 4096;
+/// The sequence number that the target expects.
+const PSN: u32 = 0x4321;
+const MTU: usize = 256;
+
+/// A connection whose target has memory for everything, memory to read, memory of another domain and a stale key.
+struct Target {
+    pair: Pair,
+    ends: [(u32, Cq); 2],
+    lkeys: [u32; 2],
+    full: u32,
+    read_only: u32,
+    foreign: u32,
+    stale: u32,
+    /// Windows: of another queue pair, and one whose time is over.
+    others: u32,
+    expired: u32,
+    before: Vec<u8>,
+}
+
+impl Target {
+    fn new(strict: bool) -> Self {
+        let mut pair = Pair::new(1, &[MEMORY as usize; 3]).unwrap();
+        let timeout = Duration::from_micros(200);
+        let options = Options { psn: [PSN, 0x77], strict, mtu: Mtu::B256, timeout, retries: 3, ..Options::default() };
+        let ends = pair.connect(QpType::Rc, &options).unwrap();
+        let mut before = vec![0; MEMORY as usize];
+        pair.random.fill(&mut before);
+        let lkeys = [0, 1].map(|at| pair.node_mut(at).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
+        let node = pair.node_mut(1);
+        node.memory().write(0, &before);
+        let (memory, own, other) = (node.memory().clone(), node.pd(), node.protection.allocate());
+        let mut register = |pd, part: u64, access| {
+            let zero_based = Addressing::ZeroBased;
+            node.protection.register(pd, &memory, part * 2 * LEN, LEN, access, zero_based).unwrap()
+        };
+        let full = register(own, 0, Access::ALL).rkey;
+        let read_only = register(own, 1, Access::REMOTE_READ).rkey;
+        let foreign = register(other, 2, Access::ALL).rkey;
+        let stale = register(own, 3, Access::ALL);
+        assert!(node.protection.deregister(stale.lkey));
+        let mut bind =
+            |qp, expires| node.protection.bind(own, lkeys[1], qp, 0, LEN, Access::REMOTE_WRITE, expires).unwrap();
+        let (others, expired) = (bind(ends[1].0 + 1, None), bind(ends[1].0, Some(1_000)));
+        Self { pair, ends, lkeys, full, read_only, foreign, stale: stale.rkey, others, expired, before }
+    }
+
+    fn books(&self) -> Books {
+        *self.pair.node(1).qp_books(self.ends[1].0).unwrap()
+    }
+    fn state(&self) -> QpState {
+        self.pair.node(1).engine(self.ends[1].0).unwrap().state()
+    }
+    fn is_untouched(&self) -> bool {
+        self.pair.node(1).read(0, MEMORY as usize) == self.before
+    }
+
+    /// Sends a packet as the peer would.
+    fn attack(&mut self, packet: &Attack) {
+        let [from, to] = [0, 1].map(|at| self.pair.node(at).address());
+        self.pair.inject(packet.seal(from, to, self.ends[1].0));
+        self.pair.run(1_000_000);
+    }
+
+    /// Whether the honest peer can still write.
+    fn honest_write_succeeds(&mut self) -> bool {
+        let element = [Element { address: 0, len: 600, lkey: self.lkeys[0] }];
+        let write = Operation::Write(Remote { address: 100, rkey: self.full });
+        let ((qp, cq), wr) = (self.ends[0], SendWr::new(1, write, Data::Elements(&element)));
+        self.pair.node(0).memory().write(0, &[0xAB; 600]);
+        self.pair.post_send(0, qp, &wr).unwrap();
+        assert!(self.pair.run(1_000_000_000));
+        self.before[100..700].fill(0xAB);
+        let completion = self.pair.node_mut(0).poll(cq).unwrap();
+        completion.status == Status::Success && self.is_untouched()
+    }
+}
+
+#[derive(Clone)]
+struct Attack {
+    bth: Bth,
+    extensions: Extensions,
+    payload: Vec<u8>,
+}
+
+impl Attack {
+    fn new(opcode: Opcode, payload: &[u8]) -> Self {
+        let pad = (payload.len().wrapping_neg() & 3) as u8;
+        let bth = Bth { pad, ..Bth::new(opcode, 0, PSN) };
+        let mut padded = payload.to_vec();
+        padded.resize(payload.len() + usize::from(pad), 0);
+        Self { bth, extensions: Extensions::default(), payload: padded }
+    }
+    fn to(mut self, r_key: u32, address: u64, length: u32) -> Self {
+        self.extensions.reth = Some(Reth { address, r_key, length });
+        self
+    }
+    fn atomic(opcode: Opcode, r_key: u32, address: u64) -> Self {
+        let mut attack = Self::new(opcode, &[]);
+        attack.extensions.atomic = Some(AtomicEth { address, r_key, swap_or_add: 1, compare: 0 });
+        attack
+    }
+    fn answer(opcode: Opcode, syndrome: Syndrome, psn: u32) -> Self {
+        let mut attack = Self::new(opcode, &[]);
+        attack.bth.psn = psn;
+        attack.extensions.aeth = Some(Aeth { syndrome, msn: 1 });
+        attack.extensions.atomic_ack = Some(AtomicAckEth { original: 5 });
+        attack
+    }
+    fn at(mut self, psn: u32) -> Self {
+        self.bth.psn = psn & 0xFF_FFFF;
+        self
+    }
+    fn seal(&self, from: std::net::SocketAddr, to: std::net::SocketAddr, qp: u32) -> Datagram {
+        let bth = Bth { dest_qp: qp, ack_request: true, ..self.bth };
+        seal(from, to, &self.extensions.emit(&bth), &self.payload)
+    }
+}
+
+/// What is sent, what must be counted, and what the InfiniBand rules answer.
+type Case = (&'static str, Attack, fn(&Refusals) -> u64, Option<NakCode>);
+
+fn cases(target: &Target) -> Vec<Case> {
+    use NakCode::{InvalidRequest as Invalid, RemoteAccessError as Denied};
+    use Opcode as Op;
+    let write = |key, address, length| Attack::new(Op::RcWriteOnly, &[0xEE; 8]).to(key, address, length);
+    let read = |key, address, length| Attack::new(Op::RcReadRequest, &[]).to(key, address, length);
+    let (full, last) = (target.full, LEN - 8);
+    let mut alien = Attack::new(Op::RcSendOnly, &[1; 4]);
+    alien.bth.p_key = 0x8001;
+    vec![
+        ("write, unknown key", write(target.full ^ 1, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, stale key", write(target.stale, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, key of another domain", write(target.foreign, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, window of another queue pair", write(target.others, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, window whose time is over", write(target.expired, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("write, memory to read", write(target.read_only, 0, 8), |r| r.bad_rights, Some(Denied)),
+        ("write, one byte past the end", write(full, last + 1, 8), |r| r.bad_bounds, Some(Denied)),
+        ("write, an address that wraps", write(full, u64::MAX - 3, 8), |r| r.bad_bounds, Some(Denied)),
+        ("write, more than it says", write(full, 0, 4), |r| r.bad_length, Some(Invalid)),
+        ("write, less than it says", write(full, 0, 12), |r| r.bad_length, Some(Invalid)),
+        (
+            "write, over 2^31 bytes",
+            Attack::new(Op::RcWriteFirst, &[1; MTU]).to(full, 0, (1 << 31) + 1),
+            |r| r.bad_length,
+            Some(Invalid),
+        ),
+        (
+            "write, past the end in a later packet",
+            Attack::new(Op::RcWriteFirst, &[1; MTU]).to(full, LEN - 256, 257),
+            |r| r.bad_bounds,
+            Some(Denied),
+        ),
+        (
+            "write, a first packet that is not full",
+            Attack::new(Op::RcWriteFirst, &[1; 128]).to(full, 0, 512),
+            |r| r.bad_length,
+            Some(Invalid),
+        ),
+        (
+            "write, a packet beyond the MTU",
+            Attack::new(Op::RcWriteOnly, &[1; 2 * MTU]).to(full, 0, 512),
+            |r| r.bad_length,
+            Some(Invalid),
+        ),
+        ("write, a middle of nothing", Attack::new(Op::RcWriteMiddle, &[1; MTU]), |r| r.bad_opcode, Some(Invalid)),
+        ("send, an end of nothing", Attack::new(Op::RcSendLast, &[1; 4]), |r| r.bad_opcode, Some(Invalid)),
+        ("read, unknown key", read(full ^ 2, 0, 8), |r| r.bad_key, Some(Denied)),
+        ("read, one byte past the end", read(full, 1, LEN as u32), |r| r.bad_bounds, Some(Denied)),
+        ("read, an address that wraps", read(full, u64::MAX, 2), |r| r.bad_bounds, Some(Denied)),
+        ("read, over 2^31 bytes", read(full, 0, u32::MAX), |r| r.bad_length, Some(Invalid)),
+        ("atomic, misaligned", Attack::atomic(Op::RcFetchAdd, full, 4), |r| r.bad_bounds, Some(Invalid)),
+        ("atomic, past the end", Attack::atomic(Op::RcFetchAdd, full, LEN), |r| r.bad_bounds, Some(Denied)),
+        (
+            "atomic, memory to read",
+            Attack::atomic(Op::RcCompareSwap, target.read_only, 0),
+            |r| r.bad_rights,
+            Some(Denied),
+        ),
+        ("flush, which nobody has", Attack::new(Op::RcFlush, &[]).to(full, 0, 8), |r| r.bad_opcode, Some(Invalid)),
+        ("an unreliable opcode", Attack::new(Op::UcWriteOnly, &[1; 8]).to(full, 0, 8), |r| r.bad_opcode, None),
+        ("a datagram", Attack::new(Op::UdSendOnly, &[1; 8]), |r| r.bad_opcode, None),
+        ("an acknowledgement of nothing", Attack::answer(Op::RcAcknowledge, Syndrome::ACK, 0x77), |r| r.bad_ack, None),
+        ("a refusal of nothing", Attack::answer(Op::RcAcknowledge, Syndrome::Nak(Denied), 0x77), |r| r.bad_ack, None),
+        (
+            "a read response to nothing",
+            Attack::answer(Op::RcReadResponseOnly, Syndrome::ACK, 0x77),
+            |r| r.bad_psn,
+            None,
+        ),
+        (
+            "an atomic response to nothing",
+            Attack::answer(Op::RcAtomicAcknowledge, Syndrome::ACK, 0x77),
+            |r| r.bad_psn,
+            None,
+        ),
+        ("another partition", alien, |r| r.bad_partition, None),
+    ]
+}
+
+#[test]
+fn what_an_attacker_gets_past_the_sequence_number_is_refused_counted_and_changes_nothing() {
+    for index in 0..cases(&Target::new(false)).len() {
+        let mut target = Target::new(false);
+        let (name, attack, cause, _) = cases(&target).swap_remove(index);
+        target.attack(&attack);
+        let books = target.books();
+        assert_eq!(cause(&books.refused), 1, "{name}: {books:#?}");
+        assert_eq!((books.packets_in, books.packets_out), (1, 0), "{name} is answered with silence");
+        assert!(target.is_untouched() && target.state() == QpState::ReadyToSend, "{name}");
+        assert!(target.honest_write_succeeds(), "{name}: the honest peer is disturbed");
+        assert_eq!(target.books().retransmitted, 0);
+    }
+}
+
+#[test]
+fn under_the_strict_rules_the_same_is_answered_with_the_standards_code() {
+    for index in 0..cases(&Target::new(true)).len() {
+        let mut target = Target::new(true);
+        let (name, attack, cause, code) = cases(&target).swap_remove(index);
+        target.attack(&attack);
+        let books = target.books();
+        assert_eq!(cause(&books.refused), 1, "{name}: {books:#?}");
+        assert!(target.is_untouched(), "{name}");
+        let (invalid, access) =
+            (u64::from(code == Some(NakCode::InvalidRequest)), u64::from(code == Some(NakCode::RemoteAccessError)));
+        assert_eq!(books.naks_out, Naks { invalid, access, ..Naks::default() }, "{name}");
+        let state = if code.is_some() { QpState::Error } else { QpState::ReadyToSend };
+        assert_eq!(target.state(), state, "{name}");
+    }
+}
+
+#[test]
+fn a_send_that_is_longer_than_the_receive_is_refused_and_leaves_it_posted() {
+    let mut target = Target::new(false);
+    let elements = [Element { address: 0x8000, len: 7, lkey: target.lkeys[1] }];
+    let (qp, cq) = target.ends[1];
+    target.pair.post_recv(1, qp, &RecvWr { id: 9, elements: &elements }).unwrap();
+    target.attack(&Attack::new(Opcode::RcSendOnly, &[1; 8]));
+    assert_eq!((target.books().refused.bad_length, target.books().packets_out), (1, 0));
+    assert!(target.is_untouched() && target.pair.node_mut(1).poll(cq).is_none());
+    target.attack(&Attack::new(Opcode::RcSendOnly, &[2; 7]));
+    let completion = target.pair.node_mut(1).poll(cq).unwrap();
+    assert_eq!((completion.id, completion.status, completion.bytes), (9, Status::Success, 7));
+}
+
+#[test]
+fn packets_from_another_address_or_to_nobody_are_silence() {
+    let mut target = Target::new(true);
+    let [_, to, stranger] = [0, 1, 2].map(|at| target.pair.node(at).address());
+    let write = Attack::new(Opcode::RcWriteOnly, &[1; 8]).to(target.full, 0, 8);
+    target.pair.inject(write.seal(stranger, to, target.ends[1].0));
+    target.pair.inject(write.seal(stranger, to, 0xBEEF));
+    assert!(target.pair.run(1_000_000));
+    let books = target.books();
+    assert_eq!((books.refused.bad_source, books.packets_out), (1, 0));
+    assert_eq!(target.pair.node(1).books.unknown_qp, 1);
+    assert!(target.is_untouched() && target.honest_write_succeeds());
+}
+
+#[test]
+fn guesses_at_the_sequence_number_bring_few_answers_and_no_harm() {
+    let mut target = Target::new(false);
+    let mut random = Random::new(3);
+    for _ in 0..2000 {
+        let psn = random.bits() as u32 & 0xFF_FFFF;
+        let opcode = random.of(&[Opcode::RcWriteOnly, Opcode::RcSendOnly, Opcode::RcReadRequest]);
+        if psn != PSN {
+            target.attack(
+                &Attack::new(opcode, &[7; 8][..if opcode == Opcode::RcReadRequest { 0 } else { 8 }])
+                    .to(target.full, 0, 8)
+                    .at(psn),
+            );
+        }
+    }
+    let books = target.books();
+    assert!(target.is_untouched(), "{books:#?}");
+    assert!(books.naks_out.sequence <= 100, "{} sequence errors were told", books.naks_out.sequence);
+    assert!(target.honest_write_succeeds());
+}
+
+#[test]
+fn a_flood_of_packets_from_ahead_is_not_answered_by_a_flood() {
+    let mut target = Target::new(false);
+    let [from, to] = [0, 1].map(|at| target.pair.node(at).address());
+    for ahead in 1..1000 {
+        let write = Attack::new(Opcode::RcWriteOnly, &[7; 8]).to(target.full, 0, 8).at(PSN + ahead);
+        target.pair.inject(write.seal(from, to, target.ends[1].0));
+    }
+    target.pair.run(1_000_000);
+    assert_eq!((target.books().out_of_sequence, target.books().naks_out.sequence), (999, 1));
+    assert!(target.honest_write_succeeds());
+}
+
+#[test]
+fn a_stale_key_of_an_honest_peer_fails_its_request_and_nothing_else() {
+    for (strict, expected) in [(false, Status::RetryExceeded), (true, Status::RemoteAccess)] {
+        let mut target = Target::new(strict);
+        let write = Operation::Write(Remote { address: 0, rkey: target.stale });
+        let (qp, cq) = target.ends[0];
+        for id in 0..2 {
+            target.pair.post_send(0, qp, &SendWr::new(id, write, Data::Inline(&[1; 8]))).unwrap();
+        }
+        assert!(target.pair.run(10_000_000_000));
+        let mut next = || target.pair.node_mut(0).poll(cq).map(|completion| completion.status);
+        assert_eq!([next(), next(), next()], [Some(expected), Some(Status::Flushed), None]);
+        assert!(target.is_untouched());
+    }
+}
+
+#[test]
+fn an_honest_transfer_under_attack_is_undisturbed() {
+    for seed in seeds(0..300) {
+        let strict = seed % 2 == 0;
+        let options = Options {
+            strict,
+            psn: [0xFF_FFE0, 0x1000],
+            retries: 50,
+            timeout: Duration::from_millis(1),
+            ..Options::default()
+        };
+        let mut work = Work::new(QpType::Rc, seed, &options);
+        (0..2).for_each(|from| work.plan(from, 12));
+        let link = Link::random_lossless(&mut work.pair.random);
+        work.pair.set_links(link);
+        work.pair.captured = Some(Vec::new());
+        for at in 0..2 {
+            work.post_receives(at, usize::MAX);
+        }
+        let mut injected = [0; 2];
+        for round in 0.. {
+            for (at, injected) in injected.iter_mut().enumerate() {
+                let group = work.pair.random.below(4);
+                work.post_sends(at, group);
+                if work.pair.random.chance(0.8) {
+                    *injected += 1;
+                    let packet = forge(&mut work, at);
+                    work.pair.inject(packet);
+                }
+            }
+            for _ in 0..work.pair.random.between(1, 4) {
+                work.pair.step();
+            }
+            work.check_completions();
+            if work.done() {
+                break;
+            }
+            let engine = |at: usize| work.pair.node(at).engine(work.sides[at].qp);
+            assert!(round < 20_000, "the transfer does not end: {:#?}", [0, 1].map(engine));
+        }
+        assert!(work.pair.run(100_000_000_000));
+        for (at, injected) in injected.into_iter().enumerate() {
+            work.check_memory(at);
+            let side = &work.sides[at];
+            assert_eq!(work.pair.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
+            let books = work.pair.node(at).qp_books(side.qp).unwrap();
+            assert_eq!(books.bytes_in, side.bytes, "{books:#?}");
+            assert!(books.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", books.naks_out.sequence);
+        }
+    }
+}
+
+/// A packet that pretends to come from the peer: a replay, or one with a sequence number far from what is due.
+fn forge(work: &mut Work, victim: usize) -> Datagram {
+    let address = |at: usize| work.pair.node(at).address();
+    let (from, to, qp) = (address(1 - victim), address(victim), work.sides[victim].qp);
+    let random = &mut work.pair.random;
+    let captured = work.pair.captured.as_ref().map_or(&[][..], Vec::as_slice);
+    let replays: Vec<_> = captured.iter().filter(|(_, packet)| packet.destination == to).collect();
+    // Between the sequence numbers of both directions, and far from either.
+    let psn = random.between(0x10_0000, 0x70_0000) as u32;
+    let rnr = RnrTimer::from_code(0).unwrap();
+    let forged = match random.below(8) {
+        0..3 if !replays.is_empty() => return replays[random.below(replays.len() as u64) as usize].1.clone(),
+        0 | 3 => Attack::answer(Opcode::RcAcknowledge, Syndrome::ACK, psn),
+        1 | 4 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::PsnSequenceError), psn),
+        2 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::RemoteAccessError), psn),
+        5 => Attack::answer(Opcode::RcAcknowledge, Syndrome::RnrNak(rnr), psn),
+        6 => Attack::new(Opcode::RcWriteOnly, &[0xEE; 64]).to(random.bits() as u32, 0, 64).at(psn),
+        _ => {
+            let mut cnp = Attack::new(Opcode::CongestionNotification, &[0; 16]).at(0);
+            cnp.bth.becn = true;
+            cnp
+        }
+    };
+    forged.seal(from, to, qp)
+}

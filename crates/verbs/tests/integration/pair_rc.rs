@@ -1,0 +1,219 @@
+//! Reliable connections over the simulated network, against a plain model.
+
+use crate::model::Work;
+use shotline_memory::Access;
+use shotline_testing::seeds;
+use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::engine::Refusals;
+use shotline_verbs::pair::{Link, Options, Pair, Random};
+use std::time::Duration;
+
+fn options(seed: u64) -> Options {
+    let random = &mut Random::new(!seed);
+    let mut psn = || {
+        let any = random.bits() as u32 & 0xFF_FFFF;
+        random.of(&[0, 0x10, 0xFF_FFFE, 0xFF_FFFF, 0xFF_FFF0, 0x7F_FFFE, 0x80_0000, any])
+    };
+    Options {
+        psn: [psn(), psn()],
+        mtu: random.of(&Mtu::ALL),
+        rd_atomic: random.of(&[1, 2, 4, 16]),
+        depth: random.of(&[16, 64]),
+        ack_every: random.of(&[0, 0, 1, 3_000, 1 << 20]),
+        retries: u8::MAX,
+        timeout: Duration::from_millis(1),
+        strict: random.chance(0.5),
+        ..Options::default()
+    }
+}
+
+fn work(seed: u64, most: u64) -> Work {
+    let mut work = Work::new(QpType::Rc, seed, &options(seed));
+    work.pair.node_mut(0).steers = work.pair.random.chance(0.7);
+    work.pair.node_mut(1).steers = work.pair.random.chance(0.7);
+    for from in 0..2 {
+        let count = work.pair.random.between(0, most);
+        work.plan(from, count);
+    }
+    work
+}
+
+#[test]
+fn everything_arrives_once_and_nothing_is_sent_twice_over_a_loss_free_link() {
+    for seed in seeds(0..500) {
+        let mut work = work(seed, 16);
+        let link = Link::random_lossless(&mut work.pair.random);
+        work.pair.set_links(link);
+        work.run(false);
+        work.check_end();
+        for at in 0..2 {
+            let (side, node) = (&work.sides[at], work.pair.node(at));
+            let books = node.qp_books(side.qp).unwrap();
+            let peer = work.pair.node(1 - at).qp_books(work.sides[1 - at].qp).unwrap();
+            assert_eq!(books.packets_in, peer.packets_out);
+            assert_eq!((books.retransmitted, books.timeouts, books.duplicates, books.out_of_sequence), (0, 0, 0, 0));
+            assert_eq!(books.packets_in, side.accepts + books.acks_in, "{books:#?}");
+            assert_eq!((books.naks_in, books.refused), Default::default());
+        }
+    }
+}
+
+#[test]
+fn everything_arrives_once_whatever_the_network_does() {
+    for seed in seeds(0..500) {
+        let mut work = work(seed, 10);
+        for at in 0..2 {
+            let link = Link::random(&mut work.pair.random);
+            work.pair.set_link(at, link);
+        }
+        let late = work.pair.random.chance(0.3);
+        work.run(late);
+        work.check_end();
+        for at in 0..2 {
+            let side = &work.sides[at];
+            let books = *work.pair.node(at).qp_books(side.qp).unwrap();
+            let (naks, refused) = (books.naks_in, books.refused);
+            let naks = naks.sequence + naks.receiver_not_ready;
+            let dropped = books.duplicates + books.out_of_sequence + refused.no_receive;
+            assert_eq!(books.packets_in, side.accepts + books.acks_in + naks + dropped, "{books:#?}");
+            // An honest peer is refused nothing, and a NAK that waits for its time is no packet. A late copy of an
+            // atomic operation whose result is forgotten is a duplicate, too.
+            let Refusals { no_receive, naks_held, bad_psn, .. } = refused;
+            assert!(bad_psn <= books.duplicates);
+            assert_eq!(refused, Refusals { no_receive, naks_held, bad_psn, ..Refusals::default() });
+        }
+    }
+}
+
+#[test]
+fn when_the_peer_vanishes_the_oldest_request_fails_and_the_others_are_flushed_in_order() {
+    for seed in seeds(0..300) {
+        let mut work = Work::new(QpType::Rc, seed, &Options { retries: 3, ..options(seed) });
+        for from in 0..2 {
+            work.plan(from, 12);
+        }
+        for at in 0..2 {
+            work.post_receives(at, usize::MAX);
+            work.post_sends(at, 12);
+        }
+        let link = Link::random_lossless(&mut work.pair.random);
+        work.pair.set_links(link);
+        for _ in 0..work.pair.random.below(12) {
+            work.pair.step();
+        }
+        work.check_completions();
+        work.pair.set_links(Link::CUT);
+        assert!(work.pair.run(100_000_000_000), "retries end");
+        for at in 0..2 {
+            let side = &mut work.sides[at];
+            let mut receives = 0;
+            let mut failed = false;
+            while let Some(completion) = work.pair.node_mut(at).poll(side.cq) {
+                if matches!(completion.completed, Completed::Recv | Completed::RecvWriteImm) {
+                    receives += 1;
+                    assert!(matches!(completion.status, Status::Success | Status::Flushed));
+                    continue;
+                }
+                // Whatever succeeded before may have been silent; what fails never is.
+                let oldest = loop {
+                    let oldest = side.posted.pop_front().expect("every request completes once");
+                    if oldest.completion.id == completion.id {
+                        break oldest;
+                    }
+                    assert!(!oldest.signalled && !failed, "{oldest:?} was passed over for {completion:?}");
+                };
+                let expected = match (completion.status, failed) {
+                    (Status::Success, false) => continue,
+                    (_, false) => Status::RetryExceeded,
+                    (_, true) => Status::Flushed,
+                };
+                assert_eq!((completion.status, completion.completed), (expected, oldest.completion.completed));
+                failed = true;
+            }
+            assert!(side.posted.is_empty());
+            let engine = work.pair.node(at).engine(side.qp).unwrap();
+            let state = if failed { QpState::Error } else { QpState::ReadyToSend };
+            assert_eq!((engine.state(), engine.deadline()), (state, None));
+            let (found, waiting) = (receives, side.arriving());
+            assert!(!failed || found >= waiting, "{found} of {waiting} receives completed");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_never_ready_is_given_up_after_as_many_tries_as_were_asked_for() {
+    for rnr_retries in 0..7 {
+        let mut work = Work::new(QpType::Rc, 5, &Options { rnr_retries, ..Options::default() });
+        while work.receives_planned(1) == 0 {
+            work.plan(0, 1);
+        }
+        work.post_sends(0, u64::MAX);
+        assert!(work.pair.run(10_000_000_000));
+        let (qp, cq) = (work.sides[0].qp, work.sides[0].cq);
+        let failed = std::iter::from_fn(|| work.pair.node_mut(0).poll(cq)).find(|done| done.status != Status::Success);
+        assert_eq!(failed.map(|done| done.status), Some(Status::RnrRetryExceeded));
+        let books = work.pair.node(0).qp_books(qp).unwrap();
+        assert_eq!(books.naks_in.receiver_not_ready, u64::from(rnr_retries) + 1);
+    }
+}
+
+#[test]
+fn a_sender_that_meets_congestion_slows_down_and_loses_less() {
+    const LEN: u32 = 1 << 16;
+    // 500 MB/s with a queue that is shorter than the window, marked early or never.
+    let [marked, unmarked] = [40_000, u64::MAX].map(|mark| {
+        let mut pair = Pair::new(1, &[LEN as usize; 2]).unwrap();
+        let options = Options { mtu: Mtu::B4096, retries: u8::MAX, depth: 256, ..Options::default() };
+        let [(a, cq), (b, _)] = pair.connect(QpType::Rc, &options).unwrap();
+        pair.set_links(Link { rate: 500_000_000, queue: 300_000, mark, ..Link::PERFECT });
+        let from = pair.node_mut(0).register(0, LEN.into(), Access::NONE).unwrap();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let to = pair.node_mut(1).register(0, LEN.into(), rights).unwrap();
+        let element = [Element { address: 0, len: LEN, lkey: from.lkey }];
+        let write = Operation::Write(Remote { address: 0, rkey: to.rkey });
+        for id in 0..200 {
+            pair.post_send(0, a, &SendWr::new(id, write, Data::Elements(&element))).unwrap();
+        }
+        assert!(pair.run(100_000_000_000));
+        assert!((0..200).all(|id| pair.node_mut(0).poll(cq).is_some_and(|done| done.id == id)));
+        let (told, books) = (pair.node(1).qp_books(b).unwrap().cnps_out, pair.node(0).qp_books(a).unwrap());
+        assert_eq!((books.cnps_in, told > 0), (told, mark < u64::MAX));
+        pair.link_books(0).overflowed
+    });
+    assert!(marked < unmarked / 3, "{marked} packets lost with marks, {unmarked} without");
+}
+
+#[test]
+fn operations_that_are_longer_than_the_window_arrive() {
+    const LEN: u64 = (1 << 20) + 13;
+    for seed in seeds(0..9) {
+        let mut pair = Pair::new(seed, &[3 << 20; 2]).unwrap();
+        let options = Options { mtu: Mtu::B256, retries: 50, psn: [0xFF_FF00; 2], ..options(seed) };
+        let [(a, a_cq), (b, b_cq)] = pair.connect(QpType::Rc, &options).unwrap();
+        let loss = if seed < 3 { 0.0 } else { 0.01 };
+        pair.set_links(Link { loss, coalesce: 10_000, ..Link::PERFECT });
+        let keys = [0, 1].map(|at| pair.node_mut(at).register(0, 3 << 20, Access::ALL).unwrap());
+        let mut bytes = vec![0; LEN as usize];
+        pair.random.fill(&mut bytes);
+        let source = usize::from(seed % 3 == 2);
+        pair.node(source).memory().write(5, &bytes);
+
+        let element = |at: usize| {
+            let (first, second) = (100_001, LEN as u32 - 100_001);
+            let start = if at == source { 5 } else { 1 << 20 };
+            let lkey = keys[at].lkey;
+            [Element { address: start, len: first, lkey }, Element { address: start + 100_001, len: second, lkey }]
+        };
+        let remote = Remote { address: if source == 1 { 5 } else { 1 << 20 }, rkey: keys[1].rkey };
+        let operation = [Operation::Send, Operation::Write(remote), Operation::Read(remote)][seed as usize % 3];
+        pair.post_recv(1, b, &RecvWr { id: 1, elements: &element(1) }).unwrap();
+        pair.post_send(0, a, &SendWr::new(2, operation, Data::Elements(&element(0)))).unwrap();
+        assert!(pair.run(100_000_000_000));
+        assert_eq!(pair.node_mut(0).poll(a_cq).map(|done| (done.id, done.status)), Some((2, Status::Success)));
+        let received = pair.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
+        assert_eq!(received, (operation == Operation::Send).then_some((1, LEN)));
+        assert!(pair.node(1 - source).read(1 << 20, LEN as usize) == bytes);
+        let sent_again = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_books(qp).unwrap().retransmitted);
+        assert!(loss > 0.0 || sent_again == [0, 0], "{sent_again:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Unreliable connections over the simulated network.
+
+use crate::model::Work;
+use shotline_memory::Access;
+use shotline_testing::seeds;
+use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpType, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::pair::{Link, Options, Pair};
+
+#[test]
+fn over_a_loss_free_link_everything_arrives() {
+    for seed in seeds(0..300) {
+        let options = Options { mtu: Mtu::ALL[seed as usize % 5], psn: [0xFF_FFFD, seed as u32], ..Options::default() };
+        let mut work = Work::new(QpType::Uc, seed, &options);
+        work.pair.node_mut(1).steers = seed % 4 > 0;
+        (0..2).for_each(|from| work.plan(from, 16));
+        let link = Link::random_lossless(&mut work.pair.random);
+        work.pair.set_links(link);
+        work.run(false);
+        work.check_end();
+        for side in 0..2 {
+            let books = work.pair.node(side).qp_books(work.sides[side].qp).unwrap();
+            assert_eq!((books.packets_in, books.out_of_sequence), (work.sides[side].accepts, 0), "{books:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_completes_is_whole_and_stays_so_whatever_the_network_does() {
+    const MESSAGES: u64 = 40;
+    const ROOM: u64 = 20_000;
+    for seed in seeds(0..500) {
+        let mtu = Mtu::ALL[seed as usize % 5];
+        let options = Options { mtu, depth: 128, psn: [0xFF_FFF0, 7], strict: seed % 2 == 0, ..Options::default() };
+        let mut pair = Pair::new(seed, &[2 * (MESSAGES * ROOM) as usize; 2]).unwrap();
+        let [(a, _), (b, cq)] = pair.connect(QpType::Uc, &options).unwrap();
+        let link = Link::random(&mut pair.random);
+        pair.set_links(link);
+        pair.node_mut(1).steers = seed % 4 > 0;
+        let from = pair.node_mut(0).register(0, MESSAGES * ROOM, Access::NONE).unwrap();
+        let all = 2 * MESSAGES * ROOM;
+        let to = pair.node_mut(1).register(0, all, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+
+        // Receives lie behind the ranges that are written, and copies of messages can use more of them than were sent.
+        for id in 0..MESSAGES {
+            let elements = [Element { address: (MESSAGES + id) * ROOM, len: ROOM as u32, lkey: to.lkey }];
+            pair.post_recv(1, b, &RecvWr { id, elements: &elements }).unwrap();
+        }
+        let mut messages = Vec::new();
+        let mut whole = Vec::new();
+        for id in 0..MESSAGES {
+            let len = pair.random.between(8, 4 * u64::from(mtu.bytes())).min(ROOM);
+            let mut message = vec![0; len as usize];
+            pair.random.fill(&mut message);
+            message[..8].copy_from_slice(&id.to_le_bytes());
+            pair.node(0).memory().write((id * ROOM) as usize, &message);
+            messages.push(message);
+            let element = [Element { address: id * ROOM, len: len as u32, lkey: from.lkey }];
+            let remote = Remote { address: id * ROOM, rkey: to.rkey };
+            let operation = pair.random.of(&[Operation::Send, Operation::WriteImm(remote, id as u32)]);
+            pair.post_send(0, a, &SendWr::new(id, operation, Data::Elements(&element))).unwrap();
+            for _ in 0..pair.random.below(4) {
+                pair.step();
+            }
+            check(&mut pair, cq, &messages, &mut whole);
+        }
+        assert!(pair.run(1_000_000_000));
+        check(&mut pair, cq, &messages, &mut whole);
+        for (address, message) in &whole {
+            assert!(
+                pair.node(1).read(*address, messages[*message].len()) == messages[*message],
+                "it has changed since"
+            );
+        }
+        let (books, link) = (pair.node(1).qp_books(b).unwrap(), pair.link_books(0));
+        if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && books.refused.no_receive == 0 {
+            assert!(whole.len() >= MESSAGES as usize, "{books:#?}");
+        }
+    }
+
+    fn check(pair: &mut Pair, cq: shotline_verbs::api::Cq, messages: &[Vec<u8>], whole: &mut Vec<(u64, usize)>) {
+        while let Some(completion) = pair.node_mut(1).poll(cq) {
+            assert_eq!(completion.status, Status::Success);
+            let receive = (MESSAGES + completion.id) * ROOM;
+            let (address, message) = match completion.completed {
+                Completed::Recv => {
+                    let head = pair.node(1).read(receive, 8);
+                    (receive, usize::from(head[0]))
+                }
+                _ => (u64::from(completion.imm.unwrap()) * ROOM, completion.imm.unwrap() as usize),
+            };
+            assert_eq!(completion.bytes as usize, messages[message].len());
+            assert!(pair.node(1).read(address, messages[message].len()) == messages[message], "message {message}");
+            whole.push((address, message));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The crate as its users meet it.
+
+mod captures;
+mod common;
+mod icrc;
+mod seeds;
+mod spec;
+mod vectors;
+mod vita49;

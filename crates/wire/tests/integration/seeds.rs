@@ -1,0 +1,260 @@
+//! The fuzz targets' committed seeds, run through the targets' own functions.
+
+#[path = "../../../../fuzz/src/lib.rs"]
+mod targets;
+
+use crate::common::{Layer, VECTORS, hex};
+use arrayvec::ArrayVec;
+use shotline_testing::committed;
+use shotline_wire::block::{Description, Peak};
+use shotline_wire::framing::digitizer::Header;
+use shotline_wire::framing::{self, Framing, Hsb, Link, Meaning, Packet, Spead, Vita49};
+use shotline_wire::hsb::Metadata;
+use shotline_wire::record::Record;
+use shotline_wire::setup::{
+    Acknowledgement, Configure, Describe, Message, Mode, Model, Refusal, Reply, Report, Request, Sequence, Source,
+    Start, Trigger, Verdict,
+};
+use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
+use shotline_wire::spead::Flavour;
+use shotline_wire::vita49::{Context, Format, Fraction, Hertz, Indicator, Kind, Prologue, Seconds, State, Time};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 13] = [
+    ("roce_packet", targets::roce_packet),
+    ("ip_packet", targets::ip_packet),
+    ("framing_ud", targets::framing_ud),
+    ("framing_counted", targets::framing_counted),
+    ("framing_udp", targets::framing_udp),
+    ("framing_spead", targets::framing_spead),
+    ("framing_hsb", targets::framing_hsb),
+    ("framing_digitizer", targets::framing_digitizer),
+    ("block_description", targets::block_description),
+    ("framing_vita49", targets::framing_vita49),
+    ("hsb_metadata", targets::hsb_metadata),
+    ("record", targets::record),
+    ("setup", targets::setup),
+];
+
+fn folder(target: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/seeds", target].iter().collect()
+}
+
+#[test]
+fn seeds_and_every_beginning_of_them_hold() {
+    for (target, check) in TARGETS {
+        let mut seeds = 0;
+        for entry in std::fs::read_dir(folder(target)).expect("seeds are committed") {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            for len in 0..=bytes.len() {
+                check(&bytes[..len]);
+            }
+            // One changed bit at each place gets behind the checks that a random byte seldom passes.
+            for at in 0..bytes.len() {
+                for bit in 0..8 {
+                    let mut changed = bytes.clone();
+                    changed[at] ^= 1 << bit;
+                    check(&changed);
+                }
+            }
+            seeds += 1;
+        }
+        assert!(seeds > 0, "{target} has seeds");
+    }
+}
+
+fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for vector in VECTORS {
+        let bytes = hex(vector.bytes);
+        let packet = match vector.begins_with {
+            Layer::Ethernet if bytes[12] == 0x08 => &bytes[14..],
+            _ => &bytes,
+        };
+        match packet[0] >> 4 {
+            4 => seeds.push(("roce_packet", vector.name.into(), packet[28..].to_vec())),
+            6 => seeds.push(("roce_packet", vector.name.into(), packet[48..].to_vec())),
+            _ => {} // RoCEv1, for verify_frame
+        }
+        seeds.push(("ip_packet", vector.name.into(), packet.to_vec()));
+    }
+
+    let (channels, samples) = (96, 500_u16);
+    let geometry = Geometry::new(channels.into(), samples.into(), 12, Packing::Packed12, 40_000_000).unwrap();
+    let link = Link { dest_qp: 0x12_3456, src_qp: 0x65_4321, q_key: 0x1111_1111, stream: 3 };
+    let last = geometry.packets() - 1;
+    for (name, index) in [("first", 0), ("last", last)] {
+        let packet = Packet::nth(&geometry, 0xFF_FFF0 + index, 0x1_2345_6789, index).unwrap();
+        for (target, framing) in ["framing_ud", "framing_counted", "framing_udp"].into_iter().zip(framing::ALL) {
+            let mut header = ArrayVec::new();
+            framing.emit(&link, &packet, &mut header);
+            let mut seed = vec![channels];
+            seed.extend(samples.to_be_bytes());
+            seed.push(Packing::Packed12 as u8);
+            seed.extend((packet.len as u16).to_be_bytes());
+            seed.extend(&header);
+            seeds.push((target, name.into(), seed));
+        }
+    }
+
+    seeds.extend(foreign_seeds());
+    seeds.extend(block_seeds());
+
+    let record = Record { shot: 7, tai_ns: 1_700_000_037_000_000_000, triggered: true, ..Record::of(&geometry) };
+    seeds.push(("record", "triggered".into(), record.finish_from_remainder(0, 72_000_u64).into()));
+
+    let destination = SocketAddr::new([192, 168, 0, 2].into(), 4791);
+    let configure =
+        Configure { link: 1, framing: 0, geometry, destination, dest_qp: 0x12_3456, q_key: 0x1111_1111, stream: 3 };
+    let address = SocketAddr::new([192, 168, 0, 1].into(), 49443);
+    let source = Source { address, qp: 0x65_4321, first_psn: 0xFF_FFF0, pattern_period: 16 };
+    let describe = Describe {
+        model: Model::from("probe 192").unwrap(),
+        links: 2,
+        channels: 96,
+        bits: 12,
+        packing: Packing::Packed12,
+        sample_rate_hz: 40_000_000,
+        max_samples: 4000,
+        framings: 0b111,
+        pattern_period: 16,
+    };
+    let report = Report { link: 1, running: true, next_shot: 8, shots_sent: 8, packets_sent: 144, ..Report::default() };
+    let start = Start { mode: Mode::FixedRate { millihertz: 7_000_000 }, shots: 1000 };
+    let sequence = Sequence::new(&[1, 2, 0x0304]).unwrap();
+    let requests = [
+        ("query", Request::Query, Reply::Describe(describe)),
+        ("configure", Request::Configure(configure), Reply::Configured(configure, source)),
+        ("start", Request::Start(start), Reply::Started { first_shot: 8 }),
+        ("stop", Request::Stop { link: 1 }, Reply::Stopped(report)),
+        ("status", Request::Status { link: 1 }, Reply::Status(report)),
+        ("sequence", Request::Sequence(sequence), Reply::Sequenced(sequence)),
+    ];
+    for (name, request, reply) in requests {
+        let request = Message::request(9, 0x5EED_5EED, true, request);
+        seeds.push(("setup", name.into(), request.emit().into()));
+        seeds.push(("setup", format!("{name}_reply"), request.reply(reply).emit().into()));
+        if name == "start" {
+            seeds.push(("setup", "refusal".into(), request.refuse(Refusal::Owned).unwrap().emit().into()));
+        }
+    }
+    let trigger = Trigger { stamp: 2, ..Trigger::new(1) };
+    let asking = Trigger { acknowledge: true, ..trigger };
+    let accepted = Acknowledgement { trigger: asking, verdict: Verdict::Accepted { shot: 8 } };
+    seeds.push(("setup", "trigger".into(), trigger.emit().into()));
+    seeds.push(("setup", "trigger_asking".into(), asking.emit().into()));
+    seeds.push(("setup", "trigger_command_only".into(), Trigger { command_only: true, ..asking }.emit().into()));
+    seeds.push(("setup", "acknowledgement".into(), accepted.emit().into()));
+    seeds.push((
+        "setup",
+        "acknowledgement_busy".into(),
+        Acknowledgement { verdict: Verdict::Busy, ..accepted }.emit().into(),
+    ));
+    seeds
+}
+
+/// Packets of senders that take no set-up.
+fn foreign_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    let mut of = |target, kind: &str, framing: &dyn Framing, geometry: &Geometry, told: [u16; 4]| {
+        for (name, index) in [("first", 0), ("last", geometry.packets() - 1)] {
+            let packet = Packet::nth(geometry, 0xF_FFF0 + index, 2, index).unwrap();
+            let mut header = ArrayVec::new();
+            framing.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
+            let mut seed: Vec<u8> = told.into_iter().flat_map(u16::to_be_bytes).collect();
+            seed.extend((packet.len as u16).to_be_bytes());
+            seed.extend(&header);
+            seeds.push((target, format!("{kind}_{name}"), seed));
+        }
+    };
+    let shape = |trailer, cut| {
+        Geometry::new(1, 10_007, 8, Packing::Uint8, 0).and_then(|geometry| geometry.sent_as(trailer, cut)).unwrap()
+    };
+    for (kind, flavour, items) in [("64_48", Flavour::F48, 4), ("64_40", Flavour::F40, 5)] {
+        let geometry = shape(Trailer::None, Cut { first: 1424, rest: 1432, trailer_apart: false });
+        let framing = Spead { flavour, first_items: items, items };
+        of("framing_spead", kind, &framing, &geometry, [10_007, 1424, 1432, items]);
+    }
+    for (kind, pages, trailer_apart) in [("embedded", 4_u16, false), ("apart", 3, true)] {
+        let geometry = shape(Trailer::HsbMetadata, Cut { trailer_apart, ..Cut::uniform(1408) });
+        let step = geometry.shot_bytes();
+        let framing = Hsb { base: 0x1000_0000, step, pages: pages.into(), r_key: 0x1234 };
+        of("framing_hsb", kind, &framing, &geometry, [10_007, 1408, pages, step as u16]);
+    }
+    let first_ns = 1_795_208_429_703_417_270;
+    let metadata =
+        Metadata { psn: 0x2e, first_ns, valid_bytes: 65_536, frame: 1, made_ns: first_ns + 9, ..Metadata::default() };
+    seeds.push(("hsb_metadata", "frame".into(), metadata.emit().into()));
+    seeds
+}
+
+/// What digitizers send.
+fn block_seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    let (samples, payload) = (1000_u16, 1408_u16);
+    let cut = Cut::uniform(payload.into());
+    let shape = |packing, trailer| Geometry::cut_as((2, samples.into()), (16, packing), 0, trailer, cut).unwrap();
+    let blocks = shape(Packing::Int16Le, Trailer::Block);
+    for (name, index) in [("first", 0), ("last", blocks.packets() - 1)] {
+        let packet = Packet::nth(&blocks, 0, 7, index).unwrap();
+        let header = Header {
+            last: packet.last,
+            locked: true,
+            channels: 2,
+            bits: 16,
+            stream: 3,
+            block_bytes: blocks.shot_bytes(),
+            block: 7,
+            tai_ns: 1_795_208_429_703_417_270,
+            offset: packet.offset,
+            len: packet.len,
+            sample_rate_hz: 5e8,
+            centre_hz: 1.3e9,
+            volts_per_count: 1e-5,
+            ..Header::default()
+        };
+        let mut seed: Vec<u8> = [samples, payload, packet.len as u16].into_iter().flat_map(u16::to_be_bytes).collect();
+        seed.extend(header.emit());
+        seeds.push(("framing_digitizer", name.into(), seed));
+    }
+    let peaks = [Peak { frequency_hz: 1e6, power_dbfs: -6.0 }].into_iter().collect();
+    let description = Description { centre_hz: 1.3e9, snr_db: 60.0, points: 8192, peaks, ..Description::default() };
+    seeds.push(("block_description", "peak".into(), description.emit().into()));
+    let streams = shape(Packing::Int16Be, Trailer::Context);
+    let begin = Time { seconds: Some(Seconds::Gps(1_400_000_000)), fraction: Some(Fraction::Picoseconds(0)) };
+    let mut of = |name: &str, payload_len: u16, packet: &[u8]| {
+        let mut seed: Vec<u8> = [samples, payload].into_iter().flat_map(u16::to_be_bytes).collect();
+        seed.extend(1_000_000_u32.to_be_bytes());
+        seed.extend(payload_len.to_be_bytes());
+        seed.extend(packet);
+        seeds.push(("framing_vita49", name.to_owned(), seed));
+    };
+    let rate = 1_000_000;
+    let framing = Vita49 { begin, rate, sample_bytes: 4, format: Format::IQ16, meaning: Meaning::default() };
+    let packet = Packet::nth(&streams, 5, 7, 1).unwrap();
+    let mut header = ArrayVec::new();
+    framing.emit(&Link { stream: 3, ..Link::default() }, &packet, &mut header);
+    of("data", packet.len as u16, &header);
+    let context = Context {
+        changed: true,
+        rf_reference: Some(Hertz::new(1.3e9)),
+        sample_rate: Some(Hertz::new(1e6)),
+        state: Some(State::default().with(Indicator::SampleLoss, true)),
+        format: Some(Format::IQ16),
+        ..Context::default()
+    };
+    let fields = context.emit();
+    let prologue = Prologue { kind: Kind::Context, time: begin, ..Prologue::data(3) }.sized(fields.len());
+    of("context", 0, &[&prologue.emit()[..], &fields].concat());
+    seeds
+}
+
+#[test]
+fn committed_seeds_are_still_what_is_spoken() {
+    for (target, name, bytes) in seeds() {
+        committed(&folder(target).join(name), &bytes);
+    }
+}
