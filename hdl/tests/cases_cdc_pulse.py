@@ -5,11 +5,12 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, Timer
+from drivers import case
 
 RATIOS = [(8334, 6250), (6250, 3104), (3104, 6250), (5000, 5000), (2000, 17002), (17002, 2000)]
 
 
-@cocotb.test()
+@case()
 @cocotb.parametrize(ratio=RATIOS)
 async def every_pulse_crosses_once(dut, ratio):
     s_ps, m_ps = ratio

@@ -5,6 +5,7 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, Timer
+from drivers import case
 
 RATIOS = [(8334, 6250), (6250, 3104), (3104, 6250), (5000, 5000), (2000, 17002), (17002, 2000)]
 
@@ -56,7 +57,7 @@ async def read(dut, count, take):
     return came
 
 
-@cocotb.test()
+@case()
 @cocotb.parametrize(ratio=RATIOS)
 async def words_cross_in_order_at_every_ratio(dut, ratio):
     await start(dut, ratio)

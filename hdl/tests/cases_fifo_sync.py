@@ -2,9 +2,9 @@
 
 import random
 
-import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
+from drivers import case
 
 
 async def start(dut):
@@ -36,7 +36,7 @@ async def run(dut, words, offer, take):
     return came, clocks, highest
 
 
-@cocotb.test()
+@case()
 async def words_come_out_as_they_went_in(dut):
     await start(dut)
     for offer, take in [(1, 1), (0.5, 1), (1, 0.5), (0.9, 0.1), (0.1, 0.9), (0.5, 0.5)]:
@@ -45,7 +45,7 @@ async def words_come_out_as_they_went_in(dut):
         assert came == words
 
 
-@cocotb.test()
+@case()
 async def it_moves_a_word_every_clock(dut):
     await start(dut)
     words = [index % 2 ** len(dut.s_data) for index in range(300)]
@@ -54,7 +54,7 @@ async def it_moves_a_word_every_clock(dut):
     assert clocks <= len(words) + 3
 
 
-@cocotb.test()
+@case()
 async def a_full_one_refuses_and_loses_nothing(dut):
     await start(dut)
     depth = 2 ** (len(dut.level) - 1)

@@ -5,7 +5,7 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, Timer
-from drivers import Sink, words
+from drivers import Sink, case, words
 
 RATIOS = [(6250, 3104), (5000, 3104), (3104, 5000), (5000, 5000), (16000, 2000)]
 
@@ -46,7 +46,7 @@ async def write(dut, frames, offer):
     dut.s_axis_tvalid.value = 0
 
 
-@cocotb.test()
+@case()
 @cocotb.parametrize(ratio=RATIOS)
 async def frames_leave_whole_and_without_a_gap(dut, ratio):
     take = [1.0]

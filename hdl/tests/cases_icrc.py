@@ -7,6 +7,7 @@ import cocotb
 import wire
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
+from drivers import case
 
 LATENCY = 9
 
@@ -65,7 +66,7 @@ async def check(dut, packets: list[tuple[bytes, bool]], gap: float, rng: random.
     assert (seen, due) == (len(packets), {})
 
 
-@cocotb.test()
+@case()
 async def every_length_modulo_a_word_back_to_back(dut) -> None:
     """All lengths of up to three words: one ICRC a packet, nine clocks behind its last word, with no clock between."""
     rng = random.Random(1)
@@ -77,7 +78,7 @@ async def every_length_modulo_a_word_back_to_back(dut) -> None:
     await check(dut, packets, 0, rng)
 
 
-@cocotb.test()
+@case()
 async def lengths_around_words_up_to_8191(dut) -> None:
     """The longest packets that the module is for."""
     rng = random.Random(2)
@@ -86,7 +87,7 @@ async def lengths_around_words_up_to_8191(dut) -> None:
     await check(dut, [(packet(rng, length, bool(length & 1)), bool(length & 1)) for length in lengths], 0, rng)
 
 
-@cocotb.test()
+@case()
 async def gaps_change_nothing(dut) -> None:
     """A word in some clocks only."""
     rng = random.Random(3)

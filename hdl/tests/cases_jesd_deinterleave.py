@@ -6,6 +6,7 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
+from drivers import case
 
 PARAMETERS = eval(os.environ["SHOTLINE_PARAMETERS"])
 AFES, LANES, ADJACENT = (PARAMETERS[name] for name in ("AFES", "LANES", "ADJACENT"))
@@ -75,7 +76,7 @@ def expected(instants):
     return beats
 
 
-@cocotb.test()
+@case()
 async def every_sample_is_at_its_channels_place(dut):
     came, errors = await start(dut)
     instants = []
@@ -89,7 +90,7 @@ async def every_sample_is_at_its_channels_place(dut):
     assert not any(errors)
 
 
-@cocotb.test()
+@case()
 async def what_is_out_of_step_is_told_and_never_shifts_a_sample(dut):
     came, errors = await start(dut)
     instants, wrong = [], 0

@@ -6,7 +6,7 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
-from drivers import Sink
+from drivers import Sink, case
 
 SAMPLES = eval(os.environ["SHOTLINE_PARAMETERS"])["SAMPLES"]
 
@@ -61,7 +61,7 @@ async def finish(dut, sink, count):
     raise AssertionError(f"{len(sink.frames)} of {count} frames")
 
 
-@cocotb.test()
+@case()
 async def shots_of_every_length_are_packed_under_every_stall(dut):
     stall = [0.0]
     sink = await start(dut, lambda: random.random() >= stall[0])
@@ -76,7 +76,7 @@ async def shots_of_every_length_are_packed_under_every_stall(dut):
     assert sink.users == bad
 
 
-@cocotb.test()
+@case()
 async def it_takes_a_beat_every_clock(dut):
     sink = await start(dut, lambda: True)
     waited = 0

@@ -8,6 +8,7 @@ import registers
 import wire
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, RisingEdge
+from drivers import case
 
 ADDRESSES = {
     register.name + (f".{word}" if register.count > 1 else ""): register.address + 4 * word
@@ -125,7 +126,7 @@ class Bench:
         self.frames.clear()
 
 
-@cocotb.test()
+@case()
 async def lengths_around_words_in_every_framing(dut) -> None:
     """Packets that end around a word, and around the place where the ICRC is cut by a word's end."""
     bench = await Bench(dut, 1).start()
@@ -145,7 +146,7 @@ async def lengths_around_words_in_every_framing(dut) -> None:
             await bench.expect(expected)
 
 
-@cocotb.test()
+@case()
 async def shots_with_new_configurations_between_them(dut) -> None:
     """Framing, addresses, MTU and shape change between shots, without waiting; sequence numbers go on."""
     bench = await Bench(dut, 2).start()
@@ -164,7 +165,7 @@ async def shots_with_new_configurations_between_them(dut) -> None:
     await bench.expect(expected)
 
 
-@cocotb.test()
+@case()
 async def pauses_on_both_sides(dut) -> None:
     """A MAC and a source that pause by chance."""
     bench = await Bench(dut, 3, pause=0.4).start()
@@ -179,7 +180,7 @@ async def pauses_on_both_sides(dut) -> None:
     await bench.expect(expected)
 
 
-@cocotb.test()
+@case()
 async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
     """The latency of store and forward, from the word taken to the word offered."""
     bench = await Bench(dut, 4).start()
@@ -198,7 +199,7 @@ async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
     await bench.expect(wire.frames(link, shot, 0, bytes(200)))
 
 
-@cocotb.test()
+@case()
 async def a_reset_in_the_middle_of_a_frame_leaves_nothing_behind(dut) -> None:
     """Half a shot taken, half a frame sent: after the reset it is as if nothing had been."""
     bench = await Bench(dut, 5).start()

@@ -9,7 +9,7 @@ import random
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer
-from drivers import AxiLite, Sink, words
+from drivers import AxiLite, Sink, case, words
 from frames import shots, trigger_datagram, udp_frame
 
 AFE_PS, CLK_PS, MAC_PS = (int(ps) for ps in os.environ.get("SHOTLINE_CLOCKS", "8334,6250,3104").split(","))
@@ -171,7 +171,7 @@ class Bench:
         dut.s_axis_rx_tvalid.value = 0
 
 
-@cocotb.test()
+@case()
 async def shots_arrive_with_every_sample_in_its_place(dut):
     bench = Bench(dut)
     await bench.begin()
@@ -189,7 +189,7 @@ async def shots_arrive_with_every_sample_in_its_place(dut):
     assert [(shot.number, shot.flags) for shot in found] == [(0x1_2346_0002, 0), (0x1_2346_0003, 0)]
 
 
-@cocotb.test()
+@case()
 async def triggers_while_a_shot_is_under_way_are_missed_and_counted(dut):
     bench = Bench(dut)
     await bench.begin()
@@ -219,7 +219,7 @@ async def triggers_while_a_shot_is_under_way_are_missed_and_counted(dut):
     assert await bench.counts("shots", "missed", "unasked") == (4, 8, 1)
 
 
-@cocotb.test()
+@case()
 async def trigger_commands_are_obeyed_once_and_gaps_are_missed(dut):
     bench = Bench(dut)
     await bench.begin()
@@ -249,7 +249,7 @@ async def trigger_commands_are_obeyed_once_and_gaps_are_missed(dut):
     assert [shot.number for shot in bench.check(2)] == [104], "a new run knows no numbers"
 
 
-@cocotb.test()
+@case()
 async def a_slow_mac_delays_shots_and_harms_none(dut):
     rate = random.Random(3)
     bench = Bench(dut, ready=lambda: rate.random() < 0.45)
@@ -260,7 +260,7 @@ async def a_slow_mac_delays_shots_and_harms_none(dut):
     assert await bench.counts("damaged", "missed") == (0, 0)
 
 
-@cocotb.test()
+@case()
 async def a_mac_that_stops_damages_one_shot_visibly_and_the_next_is_right(dut):
     open_gate = [True]
     bench = Bench(dut, ready=lambda: open_gate[0])
@@ -286,7 +286,7 @@ async def a_mac_that_stops_damages_one_shot_visibly_and_the_next_is_right(dut):
     assert await bench.axil.read("packetizer.status") >> 4 & 3 == 1
 
 
-@cocotb.test()
+@case()
 async def missing_octets_and_silent_lanes_damage_a_shot_visibly(dut):
     bench = Bench(dut)
     await bench.begin()
@@ -314,7 +314,7 @@ async def missing_octets_and_silent_lanes_damage_a_shot_visibly(dut):
     assert await bench.counts("damaged", "refused", "missed", "shots") == (2, 1, 1, 4)
 
 
-@cocotb.test()
+@case()
 async def a_reset_in_the_middle_of_a_shot_leaves_nothing_of_it_behind(dut):
     bench = Bench(dut)
     await bench.begin()

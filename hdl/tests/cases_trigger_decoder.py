@@ -6,7 +6,7 @@ import struct
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
-from drivers import words
+from drivers import case, words
 from frames import trigger_datagram, udp_frame
 
 MAC = b"\x02\x00\x00\x00\x00\x01"
@@ -59,7 +59,7 @@ async def settle(dut):
         await FallingEdge(dut.clk)
 
 
-@cocotb.test()
+@case()
 async def triggers_are_found_back_to_back_and_with_pauses(dut):
     for ipv6 in (False, True):
         found = await start(dut, ipv6)
@@ -73,7 +73,7 @@ async def triggers_are_found_back_to_back_and_with_pauses(dut):
         assert found == truth
 
 
-@cocotb.test()
+@case()
 async def a_frame_with_any_bit_flipped_is_no_trigger(dut):
     for ipv6 in (False, True):
         found = await start(dut, ipv6)
@@ -89,7 +89,7 @@ async def a_frame_with_any_bit_flipped_is_no_trigger(dut):
         assert found == [(77, 0)] * free
 
 
-@cocotb.test()
+@case()
 async def every_other_length_is_refused(dut):
     found = await start(dut)
     for ipv6 in (False, True):
@@ -116,7 +116,7 @@ def with_ip(frame, at, value):
     return bytes(frame)
 
 
-@cocotb.test()
+@case()
 async def what_is_well_formed_but_not_for_us_is_refused(dut):
     found = await start(dut)
     good = trigger_datagram(9)
@@ -165,7 +165,7 @@ async def what_is_well_formed_but_not_for_us_is_refused(dut):
     assert found == [(9, 0)]
 
 
-@cocotb.test()
+@case()
 async def noise_is_no_trigger_and_harms_no_trigger_behind_it(dut):
     found = await start(dut)
     good, sent = udp_frame(trigger_datagram(3)), 0

@@ -4,10 +4,12 @@ All drive at the falling edge and look after it, when everything has settled: wh
 registers take at the rising edge.
 """
 
+import functools
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly, RisingEdge
 
 _MAP = tomllib.loads((Path(__file__).resolve().parent.parent / "registers.toml").read_text())
@@ -22,6 +24,9 @@ COUNTERS = {
     for register in block["register"]
     if register["access"] == "ct"
 }
+
+# A cocotb test. The longest takes 52 us of simulated time; one that waits for what does not come fails at the limit.
+case = functools.partial(cocotb.test, timeout_time=1, timeout_unit="ms")
 
 
 class AxiLite:

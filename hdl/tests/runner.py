@@ -42,6 +42,8 @@ RUNTIME = ["verilated.o", "verilated_dpi.o", "verilated_vpi.o", "verilated_threa
 ICARUS_ARGS = ["-g2012", "-Y", ".sv"]
 # cocotb takes assertions from pytest, which would load all plugins that are installed.
 START_QUICKLY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+# For a simulator in which time stands still; cases have a limit of simulated time (drivers.case).
+os.environ["SIM_CMD_PREFIX"] = "timeout --verbose 900"
 
 
 def verilator_on_path() -> bool:
