@@ -3,8 +3,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
+TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl python test lint-rtl synth bench-rtl guest guest-soak fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,22 +20,24 @@ python: ## the Python package, into .venv, from this tree: import shotline
 	maturin develop --release --locked --quiet
 
 test: ## every check and test of the repository; the last line is the sum
-	@$(SETUP) build python package test plot
-	@$(SETUP) dpdk || echo "setup: DPDK could not be installed: its tests will be skipped, and say so"
-	@$(SETUP) guest || echo "setup: QEMU could not be installed: tests against Linux's RDMA stack will be skipped, and say so"
-	@$(SETUP) rtl || echo "setup: the tools for hdl/ could not be installed: its tests will be skipped, and say so"
-	@python3 scripts/test.py
+	@$(SETUP) $(TEST_SETUP)
+	@python3 scripts/test.py $(ARGS)
+
+test-long: ## what `make test` samples, at length: soaks, thousands of seeds, whole matrices; MINUTES=60
+	@$(SETUP) $(TEST_SETUP)
+	@python3 scripts/test_long.py --minutes $(or $(MINUTES),60) $(ARGS)
+
+test-stress: ## the suite while all of it is stopped and continued at random, under load; N=1 runs
+	@$(SETUP) $(TEST_SETUP)
+	@python3 scripts/stress.py --runs $(or $(N),1) -- $(ARGS)
+
+coverage: ## line and branch coverage of the Rust code by the whole suite
+	@$(SETUP) coverage $(TEST_SETUP)
+	@python3 scripts/coverage.py
 
 guest: ## run a command in a QEMU guest that has Linux's RDMA stack: make guest CMD='ibv_devinfo -v'
 	@$(SETUP) guest
 	@python3 guest/run.py $(or $(CMD),ibv_devinfo)
-
-guest-soak: ## the tests in the guest N times in a row (10); the first that fails ends it: make guest-soak N=3
-	@$(SETUP) build guest test
-	cargo build --locked --package shotline
-	@for turn in $$(seq $(or $(N),10)); do \
-	    echo "turn $$turn"; CI=1 python3 -m pytest -q tests/test_guest*.py || exit 1; \
-	done
 
 fmt: ## format Rust and Python
 	@$(SETUP) python test

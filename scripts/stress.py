@@ -1,0 +1,169 @@
+"""Runs the suite on a machine that misbehaves: `make test-stress`.
+
+The suite's whole process tree, QEMU and all, is stopped and continued at random, and another program fills the memory
+bandwidth meanwhile. A test that fails here depends on time. Every stop is in target/stress.log with its time and length.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOG = ROOT / "target" / "stress.log"
+LONGEST_STOP = 2.0  # seconds
+LONGEST_RUN = 10.0  # seconds between two stops, at most
+# Copies between two arrays that no cache holds.
+HOG = "a, b = bytearray(1 << 28), bytearray(1 << 28)\nwhile True: a[:] = b"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1, help="how often the suite is run (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, help="of the times and lengths of stops; another one each time if not given"
+    )
+    parser.add_argument("arguments", nargs="*", help="of scripts/test.py, after --")
+    arguments = parser.parse_args()
+    LOG.parent.mkdir(exist_ok=True)
+    green = 0
+    for number in range(arguments.runs):
+        seed = random.randrange(2**32) if arguments.seed is None else arguments.seed + number
+        print(f"stress: run {number + 1} of {arguments.runs}, --seed {seed}", flush=True)
+        green += stressed([sys.executable, ROOT / "scripts" / "test.py", *arguments.arguments], seed) == 0
+    print(f"stress: {green} of {arguments.runs} runs were green")
+    return 0 if green == arguments.runs else 1
+
+
+def stressed(command, seed):
+    """Runs a command under stops and load, and returns its exit status."""
+    group = make_group()
+    chance = random.Random(seed)
+    hog = subprocess.Popen([sys.executable, "-c", HOG])
+    suite = subprocess.Popen([*group.joining(), *map(str, command)], start_new_session=True)
+    try:
+        with open(LOG, "a") as log:
+            print(f"seed {seed}: {' '.join(map(str, command))}", file=log, flush=True)
+            while not ended_within(suite, chance.uniform(0, LONGEST_RUN)):
+                length = chance.uniform(0, LONGEST_STOP)
+                print(f"{time.time():.3f} stopped for {length:.3f} s", file=log, flush=True)
+                with group.stopped():
+                    time.sleep(length)
+            print(f"{time.time():.3f} exit status {suite.returncode}", file=log, flush=True)
+        return suite.returncode
+    finally:
+        hog.kill()
+        hog.wait()
+        group.end()
+
+
+def ended_within(process, seconds):
+    try:
+        process.wait(seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+
+
+class Stopped:
+    """Stops a group of processes as long as its `with` lasts."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def __enter__(self):
+        self.group.stop()
+
+    def __exit__(self, *_):
+        self.group.go_on()
+
+
+class ControlGroup:
+    """Processes in a control group of their own, which the kernel stops and continues as a whole (cgroup-v2.rst, freezer)."""
+
+    def __init__(self, parent):
+        self.path = parent / f"shotline-stress-{os.getpid()}"
+        self.path.mkdir()
+
+    def joining(self):
+        """The words before a command that make it a member, and so all that it starts."""
+        return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs && exec "$@"', "sh"]
+
+    def stop(self):
+        (self.path / "cgroup.freeze").write_text("1")
+
+    def go_on(self):
+        (self.path / "cgroup.freeze").write_text("0")
+
+    def stopped(self):
+        return Stopped(self)
+
+    def end(self):
+        """Kills what is left."""
+        self.go_on()
+        (self.path / "cgroup.kill").write_text("1")
+        while "populated 1" in (self.path / "cgroup.events").read_text():
+            time.sleep(0.01)
+        self.path.rmdir()
+
+
+class ProcessTree:
+    """The same without a control group: every descendant of this process gets the signal, from the root downwards."""
+
+    def __init__(self):
+        self.halted = []
+
+    def joining(self):
+        """Nothing: a descendant of this process is a member."""
+        return []
+
+    def stop(self):
+        self.halted = []
+        while fresh := [pid for pid in descendants(os.getpid()) if pid not in self.halted]:
+            for pid in fresh:
+                send(pid, signal.SIGSTOP)
+            self.halted += fresh
+
+    def go_on(self):
+        for pid in reversed(self.halted):
+            send(pid, signal.SIGCONT)
+
+    def stopped(self):
+        return Stopped(self)
+
+    def end(self):
+        for pid in descendants(os.getpid()):
+            send(pid, signal.SIGKILL)
+
+
+def descendants(root):
+    """The processes that a process has started, and those that they have, from the root downwards."""
+    found = []
+    for task in Path(f"/proc/{root}/task").iterdir():
+        for pid in map(int, (task / "children").read_text().split()):
+            found += [pid, *descendants(pid)]
+    return found
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has just ended
+
+
+def make_group():
+    """A control group where this user may make one, else the process tree."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    for words in mounts:
+        if words[2] == "cgroup2" and os.access(words[1], os.W_OK):
+            return ControlGroup(Path(words[1]))
+    return ProcessTree()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""What `scripts/test.py` is made of: results, programs that are run and shown, reports that are read, and the summary.
+
+A test is one `Test`: its name, its outcome, how long it took, and why it was skipped. A step is a list of them. Nothing is
+run a second time. In CI a skip counts as a failure, unless its reason is in `scripts/allowed_skips.txt`.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "target" / "test-report.json"
+ALLOWED_SKIPS = ROOT / "scripts" / "allowed_skips.txt"
+STEP_LIMIT = 3000  # seconds; a step that takes longer is ended, and fails
+SLOWEST_STEPS, SLOWEST_TESTS = 10, 20
+CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What a Rust test prints that could not run: libtest knows no skip at run time (crates/testing).
+RUST_SKIP = re.compile(r"^skipped: (.+)$", re.MULTILINE)
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass
+class Test:
+    """One test, or one check that is no test by itself. `reason`: why it was skipped or has failed, if that is known."""
+
+    name: str
+    outcome: str
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass
+class Step:
+    """One part of the suite with its tests."""
+
+    name: str
+    seconds: float = 0.0
+    tests: list[Test] = field(default_factory=list)
+
+    def counts(self):
+        return Counter(test.outcome for test in self.tests)
+
+
+@dataclass
+class Ran:
+    """A program's exit status and what it said."""
+
+    status: int
+    lines: list[str]
+
+
+def run(command, **environment):
+    """Runs a program and shows its output as it comes. One that exceeds `STEP_LIMIT` ends with status 124."""
+    words = command.split() if isinstance(command, str) else list(map(str, command))
+    heading(" ".join(words))
+    process = subprocess.Popen(
+        ["timeout", "--kill-after=10", str(STEP_LIMIT), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=os.environ | environment,
+    )
+    lines = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        lines.append(CONTROL.sub("", line).rstrip("\n"))
+    return Ran(process.wait(), lines)
+
+
+def check(name, command, **environment):
+    """A program that passes if it ends with 0, as one test."""
+    ran = run(command, **environment)
+    return [Test(name, FAILED, reason=f"exit status {ran.status}") if ran.status else Test(name, PASSED)]
+
+
+def skip(name, reason):
+    return [Test(name, SKIPPED, reason=reason)]
+
+
+def with_status(name, ran, tests):
+    """The tests of a runner, and one more that fails if it ran none, or ended badly although none of them failed."""
+    if not tests:
+        tests = [Test(name, FAILED, reason=f"no test was run; exit status {ran.status}")]
+    if ran.status and not any(test.outcome == FAILED for test in tests):
+        tests.append(Test(name, FAILED, reason=f"no test failed, yet the exit status is {ran.status}"))
+    return tests
+
+
+def junit(path):
+    """The tests in a JUnit report of nextest or pytest; none if there is no such file."""
+    if not path.exists():
+        return []
+    suites = ElementTree.parse(path).getroot().iter("testsuite")
+    return [one_of_junit(suite, case) for suite in suites for case in suite.iter("testcase")]
+
+
+def one_of_junit(suite, case):
+    name = f"{case.get('classname') or suite.get('name')}::{case.get('name')}"
+    seconds = float(case.get("time") or 0)
+    broken = [part for part in case if part.tag in ("failure", "error")]
+    if broken:
+        return Test(name, FAILED, seconds, (broken[0].get("message") or "").strip()[:200])
+    skipped = case.find("skipped")
+    if skipped is not None:
+        return Test(name, SKIPPED, seconds, skipped.get("message") or "")
+    output = "".join(part.text or "" for part in case if part.tag in ("system-out", "system-err"))
+    if found := RUST_SKIP.search(output):
+        return Test(name, SKIPPED, seconds, found[1])
+    return Test(name, PASSED, seconds)
+
+
+class Suite:
+    """The steps that were run, in their order."""
+
+    def __init__(self):
+        self.steps = []
+        self.strict = bool(os.environ.get("CI"))
+
+    def step(self, name, tests, *arguments, **options):
+        """Runs `tests(...)`, which returns a list of `Test`, and enters it with its time."""
+        start = time.monotonic()
+        step = Step(name, tests=tests(*arguments, **options))
+        step.seconds = time.monotonic() - start
+        if self.strict:
+            refuse_skips(step.tests)
+        self.steps.append(step)
+        print(f"{name}: {summed(step.counts())} in {step.seconds:.0f} s", flush=True)
+
+    def finish(self):
+        """Prints the summary and keeps all in `REPORT`. Returns the exit status."""
+        tests = [test for step in self.steps for test in step.tests]
+        heading("summary")
+        for step in sorted(self.steps, key=lambda step: -step.seconds)[:SLOWEST_STEPS]:
+            print(f"{step.seconds:7.1f} s  {step.name}")
+        print()
+        for test in sorted(tests, key=lambda test: -test.seconds)[:SLOWEST_TESTS]:
+            print(f"{test.seconds:7.1f} s  {test.name}")
+        print()
+        for test in tests:
+            if test.outcome != PASSED:
+                print(f"{test.outcome.upper()} {test.name}{': ' if test.reason else ''}{test.reason}")
+        for step in self.steps:
+            print(f"{step.name:13} {summed(step.counts())}")
+        REPORT.parent.mkdir(exist_ok=True)
+        REPORT.write_text(json.dumps({"steps": [asdict(step) for step in self.steps]}, indent=1))
+        total = sum((step.counts() for step in self.steps), Counter())
+        print(
+            f"{sum(step.seconds for step in self.steps):.0f} s in all; every step and test: {REPORT.relative_to(ROOT)}"
+        )
+        print(summed(total))
+        return 1 if total[FAILED] else 0
+
+
+def refuse_skips(tests):
+    """Turns every skip whose reason is not allowed into a failure."""
+    lines = ALLOWED_SKIPS.read_text().splitlines()
+    allowed = [line for line in lines if line and not line.startswith("#")]
+    for test in tests:
+        if test.outcome == SKIPPED and not any(reason in test.reason for reason in allowed):
+            test.outcome, test.reason = FAILED, f"skipped in CI: {test.reason}"
+
+
+def heading(text):
+    print(f"\n=== {text}", flush=True)
+
+
+def summed(counts):
+    return f"{counts[PASSED]} passed, {counts[FAILED]} failed, {counts[SKIPPED]} skipped"

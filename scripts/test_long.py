@@ -1,0 +1,108 @@
+"""Runs at length what `make test` samples: `make test-long MINUTES=60`.
+
+Each campaign repeats its runner with fresh seeds until its share of the time is over, at least once. The seeds are printed,
+and a failure prints how to repeat it (docs/testing.md). The last line is the sum over all rounds.
+"""
+
+import argparse
+import os
+import random
+import sys
+import time
+
+from suite import PASSED, ROOT, Suite, Test, check, junit, run, with_status
+from test import TARGET, build, features, has_rtl, pytest
+
+SPAN = 1000  # seeds of one round
+CASES = 5000  # of each property in one round
+FRAMES = 1_000_000  # that the RTL's model makes in one round
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60, help="of all campaigns together (%(default)s)")
+    parser.add_argument(
+        "--only", metavar="CAMPAIGN", action="append", choices=CAMPAIGNS, help=f"{', '.join(CAMPAIGNS)}"
+    )
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    suite = Suite()
+    suite.step("build", build)
+    chosen = {name: campaign for name, campaign in CAMPAIGNS.items() if not arguments.only or name in arguments.only}
+    share = 60 * arguments.minutes / sum(weight for _, weight in chosen.values())
+    for name, (round_, weight) in chosen.items():
+        suite.step(name, repeat, name, round_, share * weight)
+    return suite.finish()
+
+
+def repeat(name, round_, seconds):
+    """Rounds of a campaign until its time is over or one fails."""
+    tests, end, number = [], time.monotonic() + seconds, 0
+    while not number or time.monotonic() < end:
+        number += 1
+        tests += round_()
+        if any(test.outcome not in (PASSED, "skipped") for test in tests):
+            break
+    print(f"{name}: {number} rounds")
+    return tests
+
+
+def marked_long():
+    """What Python marks `long`: whole matrices, sweeps of crashes, soaks."""
+    return pytest("long", "tests", *(["hdl/tests"] if has_rtl() else []))
+
+
+def guest():
+    """Everything that the guest proves."""
+    return pytest("not long", "tests", expression="guest")
+
+
+def seeds():
+    """Simulated networks, drives and senders, with seeds that no run before has had."""
+    first = random.randrange(2**32)
+    return rust(SHOTLINE_SEEDS=f"{first}..{first + SPAN}")
+
+
+def properties():
+    return rust(PROPTEST_CASES=str(CASES))
+
+
+def rust(**environment):
+    print("; ".join(f"{name}={value}" for name, value in environment.items()))
+    report = TARGET / "nextest" / "long" / "junit.xml"
+    report.unlink(missing_ok=True)
+    ran = run(f"cargo nextest run --locked --workspace --features {features()} --profile long", **environment)
+    return with_status("nextest", ran, junit(report))
+
+
+def rtl():
+    """Random packets through the RTL's model, each compared with what crate `wire` makes."""
+    if not has_rtl():
+        return [Test("RTL", "skipped", reason="the tools for the RTL are not installed (scripts/setup.sh rtl)")]
+    seed = random.randrange(2**32)
+    what = "--release --package shotline-rtl --features model --example rtl_soak"
+    return check(f"rtl_soak {FRAMES} {seed}", f"cargo run --locked {what} -- {FRAMES} {seed}")
+
+
+def simulations():
+    """The simulations of single modules with another seed."""
+    if not has_rtl():
+        return [Test("RTL", "skipped", reason="the tools for the RTL are not installed (scripts/setup.sh rtl)")]
+    seed = str(random.randrange(2**31))
+    print(f"SHOTLINE_SEED={seed}")
+    return pytest("not long", "hdl/tests", SHOTLINE_SEED=seed)
+
+
+# Name: what one round is, and its share of the time.
+CAMPAIGNS = {
+    "marked long": (marked_long, 2),
+    "guest": (guest, 2),
+    "seeds": (seeds, 3),
+    "properties": (properties, 2),
+    "rtl": (rtl, 2),
+    "simulations": (simulations, 1),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
