@@ -1,4 +1,4 @@
-"""Fixtures, and what this machine must offer."""
+"""Fixtures that several files of tests use, and how workers share the tests."""
 
 import os
 import shutil
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import recordings
 from guest_setup import booting, drives, guest  # noqa: F401
+from needs import NETWORK_TOOLS, need_root
 
-from common import PROGRAM, Namespaces, command
+from common import PATIENCE, PROGRAM, Namespaces, command
 
-NETWORK_TOOLS = ("ip", "nsenter", "ethtool")
+TESTS = Path(__file__).resolve().parent
 
 
 def pytest_configure():
@@ -24,19 +25,16 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Workers take files as a whole (`--dist=loadgroup`), and one of them all guests: each keeps two processors busy."""
+    """Workers take files as a whole (`--dist=loadgroup`), the one with the guest first: it takes longest."""
     for item in items:
-        name = item.path.stem
-        item.add_marker(pytest.mark.xdist_group("guest" if name.startswith("test_guest") else name))
+        if item.path.parent == TESTS:
+            name = item.path.stem
+            item.add_marker(pytest.mark.xdist_group("guest" if needs_guest(item) else name))
+    items.sort(key=lambda item: not needs_guest(item))
 
 
-def need_root(*tools):
-    """Skips aloud where a test cannot be made: it needs root and these tools."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root (network namespaces, mounts): run the tests as root to have this proven")
-    missing = [tool for tool in tools if not shutil.which(tool)]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs what Debian has")
+def needs_guest(item):
+    return item.path.stem.startswith("test_guest")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def alone():
         command("ip", "-n", name, "link", "set", "lo", "up")
         yield name
     finally:
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=30, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture
@@ -81,8 +79,8 @@ def drive(tmp_path):
     yield make
     for image, folder in mounted:
         # Thawed already unless a test broke off.
-        subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=30, check=False)
-        subprocess.run(["umount", folder], capture_output=True, timeout=30, check=False)
+        subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(["umount", folder], capture_output=True, timeout=PATIENCE, check=False)
         image.unlink()
 
 

@@ -8,7 +8,7 @@ from watching import Progress
 
 from common import PROGRAM, Probe, Recorder, Recording, balanced, check_samples, run, until, verify
 
-POOL_MIB = 8
+POOL_MIB = 2
 AROUND_MIB = 64  # program, HDF5, tables and scratch beside the pool
 SMALL = ("--samples", 500, "--gbps", 0.4)
 PACKETS = 18  # of a shot of 500 samples
@@ -70,7 +70,7 @@ def test_the_demo_leaves_no_probe_behind_when_it_is_killed(tmp_path, alone):
 
 def test_memory_is_bounded_by_the_pool_and_does_not_grow(tmp_path):
     path = tmp_path / "run.h5"
-    # Shots of one packet, so that there are many of them. The pool's slots have all been used long before the first look.
+    # Shots of one packet, so that there are many of them.
     flags = ["--rate-hz", 4000, "--samples", 8, "--capacity", 100_000, "--pool", f"{POOL_MIB}MiB", "--progress"]
     faults = ["--loss", 1e-3, "--corrupt", 1e-3, "--duplicate", 1e-3, "--reorder", 1e-3]
     with Probe(*faults) as probe, Recorder(probe, *flags, "--out", path) as recorder:
@@ -82,8 +82,8 @@ def test_memory_is_bounded_by_the_pool_and_does_not_grow(tmp_path):
         ended = recorder.interrupt().succeeded()
         probe.report()
     (early, early_probe), (late, late_probe) = resident
-    # 65 bytes a shot would be more.
-    assert late - early < 1024, f"from {early} to {late} KiB in 16,000 shots"
+    # Slots of the pool become resident when a drive that is late needs them; 33 bytes a shot beside these would be more.
+    assert late - early < (POOL_MIB << 10) + 512, f"from {early} to {late} KiB in 16,000 shots"
     assert late_probe - early_probe < 1024, f"the probe from {early_probe} to {late_probe} KiB in 16,000 shots"
     assert peak < (POOL_MIB + AROUND_MIB) << 10, f"{peak} KiB"
     # A drive that others use may be busy for a moment; then the books say so.

@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from conftest import need_root
+from needs import need_root
 from watching import Progress, visible, wait_for_rows
 
 from common import (

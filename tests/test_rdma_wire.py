@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from conftest import need_root
+from needs import need_root
 from scapy.config import conf
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP

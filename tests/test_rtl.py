@@ -12,7 +12,7 @@ import xml.dom.minidom
 import zlib
 
 import pytest
-from conftest import need_root
+from needs import need_root
 from scapy.utils import PcapNgReader
 
 # The same tests, with the fixture of this module.

@@ -9,7 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import NETWORK_TOOLS, need_root
+from needs import NETWORK_TOOLS, need_root
 from scapy.utils import RawPcapReader
 from senders.faults import Faults
 from senders.listen import Heard, Listener, no_drops_but, spead2_sends

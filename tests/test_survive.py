@@ -10,8 +10,8 @@ import time
 
 import h5py
 import pytest
-from conftest import need_root
 from forge import Eavesdropper, Forger, Target
+from needs import need_root
 from watching import Progress, visible, wait_for_rows
 
 from common import (

@@ -12,8 +12,8 @@ import time
 from ipaddress import ip_address
 
 import pytest
-from conftest import need_root
 from forge import Replayer
+from needs import need_root
 from scapy.config import conf
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP

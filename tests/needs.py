@@ -1,0 +1,17 @@
+"""What a test needs of this machine. Where it is not there the test is skipped, with the reason."""
+
+import os
+import shutil
+
+import pytest
+
+NETWORK_TOOLS = ("ip", "nsenter", "ethtool")
+
+
+def need_root(*tools):
+    """Skips the test unless it runs as root and has these programs."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root (network namespaces, mounts): run the tests as root to have this proven")
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: scripts/setup.sh test installs what Debian has")
