@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 /// Packets and bytes that are looked at before the sender is given up.
 const MOST_PACKETS: usize = 100_000;
 const MOST_BYTES: usize = 256 << 20;
+/// Longest wait in one go, and the most that one look at the clock adds to a silence.
+const LONGEST_LOOK: Duration = Duration::from_millis(20);
 /// Senders that are looked at side by side; later ones teach nothing.
 const MOST_SENDERS: usize = 16;
 
@@ -144,7 +146,9 @@ fn learn_from<L: Learner, P: PacketIo>(
     (regions, scratch): (&Regions, Sge),
     mut ended: impl FnMut(Option<Duration>) -> bool,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
-    let mut last = None;
+    // How long nothing has come while somebody listened: a pause of this program is no silence of the sender.
+    let mut silence = None;
+    let mut looked = Instant::now();
     loop {
         if look.learned.len() >= look.hints.streams {
             let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut look.learned).into_iter().unzip();
@@ -158,13 +162,16 @@ fn learn_from<L: Learner, P: PacketIo>(
             return Err(LearnError::Refused { framing: look.framing, why: why.to_owned() });
         }
         let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
-        if most || ended(last.map(|last: Instant| last.elapsed())) {
+        let now = Instant::now();
+        silence = silence.map(|silence: Duration| silence + (now - looked).min(LONGEST_LOOK));
+        looked = now;
+        if most || ended(silence) {
             return Err(LearnError::NotUnderstood(look.not_understood()));
         }
         // What is not handed on is taken no further than it must.
         match io.poll(&mut look, if L::HANDS_ON { 16 } else { 1 })? {
-            0 => io.wait(Duration::from_millis(20))?,
-            _ => last = Some(Instant::now()),
+            0 => io.wait(LONGEST_LOOK)?,
+            _ => silence = Some(Duration::ZERO),
         }
     }
 }

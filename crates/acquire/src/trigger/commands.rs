@@ -1,7 +1,7 @@
 //! Commands to the probe, and their answers.
 
-use super::noting::Clock;
-use super::{PATIENCE, TriggerError, Wait};
+use super::noting::{Clock, Listened};
+use super::{LONGEST_SLEEP, PATIENCE, TriggerError, Wait};
 use shotline_wire::setup::{Acknowledgement, Trigger, Verdict};
 use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -11,7 +11,6 @@ pub(super) struct Commands {
     socket: UdpSocket,
     probe: SocketAddr,
     clock: Clock,
-    wait: Wait,
     /// Of the last command.
     sequence: u32,
 }
@@ -24,12 +23,12 @@ impl Commands {
             socket.connect(probe)?;
             match wait {
                 Wait::Poll => socket.set_nonblocking(true)?,
-                Wait::Sleep => socket.set_read_timeout(Some(PATIENCE))?,
+                Wait::Sleep => socket.set_read_timeout(Some(LONGEST_SLEEP))?,
             }
             Ok(socket)
         };
         let socket = open().map_err(|source| TriggerError::Command { probe, source })?;
-        Ok(Self { socket, probe, clock, wait, sequence: 0 })
+        Ok(Self { socket, probe, clock, sequence: 0 })
     }
 
     /// A trigger that asks for an answer, with a number of its own, so that no late answer is taken for its.
@@ -49,21 +48,17 @@ impl Commands {
     /// What the probe says of this trigger; none if it says nothing.
     pub(super) fn answer(&self, trigger: &Trigger) -> Result<Option<Verdict>, TriggerError> {
         let mut datagram = [0; Trigger::LEN + 1];
-        let mut deadline_ns = None;
+        let mut listened = Listened::new(self.clock);
         loop {
             match self.socket.recv(&mut datagram) {
                 Ok(len) => match Acknowledgement::parse(&datagram[..len]) {
                     Ok(answer) if answer.trigger == *trigger => return Ok(Some(answer.verdict)),
                     _ => {} // to an earlier one
                 },
-                Err(error) if matches!(error.kind(), WouldBlock | TimedOut) && self.wait == Wait::Sleep => {
-                    return Ok(None);
-                }
-                Err(error) if matches!(error.kind(), WouldBlock | ConnectionRefused | Interrupted) => {}
+                Err(error) if matches!(error.kind(), WouldBlock | TimedOut | ConnectionRefused | Interrupted) => {}
                 Err(source) => return Err(TriggerError::Command { probe: self.probe, source }),
             }
-            let now_ns = self.clock.ns();
-            if now_ns > *deadline_ns.get_or_insert(now_ns + PATIENCE.as_nanos() as u64) {
+            if listened.ns() > PATIENCE.as_nanos() as u64 {
                 return Ok(None);
             }
         }

@@ -15,7 +15,7 @@ use crate::receiver::{Receiver, ReceiverConfig};
 use crate::run::{Opened, Wanted};
 use crate::stream::{Item, StreamConfig};
 use commands::Commands;
-use noting::{Clock, Noting};
+use noting::{Clock, Listened, Noting};
 use prepare::Prepared;
 use shotline_memory::{MemoryError, Regions};
 use shotline_transport::{IoError, PacketIo};
@@ -33,7 +33,7 @@ pub const WARM_UP: u32 = 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between a shot and the next trigger: the probe has time to come to rest.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Longest sleep in one go: how soon a time-out is seen.
+/// Longest sleep in one go: how soon a time-out is seen, and the most that one look at the clock adds to a wait.
 const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
 /// How the receiver waits for what is to come.
@@ -194,6 +194,8 @@ struct Bench<P> {
     commands: Commands,
     receiver: Receiver<Noting<P>>,
     clock: Clock,
+    /// The receiver's time.
+    listened: Listened,
     /// For a shot to come, sampling included.
     patience_ns: u64,
     items: Vec<Item>,
@@ -244,6 +246,7 @@ impl<P: PacketIo> Bench<P> {
             commands: Commands::open(settings.probe, settings.wait, clock)?,
             receiver,
             clock,
+            listened: Listened::new(clock),
             patience_ns: PATIENCE.as_nanos() as u64 + sampling_ns,
             items: Vec::with_capacity(16),
             point,
@@ -298,7 +301,7 @@ impl<P: PacketIo> Bench<P> {
         self.receiver.io().first_ns = None;
         let sent_ns = self.clock.ns();
         self.commands.send(&trigger)?;
-        let came = self.await_shot(sent_ns + self.patience_ns)?;
+        let came = self.await_shot()?;
         let now_ns = self.clock.ns();
         // Asked for only now, so that waiting for the shot costs no call more.
         let verdict = self.commands.answer(&trigger)?;
@@ -315,12 +318,13 @@ impl<P: PacketIo> Bench<P> {
         }))
     }
 
-    /// The next shot of every link, unless the deadline passes before.
-    fn await_shot(&mut self, deadline_ns: u64) -> Result<Option<Came>, TriggerError> {
+    /// The next shot of every link, unless the patience is spent before.
+    fn await_shot(&mut self) -> Result<Option<Came>, TriggerError> {
+        let deadline_ns = self.listened.ns() + self.patience_ns;
         let mut came: Option<Came> = None;
         let mut links = 0;
         loop {
-            let now_ns = self.clock.ns();
+            let now_ns = self.listened.ns();
             let packets = self.receiver.poll(now_ns, 1, &mut self.items)?;
             for item in self.items.drain(..) {
                 let Item::Shot(shot) = item else { continue };

@@ -1,5 +1,6 @@
 //! When packets landed.
 
+use super::LONGEST_SLEEP;
 use shotline_transport::{Capabilities, DeviceCounts, Done, IoError, PacketIo, Pick, Recv, Seen, Send, Steer, To};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,6 +12,27 @@ pub(super) struct Clock(pub(super) Instant);
 impl Clock {
     pub(super) fn ns(self) -> u64 {
         self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// The part of the time in which somebody listened: a pause of this program is no silence of the probe.
+pub(super) struct Listened {
+    clock: Clock,
+    looked_ns: u64,
+    ns: u64,
+}
+
+impl Listened {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, looked_ns: clock.ns(), ns: 0 }
+    }
+
+    /// Nanoseconds since the beginning. Between two looks no more passes than one sleep takes.
+    pub(super) fn ns(&mut self) -> u64 {
+        let now_ns = self.clock.ns();
+        self.ns += (now_ns - self.looked_ns).min(LONGEST_SLEEP.as_nanos() as u64);
+        self.looked_ns = now_ns;
+        self.ns
     }
 }
 
