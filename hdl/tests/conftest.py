@@ -38,5 +38,5 @@ def pytest_terminal_summary(terminalreporter):
         for test in kept:
             terminalreporter.line(f"CACHED {test}")
         terminalreporter.line(
-            f"{len(kept)} verdicts are kept for the same content; without target/hdl they are made anew"
+            f"{len(kept)} verdicts are kept for the same content; without target/hdl and .cache/synth they are made anew"
         )
