@@ -3,6 +3,7 @@
 Nothing here uses the program's own code: what is expected is made from the documents.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -80,15 +81,8 @@ class Process:
 
     def took(self, packets):
         """Waits until a recorder says that it has received so many packets (--progress)."""
-        said = b""
-        while True:
-            ready, _, _ = select.select([self.popen.stderr], [], [], PATIENCE)
-            more = os.read(self.popen.stderr.fileno(), 1 << 16) if ready else b""
-            assert more, f"{packets} packets were sent, and the recorder did not say that they came: {said.decode()}"
-            *lines, rest = (said + more).split(b"\n")
-            if any(json.loads(line)["packets"] >= packets for line in lines if line.startswith(b"{")):
-                return self
-            said = rest
+        Progress(self).wait_for("packets", packets)
+        return self
 
     def status(self, key):
         """A number of kilobytes out of /proc."""
@@ -96,6 +90,40 @@ class Process:
             if line.startswith(key + ":"):
                 return int(line.split()[1])
         raise AssertionError(f"{self.command} has no {key}: it has ended")
+
+
+class Progress:
+    """Reads along what a recorder says of its progress (`--progress`). What was read is not in its standard error."""
+
+    def __init__(self, recorder):
+        self.recorder = recorder
+        self.end = recorder.popen.stderr.fileno()
+        os.set_blocking(self.end, False)
+        self.rest, self.others, self.said = b"", [], {}
+
+    def now(self, what):
+        """A count as it was said last; 0 before anything was said."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.end, 1 << 16):
+                *lines, self.rest = (self.rest + data).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"{"):
+                        self.said = json.loads(line)
+                    else:
+                        self.others.append(line.decode())
+        return self.said.get(what, 0)
+
+    def wait_for(self, what, least):
+        """Waits until a count is reached."""
+
+        def reached():
+            has_ended = self.recorder.popen.poll() is not None
+            if self.now(what) >= least:
+                return True
+            assert not has_ended, f"the recorder ended before {what} was {least}: {self.said} {self.others}"
+            return False
+
+        until(reached, what=f"{what} of {least}")
 
 
 class Ended:

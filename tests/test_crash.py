@@ -26,7 +26,6 @@ import numpy as np
 import pytest
 from crash import Replay, Shots, everything, opened
 from faultfs import FaultDrive, skip_if_impossible
-from watching import Progress
 
 from common import (
     COMPLETE,
@@ -35,6 +34,7 @@ from common import (
     PATIENCE,
     PROGRAM,
     Probe,
+    Progress,
     Recorder,
     Recording,
     Verifier,

@@ -4,9 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from watching import Progress
 
-from common import PROGRAM, Probe, Recorder, Recording, balanced, check_samples, run, until, verify
+from common import PROGRAM, Probe, Progress, Recorder, Recording, balanced, check_samples, run, until, verify
 
 POOL_MIB = 3
 AROUND_MIB = 64  # program, HDF5, tables and scratch beside the pool

@@ -14,13 +14,14 @@ import h5py
 import numpy as np
 import pytest
 from needs import need_root
-from watching import Progress, visible, wait_for_rows
+from watching import visible, wait_for_rows
 
 from common import (
     PATIENCE,
     PERIOD,
     ROOT,
     Probe,
+    Progress,
     Recorder,
     Recording,
     balanced,

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from faultfs import FaultDrive, skip_if_impossible
-from watching import Progress
 
-from common import COMPLETE, LOST, Probe, Recorder, Recording, balanced, run
+from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, run
 
 SHAPE = ("--links", 1, "--channels", 16, "--samples", 2700)
 SLOT = 65_536  # of such a shot: 64,800 bytes of samples and a record

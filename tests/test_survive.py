@@ -12,7 +12,7 @@ import h5py
 import pytest
 from forge import Eavesdropper, Forger, Target
 from needs import need_root
-from watching import Progress, visible, wait_for_rows
+from watching import visible, wait_for_rows
 
 from common import (
     LOST,
@@ -20,6 +20,7 @@ from common import (
     PROGRAM,
     Probe,
     Process,
+    Progress,
     Recorder,
     Recording,
     balanced,
