@@ -49,13 +49,15 @@ pub(super) struct Account {
     holes: Vec<(u64, bool, Vec<Examined>)>,
     changes: Vec<Change>,
     next: u64,
+    /// The lowest number that a row can have: behind the last of the part before.
+    begins: u64,
     recovered: Recovered,
 }
 
 impl Account {
-    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], taken: &[Run]) -> Self {
+    pub(super) fn new(run: &RunInfo, layout: &Layout, losses: &[Loss], others: Others<'_>) -> Self {
         let claimed = losses.iter().map(|loss| (loss.first, loss.first.saturating_add(loss.count)));
-        let claimed: Vec<Run> = claimed.chain(taken.iter().copied()).collect();
+        let claimed: Vec<Run> = claimed.chain(others.taken.iter().copied()).collect();
         Self {
             streams: run.links.iter().map(|link| link.stream).collect(),
             formats: layout.formats.clone(),
@@ -67,6 +69,7 @@ impl Account {
             holes: Vec::new(),
             changes: Vec::new(),
             next: 0,
+            begins: others.begins.unwrap_or(0),
             recovered: Recovered::default(),
         }
     }
@@ -102,21 +105,9 @@ impl Account {
     /// enough.
     fn fill_holes(&mut self, before: u64) {
         let holes = std::mem::take(&mut self.holes);
-        let free = |runs: Vec<Run>| runs.into_iter().flat_map(|run| run.0..run.1);
-        let count = holes.len();
-        let numbers: Vec<u64> = match self.last() {
-            Some(last) => {
-                let between = (last + 1, before);
-                let unclaimed: Vec<u64> = free(minus(between, &self.claimed)).take(count).collect();
-                if unclaimed.len() == count { unclaimed } else { (between.0..).take(count).collect() }
-            }
-            None => {
-                let runs = minus((0, before), &self.claimed);
-                let mut last: Vec<u64> =
-                    runs.into_iter().rev().flat_map(|run| (run.0..run.1).rev()).take(count).collect();
-                last.reverse();
-                if last.len() == count { last } else { (before.saturating_sub(count as u64)..).take(count).collect() }
-            }
+        let numbers = match self.last() {
+            Some(last) => first_numbers((last + 1, before), holes.len(), &self.claimed),
+            None => last_numbers((self.begins.min(before), before), holes.len(), &self.claimed),
         };
         for ((row, visible, shots), number) in holes.into_iter().zip(numbers) {
             self.enter(row, visible, number, shots);
@@ -239,5 +230,37 @@ fn note(runs: &mut Vec<LossSummary>, stream: u32, cause: DropCause, first: u64, 
     match runs.iter_mut().rev().take(16).find(same) {
         Some(run) if run.first + run.count == first => run.count += count,
         _ => runs.push(LossSummary { stream, cause: cause.name(), first, count }),
+    }
+}
+
+/// The lowest `count` numbers of a range that nothing claims; its lowest of all if there are too few.
+fn first_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
+    let free: Vec<u64> = minus(range, claimed).into_iter().flat_map(|run| run.0..run.1).take(count).collect();
+    if free.len() == count { free } else { (range.0..).take(count).collect() }
+}
+
+/// The highest `count` numbers of a range that nothing claims, rising; its highest of all if there are too few.
+fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
+    let free = minus(range, claimed).into_iter().rev().flat_map(|run| (run.0..run.1).rev());
+    let mut last: Vec<u64> = free.take(count).collect();
+    last.reverse();
+    if last.len() == count { last } else { (range.1.saturating_sub(count as u64)..).take(count).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_without_a_number_get_numbers_that_nothing_claims() {
+        assert_eq!(first_numbers((5, 10), 2, &[(5, 7)]), [7, 8]);
+        assert_eq!(last_numbers((0, 10), 2, &[(8, 9)]), [7, 9]);
+    }
+
+    #[test]
+    fn rows_without_a_number_at_the_beginning_of_a_part_get_none_of_the_part_before() {
+        // Part 6 begins at 24, its second row is shot 25, and a stream has lost shot 24.
+        assert_eq!(last_numbers((24, 25), 1, &[(24, 25)]), [24]);
+        assert_eq!(last_numbers((20, 25), 3, &[(20, 24)]), [22, 23, 24]);
     }
 }

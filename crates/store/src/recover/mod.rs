@@ -169,7 +169,7 @@ fn look(
     let laid_out = opened.layout.common_rows;
     let threads = 4 * std::thread::available_parallelism().map_or(1, usize::from);
     let examiners: Vec<_> = (0..threads).map(|_| Mutex::new(Examiner::new(run, opened))).collect();
-    let mut account = Account::new(run, &opened.layout, losses, others.taken);
+    let mut account = Account::new(run, &opened.layout, losses, others);
     let (mut first, mut nothing) = (0, 0);
     while first < laid_out && (first < visible || nothing < NOTHING) {
         progress(first, visible.max(first + BLOCK).min(laid_out));
