@@ -133,7 +133,7 @@ def pytest(mark, *folders, expression="", **environment):
     """Python tests with a mark, one for each processor at a time. They start the programs of `build`."""
     report = TARGET / "pytest.xml"
     report.unlink(missing_ok=True)
-    how = ["-m", mark, f"--numprocesses={WORKERS}", "--dist=loadgroup", "-ra", f"--junitxml={report}"]
+    how = ["-m", mark, f"--numprocesses={WORKERS}", "--no-loadscope-reorder", "-ra", f"--junitxml={report}"]
     how += ["-k", expression] if expression else []
     program = str(TARGET / "debug" / "shotline")
     ran = run(["python3", "-m", "pytest", *folders, *how], SHOTLINE_BIN=program, **environment)

@@ -10,6 +10,7 @@ import pytest
 import recordings
 from guest_setup import booting, drives, guest  # noqa: F401
 from needs import NETWORK_TOOLS, need_root
+from xdist.scheduler import LoadScopeScheduling
 
 from common import PATIENCE, PROGRAM, Namespaces, command
 
@@ -25,16 +26,22 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Workers take files as a whole (`--dist=loadgroup`), the one with the guest first: it takes longest."""
-    for item in items:
-        if item.path.parent == TESTS:
-            name = item.path.stem
-            item.add_marker(pytest.mark.xdist_group("guest" if needs_guest(item) else name))
-    items.sort(key=lambda item: not needs_guest(item))
+    """The tests with the guest come first, because they take longest."""
+    items.sort(key=lambda item: not item.path.stem.startswith("test_guest"))
 
 
-def needs_guest(item):
-    return item.path.stem.startswith("test_guest")
+def pytest_xdist_make_scheduler(config, log):
+    return Groups(config, log)
+
+
+class Groups(LoadScopeScheduling):
+    """A worker takes a file as a whole, because its tests share fixtures; all files with the guest; of hdl/ single tests."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.split("::")[0]
+        if Path(file).stem.startswith("test_guest"):
+            return "guest"
+        return nodeid if file.startswith("hdl/") else file
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,6 @@ def simulate(record_property):
     return run
 
 
-def pytest_collection_modifyitems(items):
-    """Each is a group by itself: what two of them need is made by one, and the other one waits (`content.once`)."""
-    for item in items:
-        if item.path.parent == TESTS:
-            item.add_marker(pytest.mark.xdist_group(item.name))
-
-
 def pytest_terminal_summary(terminalreporter):
     reports = terminalreporter.stats.get("passed", [])
     kept = [report.nodeid for report in reports if ("cached", True) in report.user_properties]
