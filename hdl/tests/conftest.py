@@ -1,4 +1,4 @@
-"""How workers share the tests, where modules lie that tests and cases import, and what the summary says of kept verdicts."""
+"""Where modules lie that tests and cases import, and what the summary says of kept verdicts."""
 
 import sys
 from pathlib import Path
