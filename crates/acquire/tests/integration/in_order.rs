@@ -351,7 +351,7 @@ fn without_its_end_a_counted_shot_gives_way_to_the_next_one() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
     #[test]
     fn whatever_is_lost_repeated_overtaken_or_strange_no_byte_is_wrong_and_the_books_are_exact(
         faults in prop::collection::vec(any::<u8>(), 40..300),
