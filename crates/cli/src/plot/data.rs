@@ -1,8 +1,8 @@
 //! What a plot of a recording shows, in numbers: gathered row by row, so that memory does not grow with the run.
 
 use crate::Result;
-use realfft::RealFftPlanner;
 use shotline_compute::pack12;
+use shotline_compute::spectrum::real_transform;
 use shotline_store::read::Recording;
 use shotline_store::rows::State;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -179,7 +179,7 @@ fn samples(slot: &[u8], geometry: &Geometry) -> Vec<f32> {
 /// MHz, or in cycles per sample where the sample rate is unknown. Hann window; of neighbours the highest is kept.
 pub fn spectrum(picture: &Picture) -> Result<Vec<(f64, f64)>> {
     let (samples, channels) = (picture.geometry.samples() as usize, usize::from(picture.geometry.channels()));
-    let fft = RealFftPlanner::<f32>::new().plan_fft_forward(samples);
+    let fft = real_transform(samples);
     let (mut input, mut output) = (fft.make_input_vec(), fft.make_output_vec());
     let window: Vec<f32> = (0..samples).map(|n| (0.5 - 0.5 * (TAU * n as f64 / samples as f64).cos()) as f32).collect();
     let mut power = vec![0_f64; output.len()];

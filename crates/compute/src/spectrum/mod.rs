@@ -118,6 +118,17 @@ enum Transform {
     Iq(Arc<dyn rustfft::Fft<f32>>),
 }
 
+/// The transform of `length` real samples, for any length.
+///
+/// Not generic, as [`complex_transform`]: a generic function would have every crate that calls it compile all of rustfft.
+pub fn real_transform(length: usize) -> Arc<dyn RealToComplex<f32>> {
+    RealFftPlanner::new().plan_fft_forward(length)
+}
+
+fn complex_transform(length: usize) -> Arc<dyn rustfft::Fft<f32>> {
+    rustfft::FftPlanner::new().plan_fft_forward(length)
+}
+
 impl<S: Sample> Spectrum<S> {
     /// Plans the transform and allocates what it needs.
     ///
@@ -140,11 +151,11 @@ impl<S: Sample> Spectrum<S> {
         let sum: f64 = window.weights(fft).sum();
         // Half of a real tone is in the bins that are kept.
         let (transform, bins, scratch, full) = if S::WORDS == 1 {
-            let plan = RealFftPlanner::new().plan_fft_forward(fft);
+            let plan = real_transform(fft);
             let scratch = plan.get_scratch_len();
             (Transform::Real { plan, weighed: vec![0.0; fft] }, fft / 2 + 1, scratch, 16384.0)
         } else {
-            let plan = rustfft::FftPlanner::new().plan_fft_forward(fft);
+            let plan = complex_transform(fft);
             let scratch = plan.get_inplace_scratch_len();
             (Transform::Iq(plan), fft, scratch, 32768.0)
         };
