@@ -2,7 +2,8 @@
 //!
 //! A [`Plan`] says what is measured and which stages its bytes pass. [`Plan::report`] puts the [`formula`]s to it;
 //! [`sim`] runs the same stages packet by packet, for what no formula says: bursts that meet, drives that stop.
-//! [`papers`] holds plans of five published systems with their figures beside ours.
+//! [`papers`] holds plans of five published systems with their figures beside ours. [`search`] finds the highest rate
+//! that a system holds, from trials that somebody makes.
 //!
 //! No sockets, files or threads: a text comes in, numbers go out.
 //!
@@ -24,6 +25,7 @@ pub mod formula;
 pub mod papers;
 pub mod plan;
 pub mod report;
+pub mod search;
 pub mod sim;
 pub mod units;
 

@@ -3,10 +3,10 @@
 use super::measure::{Bench, By, Counts, Point, Run};
 use super::points::Files;
 use super::report::{Header, Report};
-use super::search::{Answer, Question, Search};
 use super::{Common, check_framings};
 use crate::Result;
 use serde::Serialize;
+use shotline_plan::search::{Answer, Question, Search};
 use std::path::PathBuf;
 
 /// Trials this close to the result, as a ratio, tell what limits it.

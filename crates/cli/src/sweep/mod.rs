@@ -8,7 +8,6 @@ mod measure;
 mod network;
 mod points;
 mod report;
-mod search;
 mod stats;
 
 use crate::Result;
