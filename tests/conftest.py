@@ -25,9 +25,15 @@ def pytest_configure():
         pytest.exit(f"there is no program at {PROGRAM}: cargo build, or set SHOTLINE_BIN", returncode=2)
 
 
+# What takes longest begins first, so that no worker has much left when the others are through.
+FIRST = ("test_guest", "test_formal", "test_crash", "test_long_runs")
+
+
 def pytest_collection_modifyitems(items):
-    """The tests with the guest come first, because they take longest."""
-    items.sort(key=lambda item: not item.path.stem.startswith("test_guest"))
+    def rank(item):
+        return next((at for at, name in enumerate(FIRST) if item.path.stem.startswith(name)), len(FIRST))
+
+    items.sort(key=rank)
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -35,11 +41,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class Groups(LoadScopeScheduling):
-    """A worker takes a file as a whole, because its tests share fixtures; all files with the guest; of hdl/ single tests."""
+    """A worker takes a file as a whole, because its tests share fixtures; of hdl/ single tests.
+
+    The files with the guest are two groups, of which one writes to its drives: each worker that takes one boots a guest.
+    """
 
     def _split_scope(self, nodeid):
         file = nodeid.split("::")[0]
-        if Path(file).stem.startswith("test_guest"):
+        if Path(file).stem.startswith("test_guest") and Path(file).stem != "test_guest_nvme":
             return "guest"
         return nodeid if file.startswith("hdl/") else file
 

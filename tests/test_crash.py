@@ -225,7 +225,7 @@ def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reporte
 
     def check(replay, data):
         with opened(data) as file:
-            read_all(file)
+            read_all(file, samples=False)  # the verifier reads all of those
             rows = verified(file)["links"][0]["rows"]
         assert rows >= logged.said(replay.now), f"{logged.said(replay.now)} rows were reported, {rows} are there"
         seen.add(rows)
