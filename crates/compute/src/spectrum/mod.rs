@@ -120,7 +120,7 @@ enum Transform {
 
 /// The transform of `length` real samples, for any length.
 ///
-/// Not generic, as [`complex_transform`]: a generic function would have every crate that calls it compile all of rustfft.
+/// Not generic: that would have every crate that calls it compile all of rustfft.
 pub fn real_transform(length: usize) -> Arc<dyn RealToComplex<f32>> {
     RealFftPlanner::new().plan_fft_forward(length)
 }
