@@ -31,6 +31,7 @@ DESCRIPTION_BYTES = 192  # what a digitizer says of its block, before the end-of
 RECORD = struct.Struct(">4sBBBBQQIIIIHHI12s")
 MASK = (1 << 64) - 1
 BITSHUFFLE = 32008
+BATCH_BYTES = 8 << 20  # of samples that are read at once
 
 
 def prbs(stream, pattern, channels, samples, bits):
@@ -61,6 +62,14 @@ def cut(about):
     begins = [0, *range(about["first"], end, about["packet_bytes"])]
     pieces = [(begin, min(after, end)) for begin, after in zip(begins, [*begins[1:], end], strict=True)]
     return pieces + ([(about["trailer_offset"], about["shot_bytes"])] if about["apart"] else [])
+
+
+def packets_of_samples(about):
+    """The packets that carry the first and the last bit of each sample."""
+    width = (16, 12, 8, 16)[about["packing"]]
+    bit = np.arange(about["samples"] * about["channels"], dtype=np.int64) * width
+    begins = np.array([begin for begin, _ in about["cut"]])
+    return [np.searchsorted(begins, at // 8, side="right") - 1 for at in (bit, bit + width - 1)]
 
 
 def filters(dataset):
@@ -106,6 +115,8 @@ class Verifier:
         self.is_master = "parts" in file.attrs
         self.places = {}
         self.opened = {}
+        self.datasets = {}  # of samples, by link
+        self.codecs = {}  # whether the chunks of a dataset are compressed
         # Packets of the other framings had no CRC of their own.
         self.sealed = file.attrs.get("framing") not in ("udp", "spead", "digitizer", "vita49")
 
@@ -168,6 +179,7 @@ class Verifier:
         described = DESCRIPTION_BYTES if about["trailer"] == "block" else 0
         about["trailer_offset"] = about["record_offset"] - described
         about["cut"] = cut(about)
+        about["packets_of_samples"] = packets_of_samples(about)
         view = group["rf"]
         rows = view.shape[0]
         table = group["shots"][:rows]
@@ -190,13 +202,45 @@ class Verifier:
             "records": 0,
             "pattern_packets": 0,
         }
-        for row in range(min(rows, self.limit or rows)):
-            self.row(index, about, view, row, table[row], found)
+        self.row_crcs(index, table)
+        rows = min(rows, self.limit or rows)
+        for row, samples in enumerate(self.samples(index, view, rows)):
+            self.row(index, about, samples, row, table[row], found)
         if not self.limit:
             self.account(about["stream"], table)
         return found
 
-    def row(self, link, about, view, row, entry, found):
+    def row_crcs(self, link, table):
+        """Each row's CRC-32 is that of the run's id and all of the row but its last field."""
+        if "row_crc32" not in table.dtype.names:
+            return
+        plain = np.zeros(len(table), table.dtype)  # padding between fields is zero in the file, and anything in memory
+        for name in table.dtype.names:
+            plain[name] = table[name]
+        end = table.dtype.fields["row_crc32"][1]
+        seed = zlib.crc32(self.file.attrs["run_id"].encode())
+        for row in range(min(len(table), self.limit or len(table))):
+            if zlib.crc32(plain[row].tobytes()[:end], seed) != table[row]["row_crc32"]:
+                self.wrong(f"row {row} of link {link}: the CRC-32 of its table row does not hold")
+
+    def samples(self, link, view, rows):
+        """The samples of each row, of several read at once; none of a row that HDF5 cannot read."""
+        batch = max(1, BATCH_BYTES // max(1, view.dtype.itemsize * int(np.prod(view.shape[1:]))))
+        for first in range(0, rows, batch):
+            last = min(first + batch, rows)
+            try:
+                yield from view[first:last]
+            except OSError:
+                yield from (self.samples_of(link, view, row) for row in range(first, last))
+
+    def samples_of(self, link, view, row):
+        try:
+            return view[row]
+        except OSError as error:
+            self.wrong(f"row {row} of link {link}: HDF5 cannot read it: {error}")
+            return None
+
+    def row(self, link, about, samples, row, entry, found):
         where = f"row {row} of link {link}, shot {entry['number']}"
         state = int(entry["state"])
         if state not in (LOST, PARTIAL, COMPLETE):
@@ -205,12 +249,7 @@ class Verifier:
         found[("lost", "partial", "complete")[state]] += 1
         if state == LOST and entry["sink_error"]:
             found["sink_error"] += 1
-        if "row_crc32" in entry.dtype.names and self.row_crc(entry) != entry["row_crc32"]:
-            self.wrong(f"{where}: the CRC-32 of its table row does not hold")
-        try:
-            samples = view[row]
-        except OSError as error:
-            self.wrong(f"{where}: HDF5 cannot read it: {error}")
+        if samples is None:
             return
         chunk = self.chunk(link, about, row, samples)
         if chunk is None:
@@ -242,26 +281,15 @@ class Verifier:
         if self.period and (good or (self.sealed and not present.all())):
             self.compare(where, about, samples, present, int(entry["number"]) % self.period, found)
 
-    def row_crc(self, entry):
-        """Of the run's id and all of a row but its last field."""
-        plain = np.zeros((), entry.dtype)  # padding between fields is zero in the file, and anything in memory
-        for name in entry.dtype.names:
-            plain[name] = entry[name]
-        end = entry.dtype.fields["row_crc32"][1]
-        return zlib.crc32(plain.tobytes()[:end], zlib.crc32(self.file.attrs["run_id"].encode()))
-
     def chunk(self, link, about, row, samples):
         """The raw bytes of a slot. Those of a compressed chunk are made again from the samples that HDF5 has read, and
         from what the chunk has behind them."""
-        name = "rf" if "rf" in self.file else f"link{link}/rf"
-        channel = link * about["channels"] if name == "rf" else 0
-        dataset, offset = self.file[name], (row, 0, channel)
-        if self.is_master:
-            dataset, row_there = self.place(name, row)
-            offset = (row_there, 0, channel)
-        mask, raw = dataset.id.read_direct_chunk(offset)
+        dataset, row_there, channel = self.stored(link, about, row)
+        mask, raw = dataset.id.read_direct_chunk((row_there, 0, channel))
         # Of the filters bitshuffle and n-bit a compressed chunk has skipped the second, another one the first.
-        has_codec = BITSHUFFLE in filters(dataset)
+        if dataset not in self.codecs:
+            self.codecs[dataset] = BITSHUFFLE in filters(dataset)
+        has_codec = self.codecs[dataset]
         if has_codec and mask == 2:
             closing = behind_samples(raw, samples.size, samples.dtype.itemsize)
             slot = packed(samples, about["packing"]).ljust(about["trailer_offset"], b"\0") + closing
@@ -274,6 +302,14 @@ class Verifier:
             self.wrong(f"row {row} of link {link}: expected {expected}, found {len(raw)} with {mask}")
             return None
         return np.frombuffer(raw, np.uint8)
+
+    def stored(self, link, about, row):
+        """The dataset that stores a row of a link, the row there, and the first channel there."""
+        if link not in self.datasets:
+            name, channel = ("rf", link * about["channels"]) if "rf" in self.file else (f"link{link}/rf", 0)
+            self.datasets[link] = name, self.file[name], channel
+        name, dataset, channel = self.datasets[link]
+        return (*self.place(name, row), channel) if self.is_master else (dataset, row, channel)
 
     def part(self, name):
         """A file of the run, by its name in the master: where HDF5 looks for it."""
@@ -389,12 +425,11 @@ class Verifier:
             pattern = prbs(*key, about["channels"], about["samples"], about["bits"])
             self.patterns[key] = pattern.astype(samples.dtype)
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        width = (16, 12, 8, 16)[about["packing"]]
-        bit = np.arange(samples.size, dtype=np.int64) * width
-        begins = np.array([begin for begin, _ in about["cut"]])
-        packet = [np.searchsorted(begins, at // 8, side="right") - 1 for at in (bit, bit + width - 1)]
-        here = present[packet[0]] & present[packet[1]]
-        wrong = np.flatnonzero((samples != self.patterns[key]).reshape(-1) & here)
+        differs = samples != self.patterns[key]
+        if not present.all():
+            first, last = about["packets_of_samples"]
+            differs &= (present[first] & present[last]).reshape(differs.shape)
+        wrong = np.flatnonzero(differs)
         found["pattern_packets"] += int(present.sum())
         if len(wrong):
             sample, channel = divmod(int(wrong[0]), about["channels"])

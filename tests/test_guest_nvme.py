@@ -197,10 +197,10 @@ def test_a_namespace_that_is_full_says_what_there_is(machine):
     namespace = machine.namespace("FULL")
     done = machine.run(machine.recording(namespace, "--shots 1000 --quiet"))
     assert done.code == 1 and "the largest free stretch has 15728640" in done.output, done.output
-    machine.proven(machine.record(f"{namespace}/a", shots=60), f"{namespace}/a")
+    machine.proven(machine.record(f"{namespace}/a", shots=30), f"{namespace}/a")
     done = machine.run(machine.recording(f"{namespace}/b", "--shots 200 --quiet"))
     assert done.code == 1 and "for 200 rows" in done.output, done.output
-    ended = machine.record(f"{namespace}/a", shots=30, flags="--force --recycle")
+    ended = machine.record(f"{namespace}/a", shots=15, flags="--force --recycle")
     machine.proven(ended, f"{namespace}/a")
 
 
