@@ -21,6 +21,8 @@ IGNORED = r"(/tests/|tests\.rs|/examples/|/fuzz/|build\.rs)"
 def main():
     os.chdir(ROOT)
     environment = os.environ | llvm_tools() | {"CARGO_TARGET_DIR": str(FOLDER), "RUSTC_BOOTSTRAP": "1"}
+    # The tools of that package read nothing that is compressed.
+    environment["RUSTFLAGS"] = "-Cllvm-args=-enable-name-compression=false"
     environment |= instrumentation(environment)
     subprocess.run(["cargo", "llvm-cov", "clean", "--workspace", "--profraw-only"], env=environment, check=True)
     steps = [word for step in STEPS for word in ("--only", step)]

@@ -107,10 +107,12 @@ def build():
     return [*programs, *check("Rust tests", f"cargo nextest run {what} --no-run")]
 
 
-def rust():
-    report = TARGET / "nextest" / "default" / "junit.xml"
+def rust(profile="default", **environment):
+    """The Rust tests with a profile of .config/nextest.toml."""
+    report = ROOT / "target" / "nextest" / profile / "junit.xml"  # wherever cargo builds
     report.unlink(missing_ok=True)
-    ran = run(f"cargo nextest run --locked --workspace --features {features()} --test-threads {WORKERS}")
+    how = f"--profile {profile} --test-threads {WORKERS}"
+    ran = run(f"cargo nextest run --locked --workspace --features {features()} {how}", **environment)
     return with_status("nextest", ran, junit(report))
 
 

@@ -10,8 +10,8 @@ import random
 import sys
 import time
 
-from suite import PASSED, ROOT, Suite, Test, check, junit, run, with_status
-from test import TARGET, build, features, has_rtl, pytest
+from suite import PASSED, ROOT, Suite, Test, check
+from test import build, has_rtl, pytest, rust
 
 SPAN = 1000  # seeds of one round
 CASES = 5000  # of each property in one round
@@ -60,19 +60,16 @@ def guest():
 def seeds():
     """Simulated networks, drives and senders, with seeds that no run before has had."""
     first = random.randrange(2**32)
-    return rust(SHOTLINE_SEEDS=f"{first}..{first + SPAN}")
+    return long_rust(SHOTLINE_SEEDS=f"{first}..{first + SPAN}")
 
 
 def properties():
-    return rust(PROPTEST_CASES=str(CASES))
+    return long_rust(PROPTEST_CASES=str(CASES))
 
 
-def rust(**environment):
+def long_rust(**environment):
     print("; ".join(f"{name}={value}" for name, value in environment.items()))
-    report = TARGET / "nextest" / "long" / "junit.xml"
-    report.unlink(missing_ok=True)
-    ran = run(f"cargo nextest run --locked --workspace --features {features()} --profile long", **environment)
-    return with_status("nextest", ran, junit(report))
+    return rust("long", **environment)
 
 
 def rtl():

