@@ -24,10 +24,12 @@ def main():
     # The tools of that package read nothing that is compressed.
     environment["RUSTFLAGS"] = "-Cllvm-args=-enable-name-compression=false"
     environment |= instrumentation(environment)
-    subprocess.run(["cargo", "llvm-cov", "clean", "--workspace", "--profraw-only"], env=environment, check=True)
+    subprocess.run(["cargo", "llvm-cov", "clean", "--workspace"], env=environment, check=True)
     steps = [word for step in STEPS for word in ("--only", step)]
     status = subprocess.run([sys.executable, "scripts/test.py", *steps], env=environment, check=False).returncode
-    report = ["cargo", "llvm-cov", "report", "--branch", "--summary-only", "--ignore-filename-regex", IGNORED]
+    # A program that was killed while it wrote its profile has left half of one.
+    report = ["cargo", "llvm-cov", "report", "--branch", "--summary-only", "--failure-mode", "all"]
+    report += ["--ignore-filename-regex", IGNORED]
     lines = subprocess.run(report, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     (FOLDER / "report.txt").write_text(lines)
     total = next(line.split() for line in lines.splitlines() if line.startswith("TOTAL"))

@@ -195,7 +195,8 @@ def test_a_stopped_recorder_names_what_it_slept_through(tmp_path):
         ended = recorder.interrupt().succeeded()
         probe.report()
     assert ended["packets_missing"] > 100 or ended["drops"].get("wire_gap", 0) > 100, ended
-    assert set(ended["drops"]) <= {"wire_gap", "no_buffer"}, ended
+    # What it finds when it wakes may be more than the drive takes.
+    assert set(ended["drops"]) <= {"wire_gap", "no_buffer", "sink_busy"}, ended
     recording = Recording(path)
     balanced(ended, recording)
     check_samples(recording)
