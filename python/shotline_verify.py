@@ -18,6 +18,7 @@ import json
 import struct
 import sys
 import zlib
+from functools import lru_cache
 from pathlib import Path
 
 import h5py
@@ -34,8 +35,9 @@ BITSHUFFLE = 32008
 BATCH_BYTES = 8 << 20  # of samples that are read at once
 
 
+@lru_cache(maxsize=256)
 def prbs(stream, pattern, channels, samples, bits):
-    """The test pattern of one shot: (samples, channels) int16."""
+    """The test pattern of one shot: (samples, channels) int16. Those made last are kept."""
     state = np.empty(channels, np.uint32)
     for channel in range(channels):
         s = (stream * 0xBF58476D1CE4E5B9 + pattern * 0x9E3779B97F4A7C15 + channel * 0x94D049BB133111EB) & MASK
@@ -49,6 +51,7 @@ def prbs(stream, pattern, channels, samples, bits):
         state ^= state >> np.uint32(17)
         state ^= state << np.uint32(5)
         out[sample] = state.view(np.int32) >> (32 - bits)
+    out.flags.writeable = False
     return out
 
 
@@ -110,7 +113,6 @@ class Verifier:
         self.described = []
         self.period = int(file.attrs.get("test_pattern_period", 0)) if pattern else 0
         self.limit = rows
-        self.patterns = {}
         # A run of several files: its datasets are virtual, and each row has its place in a part.
         self.is_master = "parts" in file.attrs
         self.places = {}
@@ -418,14 +420,9 @@ class Verifier:
             found["records"] += 1
 
     def compare(self, where, about, samples, present, number, found):
-        key = (about["stream"], number)
-        if key not in self.patterns:
-            if len(self.patterns) > 256:
-                self.patterns.clear()
-            pattern = prbs(*key, about["channels"], about["samples"], about["bits"])
-            self.patterns[key] = pattern.astype(samples.dtype)
+        pattern = prbs(about["stream"], number, about["channels"], about["samples"], about["bits"])
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        differs = samples != self.patterns[key]
+        differs = samples != pattern
         if not present.all():
             first, last = about["packets_of_samples"]
             differs &= (present[first] & present[last]).reshape(differs.shape)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
 
 import h5py
@@ -222,21 +223,16 @@ class Recording:
     """A recording as any user of h5py sees it."""
 
     def __init__(self, path):
-        with h5py.File(path, "r") as file:
+        self.path = path
+        with h5py.File(path) as file:
             self.attributes = dict(file.attrs)
             names = [f"link{index}" for index in range(int(file.attrs["links"]))]
             self.links = [dict(file[name].attrs) for name in names]
-            self.joined = file["rf"][...] if "rf" in file else None
-            if self.joined is None:
-                self.rf = [file[name]["rf"][...] for name in names]
-            else:
-                self.rf = np.split(self.joined, len(names), axis=2)
-                for name, rf in zip(names, self.rf, strict=True):
-                    assert np.array_equal(file[name]["rf"][-2:], rf[-2:]), f"{name}/rf is not a part of /rf"
             # The samples' extent is the commit marker: a recorder that was killed may have moved the tables' already.
-            self.tables = [file[name]["shots"][...] for name in names]
-            assert all(len(table) >= len(rf) for table, rf in zip(self.tables, self.rf, strict=True))
-            self.tables = [table[: len(rf)] for table, rf in zip(self.tables, self.rf, strict=True)]
+            self.rows = [len(file["rf" if "rf" in file else f"{name}/rf"]) for name in names]
+            tables = [file[name]["shots"][...] for name in names]
+            assert all(len(table) >= rows for table, rows in zip(tables, self.rows, strict=True))
+            self.tables = [table[:rows] for table, rows in zip(tables, self.rows, strict=True)]
             losses = file["losses"]
             causes = {value: name for name, value in h5py.check_enum_dtype(losses.dtype["cause"]).items()}
             self.losses = [
@@ -246,6 +242,25 @@ class Recording:
             self.books = {}
             for entry in file["books"][...]:
                 self.books.setdefault(int(entry["stream"]), {})[entry["name"].decode()] = int(entry["value"])
+
+    @cached_property
+    def joined(self):
+        """The samples of all links, (rows, samples, channels), or none if the links differ."""
+        with h5py.File(self.path) as file:
+            return file["rf"][: self.rows[0]] if "rf" in file else None
+
+    @cached_property
+    def rf(self):
+        """The samples of each link."""
+        with h5py.File(self.path) as file:
+            views = [file[f"link{index}/rf"] for index in range(len(self.links))]
+            if self.joined is None:
+                return [view[:rows] for view, rows in zip(views, self.rows, strict=True)]
+            parts = np.split(self.joined, len(views), axis=2)
+            last = slice(max(0, self.rows[0] - 2), self.rows[0])
+            for view, part in zip(views, parts, strict=True):
+                assert np.array_equal(view[last], part[last]), f"{view.name} is not a part of /rf"
+            return parts
 
     def numbers(self, link=0):
         return [int(number) for number in self.tables[link]["number"]]

@@ -196,8 +196,6 @@ def rows_said(progress):
 
 # --- what must hold ----------------------------------------------------------------------------------
 
-PATTERNS = {}  # test patterns, made once
-
 
 def read_all(file, samples=True):
     """Every dataset can be read up to its extent, if wanted those of samples too."""
@@ -211,9 +209,7 @@ def read_all(file, samples=True):
 
 def verified(file, rows=0):
     """The independent verifier's verdict; `rows`: of the first ones only."""
-    verifier = Verifier(file, pattern=True, rows=rows)
-    verifier.patterns = PATTERNS
-    verdict = verifier.run()
+    verdict = Verifier(file, pattern=True, rows=rows).run()
     assert verdict["verified"], verdict["described"]
     return verdict
 

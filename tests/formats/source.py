@@ -17,7 +17,6 @@ class Source(Recording):
 
     def __init__(self, path):
         super().__init__(path)
-        self.path = path
         self.width = 12 if self.links[0]["packing"] == 1 else 16
         self.rate = int(self.links[0]["sample_rate_hz"])
         self.samples, self.channels = int(self.links[0]["samples"]), int(self.links[0]["channels"])
