@@ -181,7 +181,6 @@ class Verifier:
         described = DESCRIPTION_BYTES if about["trailer"] == "block" else 0
         about["trailer_offset"] = about["record_offset"] - described
         about["cut"] = cut(about)
-        about["packets_of_samples"] = packets_of_samples(about)
         view = group["rf"]
         rows = view.shape[0]
         table = group["shots"][:rows]
@@ -424,6 +423,8 @@ class Verifier:
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
         differs = samples != pattern
         if not present.all():
+            if "packets_of_samples" not in about:
+                about["packets_of_samples"] = packets_of_samples(about)
             first, last = about["packets_of_samples"]
             differs &= (present[first] & present[last]).reshape(differs.shape)
         wrong = np.flatnonzero(differs)
