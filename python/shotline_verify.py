@@ -421,7 +421,7 @@ class Verifier:
     def compare(self, where, about, samples, present, number, found):
         pattern = prbs(about["stream"], number, about["channels"], about["samples"], about["bits"])
         # A sample counts if every packet that has a bit of it arrived; without its packets it may be anything.
-        differs = samples != pattern
+        differs = samples != pattern.astype(samples.dtype, copy=False)  # those of 8 bits are kept without a sign
         if not present.all():
             if "packets_of_samples" not in about:
                 about["packets_of_samples"] = packets_of_samples(about)
