@@ -210,7 +210,10 @@ def test_stamps_are_tai_and_times_utc_and_unknown_ones_say_so(shotline, broken):
         assert run.shots[1].time == run.shots.times[1] == expected
         # Packets may wait in the socket while the file is laid out.
         begun = run.info["start_tai_ns"] - 10 * 10**9
-        assert run.shots[1].completed_tai_ns >= run.shots[1].arrived_tai_ns > begun
+        arrived, completed = run.shots[1].arrived_tai_ns, run.shots[1].completed_tai_ns
+        assert completed > begun
+        # A kernel that was not yet asked for stamps before begins to give them some time later.
+        assert arrived == 0 or completed >= arrived > begun
 
 
 def test_views_of_shots_are_lazy_and_nest(shotline, broken):

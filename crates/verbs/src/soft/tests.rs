@@ -17,6 +17,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// After which what was not acknowledged is sent again.
+const SHORT: Duration = Duration::from_millis(20);
 const MEMORY: u64 = 1 << 16;
 
 fn address(host: u8) -> SocketAddr {
@@ -71,7 +73,7 @@ impl Attacked {
         let mr = endpoint.reg_mr(pd, &region, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
         let cq = endpoint.create_cq(64).unwrap();
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
-        bring_up(&mut endpoint, qp, (address(2), 77));
+        bring_up(&mut endpoint, qp, (address(2), 77), SHORT);
         Self { endpoint, wire: wire.unwrap(), payload, region, pd, mr, cq, qp }
     }
 
@@ -110,7 +112,8 @@ impl Attacked {
     }
 }
 
-fn bring_up(endpoint: &mut SoftEndpoint<InprocIo>, qp: Qp, peer: (SocketAddr, u32)) {
+/// Connects a queue pair, which sends again what was not acknowledged within `timeout`.
+fn bring_up(endpoint: &mut SoftEndpoint<InprocIo>, qp: Qp, peer: (SocketAddr, u32), timeout: Duration) {
     let rtr = ReadyToReceive {
         peer: Some(peer),
         mtu: Mtu::B4096,
@@ -119,7 +122,6 @@ fn bring_up(endpoint: &mut SoftEndpoint<InprocIo>, qp: Qp, peer: (SocketAddr, u3
         min_rnr_timer: RnrTimer::from_code(1).unwrap(),
         ack_every: 0,
     };
-    let timeout = Duration::from_millis(20);
     let rts = ReadyToSend { psn: 0, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
     for change in
         [Modify::Init { access: Access::ALL, q_key: 0 }, Modify::ReadyToReceive(rtr), Modify::ReadyToSend(rts)]
@@ -216,8 +218,8 @@ fn a_full_path_keeps_what_its_requests_have_let_go_of() {
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Uc, pd, cq, cq)).unwrap();
         ends.push((region, mr, cq, qp));
     }
-    bring_up(&mut a, ends[0].3, (address(2), ends[1].3.0));
-    bring_up(&mut b, ends[1].3, (address(1), ends[0].3.0));
+    bring_up(&mut a, ends[0].3, (address(2), ends[1].3.0), SHORT);
+    bring_up(&mut b, ends[1].3, (address(1), ends[0].3.0), SHORT);
     let bytes: Vec<u8> = (0..1_u32 << 18).map(|at| (at >> 5) as u8 ^ at as u8).collect();
     let (here, mine, cq, qp) = &ends[0];
     here.write(0, &bytes);
@@ -246,7 +248,7 @@ fn whoever_sleeps_on_the_descriptor_is_woken_when_something_is_to_be_sent_again(
     let mut attacked = Attacked::new(true);
     let pd = attacked.endpoint.alloc_pd().unwrap();
     let qp = attacked.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, attacked.cq, attacked.cq)).unwrap();
-    bring_up(&mut attacked.endpoint, qp, (address(2), 77)); // who never answers
+    bring_up(&mut attacked.endpoint, qp, (address(2), 77), SHORT); // who never answers
     attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"anybody?"))]).unwrap();
     for times in 1..=3 {
         while attacked.endpoint.progress().unwrap() {}
@@ -294,8 +296,8 @@ fn a_device_s_memory_is_written_read_and_sent_to_like_any_other() {
     let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let (here, _, mine, cq, qa) = device_end(&mut a);
     let (there, _, theirs, other_cq, qb) = device_end(&mut b);
-    bring_up(&mut a, qa, (address(2), qb.0));
-    bring_up(&mut b, qb, (address(1), qa.0));
+    bring_up(&mut a, qa, (address(2), qb.0), SHORT);
+    bring_up(&mut b, qb, (address(1), qa.0), SHORT);
     let bytes: Vec<u8> = (0..300_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
     here.write(0, &bytes);
     let element = |mr: &Mr, address, len| [Element { address, len, lkey: mr.lkey }];
@@ -347,8 +349,8 @@ fn an_acknowledgement_behind_a_longer_header_in_one_batch_is_taken() {
         (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap(), region)
     };
     let ((mine, cq, qa, here), (theirs, other_cq, qb, there)) = (end(&mut a), end(&mut b));
-    bring_up(&mut a, qa, (address(2), qb.0));
-    bring_up(&mut b, qb, (address(1), qa.0));
+    bring_up(&mut a, qa, (address(2), qb.0), SHORT);
+    bring_up(&mut b, qb, (address(1), qa.0), SHORT);
     let write = |from: &mut SoftEndpoint<InprocIo>, qp: Qp, to: &Mr, word: u64| {
         let remote = Remote { address: 0, rkey: to.rkey };
         let word = word.to_le_bytes();
@@ -427,8 +429,8 @@ fn few_bytes_of_a_long_operation_are_copied_again_after_they_landed() {
         (mr, cq, endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap())
     };
     let ((mine, cq, qa), (theirs, other_cq, qb)) = (end(&mut a), end(&mut b));
-    bring_up(&mut a, qa, (address(2), qb.0));
-    bring_up(&mut b, qb, (address(1), qa.0));
+    bring_up(&mut a, qa, (address(2), qb.0), PATIENCE);
+    bring_up(&mut b, qb, (address(1), qa.0), PATIENCE);
     let (from, to) = ([Element { address: 0, len: LEN, lkey: mine.lkey }], Remote { address: 0, rkey: theirs.rkey });
     let slot = [Element { address: 0, len: LEN, lkey: theirs.lkey }];
     // Of every 16 packets: the first of a WRITE brings its address, and its batch is chosen before it is believed; all
