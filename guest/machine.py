@@ -156,9 +156,8 @@ class Guest:
         # The guest measures its processors' counter when it boots, and a busy host makes it measure wrongly: its seconds
         # have then been some thirty times too short. QEMU keeps the HPET at this machine's own time.
         words += ["tsc=reliable", "clocksource=hpet"]
-        # The same makes it find its timer broken, and panic; or it sets the APIC's timers, which it measures too, to wake it
-        # seconds late. So the HPET wakes it.
-        words += ["no_timer_check", "noapictimer"]
+        # The same makes it find its timer broken, and panic.
+        words += ["no_timer_check"]
         words += [f"shotline.mtu={MTU}", f"shotline.addresses={addresses}"]
         words += [f"shotline.peers={HOST},{HOST6}", f"shotline.peer-mac={HOST_MAC}"]
         qemu = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
