@@ -76,11 +76,13 @@ fn files(settings: &Settings, outs: &[PathBuf], rows: u64) -> Result<SetConfig, 
     })
 }
 
-/// Rows to lay out a file for.
-fn rows_to_lay_out(settings: &Settings, prepared: &Prepared, outs: &[PathBuf]) -> u64 {
-    if let Some(rows) = settings.capacity.or(settings.shots.filter(|shots| *shots > 0)) {
-        return rows;
-    }
+/// Rows to lay out a file for, if the user has said how many.
+fn rows_asked_for(settings: &Settings) -> Option<u64> {
+    settings.capacity.or(settings.shots.filter(|shots| *shots > 0))
+}
+
+/// Rows to lay out a file for where nobody says how many: those that a share of the free space holds.
+fn rows_that_fit(settings: &Settings, prepared: &Prepared, outs: &[PathBuf]) -> u64 {
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
     let free = outs.iter().map(|out| match Target::of(out) {
         Some(device) => nvme::free_bytes(&device),
@@ -100,7 +102,38 @@ pub(super) fn recorder(
     clock: &Clock,
     outs: &[PathBuf],
 ) -> Result<Set, RunError> {
-    let rows = rows_to_lay_out(settings, prepared, outs);
+    let lay_out = |rows| laid_out(settings, prepared, clock, outs, rows);
+    match rows_asked_for(settings) {
+        Some(rows) => lay_out(rows),
+        None => with_what_fits(|| rows_that_fit(settings, prepared, outs), lay_out),
+    }
+}
+
+/// Lays out as many rows as fit. Where another program has taken the room since it was looked for (a second recorder,
+/// started at the same time, takes half as well), fewer do.
+fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, RunError>) -> Result<T, RunError> {
+    let mut rows = fit();
+    loop {
+        let result = lay_out(rows);
+        if !matches!(result, Err(RunError::Store(StoreError::NoSpace { .. }))) {
+            return result;
+        }
+        let fewer = fit();
+        if fewer >= rows {
+            return result;
+        }
+        rows = fewer;
+    }
+}
+
+/// Lays out the file, or the first files, for so many rows.
+fn laid_out(
+    settings: &Settings,
+    prepared: &Prepared,
+    clock: &Clock,
+    outs: &[PathBuf],
+    rows: u64,
+) -> Result<Set, RunError> {
     let config = files(settings, outs, rows)?;
     let link = |config: &StreamConfig| LinkInfo {
         name: format!("{} link {}", prepared.instrument.name, config.stream),
@@ -421,4 +454,35 @@ fn latencies(name: &str, latency: &Latency) -> Vec<(String, u64)> {
         entries.push(("negative", latency.negative));
     }
     entries.into_iter().map(|(what, value)| (format!("{name}_{what}"), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A drive with room for so many rows of which another recorder takes half just after each look at it, `times` over.
+    fn beside_another(room: u64, times: u64) -> Result<u64, RunError> {
+        let (free, left) = (Cell::new(room), Cell::new(times));
+        with_what_fits(
+            || (free.get() / FREE_SHARE).max(1),
+            |rows| {
+                if left.get() > 0 {
+                    left.set(left.get() - 1);
+                    free.set(free.get() / 2 - 1);
+                }
+                let no_space = StoreError::NoSpace { path: "run.h5".into(), rows, needed: rows, free: free.get() };
+                if rows > free.get() { Err(no_space.into()) } else { Ok(rows) }
+            },
+        )
+    }
+
+    #[test]
+    fn recorders_that_start_together_share_the_room_and_only_a_full_drive_refuses() {
+        assert_eq!(beside_another(1000, 0).unwrap(), 500);
+        assert_eq!(beside_another(1000, 1).unwrap(), 249);
+        let rows: Vec<u64> = (2..5).map(|times| beside_another(1000, times).unwrap()).collect();
+        assert!(rows.is_sorted_by(|more, fewer| fewer < more), "{rows:?}");
+        assert!(matches!(beside_another(0, 0), Err(RunError::Store(StoreError::NoSpace { .. }))));
+    }
 }
