@@ -149,32 +149,45 @@ def test_a_recorder_that_is_killed_leaves_whole_blocks_and_another_one_goes_on(c
 
 def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(tmp_path):
     path, carrier = tmp_path / "run.h5", udp()
-    offsets = [0, 150_000, -90_000, 40_000]
-    # Blocks are put together by when they arrive, which a busy machine spoils, until eight points tell a clock.
-    count, known = 40, 24
-    # They are 25 ms apart.
-    receiving = ("--links", 4, "--align", "stamp", "--align-window", "10ms", "--out", path, "--capacity", 500)
+    offsets, drifts = np.array([0, 150_000, -90_000, 40_000]), np.array([0, 20_000, -15_000, 5000])  # ns, ppb
+    rate = 40  # blocks are 25 ms apart
+    receiving = ("--links", 4, "--align", "stamp", "--align-window", "10ms", "--out", path, "--capacity", 5000)
     with Receiver(carrier, *receiving) as receiver:
         carrier.until_listening(receiver)
-        flags = ["--streams", 4, "--stream", 5, "--trigger-rate", 40, "--blocks", count, "--ring", count]
-        clocks = ["--clock-offset", ",".join(map(str, offsets)), "--clock-drift", "0,20000,-15000,5000"]
+        flags = ["--streams", 4, "--stream", 5, "--trigger-rate", rate, "--ring", 200]
+        clocks = [f"--clock-{what}={','.join(map(str, of))}" for what, of in (("offset", offsets), ("drift", drifts))]
         with emulate(carrier, *SMALL, *flags, *clocks) as sender:
-            sent = sender.end().succeeded()
-        until(lambda: all(holds(path, count - 1, link) for link in range(4)), what="the last block of each")
+            # Blocks are put together by when they arrive, which a busy machine spoils, until eight points tell a clock.
+            until(lambda: of_one_trigger(tables_of(path, 4))[-16:].sum() == 16, what="events of one trigger each")
+            sender.interrupt().succeeded()
         ended = receiver.interrupt().succeeded()
-    assert [stream["blocks_sent"] for stream in sent["streams"]] == [count] * 4
     balanced(ended, Recording(path))
     with h5py.File(path) as file:
-        tables = [file[f"link{link}/shots"][:] for link in range(4)]
-        streams = [int(file[f"link{link}"].attrs["stream"]) for link in range(4)]
-    assert streams == [5, 6, 7, 8]
-    stamps = np.array([table["stamp_tai_ns"] for table in tables], np.int64)
-    numbers = np.array([table["number"] for table in tables], np.int64)
+        assert [file[f"link{link}"].attrs["stream"] for link in range(4)] == [5, 6, 7, 8]
+    tables = tables_of(path, 4)
+    events = of_one_trigger(tables)
+    stamps = np.array([table["stamp_tai_ns"][events] for table in tables], np.int64)
+    seconds = tables[0]["number"][events] / rate
+    differences = offsets + np.outer(seconds, drifts)  # 1 ppb is 1 ns in a second
+    assert np.abs((stamps - stamps[0]).T - differences).max() < 1000
+
+
+def tables_of(path, links):
+    """The rows that readers see of each link's table."""
+    try:
+        with h5py.File(path, locking=False) as file:
+            rows = file["rf"].shape[0]
+            return [file[f"link{link}/shots"][:rows] for link in range(links)]
+    except (OSError, KeyError):
+        return None
+
+
+def of_one_trigger(tables):
+    """Which rows are whole blocks of one trigger."""
+    if tables is None:
+        return np.zeros(0, bool)
     whole = np.all([table["state"] == COMPLETE for table in tables], axis=0)
-    of_one_trigger = whole & (numbers == numbers[0]).all(axis=0)
-    assert set(range(known, count)) <= set(numbers[0][of_one_trigger]), "one event has one trigger's blocks"
-    # The clocks' own drifts add at most 20 us to their offsets in a second.
-    assert np.abs((stamps - stamps[0]).T[of_one_trigger] - offsets).max() < 50_000
+    return whole & np.all([table["number"] == tables[0]["number"] for table in tables], axis=0)
 
 
 def test_parts_that_follow_one_another_are_one_table_of_blocks(tmp_path):
