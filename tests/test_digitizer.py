@@ -163,6 +163,7 @@ def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(
         ended = receiver.interrupt().succeeded()
     balanced(ended, Recording(path))
     with h5py.File(path) as file:
+        assert file.attrs["aligned_by"] == "stamp"
         assert [file[f"link{link}"].attrs["stream"] for link in range(4)] == [5, 6, 7, 8]
     tables = tables_of(path, 4)
     events = of_one_trigger(tables)
