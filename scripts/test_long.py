@@ -92,7 +92,7 @@ def simulations():
 
 # Name: what one round is, and its share of the time.
 CAMPAIGNS = {
-    "marked long": (marked_long, 2),
+    "long": (marked_long, 2),
     "guest": (guest, 2),
     "seeds": (seeds, 3),
     "properties": (properties, 2),
