@@ -1,4 +1,6 @@
-"""What a recorder under way can be seen to have done: in its file, and in what it says of its progress."""
+"""What a recorder under way can be seen to have done in its files."""
+
+import os
 
 import h5py
 
@@ -26,3 +28,15 @@ def holds(path, number, link=0):
     except (OSError, KeyError):
         return False
     return bool(((shots["number"] == number) & (shots["state"] == COMPLETE)).any())
+
+
+def used(*folders):
+    """Bytes that all files below some folders take on their drives."""
+    total = 0
+    for folder in folders:
+        for entry in os.scandir(folder):
+            try:
+                total += entry.stat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # it has just been removed
+    return total
