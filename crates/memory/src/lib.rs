@@ -1,7 +1,7 @@
 //! Registered memory: where shots land, and who may know of it.
 //!
-//! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); offers raw copies, never a slice of
-//!   memory that a peer may write.
+//! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); offers copies by atomic words, never a slice
+//!   of memory that others may write.
 //! - [`Registrar`]: numbers the regions once, so that every party that touches them (a socket backend,
 //!   io_uring, an RDMA NIC, CUDA) registers the same table and speaks of them as [`Sge`]s.
 //! - [`Pool`] and [`Buffer`]: equal slots of one region, handed out and shared by reference; the last

@@ -2,7 +2,10 @@
 
 use crate::stack::SlotStack;
 use crate::{MemoryError, Region, RegionId, Regions, Registrar, Sge};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::Arc;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// More slots are of no use: each has its counter.
@@ -180,5 +183,54 @@ mod tests {
             }
         });
         assert_eq!(pool.available(), 3);
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p shotline-memory --lib`.
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::cell::UnsafeCell;
+
+    /// What loom checks in the place of a slot's bytes: that its uses by one holder happen before those by the next.
+    struct Bytes(UnsafeCell<u64>);
+    // SAFETY: loom checks that no two threads touch the cell at once.
+    unsafe impl Sync for Bytes {}
+    // SAFETY: as above.
+    unsafe impl Send for Bytes {}
+
+    #[test]
+    fn no_interleaving_returns_a_slot_before_its_last_holder_is_done() {
+        let region = Region::heap(4096).unwrap();
+        loom::model(move || {
+            let pool = Pool::cut(Arc::clone(&region), RegionId(0), 1, 64);
+            let bytes = loom::sync::Arc::new(Bytes(UnsafeCell::new(0)));
+            let look = |bytes: &Bytes| {
+                bytes.0.with(|value| {
+                    // SAFETY: who holds the slot may look.
+                    unsafe { *value }
+                })
+            };
+            let mine = pool.take().unwrap();
+            let theirs = mine.clone();
+            let other = {
+                let bytes = loom::sync::Arc::clone(&bytes);
+                loom::thread::spawn(move || {
+                    look(&bytes);
+                    drop(theirs);
+                })
+            };
+            look(&bytes);
+            drop(mine);
+            // Only when both have let it go it can be taken, and then its bytes are the taker's alone.
+            if let Some(_next) = pool.take() {
+                bytes.0.with_mut(|value| {
+                    // SAFETY: loom panics if a holder may still look.
+                    unsafe { *value += 1 }
+                });
+            }
+            other.join().unwrap();
+            assert_eq!(pool.available(), 1);
+        });
     }
 }

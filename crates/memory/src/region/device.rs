@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// Copies touch no host memory but what the pointers name. If [`Self::host_address`] gives an address, [`Self::len`]
-/// bytes from there can be read and written by this process as long as the value lives, and it is a multiple of 8.
+/// bytes from there, rounded up to a multiple of 8, can be read and written by this process as long as the value lives, and
+/// it is a multiple of 8.
 pub unsafe trait DeviceMemory: Send + Sync {
     /// Its bytes; always the same.
     fn len(&self) -> usize;

@@ -8,16 +8,27 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const HUGE_PAGE: usize = 2 << 20;
+/// Bytes that are touched in one go, and threads that do so at most.
+const PIECE: usize = 32 << 20;
+const MOST_THREADS: usize = 8;
 
 impl Region {
     /// Memory private to this process: reserved huge pages where there are enough, else transparent ones. Its length
     /// is rounded up to 2 MiB.
     /// Every page is touched before this returns: the first touch of a page costs more than a whole shot.
     pub fn host(len: usize) -> Result<Arc<Self>, MemoryError> {
+        let region = Self::host_untouched(len)?;
+        region.populate()?;
+        Ok(region)
+    }
+
+    /// The same without having touched its pages: call [`Self::populate`], which may take seconds, at any time.
+    pub fn host_untouched(len: usize) -> Result<Arc<Self>, MemoryError> {
         if let Ok(region) = Self::reserved(len) {
-            return Ok(region);
+            return Ok(Arc::new(region));
         }
         let len = whole(len, HUGE_PAGE)?;
         // Map 2 MiB more than asked, so that the region can begin on a huge-page boundary.
@@ -34,7 +45,31 @@ impl Region {
             let _ = rustix::mm::munmap(base.add(len).cast(), HUGE_PAGE - head);
             NonNull::new_unchecked(base)
         };
-        Self::over(base, len, Pages::Transparent, None, true).populated(Advice::LinuxPopulateWrite)
+        let region = Self::over(base, len, Pages::Transparent, None, true);
+        region.advise_huge();
+        Ok(Arc::new(region))
+    }
+
+    /// Touches every page of its own writable memory, in pieces by as many threads as there are processors (up to 8): the
+    /// kernel clears each page, which takes a second for 0.2 to 4 GiB.
+    pub fn populate(&self) -> Result<(), MemoryError> {
+        let pieces = self.len.div_ceil(PIECE);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(pieces);
+        let next = AtomicUsize::new(0);
+        let touch = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed).saturating_mul(PIECE);
+                if at >= self.len {
+                    return Ok(());
+                }
+                self.advise(at, PIECE.min(self.len - at), Advice::LinuxPopulateWrite)?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(touch)).collect();
+            let mine = touch();
+            others.into_iter().filter_map(|other| other.join().ok()).fold(mine, Result::and)
+        })
     }
 
     /// Memory private to this process in ordinary pages, for what is small. Its length is rounded up to whole pages.
@@ -46,7 +81,8 @@ impl Region {
 
     /// Memory private to this process in reserved 2 MiB pages, or an error that says how to reserve them.
     pub fn huge(len: usize) -> Result<Arc<Self>, MemoryError> {
-        Self::reserved(len).map_err(|error| {
+        let region = Self::reserved(len).and_then(|region| region.populated(Advice::LinuxPopulateWrite));
+        region.map_err(|error| {
             let count = |name| {
                 let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
                 std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
@@ -57,13 +93,13 @@ impl Region {
         })
     }
 
-    fn reserved(len: usize) -> Result<Arc<Self>, MemoryError> {
+    fn reserved(len: usize) -> Result<Self, MemoryError> {
         let len = whole(len, HUGE_PAGE)?;
         // Without NORESERVE a mapping of reserved pages fails at once where there are too few, rather than by SIGBUS
         // at the first touch.
         let base = anonymous(len, MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB)
             .map_err(|source| MemoryError::Map { bytes: len, source })?;
-        Self::over(base, len, Pages::Huge, None, true).populated(Advice::LinuxPopulateWrite)
+        Ok(Self::over(base, len, Pages::Huge, None, true))
     }
 
     /// Shared memory behind a file descriptor: what the kernel can send from without a copy, and another process can
@@ -165,17 +201,22 @@ impl Region {
 
     /// Has every page in memory, with its entry in the page table.
     fn populated(self, how: Advice) -> Result<Arc<Self>, MemoryError> {
-        let address = self.address(0, self.len).cast();
-        // SAFETY: the range is the mapping that `self` owns; no advice changes its contents.
-        unsafe {
-            if matches!(self.pages, Pages::Transparent | Pages::Memfd) {
-                // Only a hint: without transparent huge pages the region works on small ones.
-                let _ = rustix::mm::madvise(address, self.len, Advice::LinuxHugepage);
-            }
-            rustix::mm::madvise(address, self.len, how)
-        }
-        .map_err(|source| MemoryError::Map { bytes: self.len, source })?;
+        self.advise_huge();
+        self.advise(0, self.len, how)?;
         Ok(Arc::new(self))
+    }
+
+    /// Asks for huge pages. Only a hint: without transparent huge pages the region works on small ones.
+    fn advise_huge(&self) {
+        if matches!(self.pages, Pages::Transparent | Pages::Memfd) {
+            let _ = self.advise(0, self.len, Advice::LinuxHugepage);
+        }
+    }
+
+    fn advise(&self, offset: usize, len: usize, how: Advice) -> Result<(), MemoryError> {
+        let address = self.address(offset, len).cast();
+        // SAFETY: the range is within the mapping that `self` owns; no advice that is given here changes its contents.
+        unsafe { rustix::mm::madvise(address, len, how) }.map_err(|source| MemoryError::Map { bytes: self.len, source })
     }
 }
 

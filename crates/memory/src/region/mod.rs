@@ -1,5 +1,6 @@
 //! One stretch of memory, of whatever kind.
 
+mod copy;
 mod device;
 mod error;
 mod map;
@@ -31,9 +32,11 @@ pub enum Pages {
 
 /// Pre-faulted memory at a fixed address ([`Self::file`] and [`Self::device`] say where they differ).
 ///
-/// Its bytes may be written by the kernel, a device or another process at any time while receives or reads point into
-/// it, so it hands out no references: only raw copies, and a pointer for the parties that register it. A copy
-/// that races with such a write may see either byte, never anything outside the region.
+/// Its bytes may be written by the kernel, a device, another process or another thread at any time, so it hands out no
+/// references: only copies by atomic words, and a pointer for the parties that register it. A copy that races with such a
+/// write may see some words from before and some from after it; 8 bytes at a multiple of 8 are always seen whole.
+/// Nothing is ordered by it: whoever wants to see what another party wrote learns of it in another way (a completion, a
+/// queue, [`Self::fetch_add`]).
 pub struct Region {
     /// None: a device's memory that this process does not see.
     base: Option<NonNull<u8>>,
@@ -47,7 +50,7 @@ pub struct Region {
 // SAFETY: a Region is an address range that lives until drop; its methods copy bytes through raw pointers
 // and never form references, so sharing or sending it cannot create aliased Rust references.
 unsafe impl Send for Region {}
-// SAFETY: as above; concurrent raw copies may tear, which the type documents.
+// SAFETY: as above; safe methods access the bytes by atomic words only (`copy`), so those of two threads do not race.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -79,6 +82,12 @@ impl Region {
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+    /// Whether others than this process may change its bytes at any time: another process that has mapped the same file
+    /// or shared memory, or a device. A transport reads and fills such memory by way of a copy of its own.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.pages, Pages::Memfd | Pages::File | Pages::Device)
     }
     /// Whether this process sees it, so that [`Self::address`] may be called.
     #[inline]
@@ -126,11 +135,11 @@ impl Region {
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
-        // SAFETY: the source range was checked; the target is a live exclusive slice, which cannot
-        // overlap the mapping because no reference into the mapping exists.
+        // SAFETY: the source range was checked, and a mapping has whole words; the target is a live exclusive slice, which
+        // cannot overlap the mapping because no reference into the mapping exists.
         unsafe {
             match self.unmapped() {
-                None => std::ptr::copy_nonoverlapping(self.address(offset, to.len()), to.as_mut_ptr(), to.len()),
+                None => copy::load(self.address(offset, to.len()), to.as_mut_ptr(), to.len()),
                 Some(device) => device.copy_out(offset, to.as_mut_ptr(), to.len()),
             }
         }
@@ -142,7 +151,7 @@ impl Region {
         // SAFETY: as for `read`, with the roles exchanged.
         unsafe {
             match self.unmapped() {
-                None => std::ptr::copy_nonoverlapping(from.as_ptr(), self.target(offset, from.len()), from.len()),
+                None => copy::store(from.as_ptr(), self.target(offset, from.len()), from.len()),
                 Some(device) => device.copy_in(offset, from.as_ptr(), from.len()),
             }
         }
@@ -154,7 +163,7 @@ impl Region {
         self.check(offset, len);
         if self.unmapped().is_none() {
             // SAFETY: `target` checked the range.
-            return unsafe { std::ptr::write_bytes(self.target(offset, len), 0, len) };
+            return unsafe { copy::zero(self.target(offset, len), len) };
         }
         (0..len).step_by(ZEROS.len()).for_each(|at| self.write(offset + at, &ZEROS[..ZEROS.len().min(len - at)]));
     }
@@ -166,8 +175,8 @@ impl Region {
         if self.base.is_none() || source.base.is_none() {
             return self.copy_device(offset, source, source_offset, len);
         }
-        // SAFETY: both ranges were checked; `copy` allows overlap.
-        unsafe { std::ptr::copy(source.address(source_offset, len), self.target(offset, len), len) }
+        // SAFETY: both ranges were checked; they may overlap.
+        unsafe { copy::transfer(source.address(source_offset, len), self.target(offset, len), len) }
     }
 
     #[cold]

@@ -19,6 +19,16 @@ fn copies_move_bytes_between_kinds_of_regions() {
 }
 
 #[test]
+fn memory_whose_pages_are_touched_later_keeps_what_was_written_before() {
+    let region = Region::host_untouched(70 << 20).unwrap();
+    region.write(40 << 20, b"shot");
+    region.populate().unwrap();
+    let mut out = [0; 6];
+    region.read((40 << 20) - 1, &mut out);
+    assert_eq!(&out, b"\0shot\0");
+}
+
+#[test]
 #[should_panic(expected = "outside a region")]
 fn an_offset_that_wraps_is_refused() {
     Region::heap(4096).unwrap().zero(usize::MAX, 2);
@@ -170,4 +180,49 @@ fn device_memory_that_is_not_mapped_copies_through_its_device() {
     let atomic = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     let refused = protection.register(pd, &a, 0, 100, atomic, Addressing::ZeroBased);
     assert_eq!(refused, Err(RegisterError::NotMapped));
+}
+
+#[test]
+fn writes_of_two_threads_into_one_word_are_both_there() {
+    let region = Region::heap(4096).unwrap();
+    let start = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (offset, len) in [(0, 3), (3, 5)] {
+            let (region, start) = (&region, &start);
+            scope.spawn(move || {
+                start.wait();
+                for round in 0..300_000_u32 {
+                    let mine = vec![round as u8; len];
+                    region.write(offset, &mine);
+                    let mut found = vec![0; len];
+                    region.read(offset, &mut found);
+                    assert_eq!(found, mine, "bytes from {offset} in round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_copy_that_races_with_a_write_tears_no_word() {
+    const BYTES: usize = 1 << 16;
+    let region = Region::heap(2 * BYTES).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..2000 {
+                // At no word's beginning on the private side.
+                let mine = vec![(round % 2 * 255) as u8; BYTES + 1];
+                region.write(0, &mine[1..]);
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        let mut found = vec![0; BYTES];
+        while !done.load(std::sync::atomic::Ordering::Acquire) {
+            region.read(0, &mut found);
+            let whole = |word: &[u8]| word.iter().all(|byte| *byte == word[0]);
+            assert!(found.chunks_exact(8).all(whole), "a word of two writes");
+            region.copy_from(BYTES, &region, 0, BYTES);
+        }
+    });
 }
