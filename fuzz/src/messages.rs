@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use shotline_verbs::cm::message::{Answer, Hello, LONGEST, Request, Welcome, framed, parse};
 use shotline_verbs::rdma_cm::message::{Datagram, Message, REPLY_PRIVATE, Reads, Reply, reason, service_id};
 use shotline_verbs::rdma_cm::{Event, MAD_LEN, Manager};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -25,11 +26,24 @@ pub fn cm_message(data: &[u8]) {
     again::<Welcome>(data);
 }
 
+/// Names connections 1, 2, 3, so that a corpus can know them.
+#[derive(Default)]
+struct Counted(u64);
+
+impl Hasher for Counted {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    }
+}
+
 /// Management datagrams, each behind a byte that says when it comes and what this side does then. A datagram is refused,
 /// or says the same when it is written and read again; and a connection manager says only what can be read.
 pub fn rdma_cm(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 2]);
-    let mut manager = Manager::new(0);
+    let mut manager = Manager::with_names(BuildHasherDefault::<Counted>::default());
     manager.listen(service_id(7174));
     let mut now = Duration::ZERO;
     let mut last = None;

@@ -281,6 +281,12 @@ impl Opcode {
         }
     }
 
+    /// Whether it is part of a one-sided operation: of a connection, and neither a SEND nor an acknowledgement alone.
+    pub const fn is_one_sided(self) -> bool {
+        let connected = matches!(self.service(), Service::ReliableConnection | Service::UnreliableConnection);
+        connected && !matches!(self as u8 & 0x1F, 0x00..=0x05 | 0x11 | 0x16 | 0x17)
+    }
+
     /// Bytes from the BTH's first to the payload's first.
     pub const fn header_len(self) -> usize {
         let mut len = Bth::LEN;
@@ -323,6 +329,16 @@ mod tests {
         assert_eq!(Opcode::UcWriteOnly.service(), Service::UnreliableConnection);
         assert_eq!(Opcode::UdSendOnly.service(), Service::UnreliableDatagram);
         assert_eq!(Opcode::CongestionNotification.service(), Service::CongestionNotification);
+    }
+
+    #[test]
+    fn sends_acknowledgements_and_datagrams_are_not_one_sided() {
+        use Opcode::*;
+        let two_sided = [RcSendOnly, RcSendFirst, RcSendLastInvalidate, UcSendOnlyImm, RcAcknowledge, UdSendOnly];
+        assert!(two_sided.iter().all(|opcode| !opcode.is_one_sided()) && !CongestionNotification.is_one_sided());
+        let one_sided =
+            [RcWriteFirst, UcWriteOnlyImm, RcReadRequest, RcReadResponseOnly, RcAtomicAcknowledge, RcFetchAdd];
+        assert!(one_sided.iter().all(|opcode| opcode.is_one_sided()));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use super::{Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
 use crate::shot::Geometry;
-use crate::vita49::{Context, Format, Indicator, Kind, Prologue, Time, WORD};
+use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, Prologue, Seconds, Time, WORD};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -28,6 +28,23 @@ pub struct Vita49 {
 }
 
 impl Vita49 {
+    /// As a sender of such blocks may have stamped them, one of which has this number and begins at this moment (TAI; 0:
+    /// of a clock that nobody knows). What they mean is not said.
+    pub fn of_blocks(g: &Geometry, (number, tai_ns): (u64, u64)) -> Self {
+        let (rate, second) = (u64::from(g.sample_rate_hz()).max(1), u128::from(PS_PER_SECOND));
+        let (before, wide) = (u128::from(number) * u128::from(g.samples()), u128::from(rate));
+        let before = before / wide * second + before % wide * second / wide;
+        let begin = u128::from(tai_ns) * 1000;
+        let unknown = Time { seconds: Some(Seconds::Other(0)), fraction: Some(Fraction::Picoseconds(0)) };
+        Self {
+            begin: begin.checked_sub(before).and_then(Time::of_tai_ps).unwrap_or(unknown),
+            rate,
+            sample_bytes: g.sent_bytes() / g.samples().max(1),
+            format: if g.channels() == 2 { Format::IQ16 } else { Format::REAL16 },
+            meaning: Meaning::default(),
+        }
+    }
+
     /// What a packet of context says of the samples.
     pub fn meaning_of(context: &Context) -> Meaning {
         // The RF reference is where the IF reference is in the samples' spectrum: 0 Hz lies below it by that much.
@@ -125,7 +142,7 @@ impl Framing for Vita49 {
 mod tests {
     use super::*;
     use crate::shot::{Cut, Packing, Trailer};
-    use crate::vita49::{Fraction, Hertz, Seconds, State};
+    use crate::vita49::{Hertz, State};
     use proptest::prelude::*;
 
     fn blocks(samples: u32, each: u32) -> Geometry {
@@ -184,6 +201,21 @@ mod tests {
             if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
                 prop_assert!(offset + len <= g.shot_bytes());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_that_are_sent_again_have_the_stamps_that_they_came_with(
+            samples in 16_u32..100_000, rate in 1_u32..1_000_000_000, number in 0_u64..1_000_000,
+            second in 1_000_000_000_u64..4_000_000_000, ns in 0_u64..1_000_000_000,
+        ) {
+            let g = Geometry::new(2, samples, 16, Packing::Int16Le, rate).unwrap();
+            let g = g.sent_as(Trailer::Context, Cut { first: 64, rest: 64, trailer_apart: false }).unwrap();
+            let (number, stamp) = (number % (500_000_000 * u64::from(rate) / u64::from(samples) + 1), second * 1_000_000_000 + ns);
+            let framing = Vita49::of_blocks(&g, (number, stamp));
+            prop_assert_eq!(framing.stamp_tai_ns(number, &g), stamp);
+            prop_assert_eq!(Vita49::of_blocks(&g, (number, 0)).stamp_tai_ns(number, &g), 0, "nobody knows that clock");
         }
     }
 

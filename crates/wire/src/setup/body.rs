@@ -313,6 +313,8 @@ pub struct Report {
     pub running: bool,
     /// Another than who asks controls the probe.
     pub taken: bool,
+    /// Time since a message of its owner came, in ms; 0 unknown.
+    pub owner_silent_ms: u32,
     /// Number of the next shot.
     pub next_shot: u64,
     /// Shots sent.
@@ -340,11 +342,12 @@ impl Report {
             found => return Err(ParseError::Range { what: "running", least: 0, most: 1, found: found.into() }),
         };
         let taken = body.u8()? == 1;
-        let _reserved: [u8; 5] = body.array()?;
+        let _reserved = body.u8()?;
         Ok(Self {
             link,
             running,
             taken,
+            owner_silent_ms: body.u32()?,
             next_shot: body.u64()?,
             shots_sent: body.u64()?,
             packets_sent: body.u64()?,
@@ -360,7 +363,8 @@ impl Report {
         out.u8(self.link)
             .u8(self.running.into())
             .u8(self.taken.into())
-            .zeros(5)
+            .zeros(1)
+            .u32(self.owner_silent_ms)
             .u64(self.next_shot)
             .u64(self.shots_sent)
             .u64(self.packets_sent)

@@ -63,16 +63,17 @@ fn start() -> impl Strategy<Value = Start> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    (any::<u8>(), any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 4]>()).prop_map(
+    (any::<u8>(), any::<[bool; 2]>(), any::<[u64; 4]>(), any::<[u32; 5]>()).prop_map(
         |(
             link,
             [running, taken],
             [next_shot, shots_sent, packets_sent, triggers_missed],
-            [lost, duplicated, reordered, corrupted],
+            [owner_silent_ms, lost, duplicated, reordered, corrupted],
         )| Report {
             link,
             running,
             taken,
+            owner_silent_ms,
             next_shot,
             shots_sent,
             packets_sent,
@@ -90,8 +91,10 @@ fn sequence() -> impl Strategy<Value = Sequence> {
 }
 
 fn trigger() -> impl Strategy<Value = Trigger> {
-    (any::<u32>(), any::<u64>(), any::<bool>(), any::<bool>())
-        .prop_map(|(sequence, stamp, acknowledge, command_only)| Trigger { sequence, stamp, acknowledge, command_only })
+    (any::<[u32; 2]>(), any::<u64>(), any::<[bool; 3]>()).prop_map(|([sequence, token], stamp, flags)| {
+        let [acknowledge, command_only, take_over] = flags;
+        Trigger { sequence, token, stamp, acknowledge, command_only, take_over }
+    })
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
@@ -100,7 +103,8 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Verdict::Busy),
         Just(Verdict::NotRunning),
         Just(Verdict::Repeated),
-        (5_u8..).prop_map(Verdict::Other),
+        Just(Verdict::Owned),
+        (6_u8..).prop_map(Verdict::Other),
     ]
 }
 

@@ -4,6 +4,7 @@ use crate::{ParseError, bytes};
 
 const ACKNOWLEDGE: u8 = 1 << 0;
 const COMMAND_ONLY: u8 = 1 << 1;
+const TAKE_OVER: u8 = 1 << 2;
 const REPLY: u8 = 1 << 7;
 
 /// Tells a probe to take one shot now: a 64-byte datagram to the set-up port, answered only if it asks for that.
@@ -12,10 +13,10 @@ const REPLY: u8 = 1 << 7;
 /// |---|---|---|
 /// | 0 | magic `SHTR` | 4 bytes |
 /// | 4 | version, 1 | u8 |
-/// | 5 | flags: bit 0 acknowledge, bit 1 command only; bit 7 is set in an acknowledgement | u8 |
+/// | 5 | flags: bit 0 acknowledge, bit 1 command only, bit 2 take over; bit 7 is set in an acknowledgement | u8 |
 /// | 6 | zeros | 2 bytes |
 /// | 8 | sequence number | u32 |
-/// | 12 | zeros | 4 bytes |
+/// | 12 | token | u32 |
 /// | 16 | stamp | u64 |
 /// | 24 | zeros | 40 bytes |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,6 +24,9 @@ pub struct Trigger {
     /// One more with each trigger, wrapping. A number seen before is not obeyed again; a number left out is
     /// a missed trigger in the probe's report.
     pub sequence: u32,
+    /// Who sends it, as in set-up messages: only the probe's owner is obeyed. 0: a source that takes no part in set-up,
+    /// such as a trigger box.
+    pub token: u32,
     /// When it was sent, in the sender's TAI nanoseconds; 0 if unknown.
     pub stamp: u64,
     /// The probe is to answer at once, before the shot, with an [`Acknowledgement`].
@@ -30,6 +34,8 @@ pub struct Trigger {
     /// No shot: the probe looks at the command, answers it if asked, and changes nothing. The sequence number
     /// is not used up.
     pub command_only: bool,
+    /// It is obeyed although another receiver owns the probe.
+    pub take_over: bool,
 }
 
 /// What a probe answers to a [`Trigger`] that asks for it: as many bytes as came, so that nobody can make a
@@ -43,7 +49,7 @@ pub struct Trigger {
 /// | 6 | verdict | u8 |
 /// | 7 | zeros | 1 byte |
 /// | 8 | the trigger's sequence number | u32 |
-/// | 12 | zeros | 4 bytes |
+/// | 12 | the trigger's token | u32 |
 /// | 16 | the trigger's stamp | u64 |
 /// | 24 | number of the shot that it starts, 0 unless accepted | u64 |
 /// | 32 | zeros | 32 bytes |
@@ -69,6 +75,8 @@ pub enum Verdict {
     NotRunning,
     /// 4: its sequence number was seen before.
     Repeated,
+    /// 5: another receiver owns the probe.
+    Owned,
     /// Any other number: newer than this crate.
     Other(
         /// The number.
@@ -84,6 +92,7 @@ impl Verdict {
             Self::Busy => 2,
             Self::NotRunning => 3,
             Self::Repeated => 4,
+            Self::Owned => 5,
             // 0 would be a probe that sent the datagram back without a thought.
             Self::Other(code) => code.max(1),
         }
@@ -96,6 +105,7 @@ impl Verdict {
             Self::Busy => "busy",
             Self::NotRunning => "not_running",
             Self::Repeated => "repeated",
+            Self::Owned => "owned",
             Self::Other(_) => "other",
         }
     }
@@ -129,7 +139,8 @@ impl Trigger {
     }
 
     fn head(&self, reply: u8, verdict: u8) -> bytes::Header<{ Self::LEN }> {
-        let flags = (u8::from(self.acknowledge) * ACKNOWLEDGE) | (u8::from(self.command_only) * COMMAND_ONLY);
+        let flags = [(self.acknowledge, ACKNOWLEDGE), (self.command_only, COMMAND_ONLY), (self.take_over, TAKE_OVER)];
+        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |all, (_, bit)| all | bit);
         bytes::Header::new()
             .put(&Self::MAGIC)
             .u8(Self::VERSION)
@@ -137,7 +148,7 @@ impl Trigger {
             .u8(verdict)
             .zeros(1)
             .u32(self.sequence)
-            .zeros(4)
+            .u32(self.token)
             .u64(self.stamp)
     }
 }
@@ -155,6 +166,7 @@ impl Acknowledgement {
             2 => Verdict::Busy,
             3 => Verdict::NotRunning,
             4 => Verdict::Repeated,
+            5 => Verdict::Owned,
             other => Verdict::Other(other),
         };
         Ok(Self { trigger, verdict })
@@ -197,9 +209,9 @@ fn parse(datagram: &[u8]) -> Result<(Trigger, u8, Tail), ParseError> {
     let verdict = fields.u8()?;
     let _reserved = fields.u8()?;
     let sequence = fields.u32()?;
-    let _reserved = fields.u32()?;
+    let token = fields.u32()?;
     let stamp = fields.u64()?;
-    let (acknowledge, command_only) = (flags & ACKNOWLEDGE != 0, flags & COMMAND_ONLY != 0);
-    let trigger = Trigger { sequence, stamp, acknowledge, command_only };
+    let [acknowledge, command_only, take_over] = [ACKNOWLEDGE, COMMAND_ONLY, TAKE_OVER].map(|bit| flags & bit != 0);
+    let trigger = Trigger { sequence, token, stamp, acknowledge, command_only, take_over };
     Ok((trigger, flags, Tail { verdict, shot: fields.u64()? }))
 }

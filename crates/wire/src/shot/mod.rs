@@ -62,11 +62,13 @@ pub enum DropCause {
     /// It came, and nobody knows where it belongs: others of its shot are missing, and nothing but a count tells them
     /// apart.
     Unplaced = 17,
+    /// Its sender has begun to count anew, and this came before the receiver was certain of it.
+    SenderRestart = 18,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::WireGap,
         Self::BadIcrc,
         Self::Malformed,
@@ -85,6 +87,7 @@ impl DropCause {
         Self::PowerCut,
         Self::NotTriggered,
         Self::Unplaced,
+        Self::SenderRestart,
     ];
 
     /// The name used in files, metrics and messages.
@@ -108,6 +111,7 @@ impl DropCause {
             Self::PowerCut => "power_cut",
             Self::NotTriggered => "not_triggered",
             Self::Unplaced => "unplaced",
+            Self::SenderRestart => "sender_restart",
         }
     }
 }
@@ -126,6 +130,13 @@ impl Drops {
     /// Adds `count` to a cause.
     pub fn add(&mut self, cause: DropCause, count: u64) {
         self.0[cause as usize] += count;
+    }
+    /// Takes back counts that turned out to have another cause, as many as there are.
+    pub fn replace(&mut self, counted: &Self, cause: DropCause) {
+        for (mine, theirs) in self.0.iter_mut().zip(counted.0) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        self.add(cause, counted.total());
     }
     /// The count of a cause.
     pub fn get(&self, cause: DropCause) -> u64 {

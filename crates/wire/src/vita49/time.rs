@@ -139,6 +139,14 @@ impl Time {
         u64::try_from(u128::from(seconds) * 1_000_000_000 + ns).ok()
     }
 
+    /// A moment of TAI, in picoseconds since 1970, as GPS time; nothing outside of its 2^32 seconds.
+    pub fn of_tai_ps(ps: u128) -> Option<Self> {
+        let ps = ps.checked_sub(u128::from(TAI_MINUS_GPS) * u128::from(PS_PER_SECOND))?;
+        let seconds = u32::try_from(ps / u128::from(PS_PER_SECOND)).ok()?;
+        let fraction = Fraction::Picoseconds((ps % u128::from(PS_PER_SECOND)) as u64);
+        Some(Self { seconds: Some(Seconds::Gps(seconds)), fraction: Some(fraction) })
+    }
+
     /// The stamp so many samples later, at `rate` samples a second; picoseconds are rounded down.
     ///
     /// Seconds wrap at 2^32, as they do on the wire. Without a rate, or without a fraction to count in, nothing moves
