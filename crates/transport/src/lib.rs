@@ -35,6 +35,8 @@ mod sys;
 pub mod udp;
 pub mod xdp;
 
+pub use payload::payload_crc;
+
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
 pub const MAX_HEADER: usize = 128;
 /// Scratch memory that a receiving backend needs: one whole batch.
@@ -76,7 +78,8 @@ pub enum To {
     /// The place of this posted receive.
     Posted(u32),
     /// These bytes, in up to two pieces, for steers that know the place only from the packet (RDMA): they must hold
-    /// the payload, or it goes to scratch. They are filled before the packet is checked.
+    /// the payload, or it goes to scratch. They are filled before the packet is checked, so memory that others may
+    /// write meanwhile goes to scratch, too.
     Memory([Sge; 2]),
 }
 
@@ -107,7 +110,11 @@ pub enum Icrc {
     Good,
     /// It matches for exactly one IPv4 identification, which a socket cannot see: 16 of its 32 bits were
     /// spent on finding it.
-    Solved,
+    Solved {
+        /// The identification is one of the next that the sender would use after its last packet here, as those of Linux
+        /// and of devices that count are: 10 bits were spent. Or it is the first packet from its address.
+        follows: bool,
+    },
     /// Does not match for any packet that could have been sent.
     Bad,
     /// An input that it needs is unknown.
@@ -174,7 +181,8 @@ pub trait Steer {
 /// How a packet to send gets its ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seal {
-    /// The backend reads the payload once and computes it.
+    /// The backend reads the payload once and computes it. It may copy it afterwards: of bytes that change in between the
+    /// receiver drops the packet.
     Compute,
     /// The payload's CRC remainder is known: the ICRC follows from it and the header alone.
     Remainder(u32),

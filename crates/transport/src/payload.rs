@@ -76,12 +76,31 @@ impl Places {
 
 /// The CRC remainder of a payload that is about to be sent.
 pub fn remainder(regions: &Regions, gather: &[Sge]) -> u32 {
-    gather.iter().filter(|sge| sge.len > 0).fold(0, |register, sge| {
-        // SAFETY: the element is inside a region that the table keeps alive; the sender of a packet leaves its
-        // payload alone until `send` returns.
-        let bytes = unsafe { std::slice::from_raw_parts(regions.address(*sge), sge.len as usize) };
-        crc::register(register, bytes)
-    })
+    gather.iter().fold(0, |register, sge| payload_crc(regions, register, *sge))
+}
+
+/// Runs a CRC register over bytes of registered memory, which whoever lent them to a transport leaves alone meanwhile.
+/// Memory that others than this process may change ([`Region::is_shared`](shotline_memory::Region::is_shared)) is
+/// copied first, block by block: there is never a slice of it.
+pub fn payload_crc(regions: &Regions, mut register: u32, sge: Sge) -> u32 {
+    if sge.len == 0 {
+        return register;
+    }
+    let region = regions.get(sge.region);
+    if region.is_shared() {
+        let (mut block, mut at, end) = ([0; 4096], sge.offset as usize, sge.offset as usize + sge.len as usize);
+        while at < end {
+            let part = &mut block[..(end - at).min(4096)];
+            region.read(at, part);
+            register = crc::register(register, part);
+            at += part.len();
+        }
+        return register;
+    }
+    // SAFETY: the element is inside a region that the table keeps alive, of memory that only this process writes; who
+    // lent it to the transport leaves it alone until it is sent, or has not heard yet that it was filled.
+    let bytes = unsafe { std::slice::from_raw_parts(regions.address(sge), sge.len as usize) };
+    crc::register(register, bytes)
 }
 
 /// Bytes of a payload.

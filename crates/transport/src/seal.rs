@@ -8,6 +8,7 @@ use crate::{Done, Icrc, Seal, Send, payload};
 use shotline_memory::Regions;
 use shotline_wire::crc::{self, Shift};
 use shotline_wire::icrc::{self, Flow, Network};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 /// Bytes of an ICRC on the wire.
@@ -17,6 +18,11 @@ pub const ICRC_BYTES: usize = 4;
 const OWN_IDS: usize = crate::MAX_BATCH;
 /// IPv4 header bytes after the identification, and the UDP header.
 const AFTER_ID: u64 = 14 + 8;
+/// How far an identification may be ahead of the last one from the same address: there are other flows, and Linux skips
+/// some after a pause, one a clock tick at most.
+const FOLLOWS: u16 = 1024;
+/// Addresses whose last identification is remembered.
+const COUNTING: usize = 4096;
 /// Flows and lengths remembered; a shot needs two (full packets and its last).
 const REMEMBERED: usize = 8;
 
@@ -26,6 +32,8 @@ pub struct Sealer {
     newest: usize,
     oldest: usize,
     shifts: Shifts,
+    /// The last identification from each address that uses its own.
+    identifications: HashMap<IpAddr, u16>,
 }
 
 /// What is the same for all packets of one flow and length.
@@ -42,7 +50,7 @@ struct Context {
 impl Sealer {
     /// Knows no flow yet.
     pub fn new() -> Self {
-        Self { contexts: Vec::new(), newest: 0, oldest: 0, shifts: Shifts::default() }
+        Self { contexts: Vec::new(), newest: 0, oldest: 0, shifts: Shifts::default(), identifications: HashMap::new() }
     }
 
     /// The ICRC of a packet: `header` is everything between UDP and payload, `remainder` the payload's CRC
@@ -117,9 +125,18 @@ impl Sealer {
                 context.next_id = (usize::from(id) + 1) % OWN_IDS;
                 Icrc::Good
             }
-            Some(_) => Icrc::Solved,
+            Some(id) => Icrc::Solved { follows: self.follows(source.ip(), id) },
             None => Icrc::Bad,
         }
+    }
+
+    /// Whether an identification may be the next of a sender, of which it is the last from now on: if it is not, the
+    /// packet after it can be. The first of an address has none before it, and is taken.
+    fn follows(&mut self, sender: IpAddr, id: u16) -> bool {
+        if self.identifications.len() >= COUNTING && !self.identifications.contains_key(&sender) {
+            self.identifications.clear(); // strangers' most likely: whoever is honest is known again after one packet
+        }
+        self.identifications.insert(sender, id).is_none_or(|last| id.wrapping_sub(last) <= FOLLOWS)
     }
 
     /// The verdict on a received ICRC of which every input is known.

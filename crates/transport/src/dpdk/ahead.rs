@@ -174,7 +174,8 @@ impl DpdkIo {
         let [before, behind] = steer.around(to);
         let fits = headers[0] + headers[1] <= before as usize && trailer <= behind as usize;
         let regions = &self.places.regions;
-        let usable = fits && regions.get(place.region).is_writable() && regions.get(place.region).is_mapped();
+        let region = regions.get(place.region);
+        let usable = fits && region.is_writable() && region.is_mapped() && !region.is_shared();
         usable.then_some(Target { to, place, headers, trailer })
     }
 }

@@ -36,7 +36,8 @@ const EAGER: Duration = Duration::from_micros(8);
 /// How long it sleeps then; a ring holds what comes in milliseconds.
 const NAP: Duration = Duration::from_micros(50);
 
-/// How long a memif that has sent stays when it is closed: what the other side has not taken from the ring goes with it.
+/// How long a memif that has sent stays at most when it is closed: what the other side has not taken from the ring goes with
+/// it.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// How to open a [`DpdkIo`].
@@ -312,8 +313,11 @@ impl Drop for DpdkIo {
             return;
         }
         let end = Instant::now() + LINGER;
-        // What was lent and is back was taken.
-        while self.link_is_up() && Instant::now() < end && (!self.device.lends() || self.port.lent() > 0) {
+        // What was lent is back when it was taken, or when DPDK's thread has seen the link's end, which is a little later
+        // than the link is said to be down. Of what was copied only the link's end tells.
+        let lends = self.device.lends();
+        let mut waits = || if lends { self.port.lent() > 0 } else { self.port.link_is_up() };
+        while waits() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -27,6 +27,7 @@ struct shot_port {
 	uint16_t id, queues;
 	bool guarded, gathers, dials, lends, places;
 	bool started; /* changes only where no burst is under way */
+	bool halted; /* stopped, to be started in the next call of the door */
 	uint64_t dial_at; /* when to look for the other side again, in ms of the monotonic clock */
 	uint16_t count; /* of held */
 	struct rte_mbuf *held[SHOT_BURST];

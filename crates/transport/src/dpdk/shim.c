@@ -109,6 +109,19 @@ static struct {
 
 atomic_bool shot_door_open;
 
+/* Calls of the door so far: one for each time that DPDK's thread asks for events. */
+static atomic_uint door_turns;
+
+/* Waits until that thread has asked anew: an event of a socket that was closed meanwhile may be among those it is busy with,
+ * and the next socket gets the number. */
+static void next_turn(void)
+{
+	unsigned turn = atomic_load(&door_turns);
+	struct timespec nap = { .tv_nsec = 500 * 1000 };
+	while (door.handle != NULL && atomic_load(&door_turns) == turn)
+		nanosleep(&nap, NULL);
+}
+
 static uint64_t now_ms(void)
 {
 	struct timespec now;
@@ -133,12 +146,22 @@ static void note_link(struct shot_port *port)
 	}
 }
 
-/* Looks for the other side again: started without it, or it has gone away. Where no burst is under way. */
+/* Looks for the other side again: started without it, or it has gone away. Where no burst is under way.
+ *
+ * In two calls, so that DPDK's thread asks for events anew in between: stopping closes a socket, starting opens one, which
+ * gets the same number, and an event of the old one that came along with this call would have the driver receive from the
+ * new one, and wait there for a server that is in no hurry. */
 static void dial(struct shot_port *port)
 {
 	if (now_ms() < port->dial_at)
 		return;
-	rte_eth_dev_stop(port->id);
+	if (!port->halted) {
+		port->started = false;
+		port->halted = true;
+		rte_eth_dev_stop(port->id);
+		return;
+	}
+	port->halted = false;
 	port->started = (!port->lends || lend_ready()) && rte_eth_dev_start(port->id) == 0;
 	port->dial_at = now_ms() + (port->started ? GREETING_MS : REDIAL_MS);
 }
@@ -147,6 +170,7 @@ static void door_callback(void *unused)
 {
 	(void)unused;
 	bool all_up = true;
+	atomic_fetch_add(&door_turns, 1);
 	pthread_mutex_lock(&door.list);
 	for (struct shot_port *port = door.ports; port != NULL; port = port->next) {
 		note_link(port);
@@ -385,6 +409,7 @@ void shot_close(struct shot_port *port)
 	pthread_mutex_unlock(&door.control);
 	shot_detach(port->id);
 	free_port(port);
+	next_turn();
 }
 
 /* --- state --------------------------------------------------------------------------------------- */

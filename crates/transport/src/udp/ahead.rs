@@ -177,8 +177,8 @@ impl Receiver {
         let mut bytes = Vec::with_capacity(seen.total);
         bytes.extend_from_slice(&room.heads[index][..header]);
         for (address, len) in place.iter().flat_map(|(_, place)| place.pieces(payload)).filter(|(_, len)| *len > 0) {
-            // SAFETY: the kernel is done with these bytes of a place that only its poster and we know, and whose
-            // poster has not heard of it yet.
+            // SAFETY: the kernel is done with these bytes of a place that only its poster and we know, in memory of this
+            // process alone, and whose poster has not heard of it yet.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address, len) });
         }
         bytes.extend_from_slice(&room.heads[index][header..header + self.trailer()]);

@@ -104,8 +104,7 @@ impl Receiver {
 
     pub(super) fn post(&mut self, receives: &[Recv]) -> usize {
         for receive in receives {
-            let address = receive.sge.map(|sge| self.regions.address(sge));
-            self.posted[receive.id as usize] = Place { address, len: receive.sge.map(|sge| sge.len) };
+            self.posted[receive.id as usize] = self.memory(receive.sge);
         }
         receives.len()
     }
@@ -277,7 +276,11 @@ impl Receiver {
         }
     }
 
+    /// A place of registered memory. What others may write is none: a payload is checked where it lies.
     fn memory(&self, sges: [Sge; 2]) -> Place {
+        if sges.iter().any(|sge| sge.len > 0 && self.regions.get(sge.region).is_shared()) {
+            return Place::NONE;
+        }
         let address = sges.map(|sge| if sge.len == 0 { std::ptr::null_mut() } else { self.regions.address(sge) });
         Place { address, len: sges.map(|sge| sge.len) }
     }
@@ -314,8 +317,8 @@ impl Receiver {
     ) {
         if self.sealed || self.remainders {
             for (address, len) in payload.into_iter().filter(|(_, len)| *len > 0) {
-                // SAFETY: the kernel has just filled these bytes and is done with them; the place left
-                // `posted`, so nothing writes it before its poster hears of it.
+                // SAFETY: the kernel has just filled these bytes and is done with them; the place left `posted`, so
+                // nobody in this process writes it before its poster hears of it, and nobody else can (`memory`).
                 let bytes = unsafe { std::slice::from_raw_parts(address, len) };
                 done.payload_crc = crc::register(done.payload_crc, bytes);
             }

@@ -60,14 +60,20 @@ fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
     let (_, mut rx) = udp_pair(&memory, "127.0.0.1", true);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (head, payload) = (header(3), memory.payload(0, 500).1);
-    let network = shotline_wire::icrc::Network::V4 { src: [127, 0, 0, 1], dst: [127, 0, 0, 1], id: 4660 };
     let (src_port, dst_port) = (socket.local_addr().unwrap().port(), rx.local_addr().port());
-    let prefix = shotline_wire::icrc::Flow { network, src_port, dst_port }.prefix(24 + 500 + 4);
-    let after = shotline_wire::icrc::after_header(prefix, &head);
-    let icrc = shotline_wire::icrc::seal(after, 500_u64, crc::remainder(&payload));
-    let packet = [&head[..], &payload, &icrc.to_le_bytes()].concat();
-    socket.send_to(&packet, rx.local_addr()).unwrap();
-    assert_eq!(receive(&mut rx, &memory, vec![None], 1)[0].icrc, Icrc::Solved);
+    let mut verdict = |id| {
+        let network = shotline_wire::icrc::Network::V4 { src: [127, 0, 0, 1], dst: [127, 0, 0, 1], id };
+        let prefix = shotline_wire::icrc::Flow { network, src_port, dst_port }.prefix(24 + 500 + 4);
+        let after = shotline_wire::icrc::after_header(prefix, &head);
+        let icrc = shotline_wire::icrc::seal(after, 500_u64, crc::remainder(&payload));
+        let packet = [&head[..], &payload, &icrc.to_le_bytes()].concat();
+        socket.send_to(&packet, rx.local_addr()).unwrap();
+        receive(&mut rx, &memory, vec![None], 1)[0].icrc
+    };
+    // The first of an address, the next ones, one that cannot be the next, and one that follows that.
+    let verdicts = [4660, 4661, 4661 + 1024, 4660, 4661].map(&mut verdict);
+    assert_eq!(verdicts, [true, true, true, false, true].map(|follows| Icrc::Solved { follows }));
+    assert_eq!([65_535, 65_535, 100].map(&mut verdict)[1..], [true, true].map(|follows| Icrc::Solved { follows }));
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
             }
             socket.send_to(&bytes, rx.local_addr()).unwrap();
             let got = receive(&mut rx, &memory, vec![Some(len as u32 % 100)], 1);
-            if got[0].icrc == Icrc::Solved {
+            if let Icrc::Solved { .. } = got[0].icrc {
                 solved += 1; // for one of 2^16 numbers there is an identification by chance: the port differs each time
                 continue;
             }
