@@ -18,6 +18,17 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// A master names files in folders that nobody has allowed.
+    #[error(
+        "{} names files of its run in {}: nothing was changed; if that is a drive of this run, say so (--drive {})",
+        path.display(), list(folders, " and "), list(folders, " --drive ")
+    )]
+    Elsewhere {
+        /// The master.
+        path: PathBuf,
+        /// The folders.
+        folders: Vec<PathBuf>,
+    },
     /// No file can be made there.
     #[error("cannot create {}: {source}; check that its directory exists and may be written to", path.display())]
     Create {
@@ -200,4 +211,8 @@ impl StoreError {
     pub(crate) fn format(path: &Path, found: impl Into<String>) -> Self {
         Self::Format { path: path.to_owned(), found: found.into() }
     }
+}
+
+fn list(folders: &[PathBuf], between: &str) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(between)
 }

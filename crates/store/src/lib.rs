@@ -22,6 +22,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the recorder writes little-endian tables from memory: teach `rows` to swap before building here");
 
+mod beneath;
 mod blocks;
 pub mod clocks;
 pub mod codec;

@@ -1,6 +1,6 @@
 //! Something under way, under a hidden name: it gets its own only when it is whole.
 
-use super::ExportError;
+use super::{ExportError, zarr};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,8 @@ fn is_export(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     let entries: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     let radio = |path: &PathBuf| path.join("drf_properties.h5").exists();
-    entries.is_empty() || folder.join("zarr.json").exists() || entries.iter().all(radio)
+    let zarr = || fs::read(folder.join("zarr.json")).is_ok_and(|root| zarr::is_own(&root));
+    entries.is_empty() || zarr() || entries.iter().all(radio)
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
@@ -120,7 +121,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
-        fs::write(to.join("zarr.json"), "old").unwrap();
+        fs::write(to.join("zarr.json"), r#"{"attributes": {"format": "shotline zarr"}}"#).unwrap();
         let draft = Draft::new(&to, true).unwrap().folder().unwrap();
         fs::write(draft.path().join("new"), "four").unwrap();
         assert!(to.join("zarr.json").exists());
@@ -131,14 +132,17 @@ mod tests {
 
     #[test]
     fn a_folder_that_no_export_made_stays_even_when_asked_to_replace_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let to = folder.path().join("a.zarr");
-        fs::create_dir(&to).unwrap();
-        fs::write(to.join("thesis.tex"), "mine").unwrap();
-        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
-        let error = draft.finish().unwrap_err().to_string();
-        assert!(error.contains("a folder of other things"), "{error}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
-        assert_eq!(fs::read_to_string(to.join("thesis.tex")).unwrap(), "mine");
+        // The second: arrays of another program.
+        for (name, words) in [("thesis.tex", "mine"), ("zarr.json", r#"{"zarr_format": 3}"#)] {
+            let folder = tempfile::tempdir().unwrap();
+            let to = folder.path().join("a.zarr");
+            fs::create_dir(&to).unwrap();
+            fs::write(to.join(name), words).unwrap();
+            let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+            let error = draft.finish().unwrap_err().to_string();
+            assert!(error.contains("a folder of other things"), "{error}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+            assert_eq!(fs::read_to_string(to.join(name)).unwrap(), words);
+        }
     }
 }

@@ -29,27 +29,28 @@ pub(super) fn write(
         return Err(unfit("it is copied whole: leave out --from, --shots and --links"));
     }
     let one = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
+    let laid_out = &*one.layout();
     let draft = Draft::new(to, replace)?;
     let failed = |what: &'static str| ExportError::io(what, to);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
     // Said at once if there is no room. A file system that cannot say so takes what comes.
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, one.layout.end) {
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, laid_out.end) {
         Err(errno @ Errno::NOSPC) => return Err(failed("make room for")(errno.into())),
-        _ => file.set_len(one.layout.end).map_err(failed("extend"))?,
+        _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
     }
-    let copy = |range: Range<u64>| copy(&one.file, &file, range, one.layout.end, progress, to);
-    copy(0..one.layout.data_start)?;
+    let copy = |range: Range<u64>| copy(&one.file, &file, range, laid_out.end, progress, to);
+    copy(0..laid_out.data_start)?;
     // What the head says is visible was written before it was copied.
-    let rows = layout::visible_rows(&file, &one.layout, recording.path())?;
-    let data_end = match one.layout.codec {
-        None => one.layout.data_end(rows),
-        Some(_) => layout::end_of_chunks(&one.file, &one.layout, rows, recording.path())?,
+    let rows = layout::visible_rows(&file, laid_out, recording.path())?;
+    let data_end = match laid_out.codec {
+        None => laid_out.data_end(rows),
+        Some(_) => layout::end_of_chunks(&one.file, laid_out, rows, recording.path())?,
     };
-    copy(one.layout.data_start..data_end)?;
-    copy(one.layout.tail_start().max(data_end)..one.layout.end)?;
+    copy(laid_out.data_start..data_end)?;
+    copy(laid_out.tail_start().max(data_end)..laid_out.end)?;
     file.sync_all().map_err(failed("flush"))?;
-    let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == one.layout);
-    let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == one.layout);
+    let same = layout::locate(draft.path(), &file).is_ok_and(|(_, layout)| layout == *laid_out);
+    let still = layout::locate_in(recording.path(), &one.file).is_ok_and(|(_, layout)| layout == *laid_out);
     if !same || !still || !recording.stands() {
         return Err(unfit("the run ended, or was replaced, while it was copied: export it once more"));
     }

@@ -2,7 +2,7 @@
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::frames::{Shape, described, whole_rate};
-use super::{ImportError, ImportOptions, Numbers};
+use super::{ImportError, ImportOptions, Numbers, expect_own};
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, File, H5Type};
 use ndarray::Array2;
@@ -147,7 +147,9 @@ fn index(channel: &Path) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
     for (file, path) in files.iter().enumerate() {
         let failed = || ImportError::hdf5(path);
         let opened = File::open(path).map_err(failed())?;
-        let rows = opened.dataset("rf_data").map_err(failed())?.shape().first().copied().unwrap_or(0) as u64;
+        let data = opened.dataset("rf_data").map_err(failed())?;
+        expect_own(&data, path)?;
+        let rows = data.shape().first().copied().unwrap_or(0) as u64;
         let listed: Array2<u64> = opened.dataset("rf_data_index").and_then(|index| index.read_2d()).map_err(failed())?;
         let listed: Vec<(u64, u64)> = listed.rows().into_iter().map(|row| (row[0], row[1])).collect();
         for (at, (start, row)) in listed.iter().enumerate() {

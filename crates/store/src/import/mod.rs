@@ -17,6 +17,8 @@ use crate::StoreError;
 use crate::export::zarr::objects::{ObjectError, is_remote};
 use crate::info::RunInfo;
 use crate::shot::Loss;
+use hdf5::Dataset;
+use hdf5::dataset::Layout;
 use serde::Serialize;
 use shotline_wire::shot::GeometryError;
 use std::fs::File;
@@ -133,6 +135,17 @@ impl ImportError {
 
 /// Is told how many shots of how many are done, and says whether to go on.
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
+
+/// Refuses a dataset whose numbers are in other files: whoever made this one would choose what is read.
+fn expect_own(dataset: &Dataset, path: &Path) -> Result<(), ImportError> {
+    let own = dataset.filename() == path.to_string_lossy() && dataset.layout() != Layout::Virtual;
+    let external = dataset.dcpl().and_then(|plist| plist.get_external()).map_err(ImportError::hdf5(path))?;
+    if own && external.is_empty() {
+        return Ok(());
+    }
+    let found = format!("expected the numbers of {} in this file, found them in others", dataset.name());
+    Err(ImportError::format(path, format!("{found}: copy them into it (h5repack, or h5py)")))
+}
 
 /// What numbers a source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

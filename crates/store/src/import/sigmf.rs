@@ -6,11 +6,15 @@ use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
 use super::{ImportError, ImportOptions, Numbers};
+use crate::beneath::Folder;
+use crate::layout::folder;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde_json::Value;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 const FORMAT: &str = "sigmf";
@@ -54,11 +58,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let channels =
         global["core:num_channels"].as_u64().unwrap_or(1).clamp(1, 1 << 20) * if kind.complex { 2 } else { 1 };
     let instant = channels as usize * kind.width;
-    let data_path = match global["core:dataset"].as_str() {
-        Some(name) if !name.contains('/') => path.with_file_name(name),
-        _ => path.with_extension("sigmf-data"),
-    };
-    let data = File::open(&data_path).map_err(ImportError::io(&data_path))?;
+    let (data, data_path) = data(path, global["core:dataset"].as_str())?;
     let bytes = data.metadata().map_err(ImportError::io(&data_path))?.len();
     let bytes = bytes.saturating_sub(global["core:trailing_bytes"].as_u64().unwrap_or(0));
     let total = bytes / instant as u64;
@@ -112,6 +112,24 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         Ok(values)
     };
     Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
+}
+
+/// The samples of a recording: in the file that its metadata names, which must lie beside them, or in that of their name.
+fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError> {
+    let Some(name) = named else {
+        let data = path.with_extension("sigmf-data");
+        return Ok((File::open(&data).map_err(ImportError::io(&data))?, data));
+    };
+    let data = folder(path).join(name);
+    let found = Folder::open(folder(path)).and_then(|folder| folder.file(Path::new(name), OFlags::RDONLY));
+    match found {
+        Ok(file) => Ok((file, data)),
+        Err(Errno::XDEV) => Err(ImportError::format(
+            path,
+            format!("expected as core:dataset a file in its own folder, found {name:?}: put it there"),
+        )),
+        Err(errno) => Err(ImportError::io(&data)(errno.into())),
+    }
 }
 
 /// A run of captures without a gap.

@@ -4,7 +4,7 @@
 //! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
 
 use super::frames::{Frames, Shape, described, whole_rate};
-use super::{ImportError, Numbers, Piece};
+use super::{ImportError, Numbers, Piece, expect_own};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;
@@ -38,6 +38,7 @@ pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
             vec![complex.dataset("real").map_err(failed())?, complex.dataset("imag").map_err(failed())?]
         }
     };
+    parts.iter().try_for_each(|part| expect_own(part, path))?;
     let mut shape = parts[0].shape();
     if !(2..=4).contains(&shape.len()) || parts.iter().any(|part| part.shape() != shape) {
         let found = format!("expected data of (frame, wave, channel, time), found {shape:?}");

@@ -4,7 +4,7 @@
 
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::uff::numbers_of;
-use super::{ImportError, Piece};
+use super::{ImportError, Piece, expect_own};
 use hdf5::{Dataset, File};
 use ndarray::{Array1, Array2, Array3};
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
     let found = PLACES.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PLACES[0]);
     let raw = file.dataset(found.0).map_err(failed())?;
+    expect_own(&raw, path)?;
     let mut notes = Vec::new();
     if file.group("tracks").is_ok_and(|tracks| tracks.len() > 1) {
         notes.push("it has several tracks: the first one is imported".into());

@@ -10,6 +10,7 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// `TMPFS_MAGIC` of statfs(2).
@@ -94,7 +95,8 @@ impl Hidden {
             lock::claim(&stale, &hidden)?;
             std::fs::remove_file(&hidden).map_err(failed)?;
         }
-        let old = File::options().read(true).write(options.recycle).open(path).ok();
+        let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
+        let old = File::options().read(true).write(options.recycle).custom_flags(nofollow).open(path).ok();
         if let Some(old) = &old {
             lock::claim(old, path)?;
         }

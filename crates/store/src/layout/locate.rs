@@ -1,12 +1,12 @@
 //! Where everything in a recording is, read from the recording.
 
 use super::header::{HeaderError, Place, ReadAt, Superblock};
-use super::{Data, Described, Layout, Marks, Table, described, tail};
+use super::{Data, Described, Layout, Marks, Table, described, steady};
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
 use crate::medium::Medium;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
-use crate::sys::hdf5::{header_address, open_image};
+use crate::sys::hdf5::{header_address, open_image, open_same};
 use shotline_wire::block;
 use shotline_wire::shot::Packing;
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Reads from a recording where everything in it is.
 pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
-    let hdf5 = hdf5::File::open(path).map_err(StoreError::hdf5("open", path))?;
+    let hdf5 = open_same(file).map_err(StoreError::hdf5("open", path))?;
     locate_by(path, &hdf5, file)
 }
 
@@ -82,7 +82,7 @@ fn locate_by(path: &Path, hdf5: &hdf5::File, file: &impl ReadAt) -> Result<(RunI
     layout.recycled = recycled;
     layout.clocks = clocks;
     layout.data_start = data_start;
-    tail::find(file, &mut layout).map_err(broken)?;
+    steady::find(file, &mut layout, path)?;
     Ok((run, layout))
 }
 
@@ -183,6 +183,7 @@ pub(super) fn assemble(
         chunk_k: superblock.chunk_k,
         end_at: superblock.end_at,
         end: superblock.end,
+        roots: Vec::new(),
         recycled: false,
         channels: run.links.iter().map(|link| u64::from(link.geometry.channels())).collect(),
     }

@@ -23,6 +23,7 @@ pub(crate) mod described;
 mod header;
 mod locate;
 pub(crate) mod skeleton;
+mod steady;
 mod tail;
 mod text;
 mod tree;
@@ -49,6 +50,7 @@ use skeleton::TableShape;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+pub(crate) use steady::steadily;
 use tail::Counts;
 pub(crate) use tail::{Contents, cut, finish, write_all};
 pub(crate) use text::text;
@@ -156,6 +158,8 @@ pub struct Layout {
     pub end_at: u64,
     /// The end of the file.
     pub end: u64,
+    /// Where the indexes have their roots: those of samples, block descriptions and tables.
+    pub(crate) roots: Vec<u64>,
     /// Slots may hold bytes of an older recording, or of an earlier part, where no row is.
     pub recycled: bool,
     channels: Vec<u64>,
@@ -185,6 +189,12 @@ impl Layout {
     /// The marks of the tables that have a row for each of the samples'.
     pub(crate) fn row_marks(&self) -> impl Iterator<Item = Marks> + '_ {
         self.shots.iter().map(|table| table.marks).chain(self.described.iter().map(|table| table.marks))
+    }
+    /// The marks of every index, in the order of `roots`.
+    fn indexes(&self) -> impl Iterator<Item = Marks> + '_ {
+        let tables = self.shots.iter().chain([&self.losses, &self.books]).map(|table| table.marks);
+        let described = self.described.iter().map(|table| table.marks);
+        self.data.iter().map(|data| data.marks).chain(described).chain(tables)
     }
     fn data_shape(&self) -> Shape {
         Shape { rank: 3, k: self.chunk_k }
@@ -289,10 +299,10 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
     if recycled {
         tail::clear_tables(file, &layout).map_err(StoreError::io("write zeros to", path))?;
     }
-    let roots = tail::write(file, &layout, None, tail_start, rows)
+    layout.roots = tail::write(file, &layout, None, tail_start, rows)
         .map_err(StoreError::io("write the chunk indexes of", path))?;
     let written = write_all(file, 0, &image)
-        .and_then(|()| tail::point(file, &layout, &roots))
+        .and_then(|()| tail::point(file, &layout))
         .and_then(|()| write_all(file, layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
     Ok(Opened { file: medium, path: birth.path(path), layout, warnings })
@@ -342,7 +352,23 @@ fn data_start(image: &[u8]) -> u64 {
 
 /// Opens a recording that exists, to shed what a broken-off run left or to look where things are.
 pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
-    let file = open_locked(path)?;
+    let medium = match Target::of(path) {
+        Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Write)?),
+        None => {
+            let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+            return open_file(open.map_err(StoreError::io("open", path))?.into(), path);
+        }
+    };
+    opened(medium, path)
+}
+
+/// The same of a file that is open for reading and writing.
+pub(crate) fn open_file(file: File, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
+    crate::lock::share(&file, path)?;
+    opened(file.into(), path)
+}
+
+fn opened(file: Medium, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     let (run, layout) = locate_in(path, &file)?;
     Ok((run, Opened { file, path: path.to_owned(), layout, warnings: Vec::new() }))
 }
@@ -391,16 +417,6 @@ pub(crate) fn end_of_chunks(file: &Medium, layout: &Layout, rows: u64, path: &Pa
 pub fn visible(file: &(impl ReadAt + ?Sized), marks: Marks, path: &Path) -> Result<u64, StoreError> {
     let bytes = header::bytes(file, marks.extent_at, 8).map_err(|e| StoreError::format(path, e.to_string()))?;
     Ok(header::u64_at(&bytes, 0))
-}
-
-fn open_locked(path: &Path) -> Result<Medium, StoreError> {
-    if let Some(target) = Target::of(path) {
-        return Ok(Medium::Extent(nvme::open(&target, nvme::Access::Write)?));
-    }
-    let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let file: File = open.map_err(StoreError::io("open", path))?.into();
-    crate::lock::share(&file, path)?;
-    Ok(file.into())
 }
 
 impl Drop for Opened {

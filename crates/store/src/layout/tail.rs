@@ -128,10 +128,8 @@ fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Er
 }
 
 /// Points the datasets to the roots of their indexes.
-pub(super) fn point(file: &Medium, layout: &Layout, roots: &[u64]) -> Result<(), Errno> {
-    let tables = layout.shots.iter().chain([&layout.losses, &layout.books]).map(|table| table.marks);
-    let described = layout.described.iter().map(|table| table.marks);
-    for (marks, root) in layout.data.iter().map(|data| data.marks).chain(described).chain(tables).zip(roots) {
+pub(super) fn point(file: &Medium, layout: &Layout) -> Result<(), Errno> {
+    for (marks, root) in layout.indexes().zip(&layout.roots) {
         write_all(file, marks.tree_at, &root.to_le_bytes())?;
     }
     Ok(())
@@ -215,7 +213,8 @@ fn move_tail(
     let mut moved = layout.clone();
     place(&mut moved, start, room);
     file.grow(moved.end)?;
-    let (roots, zeros) = (write(file, &moved, Some(layout), start, room.rows)?, vec![0; BLOCK]);
+    moved.roots = write(file, &moved, Some(layout), start, room.rows)?;
+    let zeros = vec![0; BLOCK];
     for (from, to) in layout.shots.iter().zip(&moved.shots) {
         copy(file, from.start, to.start, room.rows * u64::from(from.row_bytes))?;
         // The file's slots were here, and may hold tables of an earlier part.
@@ -230,7 +229,7 @@ fn move_tail(
         write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
         file.sync_data()?;
     }
-    point(file, &moved, &roots)?;
+    point(file, &moved)?;
     file.sync_data()?;
     if moved.end < layout.end {
         write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
@@ -262,9 +261,13 @@ fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
 /// puts them. That takes a few reads however many rows there are; [`check`] looks at every chunk.
 pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result<(), HeaderError> {
     let mut common = u64::MAX;
-    for index in 0..layout.data.len() {
+    let roots = layout.roots.clone();
+    let (data_roots, rest) = roots.split_at(layout.data.len());
+    let (described_roots, table_roots) = rest.split_at(layout.described.len());
+    for (index, root) in data_roots.iter().enumerate() {
         let data = layout.data[index].clone();
-        let Some([(leaves, first), (last_leaf, last)]) = ends(file, layout, data.marks.tree_at, DATA)? else {
+        let ends = tree::ends(file, shape(layout, DATA), *root)?;
+        let Some([(leaves, first), (last_leaf, last)]) = ends else {
             continue;
         };
         layout.data[index].leaves = leaves;
@@ -281,17 +284,18 @@ pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout) -> Result
         expect_slot(layout, &data, 0, data.links.start, &first)?;
         expect_slot(layout, &data, layout.rows - 1, end, &last)?;
     }
-    for index in 0..layout.shots.len() + 2 {
+    for (index, root) in table_roots.iter().enumerate() {
         let table = *tables(layout).nth(index).expect("an index below the number of tables");
-        let Some([(_, first), (_, last)]) = ends(file, layout, table.marks.tree_at, TABLE)? else { continue };
+        let ends = tree::ends(file, shape(layout, TABLE), *root)?;
+        let Some([(_, first), (_, last)]) = ends else { continue };
         let chunks = last.first[0] / u64::from(table.chunk_rows) + 1;
         expect_chunk(&table, first.address, 0, &first)?;
         expect_chunk(&table, first.address, chunks - 1, &last)?;
         let found = tables(layout).nth(index).expect("an index below the number of tables");
         (found.start, found.capacity) = (first.address, chunks.saturating_mul(u64::from(table.chunk_rows)));
     }
-    for table in &layout.described {
-        let ends = tree::ends(file, layout.described_shape(), u64_at(&bytes(file, table.marks.tree_at, 8)?, 0))?;
+    for (table, root) in layout.described.iter().zip(described_roots) {
+        let ends = tree::ends(file, layout.described_shape(), *root)?;
         let Some([(_, first), (_, last)]) = ends else { continue };
         layout.expect_described(table, 0, &first)?;
         layout.expect_described(table, last.first[0], &last)?;
@@ -387,15 +391,6 @@ fn expect_chunk(table: &Table, start: u64, index: u64, chunk: &Chunk) -> Result<
         return Ok(());
     }
     Err(HeaderError::at(expected, "a table's next chunk", &format!("it at {}", chunk.address)))
-}
-
-fn ends(
-    file: &(impl ReadAt + ?Sized),
-    layout: &Layout,
-    tree_at: u64,
-    rank: usize,
-) -> Result<Option<[(u64, Chunk); 2]>, HeaderError> {
-    tree::ends(file, shape(layout, rank), u64_at(&bytes(file, tree_at, 8)?, 0))
 }
 
 fn walk(

@@ -48,7 +48,8 @@ pub fn export(
     let first = if rows.is_empty() { 0 } else { recording.row(rows.start, 0)?.number };
     let mut links = Vec::new();
     for (index, link) in run.links.iter().enumerate() {
-        let of = OneLink::new(run, link, index, first, Ends::default()).ok_or_else(|| {
+        let of = OneLink::new((run, link, index), first, stamp(recording, &rows, index)?, Ends::default());
+        let of = of.ok_or_else(|| {
             StoreError::format(recording.path(), format!("expected a known framing, found {:?}", run.framing))
         })?;
         writer.interface(&of.interface).map_err(failed)?;
@@ -85,4 +86,15 @@ pub fn export(
     }
     writer.flush().map_err(failed)?;
     Ok(Exported { bytes: writer.bytes(), ..exported })
+}
+
+/// Number and stamp of the first of these rows that has a stamp.
+fn stamp(recording: &Recording, rows: &Range<u64>, link: usize) -> Result<(u64, u64), StoreError> {
+    for row in rows.clone() {
+        let kept = recording.row(row, link)?;
+        if kept.stamp_tai_ns > 0 {
+            return Ok((kept.number, kept.stamp_tai_ns));
+        }
+    }
+    Ok((0, 0))
 }

@@ -59,12 +59,19 @@ pub(super) struct OneLink {
 }
 
 impl OneLink {
-    /// Link `index` of a run, the first shot of which has number `first`; none if its framing is not known.
-    pub(super) fn new(run: &RunInfo, link: &LinkInfo, index: usize, first: u64, ends: Ends) -> Option<Self> {
+    /// Link `index` of a run, the first shot of which has number `first`, and one this number and `stamp`; none if its
+    /// framing is not known.
+    pub(super) fn new(
+        (run, link, index): (&RunInfo, &LinkInfo, usize),
+        first: u64,
+        stamp: (u64, u64),
+        ends: Ends,
+    ) -> Option<Self> {
         let port = match run.framing.as_str() {
             "udp" => 47911,
             "spead" => 7148 + index as u16,
             "digitizer" => 47912,
+            "vita49" => 4991 + index as u16,
             _ => shotline_wire::udp::ROCE_PORT,
         };
         let destination = ends.destination.unwrap_or((RECEIVER, port).into());
@@ -73,7 +80,7 @@ impl OneLink {
         let source = known.unwrap_or((sender, SOURCE_PORT + index as u16).into());
         let dest_qp = ends.dest_qp.unwrap_or(QUEUE_PAIR + index as u32);
         let keys = Link { dest_qp, src_qp: dest_qp, q_key: Q_KEY, stream: link.stream };
-        let framing = framing(&run.framing, &link.geometry, first)?;
+        let framing = framing(&run.framing, &link.geometry, first, stamp)?;
         let pair = format!(", queue pair {dest_qp:#x}, queue key {Q_KEY:#x}");
         let pair = if framing.sealed() { pair.as_str() } else { "" };
         Some(Self {

@@ -32,6 +32,8 @@ impl Live {
     /// Makes the file, with a description of each link. `ends` says what is known of it.
     pub fn create(path: &Path, overwrite: bool, run: RunInfo, ends: Vec<Ends>) -> Result<Self, StoreError> {
         layout::check_target(path, overwrite)?;
+        // What can be refused is refused before there is a file.
+        let links = links_of(&run, &ends, None)?;
         let created = |source| StoreError::Create { path: path.to_owned(), source };
         let file = File::create(path).map_err(created)?;
         let how = "addresses and queue pairs are those of the sockets as far as they are known, keys and sequence numbers are stand-ins";
@@ -43,13 +45,12 @@ impl Live {
             run,
             ends,
             writer: writer.map_err(failed(path))?,
-            links: Vec::new(),
+            links,
             bytes: Vec::new(),
             losses: BTreeMap::new(),
             report,
             begun: None,
         };
-        live.links = live.links_from(0)?;
         for link in &live.links {
             live.writer.interface(&link.interface).map_err(failed(path))?;
         }
@@ -57,18 +58,10 @@ impl Live {
         Ok(live)
     }
 
-    fn links_from(&self, first: u64) -> Result<Vec<OneLink>, StoreError> {
-        let link = |(index, link)| {
-            OneLink::new(&self.run, link, index, first, self.ends.get(index).copied().unwrap_or_default())
-        };
-        let links = self.run.links.iter().enumerate().map(link).collect::<Option<_>>();
-        links.ok_or_else(|| StoreError::Run(format!("the framing {:?} is not known", self.run.framing)))
-    }
-
     /// Writes the packets of an event's shots.
     pub fn offer(&mut self, event: &Event) -> Result<(), StoreError> {
         if self.report.rows == 0 {
-            self.links = self.links_from(event.number)?;
+            self.links = links_of(&self.run, &self.ends, Some(event))?;
         }
         self.begun.get_or_insert_with(Instant::now);
         for (index, shot) in event.shots.iter().enumerate() {
@@ -134,6 +127,19 @@ impl Live {
         let _ = self.file.set_len(self.writer.written());
         failed(&self.path)(error)
     }
+}
+
+/// The links of a run that begins with this event.
+fn links_of(run: &RunInfo, ends: &[Ends], event: Option<&Event>) -> Result<Vec<OneLink>, StoreError> {
+    let link = |(index, link)| {
+        let shots = event.map_or(&[][..], |event| &event.shots);
+        let own = shots.get(index).into_iter().chain(shots).flatten().find(|shot| shot.meta.stamp_tai_ns > 0);
+        let stamp = own.map_or((0, 0), |shot| (shot.meta.number, shot.meta.stamp_tai_ns));
+        let ends = ends.get(index).copied().unwrap_or_default();
+        OneLink::new((run, link, index), event.map_or(0, |event| event.number), stamp, ends)
+    };
+    let links = run.links.iter().enumerate().map(link).collect::<Option<_>>();
+    links.ok_or_else(|| StoreError::Run(format!("the framing {:?} is not known", run.framing)))
 }
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> StoreError {

@@ -1,7 +1,7 @@
 //! The packets of recorded shots, down to the Ethernet header.
 
 use arrayvec::ArrayVec;
-use shotline_wire::framing::{self, Framing, Hsb, Link, MAX_HEADER, Packet, Spead};
+use shotline_wire::framing::{self, Framing, Hsb, Link, MAX_HEADER, Packet, Spead, Vita49};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::roce::ICRC_LEN;
 use shotline_wire::shot::Geometry;
@@ -23,11 +23,13 @@ pub struct Way {
     pub destination: SocketAddr,
 }
 
-/// The framing of this name as a sender of such shots would use it, the first of which has number `first`. What a
-/// recording does not keep is chosen: SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has
-/// remote key 1. None if there is no such framing.
-pub fn framing(name: &str, geometry: &Geometry, first: u64) -> Option<Box<dyn Framing>> {
+/// The framing of this name as a sender of such shots would use it, the first of which has number `first`; `stamp` is
+/// the number of any of them and when it was taken (TAI, 0 if that is unknown). What a recording does not keep is chosen:
+/// SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has remote key 1. None if there is no such
+/// framing.
+pub fn framing(name: &str, geometry: &Geometry, first: u64, stamp: (u64, u64)) -> Option<Box<dyn Framing>> {
     Some(match name {
+        "vita49" => Box::new(Vita49::of_blocks(geometry, stamp)),
         "spead" => Box::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
         "hsb" => {
             let pages = if PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *PAGES.start() };
@@ -76,7 +78,7 @@ impl Packets {
             index,
             offset,
             len,
-            shot_bytes: geometry.shot_bytes(),
+            shot_bytes: geometry.sent_bytes(),
             last: index + 1 == geometry.packets(),
         };
         let mut header = ArrayVec::<u8, MAX_HEADER>::new();

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// One file of a recording, open for reading. The calls are those of [`super::Recording`].
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct OneFile {
     pub(super) path: PathBuf,
     pub(crate) file: Medium,
     pub(super) run: RunInfo,
-    pub(crate) layout: Layout,
+    layout: RwLock<Arc<Layout>>,
     rows: AtomicU64,
 }
 
@@ -33,23 +34,34 @@ impl OneFile {
             })?,
         };
         let (run, layout) = layout::locate_in(path, &file)?;
+        let layout = RwLock::new(Arc::new(layout));
         let one = Self { path: path.to_owned(), file, run, layout, rows: AtomicU64::new(0) };
         one.refresh()?;
         Ok(one)
     }
 
+    /// Where everything was at the last look: the recorder moves indexes and tables when it ends.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn read<T>(&self, read: impl Fn(&Layout) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        layout::steadily(&self.file, &self.layout, &self.path, read)
+    }
+
     pub(super) fn refresh(&self) -> Result<u64, StoreError> {
-        // The samples' marker before the tables': a row that is seen here has its table rows.
-        let rows = layout::visible_rows(&self.file, &self.layout, &self.path)?;
-        for table in &self.layout.shots {
-            let found = layout::visible(&self.file, table.marks, &self.path)?;
-            if found < rows {
-                return Err(StoreError::format(
-                    &self.path,
-                    format!("expected {rows} rows in every table, found {found}"),
-                ));
+        let rows = self.read(|layout| {
+            // The samples' marker before the tables': a row that is seen here has its table rows.
+            let rows = layout::visible_rows(&self.file, layout, &self.path)?;
+            for table in &layout.shots {
+                let found = layout::visible(&self.file, table.marks, &self.path)?;
+                if found < rows {
+                    let found = format!("expected {rows} rows in every table, found {found}");
+                    return Err(StoreError::format(&self.path, found));
+                }
             }
-        }
+            Ok(rows)
+        })?;
         self.rows.store(rows, Ordering::Relaxed);
         Ok(rows)
     }
@@ -65,8 +77,8 @@ impl OneFile {
         if rows.end > self.rows() {
             return Err(no_row(&self.path, rows.end.saturating_sub(1), self.rows()));
         }
-        let format = self.layout.formats[link];
-        let bytes = layout::table_rows(&self.file, self.layout.shots[link], rows, &self.path)?;
+        let read = |layout: &Layout| layout::table_rows(&self.file, layout.shots[link], rows.clone(), &self.path);
+        let (format, bytes) = (self.layout().formats[link], self.read(read)?);
         let parsed = bytes.chunks_exact(format.bytes()).map(|row| format.parse(row));
         parsed.collect::<Option<_>>().ok_or_else(|| {
             StoreError::format(&self.path, format!("expected known states in link {link}'s table, found others"))
@@ -78,20 +90,25 @@ impl OneFile {
         if row >= self.rows() {
             return Err(no_row(&self.path, row, self.rows()));
         }
-        layout::stored(&self.file, &self.layout, row, link, &self.path)
+        let layout = self.layout();
+        if layout.codec.is_none() {
+            // Slots stay where they are, whatever moves.
+            return layout::stored(&self.file, &layout, row, link, &self.path);
+        }
+        self.read(|layout| layout::stored(&self.file, layout, row, link, &self.path))
     }
 
     pub(super) fn losses(&self) -> Result<Vec<Loss>, StoreError> {
-        let bytes = layout::table_bytes(&self.file, self.layout.losses, &self.path)?;
+        let bytes = self.read(|layout| layout::table_bytes(&self.file, layout.losses, &self.path))?;
         let losses = bytes.chunks_exact(LOSS_BYTES).map(rows::parse_loss).collect::<Option<_>>();
         losses.ok_or_else(|| StoreError::format(&self.path, "expected known causes in /losses, found others"))
     }
 
     pub(super) fn ended(&self) -> Result<Option<Ended>, StoreError> {
-        Ok(ended(&layout::table_bytes(&self.file, self.layout.books, &self.path)?))
+        Ok(ended(&self.read(|layout| layout::table_bytes(&self.file, layout.books, &self.path))?))
     }
 
     pub(super) fn check_index(&self) -> Result<(), StoreError> {
-        layout::check(&self.path, &self.file, &self.layout)
+        self.read(|layout| layout::check(&self.path, &self.file, layout))
     }
 }

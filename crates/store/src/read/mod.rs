@@ -118,7 +118,7 @@ impl Recording {
     /// Rows that there is room for.
     pub fn laid_out(&self) -> u64 {
         match &self.source {
-            Source::File(file) => file.layout.rows,
+            Source::File(file) => file.layout().rows,
             // Only what a file says of itself could fail, and every file of which it is asked was opened before.
             Source::Run(run) => run.laid_out().unwrap_or(run.rows),
         }

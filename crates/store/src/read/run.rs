@@ -5,7 +5,7 @@ use super::no_row;
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::rows::Row;
-use crate::set::recover::resolve;
+use crate::set::plan::resolve;
 use crate::set::stretch::{Stretch, share, stretches, unbroken};
 use crate::set::{FileEntry, Master, State};
 use crate::shot::Loss;
@@ -151,7 +151,7 @@ impl Run {
     /// Rows that there is room for.
     pub(super) fn laid_out(&self) -> Result<u64, StoreError> {
         let rooms = self.master.files.iter().enumerate().map(|(index, entry)| match entry.state {
-            State::Live => Ok(self.file(index)?.layout.rows),
+            State::Live => Ok(self.file(index)?.layout().rows),
             _ => Ok(entry.rows),
         });
         rooms.sum()

@@ -53,8 +53,9 @@ struct FileSlots {
 
 impl FileSlots {
     fn new(file: Arc<OneFile>) -> Self {
-        let largest = file.layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
-        let decoders = Decoder::of_links(file.layout.codec, &file.run.links);
+        let layout = file.layout();
+        let largest = layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
+        let decoders = Decoder::of_links(layout.codec, &file.run.links);
         let raw = RawReader::new(&file.file, largest);
         Self { file, raw, decoders, slot: Vec::new() }
     }
@@ -68,7 +69,7 @@ impl FileSlots {
         if !stored.compressed {
             return Ok(bytes);
         }
-        self.slot.resize(self.file.layout.slots[link].1 as usize, 0);
+        self.slot.resize(self.file.run.links[link].geometry.slot_bytes() as usize, 0);
         let unpacked = self.decoders[link].decode(bytes, &mut self.slot);
         unpacked.map_err(|source| StoreError::Chunk { path: path.clone(), row, link, source })?;
         Ok(&self.slot)

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// What has to be written for one link's part of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct RowChange {
     pub row: u64,
     pub link: usize,
     /// Its table row.
@@ -26,7 +26,7 @@ pub(super) struct Change {
 #[derive(Debug)]
 pub(super) struct Found {
     pub recovered: Recovered,
-    pub changes: Vec<Change>,
+    pub changes: Vec<RowChange>,
     pub losses: Vec<Loss>,
     pub losses_changed: bool,
 }
@@ -47,7 +47,7 @@ pub(super) struct Account {
     held: Vec<Vec<Run>>,
     /// Rows at the end so far of which no number is known, and what is to be zeroed in each; and whether readers see it.
     holes: Vec<(u64, bool, Vec<Examined>)>,
-    changes: Vec<Change>,
+    changes: Vec<RowChange>,
     next: u64,
     /// The lowest number that a row can have: behind the last of the part before.
     begins: u64,
@@ -136,7 +136,7 @@ impl Account {
                 }
             };
             if table_row.is_some() || zero.is_some() {
-                self.changes.push(Change { row, link, table_row, zero });
+                self.changes.push(RowChange { row, link, table_row, zero });
             }
         }
         push(&mut self.rows, number);
@@ -179,7 +179,7 @@ impl Account {
         // What was at the end and has no number is given up, whether readers saw it or not.
         for (row, _, shots) in std::mem::take(&mut self.holes) {
             for (link, shot) in shots.into_iter().enumerate().filter(|(_, shot)| shot.zero.is_some()) {
-                self.changes.push(Change { row, link, table_row: None, zero: shot.zero });
+                self.changes.push(RowChange { row, link, table_row: None, zero: shot.zero });
             }
         }
         self.recovered.rows = self.next;

@@ -25,7 +25,7 @@ use crate::layout::{self, Contents, Opened, write_all};
 use crate::rows::{self, LOSS_BYTES, State};
 use crate::runs::Run;
 use crate::shot::Loss;
-use account::{Account, Change};
+use account::{Account, RowChange};
 use examine::Examiner;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -65,9 +65,24 @@ pub struct Recovered {
     pub shed: u64,
     /// Bytes of the file now.
     pub file_bytes: u64,
+    /// What happens to the file; nothing if it is whole.
+    pub changes: Vec<Change>,
     /// Numbers that its rows and losses tell for certain.
     #[serde(skip)]
     pub(crate) numbers: Vec<Run>,
+    /// Entries of its `/losses`.
+    #[serde(skip)]
+    pub(crate) losses: u64,
+}
+
+/// What recovery does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Rows, losses or markers are put right.
+    Repaired,
+    /// What was laid out and holds no shot is given back.
+    Cut,
 }
 
 /// What a file is told of the others of its run.
@@ -86,17 +101,19 @@ pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
 /// Makes a recording of one file that broke off sound, and cuts it to what came. Refused while a program still records it.
 pub fn recover(path: &Path, dry_run: bool, progress: &Progress<'_>) -> Result<Recovered, StoreError> {
-    recover_among(path, dry_run, progress, Others::default())
+    let (run, mut opened) = layout::open(path)?;
+    recover_among(&run, &mut opened, dry_run, progress, Others::default())
 }
 
-/// The same of one file of a run of many.
+/// The same of one file of a run of many, which is open.
 pub(crate) fn recover_among(
-    path: &Path,
+    run: &RunInfo,
+    opened: &mut Opened,
     dry_run: bool,
     progress: &Progress<'_>,
     mut others: Others<'_>,
 ) -> Result<Recovered, StoreError> {
-    let (run, mut opened) = layout::open(path)?;
+    let path = &opened.path.clone();
     if run.by_stamp {
         return Err(StoreError::format(
             path,
@@ -106,27 +123,31 @@ pub(crate) fn recover_among(
     // What one of several drives does not have, another may.
     others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
     crate::lock::claim(opened.file.handle(), path)?;
-    let (visible, most) = visible_rows(&opened)?;
-    let losses = old_losses(&opened)?;
-    let account = look(&run, &opened, (visible, &losses), others, progress)?;
+    let (visible, most) = visible_rows(opened)?;
+    let losses = old_losses(opened)?;
+    let account = look(run, opened, (visible, &losses), others, progress)?;
     let books = opened.table_bytes(opened.layout.books)?;
     let laid_out = opened.layout.rows;
-    let mut found = account.end(&run, losses, others);
+    let mut found = account.end(run, losses, others);
     let recovered = &mut found.recovered;
     recovered.path = path.to_owned();
     recovered.dry_run = dry_run;
     recovered.rows_before = visible;
     recovered.shed = laid_out - recovered.rows;
+    recovered.losses = found.losses.len() as u64;
+    // Books tell of what was there: if that has changed, the run reads as broken off.
+    let rows = recovered.rows;
+    let as_it_was = found.changes.is_empty() && (rows, rows) == (visible, most) && !found.losses_changed;
+    let cut = rows < laid_out || opened.file.bytes() > opened.layout.end;
+    let changes = [(!as_it_was, Change::Repaired), (cut, Change::Cut)];
+    recovered.changes.extend(changes.into_iter().filter(|(due, _)| *due).map(|(_, change)| change));
     if dry_run {
         recovered.file_bytes = opened.file.bytes();
         return Ok(found.recovered);
     }
-    // Books tell of what was there: if that has changed, the run reads as broken off.
-    let rows = found.recovered.rows;
-    let as_it_was = found.changes.is_empty() && (rows, rows) == (visible, most) && !found.losses_changed;
     let mut bytes = Vec::with_capacity(found.losses.len() * LOSS_BYTES);
     found.losses.iter().for_each(|loss| rows::push_loss(loss, &mut bytes));
-    repair(&opened, &found.changes, rows, (visible, most)).map_err(StoreError::io("repair", path))?;
+    repair(opened, &found.changes, rows, (visible, most)).map_err(StoreError::io("repair", path))?;
     if rows < laid_out || !as_it_was {
         let data_end = match opened.layout.codec {
             None => opened.layout.data_end(rows),
@@ -153,7 +174,7 @@ fn visible_rows(opened: &Opened) -> Result<(u64, u64), StoreError> {
 }
 
 /// The entries of `/losses` that can be true.
-fn old_losses(opened: &Opened) -> Result<Vec<Loss>, StoreError> {
+pub(crate) fn old_losses(opened: &Opened) -> Result<Vec<Loss>, StoreError> {
     let bytes = opened.table_bytes(opened.layout.losses)?;
     Ok(bytes.chunks_exact(LOSS_BYTES).filter_map(rows::parse_loss).collect())
 }
@@ -204,7 +225,7 @@ fn look(
 }
 
 /// Writes what has to change, each step durable before the next.
-fn repair(opened: &Opened, changes: &[Change], rows: u64, (visible, most): (u64, u64)) -> Result<(), Errno> {
+fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u64, u64)) -> Result<(), Errno> {
     let (file, layout) = (&opened.file, &opened.layout);
     if changes.is_empty() && (rows, rows) == (visible, most) {
         return Ok(());

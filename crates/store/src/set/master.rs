@@ -13,13 +13,13 @@ use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents}
 use crate::layout::{described, sync_directory};
 use crate::medium::write_file;
 use crate::rows::{self, RowFormat};
-use crate::sys::hdf5::{Mapping, create_virtual, image, read_bytes, sample_type, write_bytes};
+use crate::sys::hdf5::{Mapping, create_virtual, image, open_same, read_bytes, sample_type, write_bytes};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
 use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::ffi::{CStr, CString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How a file of a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -100,6 +100,9 @@ pub struct Master {
 /// What `/linkN/shots` of a master is.
 const SHOTS: &str = "one row for each shot of this link, in the order of rf's first dimension; the fields are described in each part. While the run goes on: rows from the first one with packets = 0 on are not there yet";
 
+/// More rows than a file can have: their sum over all files fits 64 bits.
+const MOST_ROWS: u64 = 1 << 40;
+
 const PART: usize = 0;
 const STRIPE: usize = 4;
 const ROWS: usize = 8;
@@ -116,12 +119,19 @@ impl Master {
         self.files.chunk_by(|a, b| a.part == b.part)
     }
 
+    /// What a master is called until it is whole. A writer that was killed leaves it behind, and the next one replaces it.
+    pub(super) fn draft(path: &Path) -> PathBuf {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.with_file_name(format!(".{name}.new"))
+    }
+
     /// Writes the master, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), StoreError> {
         let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let hidden = path.with_file_name(format!(".{name}.new"));
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+        let hidden = Self::draft(path);
+        // What a writer that was killed left. Not through a link that somebody has put there: what it names is theirs.
+        let _ = std::fs::remove_file(&hidden);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let write = || {
             let file = std::fs::File::from(rustix::fs::open(&hidden, flags, Mode::from_raw_mode(0o644))?);
             write_file(&file, 0, &bytes)?;
@@ -250,12 +260,12 @@ impl Master {
 
     /// Reads a master; none if the file is a recording by itself.
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
-        let file = File::open(path).map_err(StoreError::hdf5("open", path))?;
+        let plain =
+            std::fs::File::open(path).map_err(|error| StoreError::hdf5("open", path)(error.to_string().into()))?;
+        let file = open_same(&plain).map_err(StoreError::hdf5("open", path))?;
         if file.attr("parts").is_err() {
             return Ok(None);
         }
-        let plain =
-            std::fs::File::open(path).map_err(|error| StoreError::hdf5("open", path)(error.to_string().into()))?;
         let run = RunInfo::read(&file, &plain, path)?;
         let bytes = |name: &str, least: usize| -> hdf5::Result<(Vec<u8>, usize)> {
             let dataset = file.dataset(name)?;
@@ -272,6 +282,13 @@ impl Master {
         let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();
         let files = files.ok_or_else(|| StoreError::format(path, "expected known states in /parts, found others"))?;
+        if let Some(entry) = files.iter().find(|entry| entry.rows.max(entry.losses) > MOST_ROWS) {
+            let found = entry.rows.max(entry.losses);
+            return Err(StoreError::format(
+                path,
+                format!("expected at most {MOST_ROWS} rows of a file, found {found}"),
+            ));
+        }
         let removed = Removed {
             parts: read_number(&file, "ring_removed_parts").unwrap_or(0),
             rows: read_number(&file, "ring_removed_rows").unwrap_or(0),

@@ -13,11 +13,12 @@
 //! - Losses are entered before the row that follows them, in the same file.
 //! - The books are those of the run and stand in the master; each part has the counts of its own rows.
 
+mod files;
 pub(crate) mod keeper;
 mod master;
 mod part;
-mod plan;
-pub(crate) mod recover;
+pub(crate) mod plan;
+mod recover;
 pub mod stretch;
 
 use crate::StoreError;

@@ -8,6 +8,7 @@ use crate::layout::{ALIGN, check_target, folder};
 use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::sys::hdf5::open_same;
 use shotline_memory::Regions;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -295,9 +296,21 @@ fn device(folder: &Path) -> Option<u64> {
 }
 
 /// Which part of a run a file is; none if it is no part, or of another run, or cannot be read.
-pub(super) fn part_info(file: &Path, run_id: &str) -> Option<PartInfo> {
-    let run = RunInfo::read(&hdf5::File::open(file).ok()?, &File::open(file).ok()?, file).ok()?;
+fn part_info(path: &Path, run_id: &str) -> Option<PartInfo> {
+    let file = File::open(path).ok()?;
+    let run = RunInfo::read(&open_same(&file).ok()?, &file, path).ok()?;
     run.part.filter(|_| run.run_id == run_id)
+}
+
+/// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5
+/// looks in the same places. For reading only: recovery opens no file by such a name.
+pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
+    let folder = folder(master);
+    let named = Path::new(name);
+    if named.is_absolute() && !named.exists() {
+        return folder.join(named.file_name().unwrap_or_default());
+    }
+    folder.join(named)
 }
 
 pub(super) fn canonical(folder: &Path) -> PathBuf {

@@ -12,6 +12,7 @@ use hdf5_sys::h5t::{H5T_order_t::H5T_ORDER_BE, H5Tset_order, H5Tset_precision};
 use hdf5_sys::h5z::{H5Z_FILTER_NBIT, H5Z_FLAG_OPTIONAL, H5Z_filter_t, H5Zfilter_avail};
 use shotline_wire::shot::Packing;
 use std::ffi::CStr;
+use std::os::fd::AsRawFd;
 
 /// The integers of a sample: unsigned bytes, or 16-bit ones, little-endian unless they came otherwise, of which the lowest bits count.
 pub fn sample_type(packing: Packing) -> hdf5::Result<Datatype> {
@@ -51,6 +52,11 @@ pub fn image(file: &File) -> hdf5::Result<Vec<u8>> {
         let len = unsafe { H5Fget_file_image(file.id(), bytes.as_mut_ptr().cast(), bytes.len()) };
         if len == bytes.len() as isize { Ok(bytes) } else { Err(hdf5::Error::query()?) }
     })
+}
+
+/// Opens for reading the file that is open already: its name may be another file's by now.
+pub fn open_same(file: &std::fs::File) -> hdf5::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Opens bytes as if they were a file's, for reading.

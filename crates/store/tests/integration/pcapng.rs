@@ -78,7 +78,7 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
         .unwrap();
         let all = datagrams(&capture);
         assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{name}");
-        let framing = pcapng::framing(name, &geometry, SHOTS.start).unwrap();
+        let framing = pcapng::framing(name, &geometry, SHOTS.start, (0, 0)).unwrap();
         let mut slots = recording.slots();
         for (link, packets) in all.values().enumerate() {
             let mut packets = packets.iter();

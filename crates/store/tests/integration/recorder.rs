@@ -5,10 +5,12 @@ use crate::common::{
 };
 use serde_json::json;
 use shotline_compute::prbs::Prbs;
+use shotline_store::codec::Codec;
+use shotline_store::info::RunInfo;
 use shotline_store::recover::recover;
 use shotline_store::rows::State;
 use shotline_store::shot::{Books, Loss, StreamBooks};
-use shotline_store::{StoreError, VerifyOptions, inspect, verify};
+use shotline_store::{StoreError, VerifyOptions, inspect, read, verify};
 use shotline_testing::{or_skip, until_asleep};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::time::Duration;
@@ -108,6 +110,32 @@ fn a_run_that_ends_early_leaves_no_phantom_rows_and_gives_its_space_back() {
         drop(file);
         assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
         python_verdict(&path, true);
+    }
+}
+
+#[test]
+fn a_reader_that_was_there_before_the_end_reads_on_behind_it() {
+    let g = small(Packing::Packed12);
+    for codec in [None, Some(Codec::Lz4)] {
+        for durable in [false, true] {
+            let run = RunInfo { codec, ..run(&[g, g]) };
+            let mut recording = Recording::new(run, |config| (config.rows, config.durable) = (2000, durable));
+            (0..10).for_each(|number| recording.whole(number));
+            while recording.recorder.visible() < 10 {
+                recording.recorder.poll(Some(Duration::from_millis(5))).unwrap();
+            }
+            let mut reader = read::Recording::open(&recording.path).unwrap();
+            let mut slots = vec![reader.slots().read(3, 1).unwrap().to_vec()];
+            assert!(reader.ended().unwrap().is_none() && reader.rows() == 10);
+            // What was laid out for more is cut.
+            let (_path, _) = recording.finish(&Books::default());
+            assert!(reader.ended().unwrap().is_some());
+            assert_eq!(reader.row(9, 1).unwrap().number, 9);
+            slots.push(reader.slots().read(3, 1).unwrap().to_vec());
+            assert!(slots[0] == slots[1] && reader.losses().unwrap().is_empty());
+            assert_eq!((reader.refresh().unwrap(), reader.laid_out()), (10, 10));
+            reader.check_index().unwrap();
+        }
     }
 }
 

@@ -167,7 +167,7 @@ fn of_a_ring_that_broke_off_only_its_own_rows_come_back() {
                 opened.file.write_all(marks.extent_at, &10_u64.to_le_bytes()).unwrap();
             }
         }
-        let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+        let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
         assert_eq!(recovered.files.last().unwrap().rows, 5, "{recovered:#?}");
         proven(&master);
         let numbers = numbers(&master);
@@ -197,7 +197,7 @@ fn a_shot_of_a_reused_part_whose_row_was_not_written_is_found_by_its_record() {
             opened.file.write_all(marks.extent_at, &2_u64.to_le_bytes()).unwrap();
         }
     }
-    let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+    let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
     let last = recovered.files.last().unwrap();
     assert_eq!((last.rows_before, last.rows, last.rebuilt), (2, 5, 2), "{last:#?}");
     proven(&master);

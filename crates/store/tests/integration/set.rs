@@ -222,7 +222,7 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
         let broken = verify(&master, &VerifyOptions::default()).unwrap();
         assert!(broken.verified && !broken.finished && broken.rows == rows, "{broken:#?}");
         python_verdict(&master, true);
-        let recovered = set::recover(&master, false, &|_, _| ()).unwrap();
+        let recovered = set::recover(&master, &[], false, &|_, _| ()).unwrap();
         assert_eq!((recovered.rows, recovered.behind_gaps), (rows, 0), "{recovered:#?}");
         let size: u64 = files(&master).iter().map(|file| file.metadata().unwrap().len()).sum();
         assert!(size < (rows + 20) * 40_000 + (1 << 20), "{size} bytes for {rows} rows");
@@ -230,7 +230,7 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
         assert_eq!(numbers(&master), (0..rows).collect::<Vec<_>>());
         let left = std::fs::read_dir(copy.path()).unwrap().count();
         assert_eq!(left, 1 + files(&master).len(), "what was laid out for later is gone");
-        assert_eq!(set::recover(&master, false, &|_, _| ()).unwrap().rows, rows, "a second time changes nothing");
+        assert_eq!(set::recover(&master, &[], false, &|_, _| ()).unwrap().rows, rows, "a second time changes nothing");
     }
 }
 
@@ -253,14 +253,14 @@ fn recovery_leaves_files_of_other_runs_alone_and_goes_on() {
     std::fs::write(&empty, []).unwrap();
     std::fs::copy(&foreign, &alone).unwrap();
     let before = std::fs::read(&foreign).unwrap();
-    let recovered = set::recover(&outs[0], false, &|_, _| ()).unwrap();
+    let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
     assert_eq!((recovered.skipped, recovered.files.len()), (vec![foreign.clone(), gone], 2));
     assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
     assert!(empty.exists() && alone.exists() && std::fs::read(&foreign).unwrap() == before);
 }
 
 #[test]
-fn recovery_enters_a_part_that_has_rows_and_removes_what_the_bound_gave_up() {
+fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
     or_skip!(needs_python());
     let folder = tempfile::tempdir().unwrap();
     let outs = [folder.path().join("a.h5")];
@@ -274,10 +274,63 @@ fn recovery_enters_a_part_that_has_rows_and_removes_what_the_bound_gave_up() {
     master.books.clear();
     master.files[1].rows += 3;
     master.write(&outs[0]).unwrap();
-    let recovered = set::recover(&outs[0], false, &|_, _| ()).unwrap();
-    assert_eq!((recovered.rows, recovered.removed), (25, vec![folder.path().join("a-00000.h5")]));
+    let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
+    // It holds shots, and only the master says that it is to go.
+    assert_eq!((recovered.rows, recovered.left), (25, vec![folder.path().join("a-00000.h5")]));
+    assert!(recovered.removed.is_empty(), "{:?}", recovered.removed);
+    assert!(verify(&folder.path().join("a-00000.h5"), &VerifyOptions::default()).unwrap().verified);
     assert_eq!(proven(&outs[0]).rows, 25);
     assert_eq!(numbers(&outs[0]), (10..35).collect::<Vec<_>>());
+}
+
+#[test]
+fn recovery_does_nothing_to_a_file_that_is_another_part_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let replaced = folder.path().join("a-00002.h5");
+    std::fs::copy(folder.path().join("a-00001.h5"), &replaced).unwrap();
+    // Longer than it need be, so that there would be something to cut.
+    std::fs::OpenOptions::new().write(true).open(&replaced).unwrap().set_len(9 << 20).unwrap();
+    let before = std::fs::read(&replaced).unwrap();
+    let listed = inspect(&outs[0]).unwrap().parts;
+    let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
+    assert_eq!(inspect(&outs[0]).unwrap().parts, listed);
+    assert_eq!((recovered.skipped, recovered.rewritten), (vec![replaced.clone()], false));
+    assert!(std::fs::read(&replaced).unwrap() == before);
+}
+
+#[test]
+fn recovery_writes_through_no_link_and_removes_no_stranger() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, precious) = (folder.path().join("run"), folder.path().join("precious"));
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(&precious, "mine").unwrap();
+    let outs = [inside.join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
+    master.files[3].state = State::Live;
+    master.write(&outs[0]).unwrap();
+    // Where the master is made before it gets its name, and where parts are laid out.
+    let draft = inside.join(".a.h5.new");
+    std::os::unix::fs::symlink(&precious, &draft).unwrap();
+    let hidden = [4, 5, 6, 7].map(|part| inside.join(format!(".a-{part:05}.h5.new")));
+    std::fs::write(&hidden[0], vec![0; 300_000]).unwrap();
+    std::fs::write(&hidden[1], format!("half laid out: {}", master.run.run_id)).unwrap();
+    std::fs::write(&hidden[2], "a stranger's").unwrap();
+    std::os::unix::fs::symlink(&precious, &hidden[3]).unwrap();
+    let dry = set::recover(&outs[0], &[], true, &|_, _| ()).unwrap();
+    let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
+    assert!(recovered.rewritten && dry.rewritten);
+    let removed = [draft, hidden[0].clone(), hidden[1].clone()];
+    assert_eq!((recovered.removed.as_slice(), recovered.left.as_slice()), (&removed[..], &hidden[2..]));
+    assert_eq!((dry.removed, dry.left), (recovered.removed, recovered.left));
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+    assert!(hidden[..2].iter().all(|file| !file.exists()) && hidden[2..].iter().all(|file| file.exists()));
 }
 
 #[test]

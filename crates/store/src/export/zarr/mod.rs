@@ -11,7 +11,7 @@ use super::ExportError;
 use super::draft::Draft;
 use super::shots::Shots;
 use crate::rows::State;
-use crate::shot::Loss;
+use crate::shot::{Loss, MAX_LINKS};
 use objects::{ObjectError, Objects, is_remote};
 use serde_json::{Value, json};
 use shard::{Codec, Shard};
@@ -100,22 +100,24 @@ pub(super) fn write(
 ) -> Result<u64, ExportError> {
     let bytes = if is_remote(to) {
         let objects = Objects::open(to)?;
-        if objects.get("zarr.json")?.is_some() {
-            if !replace {
+        if let Some(root) = objects.get("zarr.json")? {
+            if !replace || !is_own(&root) {
                 return Err(ExportError::Exists { path: to.to_owned() });
             }
-            objects.clear()?;
+            // What else is below the prefix stays.
+            let links = (0..MAX_LINKS).map(|link| format!("link{link}/"));
+            links.chain(["losses/".into(), "zarr.json".into()]).try_for_each(|part| objects.clear(&part))?;
         }
-        let mut out = Out { objects, bytes: 0 };
+        let mut out = Out { objects, bytes: 0, keys: Vec::new() };
         // What broke off is no array to anyone, but room that someone pays for.
         if let Err(error) = all(shots, options, &mut out) {
-            let _ = out.objects.clear();
+            let _ = out.keys.iter().try_for_each(|key| out.objects.remove(key));
             return Err(error);
         }
         out.bytes
     } else {
         let draft = Draft::new(to, replace)?.folder()?;
-        let mut out = Out { objects: Objects::open(draft.path())?, bytes: 0 };
+        let mut out = Out { objects: Objects::open(draft.path())?, bytes: 0, keys: Vec::new() };
         all(shots, options, &mut out)?;
         draft.finish()?;
         out.bytes
@@ -127,15 +129,24 @@ pub(super) fn write(
     Ok(bytes)
 }
 
+/// Whether a root `zarr.json` is that of an export, and not of another's arrays.
+pub(super) fn is_own(root: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(root).is_ok_and(|root| root["attributes"]["format"] == KIND)
+}
+
 struct Out {
     objects: Objects,
     bytes: u64,
+    /// What was written to a store.
+    keys: Vec<String>,
 }
 
 impl Out {
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
         self.bytes += bytes.len() as u64;
-        self.objects.put(key, bytes)
+        self.objects.put(key, bytes)?;
+        self.keys.push(key.to_owned());
+        Ok(())
     }
     fn node(&mut self, at: &str, node: &Value) -> Result<(), ObjectError> {
         let key = if at.is_empty() { "zarr.json".to_owned() } else { format!("{at}/zarr.json") };

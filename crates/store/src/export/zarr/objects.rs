@@ -97,12 +97,23 @@ impl Objects {
         }
     }
 
-    /// Removes every object of a store. Of a folder nothing: it takes its name only when it is whole.
-    pub fn clear(&self) -> Result<(), ObjectError> {
+    /// Removes every object of a store whose key begins so. Of a folder nothing: it takes its name only when it is whole.
+    #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
+    pub fn clear(&self, part: &str) -> Result<(), ObjectError> {
         match self {
             Self::Folder(_) => Ok(()),
             #[cfg(feature = "s3")]
-            Self::S3(store) => store.clear(),
+            Self::S3(store) => store.clear(part),
+        }
+    }
+
+    /// Removes an object of a store. Of a folder nothing.
+    #[cfg_attr(not(feature = "s3"), allow(unused_variables))]
+    pub fn remove(&self, key: &str) -> Result<(), ObjectError> {
+        match self {
+            Self::Folder(_) => Ok(()),
+            #[cfg(feature = "s3")]
+            Self::S3(store) => store.remove(key),
         }
     }
 }

@@ -78,27 +78,45 @@ impl S3 {
         bytes.map(Some).map_err(|error| failed("read", &object, error))
     }
 
-    /// Removes every object below the prefix.
-    pub(super) fn clear(&self) -> Result<(), ObjectError> {
+    /// Removes every object below the prefix whose key goes on with `part`, and no other, whatever the store lists.
+    pub(super) fn clear(&self, part: &str) -> Result<(), ObjectError> {
+        let prefix = self.key(part);
+        let wrong = |why: &str| ObjectError::Store { what: "list", object: prefix.clone(), why: why.into() };
+        let mut last = None;
         // The first page of what is left, until nothing is.
         loop {
-            let mut answer = self.ask("list", &self.prefix, || {
+            let mut answer = self.ask("list", &prefix, || {
                 let mut list = self.bucket.list_objects_v2(self.credentials.as_ref());
-                list.with_prefix(self.prefix.as_str());
+                list.with_prefix(prefix.as_str());
                 self.agent.get(list.sign(PATIENCE).as_str()).call()
             })?;
-            let text = answer.body_mut().read_to_string().map_err(|error| failed("list", &self.prefix, error))?;
-            let page = ListObjectsV2::parse_response(&text).map_err(|error| failed("list", &self.prefix, error))?;
-            if page.contents.is_empty() {
+            let text = answer.body_mut().read_to_string().map_err(|error| failed("list", &prefix, error))?;
+            let page = ListObjectsV2::parse_response(&text).map_err(|error| failed("list", &prefix, error))?;
+            let keys: Vec<String> = page.contents.into_iter().map(|object| object.key).collect();
+            if keys.is_empty() {
                 return Ok(());
             }
-            for object in &page.contents {
-                self.ask("remove", &object.key, || {
-                    let url = self.bucket.delete_object(self.credentials.as_ref(), &object.key).sign(PATIENCE);
-                    self.agent.delete(url.as_str()).call()
-                })?;
+            if !keys.iter().all(|key| key.starts_with(&prefix)) {
+                return Err(wrong("it lists objects that are elsewhere"));
             }
+            if last == keys.first().cloned() {
+                return Err(wrong("it lists an object that was removed"));
+            }
+            last = keys.first().cloned();
+            keys.iter().try_for_each(|object| self.delete(object))?;
         }
+    }
+
+    pub(super) fn remove(&self, key: &str) -> Result<(), ObjectError> {
+        self.delete(&self.key(key))
+    }
+
+    fn delete(&self, object: &str) -> Result<(), ObjectError> {
+        self.ask("remove", object, || {
+            let url = self.bucket.delete_object(self.credentials.as_ref(), object).sign(PATIENCE);
+            self.agent.delete(url.as_str()).call()
+        })?;
+        Ok(())
     }
 
     fn key(&self, key: &str) -> String {

@@ -1,0 +1,179 @@
+//! Reading while a recorder ends: it moves indexes and tables, and gives their old place back.
+//!
+//! A recorder writes over a place only after every dataset points elsewhere, so what was read is as it was written if all
+//! point where they did before.
+
+use super::header::{ReadAt, bytes, u64_at};
+use super::{Layout, tail};
+use crate::StoreError;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// How often a file is looked at anew. The end of a run moves everything twice at most, and so does a recovery.
+const LOOKS: usize = 8;
+
+/// Where a file's indexes begin now, and where it ends.
+fn pointers(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<(Vec<u64>, u64), StoreError> {
+    let at = |at| bytes(file, at, 8).map(|bytes| u64_at(&bytes, 0));
+    let roots = layout.indexes().map(|marks| at(marks.tree_at)).collect::<Result<_, _>>();
+    let both = roots.and_then(|roots| Ok((roots, at(layout.end_at)?)));
+    both.map_err(|error| StoreError::format(path, error.to_string()))
+}
+
+fn stands(file: &(impl ReadAt + ?Sized), layout: &Layout, path: &Path) -> Result<bool, StoreError> {
+    let (roots, end) = pointers(file, layout, path)?;
+    Ok(roots == layout.roots && end == layout.end)
+}
+
+/// Finds rows and places, anew if there was a layout before.
+pub(super) fn find(file: &(impl ReadAt + ?Sized), layout: &mut Layout, path: &Path) -> Result<(), StoreError> {
+    let mut looks = 0;
+    loop {
+        let mut found = Layout { rows: 0, common_rows: 0, ..layout.clone() };
+        (found.roots, found.end) = pointers(file, layout, path)?;
+        found.data.iter_mut().for_each(|data| data.leaves = 0);
+        for table in found.shots.iter_mut().chain([&mut found.losses, &mut found.books]) {
+            (table.start, table.capacity) = (0, 0);
+        }
+        let outcome = tail::find(file, &mut found).map_err(|error| StoreError::format(path, error.to_string()));
+        looks += 1;
+        if looks == LOOKS || stands(file, &found, path)? {
+            *layout = found;
+            return outcome;
+        }
+    }
+}
+
+/// Reads by a layout, which is found anew if everything has moved meanwhile.
+pub(crate) fn steadily<T>(
+    file: &(impl ReadAt + ?Sized),
+    layout: &RwLock<Arc<Layout>>,
+    path: &Path,
+    read: impl Fn(&Layout) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut looks = 0;
+    loop {
+        let now = Arc::clone(&layout.read().unwrap_or_else(PoisonError::into_inner));
+        let outcome = read(&now);
+        looks += 1;
+        if looks == LOOKS || stands(file, &now, path)? {
+            return outcome;
+        }
+        let mut moved = Layout::clone(&now);
+        find(file, &mut moved, path)?;
+        *layout.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(moved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::{LinkInfo, RunInfo};
+    use crate::layout::{self, Contents, CreateOptions, Opened, create, finish};
+    use crate::rows::LOSS_BYTES;
+    use shotline_wire::shot::{Geometry, Packing};
+    use std::cell::{Cell, RefCell};
+
+    const ROWS: u64 = 300;
+    const CAME: u64 = 7;
+
+    /// A file whose recorder ends before the n-th read of it.
+    struct Ending {
+        opened: RefCell<Opened>,
+        losses: usize,
+        left: Cell<usize>,
+    }
+
+    impl Ending {
+        fn end(&self) {
+            let Opened { file, layout, .. } = &mut *self.opened.borrow_mut();
+            let losses = vec![3; self.losses * LOSS_BYTES];
+            let books = vec![5; layout.books.row_bytes as usize];
+            let data_end = layout.data_end(CAME);
+            let contents = Contents { rows: CAME, losses: &losses, books: &books, data_end };
+            assert_eq!(finish(file, layout, contents), Ok(None));
+        }
+    }
+
+    impl ReadAt for Ending {
+        fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
+            if self.left.replace(self.left.get().wrapping_sub(1)) == 0 {
+                self.end();
+            }
+            self.opened.borrow().file.read_at(offset, to)
+        }
+    }
+
+    fn running(folder: &Path, losses: usize) -> Ending {
+        let g = Geometry::new(2, 8, 12, Packing::Packed12, 0).unwrap();
+        let link = |stream| LinkInfo { name: String::new(), stream, geometry: g };
+        let options = CreateOptions { rows: ROWS, overwrite: true, ..CreateOptions::default() };
+        let opened = create(&folder.join("a.h5"), &RunInfo::new(vec![link(0), link(1)]), options).unwrap();
+        for table in &opened.layout.shots {
+            let rows: Vec<u8> = (0..CAME).flat_map(|row| vec![row as u8; table.row_bytes as usize]).collect();
+            opened.file.write_all(table.at(0), &rows).unwrap();
+        }
+        Ending { opened: RefCell::new(opened), losses, left: Cell::new(usize::MAX) }
+    }
+
+    /// As anybody finds it who comes now.
+    fn found(file: &Ending) -> Layout {
+        let Opened { file, layout, path, .. } = &*file.opened.borrow();
+        let mut layout = layout.clone();
+        find(file, &mut layout, path).unwrap();
+        layout
+    }
+
+    #[test]
+    fn whoever_reads_while_a_run_ends_reads_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Path::new("a.h5");
+        // More losses than there was room for: then everything moves twice.
+        for losses in [0, 2, 9000] {
+            for reads in 0.. {
+                let file = running(folder.path(), losses);
+                let layout = RwLock::new(Arc::new(file.opened.borrow().layout.clone()));
+                file.left.set(reads);
+                let read = || {
+                    steadily(&file, &layout, path, |layout| layout::table_rows(&file, layout.shots[1], 0..CAME, path))
+                };
+                let rows = read().unwrap();
+                let each = rows.len() / CAME as usize;
+                assert!(rows.chunks(each).enumerate().all(|(row, bytes)| bytes.iter().all(|b| usize::from(*b) == row)));
+                let reached = file.left.get() > reads;
+                if !reached {
+                    // It ends before the next look.
+                    file.end();
+                }
+                assert_eq!(read().unwrap(), rows, "{losses} losses, ended at read {reads}");
+                assert_eq!(**layout.read().unwrap(), found(&file));
+                let all = |table: fn(&Layout) -> layout::Table| {
+                    steadily(&file, &layout, path, |layout| layout::table_bytes(&file, table(layout), path)).unwrap()
+                };
+                assert_eq!(all(|layout| layout.books), vec![5; all(|layout| layout.books).len()]);
+                assert_eq!(all(|layout| layout.losses), vec![3; losses * LOSS_BYTES]);
+                if !reached {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_opens_a_file_while_its_run_ends_finds_one_layout_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        for losses in [2, 9000] {
+            for reads in 0.. {
+                let file = running(folder.path(), losses);
+                let before = found(&file);
+                let mut layout = before.clone();
+                file.left.set(reads);
+                find(&file, &mut layout, Path::new("a.h5")).unwrap();
+                assert!(layout == before || layout == found(&file), "{losses} losses, ended at read {reads}");
+                if file.left.get() <= reads {
+                    break;
+                }
+            }
+        }
+    }
+}
