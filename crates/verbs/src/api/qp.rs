@@ -88,13 +88,18 @@ pub struct QpConfig {
     /// What arrives wrong from outside is answered with a NAK and puts the queue pair in its error state, as the
     /// InfiniBand rules have it. Otherwise it is dropped and counted, and changes nothing.
     pub strict: bool,
+    /// Packets from the peer's address are taken from whatever UDP port they come (RC, UC), and one-sided operations over
+    /// IPv4 with whatever identification: for a peer that sends one flow by several ports, or whose identifications
+    /// do not count up. Otherwise the port of the first packet that was carried out is the connection's.
+    pub lax: bool,
 }
 
 impl QpConfig {
     /// 128 requests of up to 4 elements or 64 inline bytes.
     pub fn new(kind: QpType, pd: Pd, send_cq: Cq, recv_cq: Cq) -> Self {
         let (max_send_wr, max_recv_wr, max_sge, max_inline) = (128, 128, 4, 64);
-        Self { kind, pd, send_cq, recv_cq, srq: None, max_send_wr, max_recv_wr, max_sge, max_inline, strict: false }
+        let (strict, lax) = (false, false);
+        Self { kind, pd, send_cq, recv_cq, srq: None, max_send_wr, max_recv_wr, max_sge, max_inline, strict, lax }
     }
 }
 

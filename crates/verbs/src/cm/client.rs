@@ -139,10 +139,11 @@ impl Client {
             return Err(VerbsError::Unsupported("a target is reached by shared memory through a socket's path").into());
         };
         let (ours, theirs) = ShmEndpoint::sockets()?;
+        // First: a target does not wait for it.
+        let offer = ShmEndpoint::offer(ours)?;
         send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Gone)?;
-        let endpoint = ShmEndpoint::over(ours);
         match self.hear()? {
-            Answer::Linked => Ok(endpoint?),
+            Answer::Linked => Ok(offer.join()?),
             _ => Err(ClientError::OutOfTurn),
         }
     }

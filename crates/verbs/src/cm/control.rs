@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -92,6 +93,10 @@ enum Stream {
 
 /// The listener's name in epoll; sessions count from 1.
 const LISTENER: u64 = 0;
+/// Connections that the kernel keeps until they are accepted: one more would have to be asked for again after a second.
+const BACKLOG: i32 = 4096;
+/// Connections that are accepted before everything else has its turn.
+const ACCEPTS: usize = 64;
 /// A descriptor is missing: how long before the next connection is taken.
 const REST: Duration = Duration::from_millis(100);
 /// An initiator whose machine is gone is noticed within this and four more times [`KEEPALIVE_EACH`].
@@ -105,6 +110,7 @@ impl Control {
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
+                rustix::net::listen(&listener, BACKLOG)?; // std asks for 128
                 Listener::Tcp(listener)
             }
             Listen::Unix(path) => {
@@ -162,7 +168,13 @@ impl Control {
         for event in &events[..count] {
             let Event { flags, data } = *event; // packed: no references into it
             match data.u64() {
-                LISTENER => self.accept(now)?,
+                LISTENER => {
+                    for _ in 0..ACCEPTS {
+                        if !self.accept(now)? {
+                            break;
+                        }
+                    }
+                }
                 id => {
                     // A broken connection: nobody would take an answer.
                     let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
@@ -189,8 +201,8 @@ impl Control {
         nanos(self.began.elapsed())
     }
 
-    fn accept(&mut self, now: Nanos) -> io::Result<()> {
-        // One at a time: the descriptor stays readable while there are more.
+    /// Takes the next connection; whether there was one.
+    fn accept(&mut self, now: Nanos) -> io::Result<bool> {
         let (stream, peer) = match self.listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -200,12 +212,12 @@ impl Control {
                     epoll::delete(&self.epoll, self.listener.as_fd())?;
                     self.rests = Some(now + nanos(REST));
                 }
-                return Ok(());
+                return Ok(false);
             }
         };
         if self.sessions() >= self.limits.sessions {
             self.counts.full += 1;
-            return Ok(());
+            return Ok(true);
         }
         let strangers = || self.held.iter().filter(|(_, held)| !held.with.is_welcome());
         if strangers().count() >= self.limits.strangers
@@ -221,7 +233,7 @@ impl Control {
             self.counts.begun += 1;
             self.held.insert(id, Held { stream, with: Conversation::new(id, peer, now), interest });
         }
-        Ok(())
+        Ok(true)
     }
 
     fn serve(&mut self, id: SessionId, broken: bool, now: Nanos, host: &mut impl Host) {
@@ -386,12 +398,10 @@ fn read_with_socket(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize,
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    // Nobody listens behind a socket that refuses: its owner was killed.
-    let refused = |path: &Path| {
-        let tried = UnixStream::connect(path);
-        tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    };
-    if refused(path) {
+    // Nobody listens behind a socket that refuses: its owner was killed. A file that is no socket refuses, too.
+    let is_socket = path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket());
+    let refused = || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_socket && refused() {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;

@@ -33,6 +33,11 @@ pub struct Tally {
     pub packets_out: u64,
     /// Of these, packets that were sent again.
     pub retransmitted: u64,
+    /// Times that no answer came in time.
+    pub timeouts: u64,
+    /// Packets whose payload was copied before it was sealed, because others may change it meanwhile: of files, of shared
+    /// memory, of a device, and all that are sent again. Known of an endpoint as a whole.
+    pub packets_copied: u64,
     /// What was refused, by cause; causes that never occurred are missing.
     pub refused: BTreeMap<&'static str, u64>,
 }
@@ -43,6 +48,8 @@ impl Tally {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
         self.retransmitted += other.retransmitted;
+        self.timeouts += other.timeouts;
+        self.packets_copied += other.packets_copied;
         other.refused.iter().for_each(|(cause, count)| *self.refused.entry(cause).or_default() += count);
     }
 }
@@ -84,6 +91,8 @@ impl From<&Books> for Tally {
             packets_in: books.packets_in,
             packets_out: books.packets_out,
             retransmitted: books.retransmitted,
+            timeouts: books.timeouts,
+            packets_copied: 0,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -109,8 +118,9 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
         Tally {
             packets_in: statistics.packets_in,
             packets_out: statistics.packets_out,
-            retransmitted: 0,
+            packets_copied: statistics.packets_copied,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+            ..Tally::default()
         }
     }
 }

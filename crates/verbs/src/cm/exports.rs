@@ -1,10 +1,11 @@
 //! A provider's memory, exported: what a target-only endpoint is, behind its control connections.
 
+use super::account::{Account, Loan};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, Tally};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MOST_RECEIVES, MOST_REGIONS, Name, Offer, PathMtu, Refusal, RegionInfo, RegionKey,
-    Regions, Rights, Statistics, VERSION, Welcome,
+    Accept, Bits24, Cause, Kind, MOST_RD_ATOMIC, MOST_RECEIVES, MOST_REGIONS, Name, Offer, PathMtu, Refusal,
+    RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
@@ -52,12 +53,15 @@ pub struct Initiator {
     pairs: Vec<Pair>,
     /// Of queue pairs that it had.
     past: Tally,
+    /// For its keys.
+    _loan: Loan,
 }
 
 #[derive(Debug)]
 struct Pair {
     qp: Qp,
     cq: Cq,
+    _loan: Loan,
 }
 
 impl Initiator {
@@ -94,15 +98,42 @@ pub struct Exports<P> {
     pub max_queue_pairs: u32,
     /// The InfiniBand rules for what arrives wrong ([`QpConfig::strict`]).
     pub strict: bool,
+    /// Any UDP port of an initiator's, any IPv4 identification ([`QpConfig::lax`]).
+    pub lax: bool,
     /// The longest payload that the path carries.
     pub mtu: Mtu,
+    /// The memory that initiators make it take.
+    pub account: Account,
 }
 
-/// READs and atomic operations of a peer that a queue pair answers at once.
-const RD_ATOMIC: u8 = 16;
 /// Completions of a queue pair that posts nothing.
 const IDLE_DEPTH: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(67);
+/// Inline data of a work request.
+const MOST_INLINE: u32 = 64;
+
+/// What a provider's tables take at most: for a registration, for a queue pair, for each of its work requests (with
+/// inline data), receives and completions.
+const KEY_BYTES: u64 = 256;
+const PAIR_BYTES: u64 = 16 << 10;
+const SEND_BYTES: u64 = 256 + MOST_INLINE as u64;
+const RECEIVE_BYTES: u64 = 128;
+const COMPLETION_BYTES: u64 = 128;
+
+/// Bytes of the queue pair that is offered a connection, and of its queues. A send queue has a power of two of places.
+fn pair_bytes(offer: &Offer) -> u64 {
+    let sends = u64::from(offer.sends).next_power_of_two();
+    let queues = sends * SEND_BYTES + u64::from(offer.receives.count) * RECEIVE_BYTES;
+    PAIR_BYTES + queues + u64::from(cq_depth(offer)) * COMPLETION_BYTES
+}
+
+fn cq_depth(offer: &Offer) -> u32 {
+    (u32::from(offer.receives.count) + u32::from(offer.sends)).max(IDLE_DEPTH)
+}
+
+fn failed(error: VerbsError) -> Refusal {
+    Refusal::new(Cause::Failed, error.to_string())
+}
 
 impl<P: Endpoint> Exports<P> {
     /// Of nothing yet.
@@ -115,7 +146,9 @@ impl<P: Endpoint> Exports<P> {
             past_tally: Tally::default(),
             max_queue_pairs: 1024,
             strict: false,
+            lax: false,
             mtu: Mtu::B4096,
+            account: Account::default(),
         }
     }
 
@@ -202,11 +235,12 @@ impl<P: Endpoint> Exports<P> {
     }
 
     /// Makes an initiator known, with keys of its own.
-    fn admit(&mut self, session: SessionId, peer: Option<IpAddr>) -> Result<(), VerbsError> {
+    fn admit(&mut self, session: SessionId, peer: Option<IpAddr>) -> Result<(), Refusal> {
         if self.initiators.contains_key(&session) {
             return Ok(());
         }
-        let pd = self.provider.alloc_pd()?;
+        let loan = self.account.lend(session, (self.exports.len() as u64).saturating_mul(KEY_BYTES), "keys")?;
+        let pd = self.provider.alloc_pd().map_err(failed)?;
         let mut keys = Vec::with_capacity(self.exports.len());
         for export in &self.exports {
             let mr = self.provider.reg_mr(pd, &export.region, 0, export.bytes, export.rights, Addressing::ZeroBased);
@@ -215,12 +249,12 @@ impl<P: Endpoint> Exports<P> {
                 Err(error) => {
                     keys.iter().for_each(|mr| drop(self.provider.dereg_mr(mr)));
                     let _ = self.provider.dealloc_pd(pd);
-                    return Err(error);
+                    return Err(failed(error));
                 }
             }
         }
         let (pairs, past) = (Vec::new(), Tally::default());
-        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past });
+        self.initiators.insert(session, Initiator { peer, pd, keys, pairs, past, _loan: loan });
         Ok(())
     }
 
@@ -251,8 +285,7 @@ impl<P: Endpoint> Exports<P> {
             let words = format!("expected room for at most {MOST_RECEIVES} sends, found {}", offer.sends);
             return Err(Refusal::new(Cause::Limit, words));
         }
-        let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
-        self.admit(session, peer).map_err(failed)?;
+        self.admit(session, peer)?;
         let initiator = &self.initiators[&session];
         if initiator.pairs.len() >= self.max_queue_pairs as usize {
             let words = format!("{} queue pairs are all that one initiator can have here", self.max_queue_pairs);
@@ -260,7 +293,9 @@ impl<P: Endpoint> Exports<P> {
         }
         // The high bit is for privileged queue pairs (IBTA 3.5.3).
         let q_key = u32::from_be_bytes(super::token::random().ok_or_else(no_random)?) & 0x7FFF_FFFF;
-        let pair = self.make_pair(initiator.pd, offer, psn, q_key).map_err(failed)?;
+        let pd = initiator.pd;
+        let loan = self.account.lend(session, pair_bytes(offer), "a queue pair and its queues")?;
+        let pair = self.make_pair(pd, offer, psn, q_key, loan).map_err(failed)?;
         let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
         let infos: Vec<_> = self.infos().collect();
         let (address, most) = (self.provider.address(), self.mtu());
@@ -274,23 +309,24 @@ impl<P: Endpoint> Exports<P> {
             qp: number?,
             psn,
             mtu: PathMtu(offer.mtu.0.min(most)),
-            max_rd_atomic: offer.max_rd_atomic.min(RD_ATOMIC),
+            max_rd_atomic: offer.max_rd_atomic.min(MOST_RD_ATOMIC),
             q_key,
             keys: infos.into_iter().zip(&initiator.keys).map(key).collect(),
         })
     }
 
-    fn make_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32) -> Result<Pair, VerbsError> {
+    fn make_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32, _loan: Loan) -> Result<Pair, VerbsError> {
         let most = self.mtu();
         let provider = &mut self.provider;
         let (receives, sends) = (u32::from(offer.receives.count), u32::from(offer.sends));
-        let cq = provider.create_cq((receives + sends).max(IDLE_DEPTH))?;
+        let cq = provider.create_cq(cq_depth(offer))?;
         let config = QpConfig {
             max_send_wr: sends.max(1),
             max_recv_wr: receives.max(1),
             max_sge: 1,
-            max_inline: if sends > 0 { 64 } else { 0 },
+            max_inline: if sends > 0 { MOST_INLINE } else { 0 },
             strict: self.strict,
+            lax: self.lax,
             ..QpConfig::new(offer.kind.into(), pd, cq, cq)
         };
         let qp = match provider.create_qp(&config) {
@@ -306,7 +342,7 @@ impl<P: Endpoint> Exports<P> {
             mtu: offer.mtu.0.min(most),
             psn_in: offer.psn,
             psn_out: psn,
-            rd_atomic: (offer.max_rd_atomic.min(RD_ATOMIC), offer.max_dest_rd_atomic.min(RD_ATOMIC)),
+            rd_atomic: (offer.max_rd_atomic.min(MOST_RD_ATOMIC), offer.max_dest_rd_atomic.min(MOST_RD_ATOMIC)),
             timeout: TIMEOUT,
             retries: 7,
         };
@@ -315,7 +351,7 @@ impl<P: Endpoint> Exports<P> {
             let _ = provider.destroy_cq(cq);
             return Err(error);
         }
-        Ok(Pair { qp, cq })
+        Ok(Pair { qp, cq, _loan })
     }
 
     fn unmake(provider: &mut P, pair: &Pair) -> Tally {
@@ -415,6 +451,7 @@ impl<P: Endpoint> Host for Exports<P> {
             packets_in: tally.packets_in,
             packets_out: tally.packets_out,
             retransmitted: tally.retransmitted,
+            timeouts: tally.timeouts,
             refused: tally.refused.values().sum(),
             ..Statistics::default()
         }

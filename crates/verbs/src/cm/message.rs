@@ -19,6 +19,8 @@ pub const LONGEST_HELLO: usize = 256;
 pub const MOST_REGIONS: usize = 256;
 /// Most receives that a queue pair of a target has posted.
 pub const MOST_RECEIVES: u16 = 1024;
+/// Most READs and atomic operations that a queue pair has unanswered at once.
+pub const MOST_RD_ATOMIC: u8 = 16;
 
 /// What an initiator says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,7 +31,7 @@ pub enum Request {
     /// What memory is there?
     Regions,
     /// Link the two processes by shared memory: the message comes with a socket (`SCM_RIGHTS`), for
-    /// [`crate::shm::ShmEndpoint::over`]. Before any `Connect`.
+    /// [`crate::shm::ShmEndpoint::over_offered`]: the initiator has said hello over the other end. Before any `Connect`.
     Link,
     /// Connect a queue pair.
     Connect(Offer),
@@ -119,7 +121,7 @@ pub struct Offer {
     pub kind: Kind,
     /// Where its packets come from; none between processes of one machine. Its IP address must be that of the control
     /// connection, so that nobody can have packets sent to somebody else.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_port")]
     pub address: Option<SocketAddr>,
     /// Its number.
     pub qp: Bits24,
@@ -127,9 +129,11 @@ pub struct Offer {
     pub psn: Bits24,
     /// The longest payload that its path carries.
     pub mtu: PathMtu,
-    /// READs and atomic operations of the target that it takes at once.
+    /// READs and atomic operations of the target that it takes at once, at most [`MOST_RD_ATOMIC`].
+    #[serde(deserialize_with = "rd_atomic")]
     pub max_dest_rd_atomic: u8,
-    /// READs and atomic operations that it would have unanswered at once.
+    /// READs and atomic operations that it would have unanswered at once, at most [`MOST_RD_ATOMIC`].
+    #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
     /// Receives that the target shall keep posted; whatever comes is thrown away, unless it plays [`Play::Echo`].
     #[serde(default)]
@@ -220,6 +224,7 @@ pub struct Keyed {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Accept {
     /// Where the target's packets come from, and the initiator's go to.
+    #[serde(default, deserialize_with = "with_port")]
     pub address: Option<SocketAddr>,
     /// The number of the target's queue pair.
     pub qp: Bits24,
@@ -228,6 +233,7 @@ pub struct Accept {
     /// The path MTU of both.
     pub mtu: PathMtu,
     /// READs and atomic operations that the initiator may have unanswered at once.
+    #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
     /// The target's queue key (UD).
     pub q_key: u32,
@@ -267,6 +273,8 @@ pub struct Statistics {
     pub packets_out: u64,
     /// Packets that it sent again.
     pub retransmitted: u64,
+    /// Times that no answer came in time.
+    pub timeouts: u64,
     /// What it refused.
     pub refused: u64,
     /// Operations that it has played ([`Play`]).
@@ -318,6 +326,25 @@ fn few<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Resul
         return Err(serde::de::Error::custom(format!("expected at most {MOST_REGIONS} regions, found {}", all.len())));
     }
     Ok(all)
+}
+
+/// An address that packets can be sent to.
+fn with_port<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+    match Option::<SocketAddr>::deserialize(input)? {
+        Some(address) if address.port() == 0 => {
+            Err(serde::de::Error::custom(format!("expected an address with a port, found {address}")))
+        }
+        address => Ok(address),
+    }
+}
+
+fn rd_atomic<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u8, D::Error> {
+    let found = u8::deserialize(input)?;
+    if found > MOST_RD_ATOMIC {
+        let words = format!("expected at most {MOST_RD_ATOMIC} READs and atomic operations at once, found {found}");
+        return Err(serde::de::Error::custom(words));
+    }
+    Ok(found)
 }
 
 /// Why bytes are no message.
@@ -402,6 +429,9 @@ mod tests {
             ("\"rc\"", "\"rd\"", "rd"),
             ("127.0.0.1:4791", "localhost", "invalid socket address"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":256", "256"),
+            ("\"max_rd_atomic\":16", "\"max_rd_atomic\":17", "at most 16 READs"),
+            ("\"max_dest_rd_atomic\":1", "\"max_dest_rd_atomic\":255", "at most 16 READs"),
+            ("127.0.0.1:4791", "127.0.0.1:0", "an address with a port, found 127.0.0.1:0"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"receives\":{\"count\":1025,\"bytes\":1}", "1024 receives"),
             ("\"max_rd_atomic\":16", "\"max_rd_atomic\":16,\"rights\":\"all\"", "unknown field"),
             ("\"qp\":77,", "", "missing field `qp`"),
@@ -460,7 +490,7 @@ mod tests {
             qp: Bits24::new(0xFF_FFFF).unwrap(),
             psn: Bits24::new(0xFF_FFFF).unwrap(),
             mtu: PathMtu(Mtu::B4096),
-            max_rd_atomic: 255,
+            max_rd_atomic: MOST_RD_ATOMIC,
             q_key: u32::MAX,
             keys: vec![key; MOST_REGIONS],
         };

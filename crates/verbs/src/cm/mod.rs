@@ -9,11 +9,13 @@
 //! - [`Conversation`]: the target's side of one connection; bytes in, bytes out, no I/O.
 //! - [`Control`]: sockets and time-outs around many conversations.
 //! - [`Exports`]: a [`Host`] for conversations: regions of a provider, a protection domain for each initiator.
+//! - [`Account`]: the memory that initiators make a target take.
 //! - [`Client`]: the initiator's side.
 //!
 //! Whoever has the token may do all that the regions' rights allow. The connection is not encrypted: on a network with
 //! listeners the token, and with it the regions, is theirs (`docs/endpoints.md` tells what to do).
 
+mod account;
 mod client;
 mod control;
 mod conversation;
@@ -23,6 +25,7 @@ mod fields;
 pub mod message;
 mod token;
 
+pub use account::{Account, AccountState, Bound, Loan};
 pub use client::{Client, ClientError, Wish};
 pub use control::{Control, Limits, Listen};
 pub use conversation::{Conversation, Counts, Host, Progress, SessionId};

@@ -5,7 +5,7 @@ use super::sends::SendQueue;
 use super::{Arrived, Books, Context, Slot};
 use crate::api::{Accessed, Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, Status, VerbsError};
 use shotline_memory::{Access, Grant};
-use shotline_wire::bth::DEFAULT_P_KEY;
+use shotline_wire::bth::{DEFAULT_P_KEY, Service};
 use std::net::SocketAddr;
 
 /// Payload bytes that no operation may pass (IBTA volume 1, clause 9.7.6).
@@ -19,13 +19,15 @@ pub(super) struct Common {
     /// What peers may do through this queue pair.
     pub access: Access,
     pub peer: Option<(SocketAddr, u32)>,
+    /// The UDP port that the peer sends from, once it is known.
+    port: Option<u16>,
     /// Payload bytes of a full packet.
     pub mtu: u32,
 }
 
 impl Common {
     pub fn new(number: u32, config: &QpConfig) -> Self {
-        Self { number, config: *config, state: QpState::Reset, access: Access::NONE, peer: None, mtu: 256 }
+        Self { number, config: *config, state: QpState::Reset, access: Access::NONE, peer: None, port: None, mtu: 256 }
     }
 
     /// Makes a change of state that the rules have (IBTA volume 1, clause 10.3.1); the engine does what it entails.
@@ -37,7 +39,7 @@ impl Common {
         self.state = match (self.state, change) {
             (_, Modify::Error) => Error,
             (_, Modify::Reset) => {
-                (self.access, self.peer) = (Access::NONE, None);
+                (self.access, self.peer, self.port) = (Access::NONE, None, None);
                 Reset
             }
             (Reset | Init, Modify::Init { access, .. }) => {
@@ -49,7 +51,7 @@ impl Common {
                 if connected && attributes.peer.is_none() {
                     return Err(VerbsError::Invalid("a connection needs the address of its peer".into()));
                 }
-                self.peer = attributes.peer.filter(|_| connected);
+                (self.peer, self.port) = (attributes.peer.filter(|_| connected), None);
                 self.mtu = attributes.mtu.bytes();
                 ReadyToReceive
             }
@@ -66,13 +68,33 @@ impl Common {
         matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendError)
     }
 
-    /// The checks of a packet that come first: state, sender, partition. The sender's port is not looked at: it is
-    /// entropy for the paths of a network (RoCEv2, IBTA annex A17.4.5.1). UD has no peer, and any sender will do.
-    pub fn admits(&self, packet: &Arrived<'_>, books: &mut Books) -> bool {
+    /// Whether a packet from there may be the peer's. The port is entropy for the paths of a network (RoCEv2, IBTA annex
+    /// A17.4.5.1), but one flow keeps to one, so that its packets stay in order: Linux and devices derive it from the queue
+    /// pairs' numbers. UD has no peer, and any sender will do.
+    pub fn is_from_peer(&self, source: SocketAddr) -> bool {
         let ip = |address: SocketAddr| address.ip().to_canonical();
+        self.peer.is_none_or(|(peer, _)| ip(peer) == ip(source)) && self.port.is_none_or(|port| port == source.port())
+    }
+
+    /// Takes the port of a packet that only the peer can have sent for the connection's.
+    pub fn learn_port(&mut self, source: SocketAddr) {
+        if self.port.is_none() && self.peer.is_some() && !self.config.lax {
+            self.port = Some(source.port());
+        }
+    }
+
+    /// The checks of a packet that come first: state, sender, partition. A notification of congestion is no part of a
+    /// flow, and may come from another port.
+    pub fn admits(&self, packet: &Arrived<'_>, books: &mut Books) -> bool {
+        let source = match (packet.bth.opcode.service(), self.peer) {
+            (Service::CongestionNotification, Some((peer, _))) => {
+                SocketAddr::new(packet.source.ip(), self.port.unwrap_or(peer.port()))
+            }
+            _ => packet.source,
+        };
         if !self.receives() {
             books.refused.bad_state += 1;
-        } else if self.peer.is_some_and(|(peer, _)| ip(peer) != ip(packet.source)) {
+        } else if !self.is_from_peer(source) {
             books.refused.bad_source += 1;
         } else if (packet.bth.p_key ^ DEFAULT_P_KEY) & 0x7FFF != 0 {
             books.refused.bad_partition += 1;

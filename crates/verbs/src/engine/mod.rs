@@ -99,6 +99,10 @@ impl Engine {
     pub fn peer(&self) -> Option<(SocketAddr, u32)> {
         each!(self, inner => inner.common.peer)
     }
+    /// Whether a packet from there may be the peer's (UD: any may).
+    pub fn is_from_peer(&self, source: SocketAddr) -> bool {
+        each!(self, inner => inner.common.is_from_peer(source))
+    }
     /// Changes the state. [`Modify::Error`] completes everything as flushed, [`Modify::Reset`] forgets it.
     pub fn modify(&mut self, ctx: &mut Context<'_>, change: &Modify) -> Result<(), VerbsError> {
         each!(self, inner => inner.modify(ctx, change))
@@ -244,6 +248,8 @@ pub struct Outgoing {
     pub elements: (u32, u32),
     /// Where it goes.
     pub to: SocketAddr,
+    /// It is sent again. Perhaps its payload changed between its ICRC and its copy: both are to be made of one copy now.
+    pub again: bool,
 }
 
 /// Packets to send, in order. Reused: filled by engines, emptied by the endpoint.
@@ -260,7 +266,7 @@ impl Burst {
     pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
         let start = self.gather.len() as u32;
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to });
+        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
     }
     /// Adds a packet with `len` bytes of `elements` from `offset`, and `padding`, as payload.
     pub(crate) fn push_part(
@@ -275,7 +281,13 @@ impl Burst {
         if padding.len > 0 {
             self.gather.push(padding);
         }
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to });
+        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
+    }
+    /// Notes that the last packet is sent again.
+    pub(crate) fn sent_again(&mut self) {
+        if let Some(last) = self.packets.last_mut() {
+            last.again = true;
+        }
     }
     /// The gather list of a packet.
     pub fn elements(&self, packet: &Outgoing) -> &[Sge] {

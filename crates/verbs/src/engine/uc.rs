@@ -105,6 +105,7 @@ impl Uc {
             Ok(_) => {
                 ctx.books.abandoned += u64::from(before.is_some());
                 self.expected = segment::next(packet.bth.psn);
+                self.common.learn_port(packet.source);
                 self.flow.accepted(ctx.now, packet);
             }
             Err(refusal) => {

@@ -1,8 +1,10 @@
 //! Connections in the making, without I/O: datagrams and the time go in, datagrams and events come out.
 
 use super::MAD_LEN;
+use super::counts::Counts;
 use super::message::{Datagram, Message, Reply, Request, reason};
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ pub enum Event {
     Ended(Connection),
     /// The other side does not answer any more.
     Silent(Connection),
+    /// A half-open connection has given way to a newer one. Nothing more will be said.
+    Displaced(Connection),
 }
 
 /// Where a connection is.
@@ -47,6 +51,13 @@ enum State {
     Ended,
 }
 
+impl State {
+    /// Whether somebody has asked for it and has not proven yet, by an RTU, that the source address is theirs.
+    fn is_half_open(self) -> bool {
+        matches!(self, Self::Asked | Self::Replied)
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     state: State,
@@ -62,34 +73,86 @@ struct Entry {
     /// When it is said again, given up or forgotten.
     due: Duration,
     tries: u32,
+    /// When it began.
+    since: Duration,
 }
 
-/// A message is said again after so long.
+/// Time before a message is repeated.
 const AGAIN: Duration = Duration::from_millis(400);
-/// So often.
+/// Repetitions of a REQ.
 const TRIES: u32 = 20;
+/// Repetitions of a REP or a DREQ, each after twice the time of the one before, 12.4 s in all. They go to an address
+/// that anybody may have forged.
+const FEW_TRIES: u32 = 4;
 /// An ended connection is remembered for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 /// Connections that are kept, and events that wait to be read, when somebody asks for one more.
-const MOST: usize = 1024;
+const MOST: usize = 2048;
+/// Of these, half-open ones; one more displaces the oldest.
+const MOST_HALF_OPEN: usize = 512;
+/// The same for one source address.
+const MOST_HALF_OPEN_OF_ONE: usize = 32;
+/// Requests that wait for a decision. More are not answered: they come again, and who reads all datagrams before it
+/// decides sees an RTU among thousands of forged REQs before its connection is displaced.
+const MOST_UNDECIDED: usize = 64;
+/// No half-open connection gives way before: the other side may need so long for its RTU. Who asks meanwhile is not
+/// answered, and asks again.
+const GRACE: Duration = Duration::from_millis(250);
+/// Datagrams that wait to be sent; more are dropped and counted.
+const MOST_OUT: usize = 512;
 
 /// A connection manager. Times count from any moment, the same for all calls.
-#[derive(Debug, Default)]
-pub struct Manager {
+#[derive(Debug)]
+pub struct Manager<S = RandomState> {
     connections: HashMap<u32, Entry>,
+    /// The same by what a REQ says of them: source, the other side's name, transaction.
+    requests: HashMap<(IpAddr, u32, u64), u32>,
+    undecided: usize,
     services: Vec<u64>,
     out: VecDeque<(IpAddr, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
-    last_name: u32,
+    /// A secret key: names are its hashes of `begun`, so that nobody can guess another's.
+    secret: S,
+    /// Names that were tried so far.
+    begun: u64,
+    counts: Counts,
 }
 
 impl Manager {
     /// How long what is asked for waits for [`Self::accept`] or [`Self::reject`]; then it is refused.
     pub const DECISION: Duration = Duration::from_secs(10);
 
-    /// Without connections. `seed` makes names differ from those of an earlier run.
-    pub fn new(seed: u32) -> Self {
-        Self { last_name: seed, ..Self::default() }
+    /// Without connections. Their names (local communication IDs) are random.
+    pub fn new() -> Self {
+        Self::with_names(RandomState::new())
+    }
+}
+
+impl Default for Manager {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: BuildHasher> Manager<S> {
+    /// Without connections. `secret` makes their names of the numbers from 1 on.
+    pub fn with_names(secret: S) -> Self {
+        Self {
+            connections: HashMap::new(),
+            requests: HashMap::new(),
+            undecided: 0,
+            services: Vec::new(),
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            secret,
+            begun: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What became of requests for connections so far.
+    pub fn counts(&self) -> Counts {
+        Counts { half_open: self.half_open().count() as u64, ..self.counts }
     }
 
     /// Takes requests for a service ([`super::message::service_id`]).
@@ -117,6 +180,7 @@ impl Manager {
     /// Refuses what was asked for, for a [`reason`].
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
         if self.change(connection, State::Asked, State::Ended) {
+            *self.counts.refused(reason) += 1;
             self.say(now, connection.0, Message::Rej(reason), true); // the REJ may get lost: then the REQ comes again
             if let Some(entry) = self.connections.get_mut(&connection.0) {
                 entry.due = now + MEMORY;
@@ -135,6 +199,7 @@ impl Manager {
     pub fn disconnect(&mut self, now: Duration, connection: Connection) {
         let Some(entry) = self.connections.get_mut(&connection.0) else { return };
         if matches!(entry.state, State::Established | State::Replied) {
+            self.counts.withdrawn += u64::from(entry.state == State::Replied);
             entry.state = State::Ending;
             let message = Message::Dreq(entry.remote_qp);
             self.say(now, connection.0, message, true);
@@ -143,20 +208,17 @@ impl Manager {
 
     /// A datagram has come.
     pub fn receive(&mut self, now: Duration, from: IpAddr, mad: &[u8; MAD_LEN]) {
-        let Some(datagram) = Datagram::parse(mad) else { return };
-        if let Message::Req(request) = datagram.message {
-            self.asked(now, from, datagram.transaction, datagram.local, request);
+        let Some(datagram) = Datagram::parse(mad) else {
+            self.counts.malformed += 1;
             return;
+        };
+        if let Message::Req(request) = datagram.message {
+            return self.asked(now, from, datagram.transaction, datagram.local, request);
         }
         // Only the other side itself may say something of a connection.
         let name = datagram.remote;
         let Some(entry) = self.connections.get_mut(&name).filter(|entry| entry.peer == from) else {
-            // It may be that this side has forgotten: the other one waits for an answer in vain otherwise.
-            if let Message::Dreq(_) = datagram.message {
-                let answer = Datagram { local: name, remote: datagram.local, message: Message::Drep, ..datagram };
-                self.out.push_back((from, answer.emit()));
-            }
-            return;
+            return self.stray(from, &datagram);
         };
         let known = entry.remote == datagram.local;
         match (entry.state, datagram.message) {
@@ -168,17 +230,25 @@ impl Manager {
             // The RTU was lost.
             (State::Established, Message::Rep(_)) if known => self.say(now, name, Message::Rtu, false),
             (State::Asking | State::Replied, Message::Mra) => entry.tries = 0,
-            (State::Asking | State::Replied | State::Agreed, Message::Rej(reason)) => {
+            (state @ (State::Asking | State::Replied | State::Agreed), Message::Rej(reason)) => {
+                self.counts.withdrawn += u64::from(state == State::Replied);
                 self.events.push_back(Event::Refused(Connection(name), reason));
+                self.end(now, name);
+            }
+            // It gave way before the RTU came.
+            (State::Established, Message::Rej(_)) if known => {
+                self.events.push_back(Event::Ended(Connection(name)));
                 self.end(now, name);
             }
             (State::Replied, Message::Rtu) if known => {
                 (entry.state, entry.last) = (State::Established, None);
+                self.counts.established += 1;
                 self.events.push_back(Event::Established(Connection(name)));
             }
             (state, Message::Dreq(_)) if known => {
                 self.say(now, name, Message::Drep, false);
                 if state != State::Ended {
+                    self.counts.withdrawn += u64::from(state.is_half_open());
                     self.events.push_back(Event::Ended(Connection(name)));
                     self.end(now, name);
                 }
@@ -191,27 +261,40 @@ impl Manager {
         }
     }
 
+    /// Something is said of a connection that is not there, or is another's.
+    fn stray(&mut self, from: IpAddr, datagram: &Datagram) {
+        self.counts.stray += 1;
+        // This side may have forgotten it, or given it up to make room: the other one waits in vain otherwise.
+        let answer = match datagram.message {
+            Message::Dreq(_) => Message::Drep,
+            Message::Rtu => Message::Rej(reason::INVALID_ID),
+            _ => return,
+        };
+        let Datagram { transaction, local: remote, remote: local, .. } = *datagram;
+        self.send(from, &Datagram { transaction, local, remote, message: answer });
+    }
+
     /// Does what is due.
     pub fn expire(&mut self, now: Duration) {
         let due: Vec<u32> =
             self.connections.iter().filter(|(_, entry)| entry.due <= now).map(|(name, _)| *name).collect();
         for name in due {
             let Some(entry) = self.connections.get_mut(&name) else { continue };
+            let most = if entry.state == State::Asking { TRIES } else { FEW_TRIES };
             match (entry.state, entry.last.take()) {
-                (State::Ended, _) => {
-                    self.connections.remove(&name);
-                }
+                (State::Ended, _) => self.remove(name),
                 (State::Asked, _) => {
                     self.events.push_back(Event::Lapsed(Connection(name)));
                     self.reject(now, Connection(name), reason::TIMEOUT);
                 }
-                (_, Some(message)) if entry.tries < TRIES => {
+                (_, Some(message)) if entry.tries < most => {
                     entry.tries += 1;
                     self.say(now, name, message, true);
                 }
-                (_, Some(_)) => {
+                (state, Some(_)) => {
+                    self.counts.unconfirmed += u64::from(state == State::Replied);
                     self.events.push_back(Event::Silent(Connection(name)));
-                    self.connections.remove(&name);
+                    self.remove(name);
                 }
                 (_, None) => entry.due = Duration::MAX,
             }
@@ -221,6 +304,11 @@ impl Manager {
     /// When something is due.
     pub fn deadline(&self) -> Option<Duration> {
         self.connections.values().map(|entry| entry.due).min().filter(|due| *due != Duration::MAX)
+    }
+
+    /// The datagram that [`Self::next_out`] gives next.
+    pub fn peek_out(&self) -> Option<&(IpAddr, [u8; MAD_LEN])> {
+        self.out.front()
     }
 
     /// A datagram to send.
@@ -234,283 +322,132 @@ impl Manager {
     }
 
     fn asked(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
-        let same = |entry: &Entry| entry.peer == from && entry.remote == remote && entry.transaction == transaction;
-        if let Some((name, entry)) = self.connections.iter().find(|(_, entry)| same(entry)) {
+        let known = self.requests.get(&(from, remote, transaction)).copied();
+        if let Some((name, entry)) = known.and_then(|name| Some((name, self.connections.get(&name)?))) {
             // Once more, because the answer was lost or is not there yet.
-            let (name, again, ended) = (*name, entry.last.clone(), entry.state == State::Ended);
+            let (again, ended) = (entry.last.clone(), entry.state == State::Ended);
             if let Some(message) = again {
                 self.say(now, name, message, !ended);
             }
             return;
         }
+        self.counts.asked += 1;
+        let in_the_way = self.in_the_way(from);
+        let is_young =
+            in_the_way.and_then(|name| self.connections.get(&name)).is_some_and(|old| now < old.since + GRACE);
+        if self.undecided >= MOST_UNDECIDED || is_young {
+            self.counts.unanswered += 1;
+            return;
+        }
         let refused = if !self.services.contains(&request.service) {
             Some(reason::NO_SERVICE)
         } else {
-            (!self.has_room()).then_some(reason::NO_RESOURCES)
+            (!self.make_room(in_the_way)).then_some(reason::NO_RESOURCES)
         };
         if let Some(reason) = refused {
-            let answer = Datagram { transaction, local: 0, remote, message: Message::Rej(reason) };
-            self.out.push_back((from, answer.emit()));
-            return;
+            *self.counts.refused(reason) += 1;
+            return self.send(from, &Datagram { transaction, local: 0, remote, message: Message::Rej(reason) });
         }
         let name = self.name();
         self.keep(now, name, State::Asked, from, (transaction, remote, request.qp));
+        self.requests.insert((from, remote, transaction), name);
+        self.undecided += 1;
         self.events.push_back(Event::Asked(Connection(name), from, request));
     }
 
-    /// Whether there is room for one more connection, for which the oldest ended one is forgotten if need be.
-    fn has_room(&mut self) -> bool {
+    fn half_open(&self) -> impl Iterator<Item = (&u32, &Entry)> + Clone {
+        self.connections.iter().filter(|(_, entry)| entry.state.is_half_open())
+    }
+
+    /// The half-open connection that gives way to one more of this source: the oldest.
+    fn in_the_way(&self, from: IpAddr) -> Option<u32> {
+        let of_one = self.half_open().filter(|(_, entry)| entry.peer == from);
+        oldest(of_one, MOST_HALF_OPEN_OF_ONE).or_else(|| oldest(self.half_open(), MOST_HALF_OPEN))
+    }
+
+    /// Makes room for one more connection; whether there is any. The oldest ended one is forgotten if need be.
+    fn make_room(&mut self, in_the_way: Option<u32>) -> bool {
+        if let Some(name) = in_the_way {
+            self.counts.displaced += 1;
+            self.remove(name);
+            self.events.push_back(Event::Displaced(Connection(name)));
+        }
         if self.connections.len() >= MOST {
-            let ended = self.connections.iter().filter(|(_, entry)| entry.state == State::Ended);
-            let Some(oldest) = ended.min_by_key(|(_, entry)| entry.due).map(|(name, _)| *name) else { return false };
-            self.connections.remove(&oldest);
+            let over = self.connections.iter().filter(|(_, entry)| entry.state == State::Ended);
+            let Some(name) = oldest(over, 1) else { return false };
+            self.remove(name);
         }
         self.events.len() < MOST
+    }
+
+    fn remove(&mut self, name: u32) {
+        let Some(entry) = self.connections.remove(&name) else { return };
+        self.undecided -= usize::from(entry.state == State::Asked);
+        let request = (entry.peer, entry.remote, entry.transaction);
+        if self.requests.get(&request) == Some(&name) {
+            self.requests.remove(&request);
+        }
     }
 
     fn keep(&mut self, now: Duration, name: u32, state: State, peer: IpAddr, of: (u64, u32, u32)) {
         let (transaction, remote, remote_qp) = of;
         let (last, tries) = (None, 0);
-        let due = now + if state == State::Asked { Self::DECISION } else { AGAIN };
-        self.connections.insert(name, Entry { state, peer, transaction, remote, remote_qp, last, due, tries });
+        let due = now + if state == State::Asked { Manager::DECISION } else { AGAIN };
+        self.connections
+            .insert(name, Entry { state, peer, transaction, remote, remote_qp, last, due, tries, since: now });
     }
 
     /// A name that no connection has; 0 is nobody's.
     fn name(&mut self) -> u32 {
         loop {
-            self.last_name = self.last_name.wrapping_add(1);
-            if self.last_name != 0 && !self.connections.contains_key(&self.last_name) {
-                return self.last_name;
+            self.begun += 1;
+            let name = self.secret.hash_one(self.begun) as u32;
+            if name != 0 && !self.connections.contains_key(&name) {
+                return name;
             }
         }
     }
 
     fn change(&mut self, connection: Connection, from: State, to: State) -> bool {
         let entry = self.connections.get_mut(&connection.0).filter(|entry| entry.state == from);
+        self.undecided -= usize::from(entry.is_some() && from == State::Asked);
         entry.map(|entry| entry.state = to).is_some()
     }
 
     /// Says something, and if that wants an answer, again until one comes.
     fn say(&mut self, now: Duration, name: u32, message: Message, until_answered: bool) {
         let Some(entry) = self.connections.get_mut(&name) else { return };
-        let datagram = Datagram { transaction: entry.transaction, local: name, remote: entry.remote, message };
-        self.out.push_back((entry.peer, datagram.emit()));
+        let (peer, transaction) = (entry.peer, entry.transaction);
+        let datagram = Datagram { transaction, local: name, remote: entry.remote, message };
         if until_answered {
-            (entry.last, entry.due) = (Some(datagram.message), now + AGAIN);
+            let again = if entry.state == State::Asking { AGAIN } else { AGAIN * (1 << entry.tries) };
+            (entry.last, entry.due) = (Some(datagram.message.clone()), now + again);
+        }
+        self.send(peer, &datagram);
+    }
+
+    /// What there is no room for is as good as lost on the way.
+    fn send(&mut self, to: IpAddr, datagram: &Datagram) {
+        if self.out.len() < MOST_OUT {
+            self.out.push_back((to, datagram.emit()));
+        } else {
+            self.counts.unsent += 1;
         }
     }
 
     fn end(&mut self, now: Duration, name: u32) {
         if let Some(entry) = self.connections.get_mut(&name) {
+            self.undecided -= usize::from(entry.state == State::Asked);
             (entry.state, entry.last, entry.due) = (State::Ended, None, now + MEMORY);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::message::{REPLY_PRIVATE, REQUEST_PRIVATE, Reads, service_id};
-    use super::*;
-    use crate::api::Mtu;
-
-    fn ip(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
-    }
-
-    fn request(port: u16) -> Request {
-        Request {
-            service: service_id(port),
-            qp: 0x11,
-            psn: 1,
-            reads: Reads::default(),
-            mtu: Mtu::B1024,
-            retries: 7,
-            rnr_retries: 7,
-            path: [ip(1), ip(2)],
-            private: [0; REQUEST_PRIVATE],
-        }
-    }
-
-    fn reply() -> Reply {
-        Reply { qp: 0x22, psn: 2, reads: Reads::default(), rnr_retries: 7, private: [0; REPLY_PRIVATE] }
-    }
-
-    /// An active and a passive side, and a network that loses every datagram whose turn `lost` names.
-    struct Both {
-        sides: [Manager; 2],
-        now: Duration,
-        turn: usize,
-        lost: fn(usize) -> bool,
-        said: Vec<Event>,
-    }
-
-    impl Both {
-        fn new(lost: fn(usize) -> bool) -> Self {
-            let mut sides = [Manager::new(7), Manager::new(u32::MAX)];
-            sides[1].listen(service_id(7174));
-            Self { sides, now: Duration::ZERO, turn: 0, lost, said: Vec::new() }
-        }
-
-        /// Runs until the sides have nothing more to say; each agrees to everything.
-        fn run(&mut self, seconds: u64) {
-            let end = self.now + Duration::from_secs(seconds);
-            while self.now < end {
-                for side in 0..2 {
-                    self.sides[side].expire(self.now);
-                    while let Some((_, mad)) = self.sides[side].next_out() {
-                        self.turn += 1;
-                        if !(self.lost)(self.turn) {
-                            self.sides[1 - side].receive(self.now, ip(side as u8 + 1), &mad);
-                        }
-                    }
-                    while let Some(event) = self.sides[side].next_event() {
-                        match &event {
-                            Event::Asked(connection, ..) => self.sides[side].accept(self.now, *connection, reply()),
-                            Event::Agreed(connection, _) => self.sides[side].ready(self.now, *connection),
-                            _ => {}
-                        }
-                        self.said.push(event);
-                    }
-                }
-                self.now += Duration::from_millis(100);
-            }
-        }
-    }
-
-    #[test]
-    fn a_connection_begins_and_ends_whatever_is_lost() {
-        let cases: [fn(usize) -> bool; 7] = [
-            |_| false,
-            |turn| turn == 1,
-            |turn| turn == 2,
-            |turn| turn == 3,
-            |turn| turn == 4,
-            |turn| turn == 5,
-            |turn| turn < 7,
-        ];
-        for (nth, lost) in cases.into_iter().enumerate() {
-            let mut both = Both::new(lost);
-            let active = both.sides[0].connect(both.now, ip(2), request(7174));
-            both.run(5);
-            let [Event::Asked(passive, from, _), Event::Agreed(agreed, answer), Event::Established(ready)] =
-                &both.said[..]
-            else {
-                panic!("case {nth}: {:?}", both.said)
-            };
-            assert_eq!((*from, *agreed, answer.qp, ready), (ip(1), active, 0x22, passive));
-            let passive = *passive;
-            both.sides[0].disconnect(both.now, active);
-            both.run(5);
-            assert_eq!(both.said[3..], [Event::Ended(passive), Event::Ended(active)], "case {nth}");
-        }
-    }
-
-    #[test]
-    fn who_asks_for_a_service_that_is_not_there_is_refused() {
-        let mut both = Both::new(|_| false);
-        let active = both.sides[0].connect(both.now, ip(2), request(1));
-        both.run(1);
-        assert_eq!(both.said, [Event::Refused(active, reason::NO_SERVICE)]);
-    }
-
-    /// A passive side that is asked `count` times, by as many strangers.
-    fn asked(count: u32) -> Manager {
-        let mut passive = Manager::new(0);
-        passive.listen(service_id(7174));
-        (0..count).for_each(|stranger| ask(&mut passive, Duration::ZERO, stranger));
-        passive
-    }
-
-    fn ask(passive: &mut Manager, now: Duration, stranger: u32) {
-        let message = Message::Req(Box::new(request(7174)));
-        let mad = Datagram { transaction: stranger.into(), local: stranger, remote: 0, message }.emit();
-        passive.receive(now, ip(1), &mad);
-    }
-
-    /// What a side says, to whom.
-    fn said(side: &mut Manager) -> Vec<(u32, Message)> {
-        let out = std::iter::from_fn(|| side.next_out());
-        out.map(|(_, mad)| Datagram::parse(&mad).unwrap()).map(|said| (said.remote, said.message)).collect()
-    }
-
-    #[test]
-    fn a_refusal_that_was_lost_is_said_again_for_the_same_reason() {
-        let mut passive = asked(1);
-        let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("nobody has asked") };
-        passive.reject(Duration::ZERO, connection, 28);
-        for seconds in 0..5 {
-            assert_eq!(said(&mut passive), [(0, Message::Rej(28))]);
-            ask(&mut passive, Duration::from_secs(seconds), 0);
-            passive.expire(Duration::from_secs(seconds));
-        }
-        assert_eq!(passive.next_event(), None, "it is asked for once");
-        passive.expire(MEMORY);
-        assert_eq!(passive.deadline(), None, "and forgotten");
-    }
-
-    #[test]
-    fn what_is_not_decided_in_time_is_refused_and_forgotten() {
-        let mut passive = asked(1);
-        let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("nobody has asked") };
-        passive.expire(Manager::DECISION - Duration::from_millis(1));
-        assert_eq!((passive.next_event(), said(&mut passive)), (None, vec![]));
-        passive.expire(Manager::DECISION);
-        assert_eq!(passive.next_event(), Some(Event::Lapsed(connection)));
-        assert_eq!(said(&mut passive), [(0, Message::Rej(reason::TIMEOUT))]);
-        passive.accept(Manager::DECISION, connection, reply());
-        assert_eq!(said(&mut passive), [], "it is too late to agree");
-        passive.expire(Manager::DECISION + MEMORY);
-        assert_eq!(passive.deadline(), None);
-    }
-
-    #[test]
-    fn strangers_fill_the_table_only_until_they_are_refused() {
-        let most = MOST as u32;
-        let mut passive = asked(most);
-        let events: Vec<_> = std::iter::from_fn(|| passive.next_event()).collect();
-        assert_eq!(events.len(), MOST);
-        ask(&mut passive, Duration::ZERO, most);
-        assert_eq!(said(&mut passive), [(most, Message::Rej(reason::NO_RESOURCES))]);
-        passive.expire(Manager::DECISION);
-        assert_eq!(said(&mut passive).len(), MOST);
-        assert_eq!(std::iter::from_fn(|| passive.next_event()).count(), MOST);
-        ask(&mut passive, Manager::DECISION, most);
-        assert!(matches!(passive.next_event(), Some(Event::Asked(..))), "ended ones make room");
-    }
-
-    #[test]
-    fn events_that_nobody_reads_do_not_pile_up() {
-        let mut passive = asked(0);
-        for round in 0..10 {
-            let now = round * Manager::DECISION;
-            passive.expire(now);
-            (0..MOST as u32).for_each(|stranger| ask(&mut passive, now, (round << 16) + stranger));
-        }
-        assert!(passive.events.len() <= 2 * MOST);
-        assert!(passive.connections.len() <= MOST);
-    }
-
-    #[test]
-    fn a_side_that_hears_nothing_gives_up_and_forgets() {
-        let mut both = Both::new(|_| true);
-        let active = both.sides[0].connect(both.now, ip(2), request(7174));
-        both.run(20);
-        assert_eq!(both.said, [Event::Silent(active)]);
-        assert_eq!(both.sides[0].deadline(), None);
-    }
-
-    #[test]
-    fn a_stranger_can_neither_end_nor_answer_for_a_connection() {
-        let mut both = Both::new(|_| false);
-        both.sides[0].connect(both.now, ip(2), request(7174));
-        both.run(1);
-        let said = both.said.len();
-        for message in [Message::Dreq(0x11), Message::Drep, Message::Rej(28), Message::Rtu] {
-            let mad = Datagram { transaction: 8, local: 0, remote: 8, message }.emit();
-            both.sides[0].receive(both.now, ip(3), &mad);
-            both.sides[0].receive(both.now, ip(2), &mad); // and the peer itself with a wrong name
-        }
-        both.run(1);
-        assert_eq!(both.said.len(), said);
-    }
+/// The oldest of these connections, if there are so many.
+fn oldest<'a>(all: impl Iterator<Item = (&'a u32, &'a Entry)> + Clone, most: usize) -> Option<u32> {
+    let full = all.clone().count() >= most;
+    all.min_by_key(|(_, entry)| entry.since).filter(|_| full).map(|(name, _)| *name)
 }
+
+#[cfg(test)]
+mod tests;

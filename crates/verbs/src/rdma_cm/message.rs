@@ -30,6 +30,8 @@ pub mod reason {
     pub const NO_RESOURCES: u16 = 3;
     /// The other side's program has not answered in time.
     pub const TIMEOUT: u16 = 4;
+    /// There is no connection of this communication ID.
+    pub const INVALID_ID: u16 = 6;
     /// No program listens at this service ID.
     pub const NO_SERVICE: u16 = 8;
     /// The path's packets are longer than the other side takes.

@@ -14,16 +14,21 @@
 //! ```
 //!
 //! [`Manager`] is the state machine without I/O: it sends again what is not answered, and answers again what comes twice.
+//! Anybody can forge a REQ, so that a connection without an RTU (half-open) costs little and gives way: there are at most
+//! so many of all and of one source address, the oldest is displaced by a newer one, and its REP is repeated four times.
+//! Names of connections are random: who forges a source address cannot send the RTU that a connection needs.
 //! [`Services`] is queue pair 1 of a software endpoint with a manager behind it.
 //!
 //! A program is found by a *service ID*, which holds a port ([`message::service_id`]); the private data of a REQ
 //! begin with the addresses of both sides ([`message::Addresses`]; Linux `drivers/infiniband/core/cma.c`).
 
+mod counts;
 mod fields;
 mod manager;
 pub mod message;
 mod services;
 
+pub use counts::Counts;
 pub use manager::{Connection, Event, Manager};
 pub use services::Services;
 

@@ -1,9 +1,9 @@
 //! Queue pair 1 of a software endpoint, with a connection manager behind it.
 
-use super::{Connection, Event, MAD_LEN, Manager, Q_KEY};
+use super::{Connection, Counts, Event, MAD_LEN, Manager, Q_KEY};
 use crate::api::{
-    Completed, Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, Provider as _, Qp, QpConfig, QpType,
-    ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status, VerbsError,
+    Completed, Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, PostError, Provider as _, Qp,
+    QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status, VerbsError,
 };
 use crate::soft::SoftEndpoint;
 use shotline_memory::{Access, Addressing, Mr, Region};
@@ -15,7 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Datagrams that may wait to be read.
-const RECEIVES: u32 = 64;
+const RECEIVES: u32 = 1024;
+/// Datagrams that are read before anything is decided: whatever a burst has brought, but no more than have an end.
+const MOST_READ: usize = 8192;
+/// Datagrams that may wait to be sent; more wait with the manager. A send completes only if it fails, so that the
+/// completion queue has room for all.
+const SENDS: u32 = 64;
 
 /// Queue pair 1, and the connections that begin there.
 pub struct Services {
@@ -31,9 +36,9 @@ impl Services {
     /// Makes queue pair 1 of an endpoint, of which there can be one.
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>) -> Result<Self, VerbsError> {
         let pd = endpoint.alloc_pd()?;
-        let cq = endpoint.create_cq(2 * RECEIVES)?;
+        let cq = endpoint.create_cq(SENDS + RECEIVES)?;
         let config = QpConfig {
-            max_send_wr: RECEIVES,
+            max_send_wr: SENDS,
             max_recv_wr: RECEIVES,
             max_inline: MAD_LEN as u32,
             ..QpConfig::new(QpType::Ud, pd, cq, cq)
@@ -58,8 +63,7 @@ impl Services {
         let timeout = Duration::from_secs(1);
         let send = ReadyToSend { psn: 0, timeout, retries: 0, rnr_retries: 0, max_rd_atomic: 0 };
         endpoint.modify_qp(qp, Modify::ReadyToSend(send))?;
-        let seed = crate::cm::message::Bits24::random().map_or(0, |bits| bits.get() << 8);
-        let services = Self { manager: Manager::new(seed), began: Instant::now(), qp, cq, region, memory };
+        let services = Self { manager: Manager::new(), began: Instant::now(), qp, cq, region, memory };
         (0..u64::from(RECEIVES)).try_for_each(|place| services.post(endpoint, place))?;
         Ok(services)
     }
@@ -67,6 +71,11 @@ impl Services {
     /// The connection manager, and the time to tell it.
     pub fn manager(&mut self) -> (&mut Manager, Duration) {
         (&mut self.manager, self.began.elapsed())
+    }
+
+    /// What became of requests for connections so far.
+    pub fn counts(&self) -> Counts {
+        self.manager.counts()
     }
 
     /// The queue pair.
@@ -81,25 +90,45 @@ impl Services {
 
     /// Reads what has come, says what is to be said. The endpoint itself is driven by its owner.
     pub fn progress<P: PacketIo>(&mut self, endpoint: &mut SoftEndpoint<P>) -> Result<Option<Event>, VerbsError> {
+        // Before more comes: events that nobody reads would pile up.
+        if let Some(event) = self.manager.next_event() {
+            return Ok(Some(event));
+        }
         let now = self.began.elapsed();
-        let mut done = [Completion::default(); 16];
-        let count = endpoint.poll_cq(self.cq, &mut done)?;
-        for completion in &done[..count] {
-            if completion.completed != Completed::Recv || completion.status != Status::Success {
-                continue;
+        let mut done = [Completion::default(); 64];
+        for _ in 0..MOST_READ / done.len() {
+            let count = endpoint.poll_cq(self.cq, &mut done)?;
+            for completion in &done[..count] {
+                self.receive(endpoint, now, completion)?;
             }
-            if let (Some((from, _)), MAD_LEN) = (completion.source, completion.bytes as usize) {
-                let mut mad = [0; MAD_LEN];
-                self.region.read(completion.id as usize * MAD_LEN, &mut mad);
-                self.manager.receive(now, from.ip().to_canonical(), &mad);
+            if count == 0 {
+                break;
             }
-            self.post(endpoint, completion.id)?;
         }
         self.manager.expire(now);
-        while let Some((to, mad)) = self.manager.next_out() {
-            self.send(endpoint, to, &mad);
+        while let Some((to, mad)) = self.manager.peek_out()
+            && self.send(endpoint, *to, mad)
+        {
+            self.manager.next_out();
         }
         Ok(self.manager.next_event())
+    }
+
+    fn receive<P: PacketIo>(
+        &mut self,
+        endpoint: &mut SoftEndpoint<P>,
+        now: Duration,
+        completion: &Completion,
+    ) -> Result<(), VerbsError> {
+        if completion.completed != Completed::Recv || completion.status != Status::Success {
+            return Ok(());
+        }
+        if let (Some((from, _)), MAD_LEN) = (completion.source, completion.bytes as usize) {
+            let mut mad = [0; MAD_LEN];
+            self.region.read(completion.id as usize * MAD_LEN, &mut mad);
+            self.manager.receive(now, from.ip().to_canonical(), &mad);
+        }
+        self.post(endpoint, completion.id)
     }
 
     /// When [`Self::progress`] has something to do even if nothing comes.
@@ -114,11 +143,14 @@ impl Services {
         posted.map_err(|(_, error)| VerbsError::Invalid(error.to_string()))
     }
 
-    /// Whatever cannot be sent now is as good as lost, and said again.
-    fn send<P: PacketIo>(&self, endpoint: &mut SoftEndpoint<P>, to: IpAddr, mad: &[u8; MAD_LEN]) {
+    /// Whether there was room for a datagram. One that cannot be sent for another reason is as good as lost on the way.
+    fn send<P: PacketIo>(&self, endpoint: &mut SoftEndpoint<P>, to: IpAddr, mad: &[u8; MAD_LEN]) -> bool {
         let destination = Destination { address: SocketAddr::new(to, ROCE_PORT), qp: 1, q_key: Q_KEY };
-        let request =
-            SendWr { destination: Some(destination), ..SendWr::new(u64::MAX, Operation::Send, Data::Inline(mad)) };
-        let _ = endpoint.post_send(self.qp, &[request]);
+        let request = SendWr {
+            destination: Some(destination),
+            signalled: false,
+            ..SendWr::new(u64::MAX, Operation::Send, Data::Inline(mad))
+        };
+        !matches!(endpoint.post_send(self.qp, &[request]), Err((_, PostError::Full)))
     }
 }

@@ -88,6 +88,9 @@ pub struct ShmEndpoint {
 }
 
 impl ShmEndpoint {
+    /// Upper bound of the memory of an endpoint without queue pairs.
+    pub const MEMORY_BYTES: u64 = 2 << 20;
+
     pub(super) fn new(control: Control, mine: Board, theirs: Board) -> Result<Self, VerbsError> {
         let sleep = Sleep::new(&control).map_err(failed)?;
         Ok(Self {

@@ -57,41 +57,47 @@ impl Drop for ShmListener {
     }
 }
 
-/// A connected socket and our half of what is exchanged over it.
-struct Offered {
+/// One side of a link that waits for the other: it has said hello over its end of a socket.
+#[derive(Debug)]
+pub struct ShmOffer {
     control: Control,
     mine: Board,
 }
 
-impl Offered {
+impl ShmOffer {
     fn new(socket: OwnedFd) -> Result<Self, VerbsError> {
         let (mine, mut control) = (Board::new()?, Control::new(socket));
         control.tell(Message::Hello(rustix::io::dup(mine.fd()).map_err(failed)?));
         Ok(Self { control, mine })
     }
 
-    fn join(mut self) -> Result<ShmEndpoint, VerbsError> {
+    /// Waits for the other side to say hello, at most 5 s.
+    pub fn join(self) -> Result<ShmEndpoint, VerbsError> {
         let end = Instant::now() + PATIENCE;
-        let strange = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
         loop {
-            match self.control.hear() {
-                Heard::Message(Message::Hello(board)) => {
-                    let theirs = Board::of_peer(board).ok_or_else(strange)?;
-                    return ShmEndpoint::new(self.control, self.mine, theirs);
-                }
-                Heard::Nothing => {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(strange());
-                    }
-                    let mut fds = [PollFd::from_borrowed_fd(self.control.fd(), PollFlags::IN)];
-                    match rustix::event::poll(&mut fds, Some(&timespec(left))) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(error) => return Err(failed(error)),
-                    }
-                }
-                _ => return Err(strange()),
+            let left = end.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::from_borrowed_fd(self.control.fd(), PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+                Ok(_) => return self.join_now(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
             }
+        }
+    }
+
+    /// Links with the other side, which has said hello.
+    fn join_now(mut self) -> Result<ShmEndpoint, VerbsError> {
+        let strange = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
+        match self.control.hear() {
+            Heard::Message(Message::Hello(board)) => {
+                let theirs = Board::of_peer(board).ok_or_else(strange)?;
+                ShmEndpoint::new(self.control, self.mine, theirs)
+            }
+            Heard::Nothing => {
+                let words = "the other side has not said hello over the socket: offer the link before the socket is handed over";
+                Err(VerbsError::Invalid(words.into()))
+            }
+            _ => Err(strange()),
         }
     }
 }
@@ -107,13 +113,23 @@ impl ShmEndpoint {
     /// Links with whoever has the other end of a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits for
     /// the other side to do the same, at most 5 s.
     pub fn over(socket: OwnedFd) -> Result<Self, VerbsError> {
-        Offered::new(socket)?.join()
+        Self::offer(socket)?.join()
+    }
+
+    /// Says hello over one end of a connected `SOCK_SEQPACKET` socket, whose other end can be handed on then.
+    pub fn offer(socket: OwnedFd) -> Result<ShmOffer, VerbsError> {
+        ShmOffer::new(socket)
+    }
+
+    /// Links over a socket whose other end has offered ([`Self::offer`]) already. Never waits.
+    pub fn over_offered(socket: OwnedFd) -> Result<Self, VerbsError> {
+        Self::offer(socket)?.join_now()
     }
 
     /// Two endpoints of one link, in this process.
     pub fn pair() -> Result<(Self, Self), VerbsError> {
         let (a, b) = Self::sockets()?;
-        let (a, b) = (Offered::new(a)?, Offered::new(b)?);
+        let (a, b) = (Self::offer(a)?, Self::offer(b)?);
         Ok((a.join()?, b.join()?))
     }
 

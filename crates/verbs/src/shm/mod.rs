@@ -1,7 +1,7 @@
 //! The provider for two processes on one host: one-sided operations by direct copy, while the target's processor sleeps.
 //!
 //! An [`ShmEndpoint`] is one end of a link between two processes, made over a Unix socket
-//! ([`ShmListener::bind`], [`ShmEndpoint::connect`], [`ShmEndpoint::over`]). Queue pairs of the two ends are connected
+//! ([`ShmListener::bind`], [`ShmEndpoint::connect`], [`ShmEndpoint::over`]; [`ShmEndpoint::offer`] where nobody may wait). Queue pairs of the two ends are connected
 //! by their numbers; the address in [`ReadyToReceive`](crate::api::ReadyToReceive) means nothing here.
 //!
 //! # Memory
@@ -46,4 +46,4 @@ mod send;
 mod tests;
 
 pub use endpoint::{Counters, PeerRegion, ShmEndpoint};
-pub use link::ShmListener;
+pub use link::{ShmListener, ShmOffer};

@@ -6,7 +6,10 @@
 //! counts what it refuses in its [`crate::engine::Books`]. (Linux `rxe_recv.c` looks at the ICRC last, because it
 //! computes it there; here the transport has computed it already. What is dropped is the same.)
 //! An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be checked
-//! ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: a packet that nobody vouches for may change nothing.
+//! ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: a packet that nobody vouches for may change nothing. One-sided
+//! operations, which bring an address or change memory that nobody offered for the purpose, take a solved ICRC only if
+//! the identification follows the sender's last ([`QpConfig::lax`](crate::api::QpConfig::lax) takes any): otherwise one of 65,536
+//! packets that were damaged on their way would be taken.
 
 use super::core::Core;
 use super::statistics::Drops;
@@ -83,8 +86,11 @@ impl<'a> Arrivals<'a> {
             return Err(malformed);
         }
         let place = self.admit(&bth)?;
+        let lax = || self.core.pairs.get(place).is_some_and(|pair| pair.engine.config().lax);
         match done.icrc {
-            Icrc::Good | Icrc::Solved | Icrc::Device => {}
+            Icrc::Good | Icrc::Solved { follows: true } | Icrc::Device => {}
+            Icrc::Solved { follows: false } if !bth.opcode.is_one_sided() || lax() => {}
+            Icrc::Solved { .. } => return Err(|drops| &mut drops.unverified),
             Icrc::Bad => return Err(|drops| &mut drops.bad_icrc),
             Icrc::Unverified | Icrc::Absent => return Err(|drops| &mut drops.unverified),
         }
@@ -183,8 +189,8 @@ impl Steer for Arrivals<'_> {
         let Ok((bth, extensions)) = roce::header(seen.first) else { return };
         let Ok(place) = self.admit(&bth) else { return };
         let Some(pair) = self.core.pairs.get(place) else { return };
-        // A stranger's payload stays out of a connection's memory. The port is not looked at (it is entropy).
-        if pair.engine.peer().is_some_and(|(peer, _)| peer.ip() != seen.source.ip()) {
+        // A stranger's payload stays out of a connection's memory.
+        if !pair.engine.is_from_peer(seen.source) {
             return;
         }
         let receives = match pair.srq() {
@@ -204,7 +210,7 @@ impl Steer for Arrivals<'_> {
         };
         pair.engine.pick(&self.core.protection, receives, &ahead, picks);
         part(picks);
-        if self.core.unmapped {
+        if self.core.foreign {
             // The transport cannot write a device's memory: by way of scratch memory, from where the engine copies it.
             let regions = &self.core.regions;
             let reaches = |to: To| match to {

@@ -76,8 +76,8 @@ pub(super) struct Core {
     under_way: u32,
     /// Places of queue pairs that want to send requests when there is room for more under way, each at most once.
     waiting: VecDeque<u32>,
-    /// Some memory is a device's, which a transport cannot reach.
-    pub(super) unmapped: bool,
+    /// Some memory is a device's, which a transport cannot reach, or may be written by others meanwhile.
+    pub(super) foreign: bool,
     /// Where a packet is laid out anew whose header was not as foretold.
     pub(super) again: Sge,
     /// Places of queue pairs that want to send, each at most once.
@@ -101,7 +101,7 @@ impl Core {
             most_under_way: u32::MAX,
             under_way: 0,
             waiting: VecDeque::new(),
-            unmapped: false,
+            foreign: false,
             again,
             ready: VecDeque::new(),
         }

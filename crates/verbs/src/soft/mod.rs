@@ -75,7 +75,7 @@ struct OwnMemory {
     again: Sge,
     /// Payloads that wait for room on the path.
     backlog: Sge,
-    /// Payloads of a device's memory on their way out.
+    /// Payloads on their way out that a transport cannot reach, or that may change meanwhile.
     bounce: Sge,
 }
 
@@ -284,7 +284,7 @@ impl<P: PacketIo> SoftEndpoint<P> {
     fn hand_over_regions(&mut self) {
         if let Some(regions) = self.core.protection.changed() {
             self.io.register(&regions);
-            self.core.unmapped = regions.iter().any(|(_, region)| !region.is_mapped());
+            self.core.foreign = regions.iter().any(|(_, region)| region.is_shared());
             self.core.regions = regions;
         }
     }

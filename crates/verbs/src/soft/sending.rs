@@ -58,7 +58,7 @@ pub(super) struct Sending {
     /// First packet of the burst that was not taken.
     next: usize,
     memory: Sge,
-    /// Where payloads of memory that is not mapped are copied to first.
+    /// Where payloads are copied to first that the transport cannot reach, or that may change meanwhile.
     bounce: Sge,
     /// Why packets were given up last.
     pub(super) failure: Option<IoError>,
@@ -78,9 +78,7 @@ impl Sending {
                 self.next = 0;
                 core.fill(&mut self.burst);
                 acknowledge_last(&mut self.burst.packets);
-                if core.unmapped {
-                    self.fetch(core);
-                }
+                self.copy_out(core);
             }
             if self.burst.is_empty() {
                 break;
@@ -133,11 +131,20 @@ impl Sending {
         }
     }
 
-    /// Copies what is in a device's memory to where the transport can read it.
-    fn fetch(&mut self, core: &mut Core) {
+    /// Copies payloads that the transport cannot reach, or that others may change, to where nobody else writes: the
+    /// ICRC is made of the bytes before the kernel copies them, and only if they are the same is the packet taken. Of memory
+    /// of this process it is found out by a packet that has to be sent again.
+    fn copy_out(&mut self, core: &mut Core) {
+        let Burst { packets, gather } = &mut self.burst;
         let mut at = 0;
-        for element in &mut self.burst.gather {
-            if !core.regions.get(element.region).is_mapped() {
+        for packet in packets {
+            let elements = &mut gather[packet.elements.0 as usize..][..packet.elements.1 as usize];
+            let is_foreign = |element: &Sge| core.regions.get(element.region).is_shared();
+            if !(packet.again && !elements.is_empty() || core.foreign && elements.iter().any(is_foreign)) {
+                continue;
+            }
+            core.statistics.packets_copied += 1;
+            for element in elements {
                 let to = Sge { offset: self.bounce.offset + at, len: element.len, ..self.bounce };
                 at += u64::from(element.len);
                 core.regions.copy(*element, to);

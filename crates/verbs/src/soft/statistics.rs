@@ -14,7 +14,8 @@ pub struct Drops {
     pub wrong_service: u64,
     /// The ICRC does not match.
     pub bad_icrc: u64,
-    /// The ICRC could not be checked, or is missing: never taken for good.
+    /// The ICRC could not be checked, or is missing: never taken for good. Or that of a one-sided operation holds only for
+    /// an IPv4 identification that does not follow the sender's last one.
     pub unverified: u64,
 }
 
@@ -39,8 +40,12 @@ pub struct Statistics {
     pub unsendable: u64,
     /// Times that the transport's path was full.
     pub path_full: u64,
-    /// Payload bytes moved once more, because their header was not as foretold or their memory is not mapped.
+    /// Payload bytes moved once more, because their header was not as foretold, or they were copied before they were
+    /// sealed.
     pub bytes_moved: u64,
+    /// Packets whose payload was copied before it was sealed: their memory is a file, shared memory or a device's, or
+    /// they were sent again.
+    pub packets_copied: u64,
     /// Completions lost because their queue was full.
     pub completions_lost: u64,
     /// Notices of one-sided operations lost because nobody took them.

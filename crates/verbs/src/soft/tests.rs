@@ -1,5 +1,7 @@
 //! What arrives from strangers, and memory that a transport cannot reach.
 
+mod changing;
+
 use super::{Drops, SoftEndpoint};
 use crate::api::{
     Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
@@ -13,6 +15,7 @@ use shotline_wire::aeth::RnrTimer;
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::reth::Reth;
 use shotline_wire::roce::Extensions;
+use shotline_wire::{crc, icrc};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -113,7 +116,7 @@ impl Attacked {
 }
 
 /// Connects a queue pair, which sends again what was not acknowledged within `timeout`.
-fn bring_up(endpoint: &mut SoftEndpoint<InprocIo>, qp: Qp, peer: (SocketAddr, u32), timeout: Duration) {
+fn bring_up<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, qp: Qp, peer: (SocketAddr, u32), timeout: Duration) {
     let rtr = ReadyToReceive {
         peer: Some(peer),
         mtu: Mtu::B4096,
@@ -154,6 +157,29 @@ fn a_wrong_icrc_changes_nothing() {
     assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
     attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Compute);
     assert_eq!(attacked.bytes(0, 8), [0, 1, 2, 3, 4, 5, 6, 7], "the same with its own ICRC");
+}
+
+#[test]
+fn a_write_whose_identification_is_a_guess_is_taken_only_if_it_follows() {
+    let mut attacked = Attacked::new(true);
+    let (write, payload) = (attacked.write(0, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let mut send = |psn, id, opcode, extensions: Extensions| {
+        let bth = attacked.bth(opcode, psn);
+        let header = extensions.emit(&bth);
+        let network = icrc::Network::V4 { src: [10, 0, 0, 2], dst: [10, 0, 0, 1], id };
+        let prefix = icrc::Flow { network, src_port: 4791, dst_port: 4791 }.prefix((header.len() + 8 + 4) as u16);
+        let sealed = icrc::seal(icrc::after_header(prefix, &header), 8_u64, crc::remainder(&payload));
+        attacked.send(&[(bth, extensions, 8)], Seal::Forced(sealed));
+        let written = attacked.bytes(0, 8) == payload;
+        attacked.region.zero(0, 8);
+        (written, attacked.drops().unverified)
+    };
+    let sends = Extensions::default();
+    assert_eq!(send(0, 1000, Opcode::UcWriteOnly, write), (true, 0), "the first from there");
+    assert_eq!(send(1, 1002, Opcode::UcWriteOnly, write), (true, 0));
+    assert_eq!(send(2, 50_000, Opcode::UcWriteOnly, write), (false, 1));
+    assert_eq!(send(2, 50_001, Opcode::UcWriteOnly, write), (true, 1));
+    assert_eq!(send(3, 9000, Opcode::UcSendOnly, sends), (false, 1), "a SEND is taken, but there is no receive");
 }
 
 #[test]

@@ -101,3 +101,15 @@ fn who_does_not_speak_as_an_endpoint_is_refused() {
     drop(theirs);
     assert!(ShmEndpoint::over(ours).is_err());
 }
+
+#[test]
+fn a_link_that_was_offered_first_waits_for_nobody() {
+    let (ours, theirs) = ShmEndpoint::sockets().unwrap();
+    let error = ShmEndpoint::over_offered(ours).unwrap_err().to_string();
+    assert!(error.contains("has not said hello"), "{error}");
+    drop(theirs);
+    let (ours, theirs) = ShmEndpoint::sockets().unwrap();
+    let offer = ShmEndpoint::offer(theirs).unwrap();
+    let target = ShmEndpoint::over_offered(ours).unwrap();
+    assert!(offer.join().unwrap().is_linked() && target.is_linked());
+}

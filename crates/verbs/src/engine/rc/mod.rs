@@ -113,18 +113,30 @@ impl Rc {
         match packet.bth.opcode {
             RcAcknowledge | RcAtomicAcknowledge | RcReadResponseFirst | RcReadResponseMiddle | RcReadResponseLast
             | RcReadResponseOnly => match self.requester.receive(ctx, &self.common, packet) {
-                Ok(true) => self.flow.accepted(ctx.now, packet),
+                Ok(true) => {
+                    self.common.learn_port(packet.source);
+                    self.flow.accepted(ctx.now, packet);
+                }
                 Ok(false) => {}
                 Err(status) => self.fail(ctx, status),
             },
-            _ => match self.responder.receive(ctx, &self.common, packet) {
-                Verdict::Accepted => self.flow.accepted(ctx.now, packet),
-                Verdict::Dropped => {}
-                Verdict::Fatal => {
-                    self.common.state = QpState::Error;
-                    self.flush(ctx);
+            _ => {
+                let is_due = self.responder.expects(packet.bth.psn);
+                match self.responder.receive(ctx, &self.common, packet) {
+                    Verdict::Accepted => {
+                        // Of old sequence numbers there are so many that a stranger guesses one.
+                        if is_due {
+                            self.common.learn_port(packet.source);
+                        }
+                        self.flow.accepted(ctx.now, packet);
+                    }
+                    Verdict::Dropped => {}
+                    Verdict::Fatal => {
+                        self.common.state = QpState::Error;
+                        self.flush(ctx);
+                    }
                 }
-            },
+            }
         }
     }
 

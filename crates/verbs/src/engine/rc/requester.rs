@@ -206,6 +206,9 @@ impl Requester {
                 (self.silent, self.silent_bytes) = (0, 0);
             } else {
                 self.push_segment(burst, common);
+                if self.next < self.top {
+                    burst.sent_again();
+                }
             }
             self.next += u64::from(count);
             self.top = self.top.max(self.next);

@@ -40,7 +40,15 @@ struct Answer {
     sent: u32,
     /// It was answered before: if nobody waits for it any more, the network has doubled its request.
     again: bool,
+    /// It was asked for before, whether or not all of it had been sent: what was sent did not arrive whole.
+    asked_again: bool,
     what: Content,
+}
+
+impl Answer {
+    fn new(psn: u32, packets: u32, what: Content) -> Self {
+        Self { psn, packets, sent: 0, again: false, asked_again: false, what }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +119,11 @@ impl Responder {
             rnr_timer: Some(attributes.min_rnr_timer),
             ..Self::new()
         };
+    }
+
+    /// Whether this is the sequence number of the next request.
+    pub fn expects(&self, psn: u32) -> bool {
+        psn == self.expected
     }
 
     /// Owes nothing any more.
@@ -235,13 +248,13 @@ impl Responder {
                 if ahead_of(psn.wrapping_add(answer.packets), self.expected) > 0 {
                     return Err(Refusal::Sequence);
                 }
-                self.enter(Answer { again: true, ..answer });
+                self.enter(Answer { again: true, asked_again: true, ..answer });
             }
             (opcode @ (Opcode::RcCompareSwap | Opcode::RcFetchAdd), _, Some(request)) => {
                 let same = |done: &&Executed| done.psn == psn && done.opcode == opcode && done.request == request;
                 let done = self.executed.iter().find(same).ok_or(Refusal::Sequence)?;
                 let what = Content::Original(done.original);
-                self.enter(Answer { psn, packets: 1, sent: 0, again: true, what });
+                self.enter(Answer { again: true, ..Answer::new(psn, 1, what) });
             }
             _ => return Err(Refusal::Opcode),
         }
@@ -306,7 +319,7 @@ impl Responder {
             _ => Some(common.remote(ctx, reth.r_key, reth.address, len, Access::REMOTE_READ)?),
         };
         let packets = segment::packets(len, common.mtu);
-        Ok(Answer { psn: packet.bth.psn, packets, sent: 0, again: false, what: Content::Read { grant, len } })
+        Ok(Answer::new(packet.bth.psn, packets, Content::Read { grant, len }))
     }
 
     /// Atomic among everything that uses the processor's atomic operations on this memory.
@@ -343,7 +356,7 @@ impl Responder {
             self.executed.pop_front();
         }
         self.executed.push_back(Executed { psn, opcode, request, original });
-        self.enter(Answer { psn, packets: 1, sent: 0, again: false, what: Content::Original(original) });
+        self.enter(Answer::new(psn, 1, Content::Original(original)));
         Ok((1, true))
     }
 
@@ -409,6 +422,9 @@ impl Responder {
                     let (psn, extensions) =
                         (answer.psn.wrapping_add(answer.sent), acknowledgement(Syndrome::ACK, self.msn));
                     push(burst, common, opcode, psn, &extensions, &[payload.unwrap_or(Sge::EMPTY), sends.padding(len)]);
+                    if answer.asked_again {
+                        burst.sent_again();
+                    }
                     answer.sent += 1;
                 }
             }

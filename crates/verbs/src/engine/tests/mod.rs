@@ -90,6 +90,7 @@ struct Options {
     kind: QpType,
     mtu: Mtu,
     strict: bool,
+    lax: bool,
     psn: [u32; 2],
     access: Access,
     max_rd_atomic: u8,
@@ -102,6 +103,7 @@ const RC: Options = Options {
     kind: QpType::Rc,
     mtu: Mtu::B256,
     strict: false,
+    lax: false,
     psn: [100, 7000],
     access: Access::ALL,
     max_rd_atomic: 2,
@@ -120,7 +122,8 @@ impl Side {
         let pd = protection.allocate();
         let mr = protection.register(pd, &memory, 0, SCRATCH, Access::ALL, Addressing::ZeroBased).unwrap();
         let base = QpConfig::new(options.kind, pd, Cq(0), Cq(1));
-        let config = QpConfig { strict: options.strict, max_sge: options.max_sge, ..base };
+        let Options { strict, lax, max_sge, .. } = *options;
+        let config = QpConfig { strict, lax, max_sge, ..base };
         let lent = Sge { region, offset: LENT, len: Engine::memory(&config) };
         Self {
             engine: Engine::new(number, &config, lent),

@@ -210,3 +210,31 @@ fn an_empty_write_or_read_needs_no_key_and_a_port_of_any_number_is_the_peer() {
     assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
     assert_eq!(ends.b.books.refused, Refusals::default());
 }
+
+#[test]
+fn the_port_of_the_first_packet_carried_out_is_the_peer_s_from_then_on() {
+    for (options, write, lax) in [(RC, RcWriteOnly, false), (UC, UcWriteOnly, false), (RC, RcWriteOnly, true)] {
+        let mut ends = Ends::new(Options { lax, ..options });
+        let [peer, other] = [50_000, 50_001].map(|port| SocketAddr::new(ends.a.address.ip(), port));
+        let remote = ends.b.remote(0);
+        let packet = |psn, byte| Wire::new(write, &ends.b, psn, &[byte; 8]).reth(remote, 8);
+        let [first, old, second] = [packet(100, 1), packet(99, 2), packet(101, 3)];
+        let wrong = Wire::new(write, &ends.b, 100, &[9; 8]).reth(Remote { rkey: !remote.rkey, ..remote }, 8);
+        ends.b.receive(other, &wrong); // refused: nobody's port is learnt of it
+        if options.kind == QpType::Rc {
+            ends.b.receive(other, &old); // acknowledged again, and nothing more
+        }
+        ends.b.receive(peer, &first);
+        ends.b.receive(other, &second);
+        let refused = ends.b.books.refused.bad_source;
+        assert_eq!((refused, ends.b.read(0, 1)), if lax { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
+        let notification = Wire::new(CongestionNotification, &ends.b, 0, &[0; 16]);
+        ends.b.receive(other, &notification);
+        assert_eq!((ends.b.books.refused.bad_source, ends.b.books.cnps_in), (refused, 1));
+        ends.b.receive(peer, &second);
+        assert_eq!(ends.b.read(0, 1), [3]);
+        // A new connection learns anew.
+        ends.b.modify(Modify::Reset).unwrap();
+        assert!(ends.b.engine.is_from_peer(other));
+    }
+}

@@ -1,0 +1,157 @@
+//! Memory that somebody writes between a packet's ICRC and the kernel's copy.
+
+use super::{MEMORY, SHORT, address, bring_up};
+use crate::api::{Completion, Cq, Data, Element, Operation, Provider, Qp, QpConfig, QpType, Remote, SendWr, Status};
+use crate::soft::SoftEndpoint;
+use shotline_memory::{Access, Addressing, Mr, Region, Regions};
+use shotline_testing::PATIENCE;
+use shotline_transport::inproc::{self, InprocConfig, InprocIo};
+use shotline_transport::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, Seal, Send, Steer, payload_crc};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Memory whose first 8 bytes are counted up by somebody.
+type Counter = Arc<Mutex<Option<Arc<Region>>>>;
+
+/// A transport that seals a packet, as sockets do, before it copies the payload; in between the counter goes on.
+struct Changing {
+    io: InprocIo,
+    regions: Regions,
+    counter: Counter,
+}
+
+impl PacketIo for Changing {
+    fn device(&self) -> DeviceCounts {
+        self.io.device()
+    }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.io.counters()
+    }
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        self.io.queue_pair()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.io.capabilities()
+    }
+    fn register(&mut self, regions: &Regions) {
+        self.regions = regions.clone();
+        self.io.register(regions);
+    }
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.io.post(receives)
+    }
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.io.withdraw(ids);
+    }
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        self.io.poll(steer, max)
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.io.wait(timeout)
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.io.fd()
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        let remainder = |packet: &Send<'_>| {
+            packet.gather.iter().fold(0, |register, sge| payload_crc(&self.regions, register, *sge))
+        };
+        let sealed: Vec<_> =
+            packets.iter().map(|packet| Send { seal: Seal::Remainder(remainder(packet)), ..*packet }).collect();
+        if let Some(region) = &*self.counter.lock().unwrap() {
+            region.fetch_add(0, 1);
+        }
+        self.io.send(to, &sealed)
+    }
+}
+
+struct End {
+    endpoint: SoftEndpoint<Changing>,
+    region: Arc<Region>,
+    counter: Counter,
+    mr: Mr,
+    cq: Cq,
+    qp: Qp,
+}
+
+/// Two ends that are connected, with such memory each.
+fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
+    let mut far = None;
+    let mut open = |host: u8, memory: Arc<Region>| {
+        let counter = Counter::default();
+        let over = |regions: &Regions, scratch| {
+            let config = |host| InprocConfig { address: address(host), sealed: true, capacity: 0, scratch };
+            // Each end brings its scratch memory in its own table, at the same place.
+            let io = far.take().unwrap_or_else(|| {
+                let (a, b) = inproc::pair(256, (config(1), regions), (config(2), regions));
+                far = Some(b);
+                a
+            });
+            Ok(Changing { io, regions: regions.clone(), counter: Arc::clone(&counter) })
+        };
+        let mut endpoint = SoftEndpoint::over(address(host), over).unwrap();
+        let pd = endpoint.alloc_pd().unwrap();
+        let mr = endpoint.reg_mr(pd, &memory, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
+        let cq = endpoint.create_cq(64).unwrap();
+        let qp = endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap();
+        End { endpoint, region: memory, counter, mr, cq, qp }
+    };
+    let [first, second] = memory;
+    let (mut a, mut b) = (open(1, first), open(2, second));
+    bring_up(&mut a.endpoint, a.qp, (address(2), b.qp.0), SHORT);
+    bring_up(&mut b.endpoint, b.qp, (address(1), a.qp.0), SHORT);
+    [a, b]
+}
+
+impl End {
+    fn changes(&self) {
+        *self.counter.lock().unwrap() = Some(Arc::clone(&self.region));
+    }
+}
+
+/// Has the first end do one operation on all of the other's memory.
+fn done([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
+    let elements = [Element { address: 0, len: MEMORY as u32, lkey: a.mr.lkey }];
+    let wr = SendWr::new(1, operation(Remote { address: 0, rkey: b.mr.rkey }), Data::Elements(&elements));
+    a.endpoint.post_send(a.qp, &[wr]).unwrap();
+    let (began, mut completion) = (Instant::now(), [Completion::default()]);
+    while a.endpoint.poll_cq(a.cq, &mut completion).unwrap() == 0 {
+        b.endpoint.progress().unwrap();
+        assert!(began.elapsed() < PATIENCE, "never done: {:?}", a.endpoint.books(a.qp));
+    }
+    assert_eq!(completion[0].status, Status::Success);
+}
+
+#[test]
+fn a_read_of_shared_memory_that_changes_is_answered_once() {
+    let memory = [Region::heap(MEMORY as usize), Region::memfd("changing", MEMORY as usize)].map(Result::unwrap);
+    let mut ends = ends(memory);
+    ends[1].changes();
+    done(&mut ends, Operation::Read);
+    let [a, b] = &ends;
+    assert_eq!((a.endpoint.statistics().drops.total(), a.endpoint.books(a.qp).unwrap().retransmitted), (0, 0));
+    assert_eq!(b.endpoint.statistics().packets_copied, MEMORY / 4096);
+}
+
+#[test]
+fn memory_of_this_process_that_changes_gets_through_when_sent_again() {
+    let heap = || Region::heap(MEMORY as usize).unwrap();
+    for (changes, operation) in [(1, Operation::Read as fn(Remote) -> Operation), (0, Operation::Write)] {
+        let mut ends = ends([heap(), heap()]);
+        ends[changes].changes();
+        done(&mut ends, operation);
+        let [receives, sends] = [&ends[1 - changes], &ends[changes]].map(|end| end.endpoint.statistics());
+        assert!(receives.drops.bad_icrc > 0 && sends.packets_copied > 0, "{receives:?} {sends:?}");
+    }
+}
+
+#[test]
+fn memory_that_nobody_changes_is_not_copied() {
+    let heap = || Region::heap(MEMORY as usize).unwrap();
+    let mut ends = ends([heap(), heap()]);
+    done(&mut ends, Operation::Read);
+    done(&mut ends, Operation::Write);
+    assert_eq!(ends.map(|end| end.endpoint.statistics().packets_copied), [0, 0]);
+}
