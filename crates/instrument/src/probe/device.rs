@@ -93,6 +93,8 @@ pub struct Probe<Io, Open, S = Patterns> {
     open: Open,
     ports: Vec<Port<Io>>,
     owner: Option<u32>,
+    /// When a message of its owner came.
+    owner_heard: u64,
     answered: Option<Answered>,
     sequence: Sequence,
     next_shot: u64,
@@ -184,6 +186,7 @@ where
             open,
             ports,
             owner: None,
+            owner_heard: 0,
             answered: None,
             sequence: Sequence::NONE,
             run: None,
@@ -209,7 +212,10 @@ where
         {
             return Some(answered.reply.clone());
         }
-        match self.carry_out(message.token, take_over, request, now) {
+        self.hear(message.token, now);
+        let carried_out = self.carry_out(message.token, take_over, request, now);
+        self.hear(message.token, now);
+        match carried_out {
             Ok(reply) => {
                 let reply = answer(&message.reply(reply).emit());
                 if !matches!(request, Request::Query | Request::Status { .. }) {
@@ -343,11 +349,17 @@ where
         self.run.as_ref().is_some_and(|run| run.running)
     }
 
+    fn hear(&mut self, token: u32, now: u64) {
+        if self.owner == Some(token) {
+            self.owner_heard = now;
+        }
+    }
+
     fn carry_out(&mut self, token: u32, take_over: bool, request: Request, now: u64) -> Result<Reply, Refusal> {
         let owned = self.owner.is_some_and(|owner| owner != token);
         match request {
             Request::Query => Ok(Reply::Describe(self.describe())),
-            Request::Status { link } => self.report(link, token).map(Reply::Status),
+            Request::Status { link } => self.report(link, token, now).map(Reply::Status),
             // At rest it is anyone's to configure; while it runs it must be taken over.
             Request::Configure(request) if !self.running() => self.configure(token, request),
             _ if owned && !take_over => Err(Refusal::Owned),
@@ -367,10 +379,10 @@ where
                 Ok(Reply::Sequenced(sequence))
             }
             Request::Stop { link } => {
-                self.report(link, token)?;
+                self.report(link, token, now)?;
                 self.stop();
                 self.owner = Some(token);
-                self.report(link, token).map(Reply::Stopped)
+                self.report(link, token, now).map(Reply::Stopped)
             }
         }
     }
@@ -530,7 +542,7 @@ where
         Ok(())
     }
 
-    fn report(&self, link: u8, token: u32) -> Result<Report, Refusal> {
+    fn report(&self, link: u8, token: u32, now: u64) -> Result<Report, Refusal> {
         let port = self.ports.get(usize::from(link)).ok_or(Refusal::Link)?;
         let counts = port.link.counts().since(&port.started.counts);
         let faults = port.link.fault_counts().since(&port.started.faults);
@@ -539,6 +551,9 @@ where
             link,
             running: self.running(),
             taken: self.owner.is_some_and(|owner| owner != token),
+            owner_silent_ms: self
+                .owner
+                .map_or(0, |_| saturated(now.saturating_sub(self.owner_heard) / 1_000_000).max(1)),
             next_shot: self.next_shot,
             shots_sent: counts.shots,
             packets_sent: counts.packets,
@@ -552,6 +567,11 @@ where
 
     /// Obeys a trigger, or says why not. A command only changes nothing.
     fn trigger(&mut self, trigger: &Trigger, now: u64) -> Verdict {
+        let foreign = trigger.token != 0 && self.owner.is_some_and(|owner| owner != trigger.token);
+        if foreign && !trigger.take_over {
+            self.refused += 1;
+            return Verdict::Owned;
+        }
         let accepted = Verdict::Accepted { shot: self.next_shot };
         let Some(run) = self.run.as_mut().filter(|run| run.running && run.pacer.takes_commands()) else {
             return Verdict::NotRunning;

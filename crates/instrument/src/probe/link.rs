@@ -238,7 +238,7 @@ fn nth(geometry: &Geometry, psn: u32, shot: u64, index: u32) -> Packet {
         index,
         offset: geometry.packet_offset(index),
         len: geometry.packet_bytes(index),
-        shot_bytes: geometry.shot_bytes(),
+        shot_bytes: geometry.sent_bytes(),
         last: index + 1 == geometry.packets(),
     }
 }

@@ -21,6 +21,8 @@ const LONGEST_SLEEP_NS: u64 = 50_000_000;
 const SPINS: u32 = 64;
 /// After the last shot a receiver may ask how it went for so long; who asks gets as long again.
 const LINGER_NS: u64 = 1_000_000_000;
+/// A receiver that has not asked yet, although it will, gets so long: it may be slow.
+const UNHEARD_NS: u64 = 10 * LINGER_NS;
 
 /// Why a probe stopped working.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +68,35 @@ pub struct Server<Io, Open, S = Patterns> {
     busy_poll: bool,
     skew: Skew,
     once: bool,
-    /// When the last message came.
-    asked: u64,
+    lingering: Lingering,
+}
+
+/// How long nobody has asked after the last shot.
+#[derive(Debug, Default)]
+struct Lingering {
+    quiet_ns: u64,
+    looked_ns: u64,
+    /// Somebody has asked since the last shot was sent.
+    heard: bool,
+}
+
+impl Lingering {
+    /// A message has come.
+    fn hear(&mut self, has_ended: bool) {
+        (self.quiet_ns, self.heard) = (0, has_ended);
+    }
+
+    /// Whether it has been quiet for long enough. A pause of this program is no silence of others: between two looks no
+    /// more time passes than a look takes.
+    fn is_over(&mut self, now: u64, has_ended: bool) -> bool {
+        let passed = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
+        if !has_ended {
+            *self = Self { looked_ns: now, ..Self::default() };
+            return false;
+        }
+        self.quiet_ns += passed.min(LONGEST_SLEEP_NS);
+        self.quiet_ns > if self.heard { LINGER_NS } else { UNHEARD_NS }
+    }
 }
 
 impl<Io, Open> Server<Io, Open>
@@ -92,12 +121,26 @@ where
         let failed = |source| ServeError::Listen { address: listen, source };
         let control = UdpSocket::bind(listen).map_err(failed)?;
         control.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { control: Some(control), probe, busy_poll: false, skew: Skew::default(), once: false, asked: 0 })
+        Ok(Self {
+            control: Some(control),
+            probe,
+            busy_poll: false,
+            skew: Skew::default(),
+            once: false,
+            lingering: Lingering::default(),
+        })
     }
 
     /// A probe that has begun already ([`Probe::begin`]) and that nobody asks. It ends with its last shot.
     pub fn unasked(probe: Probe<Io, Open, S>) -> Self {
-        Self { control: None, probe, busy_poll: false, skew: Skew::default(), once: true, asked: 0 }
+        Self {
+            control: None,
+            probe,
+            busy_poll: false,
+            skew: Skew::default(),
+            once: true,
+            lingering: Lingering::default(),
+        }
     }
 
     /// Whether it ends when its last shot was sent, and the receiver has heard so.
@@ -174,11 +217,8 @@ where
 
     /// Whether the last shot was sent, and nobody has asked since for a while.
     fn is_done(&mut self, now: u64) -> bool {
-        if !(self.once && self.probe.has_ended()) {
-            self.asked = now;
-            return false;
-        }
-        self.control.is_none() || now.saturating_sub(self.asked) > LINGER_NS
+        let has_ended = self.once && self.probe.has_ended();
+        self.lingering.is_over(now, has_ended) || has_ended && self.control.is_none()
     }
 
     /// Answers the messages that are there.
@@ -193,8 +233,9 @@ where
                 Err(error) if passes(&error) => continue,
                 Err(error) => return Err(ServeError::Control(error)),
             };
-            self.asked = steady_ns();
-            if let Some(reply) = self.probe.receive(&datagram[..len], steady_ns()) {
+            let reply = self.probe.receive(&datagram[..len], steady_ns());
+            self.lingering.hear(self.probe.has_ended());
+            if let Some(reply) = reply {
                 match control.send_to(&reply, from) {
                     Ok(_) => {}
                     // The receiver asks again.
@@ -220,4 +261,34 @@ where
 fn passes(error: &std::io::Error) -> bool {
     use ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable};
     matches!(error.kind(), Interrupted | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time that passes until it is over, when it is looked at this often.
+    fn lasts(lingering: &mut Lingering, from: u64, every: u64) -> u64 {
+        (1..).map(|look| from + look * every).find(|now| lingering.is_over(*now, true)).unwrap() - from
+    }
+
+    #[test]
+    fn a_pause_of_the_program_is_no_silence_of_a_receiver() {
+        let mut lingering = Lingering::default();
+        assert!(!lingering.is_over(1_000, false));
+        // Stopped for an hour: whoever has asked meanwhile is answered first.
+        assert!(!lingering.is_over(3_600 * LINGER_NS, true));
+        assert!(lasts(&mut lingering, 3_600 * LINGER_NS, LONGEST_SLEEP_NS) >= UNHEARD_NS - LONGEST_SLEEP_NS);
+    }
+
+    #[test]
+    fn a_receiver_that_has_not_asked_yet_is_waited_for_longer_than_one_that_has() {
+        let mut lingering = Lingering::default();
+        lingering.hear(false);
+        assert!(!lingering.is_over(0, true));
+        assert!(lasts(&mut lingering, 0, LONGEST_SLEEP_NS) > UNHEARD_NS);
+        lingering.hear(true);
+        let again = lasts(&mut lingering, 20 * UNHEARD_NS, LONGEST_SLEEP_NS);
+        assert!((LINGER_NS..UNHEARD_NS).contains(&again), "{again}");
+    }
 }

@@ -265,7 +265,14 @@ fn numbers_go_on_over_stop_start_and_take_over() {
 
     // Another receiver is refused, then takes over under traffic: the run ends at a shot's end.
     assert_eq!(bench.refused(8, Request::Configure(configure(1, "ud"))), Refusal::Owned);
+    bench.now += 41_000_000_000;
     assert_eq!(bench.refused(8, Request::Stop { link: 0 }), Refusal::Owned);
+    let heard = |bench: &mut Bench<Open>, token| match bench.ask(token, false, Request::Status { link: 0 }) {
+        Reply::Status(report) => report.owner_silent_ms,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(heard(&mut bench, 8), 41_000, "anyone may ask how long the owner has said nothing");
+    assert_eq!((heard(&mut bench, 7), heard(&mut bench, 8)), (1, 1), "and now it has");
     let elsewhere = Configure { destination: SocketAddr::from((DESTINATION, 5000)), ..configure(0, "ud") };
     let Reply::Configured(_, after) = bench.ask(8, true, Request::Configure(elsewhere)) else { panic!() };
     assert_eq!((after.qp, after.first_psn), (before.qp, (before.first_psn + 4 * 8) & 0xff_ffff));
@@ -436,6 +443,24 @@ fn a_trigger_that_asks_is_answered_before_its_shot_with_what_becomes_of_it() {
     assert_eq!(verdict(&mut bench, Trigger::new(7)), Verdict::Accepted { shot: 42 });
     bench.work();
     assert_eq!(verdict(&mut bench, Trigger::new(8)), Verdict::NotRunning, "two shots were asked for");
+}
+
+#[test]
+fn a_trigger_of_somebody_else_is_refused_unless_it_takes_over() {
+    let mut bench = bench(config());
+    let of = |token, sequence| Trigger { token, ..Trigger::new(sequence) };
+    assert_eq!(verdict(&mut bench, of(9, 1)), Verdict::NotRunning, "at rest it is nobody's");
+    bench.configure(7, configure(0, "ud"));
+    bench.start(7, Mode::ExternalTrigger, 0);
+    assert_eq!(verdict(&mut bench, of(9, 2)), Verdict::Owned);
+    assert_eq!(bench.probe.receive(&of(9, 3).emit(), bench.now), None);
+    bench.work();
+    assert!(bench.take_sent().is_empty(), "no shot, and no number is used up");
+    for (shot, trigger) in [of(7, 2), of(0, 3), Trigger { take_over: true, ..of(9, 4) }].into_iter().enumerate() {
+        assert_eq!(verdict(&mut bench, trigger), Verdict::Accepted { shot: shot as u64 });
+        bench.work();
+    }
+    assert_eq!((bench.stop(7).triggers_missed, bench.probe.stats().refused), (0, 2));
 }
 
 #[test]

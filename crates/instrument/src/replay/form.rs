@@ -17,11 +17,12 @@ pub enum FormError {
         /// What is in the way.
         source: GeometryError,
     },
-    /// They have nothing of what a digitizer tells of its blocks.
-    #[error(
-        "these shots cannot be sent as digitizer: only recordings of a digitizer have descriptions of their blocks"
-    )]
-    NoBlocks,
+    /// They are not the blocks of such a sender.
+    #[error("these shots cannot be sent as {framing}: only recordings of that framing have its blocks")]
+    NoBlocks {
+        /// The framing.
+        framing: &'static str,
+    },
 }
 
 /// How recorded shots are made into those that are sent.
@@ -38,13 +39,15 @@ impl Form {
             "spead" => Trailer::None,
             "hsb" => Trailer::HsbMetadata,
             "digitizer" => Trailer::Block,
+            "vita49" => Trailer::Context,
+            // Those that set-up can ask for.
             _ => Trailer::Record,
         };
         if from.trailer() == trailer {
             return Ok(Self { from, to: from });
         }
-        if trailer == Trailer::Block {
-            return Err(FormError::NoBlocks);
+        if trailer.has_description() {
+            return Err(FormError::NoBlocks { framing });
         }
         Geometry::new(from.channels(), from.samples(), from.bits(), from.packing(), from.sample_rate_hz())
             .and_then(|to| to.sent_as(trailer, Cut::default()))
