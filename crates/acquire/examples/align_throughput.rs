@@ -29,7 +29,7 @@ fn main() {
     let mut seed = 1;
     let mut aligner = Aligner::new(Config {
         sources: SOURCES,
-        by: if by_stamp { By::Stamp { window_ns: SPACING_NS / 2 - 50 } } else { By::Number },
+        by: if by_stamp { By::Stamp { window_ns: Some(SPACING_NS / 2 - 50) } } else { By::Number },
         disorder: match (faulty, by_stamp) {
             (false, _) => 0,
             (true, false) => 1,

@@ -7,7 +7,8 @@ use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
 use shotline_store::codec::Codec;
 use shotline_store::shot::MAX_LINKS;
-use std::net::SocketAddr;
+use shotline_wire::shot::MAX_SHOTS;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -115,11 +116,10 @@ impl FromStr for Align {
     }
 }
 
-/// Stamps of one event differ by at most so much, if nobody says.
-const ALIGN_WINDOW: Nanoseconds = Nanoseconds(10_000);
-
 /// Levels that zstd has and that are of use here.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -7..=22;
+/// No run, and no part of one, is asked to last longer: 30 years.
+const MOST_SECONDS: f64 = 1e9;
 /// More threads than any machine that this runs on has processors.
 const MOST_THREADS: usize = 1024;
 
@@ -148,8 +148,9 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Set-up address of the probe
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
+    /// Set-up address of the probe, or NAME:PORT
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, help_heading = "Source")]
+    #[serde(deserialize_with = "named_peer")]
     probe: SocketAddr,
     /// Instead of a probe that takes set-up: the local address that some other sender sends to
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe", help_heading = "Source")]
@@ -180,7 +181,7 @@ settings! {
     /// Links to record [default: all that the probe has]
     #[arg(long, value_name = "N", help_heading = "Source")]
     links: u8,
-    /// Samples per channel and shot [default: 2000]
+    /// Samples per channel and shot [default: 2000, or as many as the probe has if those are fewer]
     #[arg(long, value_name = "N", help_heading = "Source")]
     samples: u32,
     /// Shots per second [default: the probe runs free]
@@ -216,7 +217,7 @@ settings! {
     /// Pages in the ring of a sensor bridge [default: learned when the ring begins again]
     #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
     pages: u32,
-    /// End when nothing has come for so many seconds
+    /// End when nothing has come for so many seconds, counted from when it listens
     #[arg(long, value_name = "S", requires = "listen", help_heading = "Other senders")]
     idle_s: f64,
     /// End after so many shots
@@ -303,7 +304,8 @@ settings! {
     /// What puts shots of several links into one event: their number, or the stamp of their first sample [default: number]
     #[arg(long, value_name = "BY", help_heading = "Several sources")]
     align: Align,
-    /// Stamps of one event differ by at most so much; less than half the time between events [default: 10us]
+    /// Stamps of one event differ by at most so much; less than half the time between events [default: a quarter of the
+    /// shortest that is seen, 10us to 10ms]
     #[arg(long, value_name = "TIME", help_heading = "Several sources")]
     align_window: Nanoseconds,
     /// How long an event waits for links that are behind [default: three times --timeout-ms]
@@ -355,6 +357,24 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opti
         Outs::One(out) => vec![out],
         Outs::Many(outs) => outs,
     }))
+}
+
+/// The address of a peer: an address with a port, or a name with a port, which the system resolves.
+pub fn peer(text: &str) -> Result<SocketAddr, String> {
+    let found = text.parse().map(Some).or_else(|_| text.to_socket_addrs().map(|mut addresses| addresses.next()));
+    let why = match found {
+        Ok(Some(address)) => return Ok(address),
+        Ok(None) => "it has no address".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(format!(
+        "expected an address or a name with a port, such as [::1]:47910 or probe.lab:47910, found {text}: {why}"
+    ))
+}
+
+/// `probe = "probe.lab:47910"`.
+fn named_peer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    peer(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
 }
 
 /// A number as people write those of queue pairs and keys: 4660 or 0x1234.
@@ -410,13 +430,14 @@ impl Settings {
     pub fn alignment(&self) -> By {
         match self.align.unwrap_or_default() {
             Align::Number => By::Number,
-            Align::Stamp => By::Stamp { window_ns: self.align_window.unwrap_or(ALIGN_WINDOW).0 },
+            Align::Stamp => By::Stamp { window_ns: self.align_window.map(|window| window.0) },
         }
     }
 
     /// Refuses what cannot be meant, wherever it was written: flags have some of these checks of their own, keys of a
     /// file have not.
     pub fn check(&self) -> Result<(), String> {
+        self.check_ranges()?;
         self.codec()?;
         if self.align_window.is_some() && self.align != Some(Align::Stamp) {
             return Err("--align-window is for stamps: add --align stamp".into());
@@ -428,14 +449,55 @@ impl Settings {
         if self.align == Some(Align::Stamp) && (parts || self.pre_trigger.is_some()) {
             return Err("--align stamp records one plain file: rolling, several drives and --pre-trigger need links that share their numbers".into());
         }
-        if self.quorum.is_some_and(|quorum| !(1..=MAX_LINKS).contains(&quorum)) {
-            return Err(format!("expected a quorum of 1 to {MAX_LINKS} links"));
-        }
         if self.compress_threads.is_some_and(|threads| threads > MOST_THREADS) {
             return Err(format!("expected at most {MOST_THREADS} threads that compress"));
         }
         if self.pre_trigger.is_none() && (self.post_trigger.is_some() || self.trigger.is_some()) {
             return Err("--post-trigger and --trigger say when to record beside --pre-trigger: add that one".into());
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers that mean nothing: a zero is no way to say "without end".
+    fn check_ranges(&self) -> Result<(), String> {
+        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+        let ns = |time: Option<Nanoseconds>| time.map(|time| time.0);
+        let whole = [
+            ("--shots", self.shots, MAX_SHOTS),
+            ("--capacity", self.capacity, MAX_SHOTS),
+            ("--roll-shots", self.roll_shots, MAX_SHOTS),
+            ("--samples", self.samples.map(u64::from), u32::MAX.into()),
+            ("--channels", self.channels.map(u64::from), u16::MAX.into()),
+            ("--bits", self.bits.map(u64::from), 64),
+            ("--sample-rate-hz", self.sample_rate_hz.map(u64::from), u32::MAX.into()),
+            ("--pages", self.pages.map(u64::from), u32::MAX.into()),
+            ("--links", self.links.map(u64::from), u8::MAX.into()),
+            ("--mtu", self.mtu.map(u64::from), u16::MAX.into()),
+            ("--commit-ms", self.commit_ms, 60_000),
+            ("--in-flight", self.in_flight.map(u64::from), 4096),
+            ("--window", self.window, 1 << 20),
+            ("--timeout-ms", self.timeout_ms, 3_600_000),
+            ("--pool", bytes(self.pool), u64::MAX),
+            ("--receive-buffer", bytes(self.receive_buffer), i32::MAX as u64),
+            ("--roll-size", bytes(self.roll_size), u64::MAX),
+            ("--keep", bytes(self.keep), u64::MAX),
+            ("--align-window", ns(self.align_window), u64::MAX),
+            ("--align-patience", ns(self.align_patience), u64::MAX),
+            ("--quorum", self.quorum.map(|links| links as u64), MAX_LINKS as u64),
+        ];
+        for (name, value, most) in whole {
+            if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
+                return Err(match most {
+                    u64::MAX => format!("expected {name} above 0, found {value}"),
+                    _ => format!("expected {name} from 1 to {most}, found {value}"),
+                });
+            }
+        }
+        let real = [("--seconds", self.seconds), ("--idle-s", self.idle_s), ("--roll-seconds", self.roll_seconds)];
+        for (name, value) in real {
+            if let Some(value) = value.filter(|value| !(*value > 0.0 && *value <= MOST_SECONDS)) {
+                return Err(format!("expected {name} above 0, up to {MOST_SECONDS:e} s, found {value}"));
+            }
         }
         Ok(())
     }
@@ -464,6 +526,16 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_may_be_named() {
+        for text in ["localhost:47910", "127.0.0.1:47910", "[::1]:47910"] {
+            let address = peer(text).unwrap();
+            assert!(address.ip().is_loopback() && address.port() == 47910, "{text} is {address}");
+        }
+        assert!(toml::from_str::<Settings>("probe = \"localhost:47910\"").unwrap().probe.unwrap().ip().is_loopback());
+        assert!(peer("localhost").unwrap_err().contains("with a port"), "no port");
+    }
+
+    #[test]
     fn a_codec_has_a_level_only_if_it_is_zstd() {
         let settings = |text: &str| toml::from_str::<Settings>(text).unwrap().codec();
         assert_eq!(settings(""), Ok(None));
@@ -483,6 +555,19 @@ mod tests {
             ("post_trigger = 2.0", "--pre-trigger"),
             ("compress = \"lz4\"\ncompress_threads = 100000", "threads"),
             ("compress = \"zstd\"\ncompress_level = 99", "level"),
+            ("shots = 0", "--shots from 1"),
+            ("seconds = 0.0", "--seconds above 0"),
+            ("seconds = nan", "--seconds above 0"),
+            ("idle_s = 0.0", "--idle-s above 0"),
+            ("roll_seconds = 2e9", "--roll-seconds above 0"),
+            ("window = 0", "--window from 1"),
+            ("timeout_ms = 0", "--timeout-ms from 1"),
+            ("timeout_ms = 18446744073710", "--timeout-ms from 1"),
+            ("in_flight = 0", "--in-flight from 1"),
+            ("in_flight = 5000", "--in-flight from 1 to 4096, found 5000"),
+            ("commit_ms = 0", "--commit-ms from 1"),
+            ("keep = 0", "--keep above 0, found 0"),
+            ("receive_buffer = \"3GiB\"", "--receive-buffer from 1"),
         ] {
             assert!(check(text).is_err_and(|error| error.contains(word)), "{text}");
         }

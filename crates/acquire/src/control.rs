@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// A probe that is there answers in microseconds; an emulated one may be preparing shots.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const TRIES: u32 = 6;
+/// An owner that was heard so recently is there.
+const ALIVE: Duration = Duration::from_secs(2);
 
 /// Why a probe could not be controlled.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,14 @@ pub enum ControlError {
         /// Its reason.
         refusal: Refusal,
     },
+    /// Another receiver controls it.
+    #[error("the probe at {probe} refused: {}", owned(*heard))]
+    Owned {
+        /// The probe's set-up address.
+        probe: SocketAddr,
+        /// How long ago it heard of that one, if it tells.
+        heard: Option<Duration>,
+    },
     /// It is older than what it was asked for.
     #[error(
         "the probe at {probe} knows no transmit sequences (it refused the request as unknown): update its firmware, or do without"
@@ -61,6 +71,20 @@ pub enum ControlError {
         /// What was asked.
         asked: &'static str,
     },
+}
+
+/// That another receiver controls a probe, when that one was heard last, and what to do.
+fn owned(heard: Option<Duration>) -> String {
+    let heard = match heard {
+        None => String::new(),
+        Some(heard) if heard < ALIVE => format!(", heard {heard:.1?} ago"),
+        Some(heard) => {
+            format!(
+                ", last heard {heard:.1?} ago and perhaps dead (a recorder that runs is heard several times a second)"
+            )
+        }
+    };
+    format!("another receiver controls the probe{heard}: stop that one, or take over (--take-over)")
 }
 
 /// A conversation with one probe. Every request is repeated until it is answered.
@@ -172,11 +196,16 @@ impl Control {
         }
     }
 
+    /// A trigger with this receiver's token, so that the probe knows whether its owner sends it.
+    pub fn signed(&self, trigger: Trigger) -> Trigger {
+        Trigger { token: self.token, take_over: self.take_over, ..trigger }
+    }
+
     /// Sends a trigger and waits for its acknowledgement, for which it asks whatever `trigger` says. A lost
     /// datagram is met by sending the same one again, which a probe obeys once: [`Verdict::Repeated`] to a
     /// second one tells that an earlier one was obeyed.
     pub fn trigger(&mut self, trigger: Trigger) -> Result<Verdict, ControlError> {
-        let trigger = Trigger { acknowledge: true, ..trigger };
+        let trigger = Trigger { acknowledge: true, ..self.signed(trigger) };
         self.exchange(&trigger.emit(), |datagram| {
             Acknowledgement::parse(datagram).ok().filter(|answer| answer.trigger == trigger)
         })
@@ -188,6 +217,24 @@ impl Control {
     }
 
     fn ask(&mut self, request: Request) -> Result<Reply, ControlError> {
+        match self.answer(request)? {
+            Reply::Refused { refusal: Refusal::Owned, .. } => {
+                // Status is for everyone.
+                let heard = match self.answer(Request::Status { link: 0 }) {
+                    Ok(Reply::Status(Report { owner_silent_ms: ms @ 1.., .. })) => {
+                        Some(Duration::from_millis(ms.into()))
+                    }
+                    _ => None,
+                };
+                Err(ControlError::Owned { probe: self.probe, heard })
+            }
+            Reply::Refused { refusal, .. } => Err(ControlError::Refused { probe: self.probe, refusal }),
+            reply => Ok(reply),
+        }
+    }
+
+    /// The probe's answer, a refusal included.
+    fn answer(&mut self, request: Request) -> Result<Reply, ControlError> {
         self.sequence = self.sequence.wrapping_add(1);
         let (sequence, token) = (self.sequence, self.token);
         let message = Message::request(sequence, token, self.take_over, request);
@@ -196,10 +243,7 @@ impl Control {
             Message { body: Body::Reply(reply), sequence: s, token: t } if (s, t) == (sequence, token) => Some(reply),
             _ => None,
         };
-        match self.exchange(&message.emit(), reply)? {
-            Reply::Refused { refusal, .. } => Err(ControlError::Refused { probe: self.probe, refusal }),
-            reply => Ok(reply),
-        }
+        self.exchange(&message.emit(), reply)
     }
 
     /// Sends a datagram until a reply to it comes.
@@ -289,9 +333,32 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_says_when_the_owner_was_heard_last_and_what_to_do() {
+        for (owner_silent_ms, words) in
+            [(0, "the probe: stop"), (300, "heard 300.0ms ago: stop"), (41_000, "perhaps dead")]
+        {
+            let (result, _) = with_probe(
+                |_, datagram| {
+                    let message = Message::parse(datagram).unwrap();
+                    match message.body {
+                        Body::Request { request: Request::Status { .. }, .. } => {
+                            let report = Report { owner_silent_ms, taken: true, ..Report::default() };
+                            Some(message.reply(Reply::Status(report)).emit().to_vec())
+                        }
+                        _ => refusal(datagram, Refusal::Owned),
+                    }
+                },
+                |probe| Control::open(probe, false).unwrap().stop(0).map(|_| ()),
+            );
+            let said = result.unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("--take-over"), "{said}");
+        }
+    }
+
+    #[test]
     fn programs_with_one_token_never_repeat_each_others_sequence_numbers() {
         let ask = |probe| Control::open_as(5, probe, false).unwrap().status(0);
-        let (_, came) = with_probe(|_, datagram| refusal(datagram, Refusal::Owned), |probe| [ask(probe), ask(probe)]);
+        let (_, came) = with_probe(|_, datagram| refusal(datagram, Refusal::Link), |probe| [ask(probe), ask(probe)]);
         let [first, second] = [&came[0], &came[1]].map(|datagram| Message::parse(datagram).unwrap());
         assert_eq!((first.token, second.token), (5, 5));
         assert_ne!(first.sequence, second.sequence);

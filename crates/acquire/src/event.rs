@@ -42,10 +42,6 @@ impl Left {
 pub struct Joiner {
     streams: ArrayVec<u32, MAX_LINKS>,
     aligner: Aligner<Box<Shot>>,
-    /// Where each stream goes on: whatever is lower belongs to a sender that began anew.
-    next: [u64; MAX_LINKS],
-    /// Waits until everything of the sender before is out.
-    anew: Option<(u64, Item)>,
     losses: VecDeque<Loss>,
     left: VecDeque<Left>,
 }
@@ -60,8 +56,6 @@ impl Joiner {
         Self {
             streams: streams.iter().copied().collect(),
             aligner: Aligner::new(config),
-            next: [0; MAX_LINKS],
-            anew: None,
             losses: VecDeque::with_capacity(64),
             left: VecDeque::with_capacity(64),
         }
@@ -74,16 +68,6 @@ impl Joiner {
             Item::Loss(loss) => loss.stream,
         };
         let Some(link) = self.streams.iter().position(|other| *other == stream) else { return };
-        let (first, count) = match &item {
-            Item::Shot(shot) => (shot.meta.number, 1),
-            Item::Loss(loss) => (loss.first, loss.count),
-        };
-        // Streams hand on their numbers in order. Receivers let all of them begin anew together.
-        if first < self.next[link] {
-            self.anew = Some((now_ns, item));
-            return;
-        }
-        self.next[link] = first.saturating_add(count);
         match item {
             Item::Loss(loss) => {
                 self.aligner.lose(link, now_ns, loss.cause, loss.first, loss.count);
@@ -109,12 +93,12 @@ impl Joiner {
 
     /// The next loss, or event that is decided by this time.
     pub fn pop(&mut self, now_ns: u64) -> Option<Joined> {
-        self.next(|aligner| aligner.pop(now_ns))
+        self.decided(|aligner| aligner.pop(now_ns))
     }
 
     /// The next loss or event, although links may still have had a part in it.
     pub fn flush(&mut self) -> Option<Joined> {
-        self.next(Aligner::flush)
+        self.decided(Aligner::flush)
     }
 
     /// The next shot that is in no event.
@@ -125,19 +109,6 @@ impl Joiner {
     /// How the links keep in step.
     pub fn step(&self) -> Step {
         Step::of(&self.aligner, self.streams.len())
-    }
-
-    fn next(&mut self, decided: impl Fn(&mut Aligner<Box<Shot>>) -> Option<Aligned<Box<Shot>>>) -> Option<Joined> {
-        let Some((now_ns, item)) = self.anew.take() else { return self.decided(decided) };
-        let before = self.decided(Aligner::flush);
-        if before.is_some() {
-            self.anew = Some((now_ns, item));
-            return before;
-        }
-        self.aligner.restart();
-        self.next = [0; MAX_LINKS];
-        self.push(now_ns, item);
-        self.decided(decided)
     }
 
     fn decided(&mut self, decided: impl Fn(&mut Aligner<Box<Shot>>) -> Option<Aligned<Box<Shot>>>) -> Option<Joined> {
@@ -218,22 +189,6 @@ mod tests {
         assert_eq!(told(joiner.pop(0)), "event 4 [0, 9]");
         assert_eq!(told(joiner.flush()), "nothing");
         assert_eq!(pool.available(), pool.slots() as usize);
-    }
-
-    #[test]
-    fn when_senders_begin_anew_what_was_before_comes_first_and_nothing_is_late() {
-        let (mut joiner, pool) = joiner(1, 8);
-        joiner.push(0, shot(&pool, 5, 70));
-        joiner.push(0, shot(&pool, 9, 70));
-        joiner.push(0, shot(&pool, 9, 71));
-        assert_eq!(told(joiner.pop(0)), "event 70 [5, 9]");
-        assert_eq!(told(joiner.pop(0)), "nothing");
-        joiner.push(0, shot(&pool, 9, 0));
-        assert_eq!(told(joiner.pop(0)), "event 71 [0, 9]");
-        assert_eq!(told(joiner.pop(0)), "nothing");
-        joiner.push(0, shot(&pool, 5, 0));
-        assert_eq!(told(joiner.pop(0)), "event 0 [5, 9]");
-        assert!(joiner.pop_left().is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod books;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod cpu;
 pub mod event;
 pub mod latency;
 pub mod learn;
@@ -30,4 +31,4 @@ pub mod trigger;
 mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};
-pub use stream::{Item, StreamConfig, Times};
+pub use stream::{Ended, Item, StreamConfig, Times};

@@ -5,8 +5,10 @@ use crate::books::Books;
 use crate::stages::{self, Stage};
 use arrayvec::ArrayVec;
 use shotline_store::shot::MAX_LINKS;
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Counts since the run began; each is exact, together they may be some milliseconds apart.
 #[derive(Debug, Default)]
@@ -26,6 +28,18 @@ pub struct Live {
     /// From shot buffers into the file.
     pub(crate) store: Stage,
     step: Mutex<Step>,
+    hears: OnceLock<()>,
+    on_listening: Listening,
+}
+
+/// What is done when a run hears.
+#[derive(Default)]
+struct Listening(OnceLock<Box<dyn Fn(SocketAddr) + Send + Sync>>);
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listening")
+    }
 }
 
 /// How links keep in step.
@@ -33,6 +47,8 @@ pub struct Live {
 pub struct Step {
     /// Events so far.
     pub events: Counts,
+    /// How far stamps of one event may be apart, in ns; 0 by number.
+    pub window_ns: u64,
     /// The links, in their order.
     pub links: ArrayVec<LinkStep, MAX_LINKS>,
 }
@@ -55,7 +71,11 @@ impl Step {
             clock: aligner.clock(link),
             stopped: aligner.is_stopped(link),
         };
-        Self { events: *aligner.counts(), links: (0..links.min(MAX_LINKS)).map(link).collect() }
+        Self {
+            events: *aligner.counts(),
+            window_ns: aligner.window_ns(),
+            links: (0..links.min(MAX_LINKS)).map(link).collect(),
+        }
     }
 }
 
@@ -110,6 +130,23 @@ impl Live {
     /// Whether one came since the last call.
     pub(crate) fn take_trigger(&self) -> bool {
         self.trigger.swap(false, Relaxed)
+    }
+
+    /// What to do when whatever comes from now on is received: once, on the receive thread.
+    pub fn on_listening(&self, act: impl Fn(SocketAddr) + Send + Sync + 'static) {
+        let _ = self.on_listening.0.set(Box::new(act));
+    }
+    /// Whether whatever comes is received.
+    pub fn is_listening(&self) -> bool {
+        self.hears.get().is_some()
+    }
+    /// The run hears what comes to this address.
+    pub(crate) fn listens(&self, at: SocketAddr) {
+        if self.hears.set(()).is_ok()
+            && let Some(act) = self.on_listening.0.get()
+        {
+            act(at);
+        }
     }
 
     /// `lost`: what the device lost below the transport.

@@ -1,10 +1,12 @@
 //! The memory of a run, known to every party of it. It is there before the shape of a shot is known, because senders
-//! may have to be listened to for that.
+//! may have to be listened to for that. A large room takes seconds until all its pages are there: others look at a sender
+//! meanwhile.
 
 use crate::receiver::SPARE_BYTES;
 use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
 use shotline_transport::SCRATCH_BYTES;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// Room for shots, and what backend and repairs need beside it.
 pub(crate) struct Memory {
@@ -12,19 +14,34 @@ pub(crate) struct Memory {
     pub(crate) scratch: Sge,
     pub(crate) spare: Sge,
     shots: RegionId,
+    /// Has its pages touched, until that was waited for.
+    touching: Option<JoinHandle<Result<(), MemoryError>>>,
 }
 
 impl Memory {
-    /// With room for so many bytes of shots.
+    /// With room for so many bytes of shots, whose pages are touched by a thread of their own: [`Self::settle`] waits for it.
     pub(crate) fn new(bytes: u64) -> Result<Self, MemoryError> {
         let mut registrar = Registrar::new();
-        let shots = registrar.add(Region::host(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?);
+        let room = Region::host_untouched(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?;
+        let shots = registrar.add(Arc::clone(&room));
         let mut element = |len: u32| {
             let region = registrar.add(Region::host(len as usize)?);
             Ok::<_, MemoryError>(Sge { region, offset: 0, len })
         };
         let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
-        Ok(Self { regions: registrar.finish(), scratch, spare, shots })
+        let touching = Some(std::thread::spawn(move || room.populate()));
+        Ok(Self { regions: registrar.finish(), scratch, spare, shots, touching })
+    }
+
+    /// Whether all pages are there, or never will be.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.touching.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until all pages are there: before that a shot would wait for its own.
+    pub(crate) fn settle(&mut self) -> Result<(), MemoryError> {
+        let Some(touching) = self.touching.take() else { return Ok(()) };
+        touching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The room for shots, cut into slots.

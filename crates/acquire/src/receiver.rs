@@ -4,7 +4,7 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::repair::{self, Move};
 use crate::resplit::Resplit;
-use crate::stream::{Arrival, Item, SPARES, Stream, StreamConfig, Times, extra};
+use crate::stream::{Arrival, Ended, Item, SPARES, Stream, StreamConfig, Times, extra};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
 use shotline_wire::framing::Framing;
@@ -180,9 +180,9 @@ impl<P: PacketIo> Receiver<P> {
         self.steering.streams.iter().all(Stream::has_stopped)
     }
 
-    /// A sender sends samples of another kind than those that it was understood to send.
-    pub fn has_changed(&self) -> bool {
-        self.steering.streams.iter().any(Stream::has_changed)
+    /// Why a stream has ended, if its sender sends something else than it was understood to send.
+    pub fn ended(&self) -> Option<Ended> {
+        self.steering.streams.iter().find_map(Stream::ended)
     }
 
     /// The books of packets that belong to no stream.
@@ -202,11 +202,8 @@ impl<P: PacketIo> Receiver<P> {
     fn settle(&mut self, out: &mut Vec<Item>) {
         let Steering { streams, withdraws, now_ns, .. } = &mut self.steering;
         let now = *now_ns;
-        if streams.iter().any(|stream| stream.has_restarted(now)) {
-            for stream in streams.iter_mut() {
-                stream.finish(None, out, withdraws);
-                stream.restart();
-            }
+        for stream in streams.iter_mut().filter(|stream| stream.has_restarted()) {
+            stream.restart(out, withdraws);
         }
         let lead = streams.iter().filter_map(Stream::next).max().unwrap_or(0);
         for stream in streams.iter_mut() {
@@ -291,7 +288,7 @@ impl Steering {
         books.packets += 1;
         match done.icrc {
             Icrc::Good => books.icrc_good += 1,
-            Icrc::Solved => books.icrc_solved += 1,
+            Icrc::Solved { .. } => books.icrc_solved += 1,
             Icrc::Device => books.icrc_device += 1,
             Icrc::Unverified => books.icrc_unverified += 1,
             Icrc::Absent | Icrc::Bad => {}
@@ -327,7 +324,7 @@ impl Steering {
         }
         let (number, packet) = stream.locate(&place).inspect_err(|cause| {
             if *cause == DropCause::Late {
-                stream.note_late(self.now_ns);
+                stream.note_late(place.position, *cause, self.now_ns);
             }
         })?;
         // Padding cannot be: it would be part of the shot's CRC.

@@ -1,6 +1,7 @@
 //! Watching a probe while its shots are received.
 
 use crate::control::{Control, ControlError};
+use crate::run::Cause;
 use shotline_wire::setup::Report;
 use shotline_wire::shot::MAX_SHOTS;
 use std::sync::OnceLock;
@@ -17,7 +18,7 @@ pub(crate) struct Watch {
     /// Links of the probe, 0 if there is none to be asked.
     links: u8,
     stop: AtomicBool,
-    gone: AtomicBool,
+    gone: OnceLock<Cause>,
     reports: OnceLock<Vec<Report>>,
     ends: OnceLock<Vec<u64>>,
     warning: OnceLock<String>,
@@ -28,7 +29,7 @@ impl Watch {
         Self {
             links,
             stop: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            gone: OnceLock::new(),
             reports: OnceLock::new(),
             ends: OnceLock::new(),
             warning: OnceLock::new(),
@@ -39,17 +40,13 @@ impl Watch {
     pub(crate) fn has_probe(&self) -> bool {
         self.links > 0
     }
-    /// Whether the run is to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
     /// Asks for the probe to be stopped.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-    /// The probe does not answer any more.
-    pub(crate) fn gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+    /// Why the probe is not this run's any more, if it is not.
+    pub(crate) fn gone(&self) -> Option<Cause> {
+        self.gone.get().copied()
     }
     /// For each link the number after its last shot, once the probe has ended.
     pub(crate) fn ends(&self) -> Option<&[u64]> {
@@ -76,7 +73,7 @@ impl Watch {
                     Err(error) => {
                         let _ =
                             self.warning.set(format!("{error}; shots that never came after the last one are unknown"));
-                        self.gone.store(true, Ordering::Relaxed);
+                        let _ = self.gone.set(Cause::ProbeLost);
                         return;
                     }
                 }
@@ -95,7 +92,7 @@ impl Watch {
         if reports.iter().any(|report| report.taken) {
             let words = "another receiver has taken the probe over: what it sends now is not this run's";
             let _ = self.warning.set(words.into());
-            self.gone.store(true, Ordering::Relaxed);
+            let _ = self.gone.set(Cause::TakenOver);
             return Ok(true);
         }
         if reports.iter().any(|report| report.running) {

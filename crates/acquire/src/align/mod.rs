@@ -23,7 +23,7 @@
 //! # Stamps
 //!
 //! An item belongs to the event whose key is nearest, if that is within the window and has nothing of its source yet. The
-//! window should be less than half the time between events. If it is wider, events of one source that follow each other
+//! window should be less than half the time between events; if nobody says how wide it is, it is a quarter of it. If it is wider, events of one source that follow each other
 //! within it stay events of their own ([`Counts::crowded`] tells that there were such); items of other sources go to the
 //! nearest that is free, so they may be put together wrongly, but never lost. How clocks are followed is told in `clocks`
 //! and `filter`; before a clock is known to the window, items must arrive within the window of each other to be joined.
@@ -50,6 +50,10 @@ pub use types::{By, Config, Counts, Event, Here, Mark, Missing, Refused, SourceC
 pub const MAX_SOURCES: usize = 16;
 /// Runs of lost items that each source is remembered for, to say why it is missing.
 const GAPS: usize = 16;
+/// Bounds of a window that follows from the time between items, in ns.
+const WINDOW_NS: (u64, u64) = (10_000, 10_000_000);
+/// It is this part of the shortest.
+const WINDOW_SHARE: u64 = 4;
 /// Events that wait at most, whatever is asked for.
 const MOST_CAPACITY: usize = 1 << 24;
 
@@ -65,6 +69,8 @@ struct Source {
     astray: bool,
     /// The number of its item that was decided last.
     decided: Option<u64>,
+    /// The stamp of its newest item.
+    stamp_ns: u64,
     gaps: VecDeque<Gap>,
 }
 
@@ -86,6 +92,7 @@ impl Source {
             stopped: false,
             astray: false,
             decided: None,
+            stamp_ns: 0,
             gaps,
         }
     }
@@ -113,7 +120,10 @@ impl Source {
 #[derive(Debug)]
 pub struct Aligner<T> {
     config: Config,
+    /// 0 by number.
     window: u64,
+    /// The shortest time between two items of a source, by their stamps.
+    shortest_ns: u64,
     /// Who is further behind than this, in keys, is not waited for.
     reach: u64,
     all: Mask,
@@ -137,7 +147,8 @@ impl<T> Aligner<T> {
         let capacity = config.capacity.clamp(1, MOST_CAPACITY);
         Self {
             config,
-            window: if let By::Stamp { window_ns } = by { window_ns.max(1) } else { 0 },
+            window: if let By::Stamp { window_ns } = by { window_ns.unwrap_or(WINDOW_NS.0).max(1) } else { 0 },
+            shortest_ns: u64::MAX,
             reach: if let By::Number = by { capacity as u64 } else { config.patience_ns },
             all: (1 << sources) - 1,
             sources: (0..sources).map(|_| Source::new()).collect(),
@@ -155,6 +166,7 @@ impl<T> Aligner<T> {
     /// If there is no such source.
     pub fn push(&mut self, source: usize, now_ns: u64, mark: Mark, item: T) -> Result<(), Refused<T>> {
         self.hear(source, now_ns, mark);
+        self.follow(source, mark.stamp_ns);
         self.sources[source].counts.items += 1;
         let place = self.key(source, mark).ok_or(Why::Unstamped).and_then(|key| self.place(source, key, mark, now_ns));
         let counts = &mut self.sources[source].counts;
@@ -224,16 +236,6 @@ impl<T> Aligner<T> {
         self.decide()
     }
 
-    /// The sources have begun to count anew, or to stamp by another clock: keys may be lower from now on. Take what
-    /// [`Self::flush`] has first.
-    pub fn restart(&mut self) {
-        self.history = History::new(self.config.capacity.clamp(1, MOST_CAPACITY));
-        for source in &mut self.sources {
-            (source.newest, source.decided, source.astray) = (None, None, false);
-            source.gaps.clear();
-        }
-    }
-
     /// What became of a source's items.
     pub fn source(&self, source: usize) -> &SourceCounts {
         &self.sources[source].counts
@@ -251,6 +253,10 @@ impl<T> Aligner<T> {
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
+    /// How far stamps of one event may be apart by now, in ns; 0 by number.
+    pub fn window_ns(&self) -> u64 {
+        self.window
+    }
     /// Events that wait.
     pub fn waiting(&self) -> usize {
         self.ring.len()
@@ -266,6 +272,15 @@ impl<T> Aligner<T> {
         }
         if mark.stamp_ns > 0 && mark.arrived_ns > 0 {
             self.clocks.arrived(source, mark.stamp_ns, mark.arrived_ns);
+        }
+    }
+
+    /// Has the window follow from the time between items, if nobody has said how wide it is.
+    fn follow(&mut self, source: usize, stamp_ns: u64) {
+        let before = std::mem::replace(&mut self.sources[source].stamp_ns, stamp_ns);
+        if self.config.by == (By::Stamp { window_ns: None }) && before > 0 && stamp_ns > before {
+            self.shortest_ns = self.shortest_ns.min(stamp_ns - before);
+            self.window = (self.shortest_ns / WINDOW_SHARE).clamp(WINDOW_NS.0, WINDOW_NS.1);
         }
     }
 

@@ -251,7 +251,7 @@ proptest! {
         fates in prop::collection::vec((prop::collection::vec((0..12_u8, 0.0..1.0_f64), 6), 0.5..1.5_f64), 300),
     ) {
         let window_ns = (spacing as f64 * 0.5 * share * 2.0) as u64;
-        let mut aligner = Aligner::new(Config { lock_ns: 100, ..config(clocks.len(), By::Stamp { window_ns }) });
+        let mut aligner = Aligner::new(Config { lock_ns: 100, ..config(clocks.len(), By::Stamp { window_ns: Some(window_ns) }) });
         let (mut at, mut out) = (0, Vec::new());
         let mut numbers: Vec<u64> = clocks.iter().map(|(_, _, first)| *first).collect();
         let mut taken = 0_usize;
@@ -300,7 +300,7 @@ proptest! {
         window_ns in prop_oneof![0..1000_u64, any::<u64>()],
         acts in prop::collection::vec((0..6_usize, any::<[u64; 3]>(), 0..4_u8, 0..200_u64), 0..300),
     ) {
-        let config = Config { patience_ns: 500, capacity: 16, disorder: 5, ..config(sources, By::Stamp { window_ns }) };
+        let config = Config { patience_ns: 500, capacity: 16, disorder: 5, ..config(sources, By::Stamp { window_ns: Some(window_ns) }) };
         let mut aligner = Aligner::new(config);
         let (mut now, mut items, mut out) = (0, 0, 0);
         for (source, [number, stamp_ns, arrived_ns], kind, pause) in acts {
@@ -354,7 +354,7 @@ fn a_source_that_stops_is_waited_for_once_and_joins_again() {
 }
 
 #[test]
-fn a_source_that_counts_anew_holds_nobody_up_and_joins_after_a_restart() {
+fn a_source_that_counts_anew_holds_nobody_up() {
     let mut aligner = Aligner::new(Config { capacity: 8, ..config(2, By::Number) });
     for number in 0..100 {
         push(&mut aligner, 0, 0, numbered(number));
@@ -364,9 +364,6 @@ fn a_source_that_counts_anew_holds_nobody_up_and_joins_after_a_restart() {
     assert_eq!(aligner.push(1, 1, numbered(3), 3).unwrap_err().why, Why::Late);
     assert_eq!(decided(&mut aligner, 1), [(100, vec![true, false])]);
     assert_eq!(push(&mut aligner, 0, 2, numbered(101)), [(101, vec![true, false])]);
-    aligner.restart();
-    assert_eq!(push(&mut aligner, 1, 3, numbered(4)), []);
-    assert_eq!(push(&mut aligner, 0, 3, numbered(4)), [(4, vec![true, true])]);
     assert!((0..2).all(|source| aligner.source(source).balance()));
 }
 
@@ -436,7 +433,7 @@ fn below_the_quorum_events_are_dropped_with_their_items() {
 
 #[test]
 fn in_a_window_that_is_too_wide_events_of_one_source_stay_apart() {
-    let mut aligner = Aligner::new(config(2, By::Stamp { window_ns: 1000 }));
+    let mut aligner = Aligner::new(config(2, By::Stamp { window_ns: Some(1000) }));
     let mark = |number: u64, at: u64| Mark { number, stamp_ns: BEGIN + at, arrived_ns: BEGIN + at };
     // Two events 400 ns apart, 1000 ns wide: the second source's go each to the nearest that is free.
     for (source, number, at) in [(0, 10, 0), (0, 11, 400), (1, 70, 410), (1, 71, 420)] {
@@ -473,7 +470,7 @@ fn run(aligner: &mut Aligner<u64>, ahead: impl Fn(usize, u64) -> Option<i64>) ->
 }
 
 fn stamped() -> Aligner<u64> {
-    Aligner::new(Config { patience_ns: 100 * MS, ..config(3, By::Stamp { window_ns: 40_000 }) })
+    Aligner::new(Config { patience_ns: 100 * MS, ..config(3, By::Stamp { window_ns: Some(40_000) }) })
 }
 
 #[test]
@@ -492,6 +489,43 @@ fn clocks_are_known_and_locked() {
     }
     let reference = aligner.clock(0);
     assert!(reference.locked && (reference.offset_ns - 280_000).abs() < 2000, "less what packets take: {reference:?}");
+}
+
+/// Three sources at 100 Hz whose packets wait for up to 0.4 ms: complete and partial events.
+fn at_100_hz(aligner: &mut Aligner<u64>) -> (u64, u64) {
+    for index in 0..500 {
+        let at = index * 10 * MS;
+        for source in 0..3 {
+            let waited = 100_000 + (index * 7919 + source as u64 * 104_729) % 400_000;
+            let stamp_ns = BEGIN + at + [0, 7 * MS, 3_000 * MS][source];
+            let mark = Mark { number: index, stamp_ns, arrived_ns: BEGIN + at + waited };
+            let _ = aligner.push(source, at, mark, index);
+            while let Some(event) = aligner.pop(at) {
+                let items: Vec<u64> = event.parts.iter().flatten().map(|here| here.item).collect();
+                assert!(items.windows(2).all(|pair| pair[0] == pair[1]), "{items:?} are one event");
+            }
+        }
+    }
+    (aligner.counts().complete, aligner.counts().partial)
+}
+
+#[test]
+fn a_window_that_nobody_names_follows_from_the_time_between_items() {
+    let by = |window_ns| Config { patience_ns: 100 * MS, ..config(3, By::Stamp { window_ns }) };
+    let (mut narrow, mut chosen) = (Aligner::new(by(Some(10_000))), Aligner::new(by(None)));
+    assert!(at_100_hz(&mut narrow).1 > 250, "more than half of the events are incomplete: {:?}", narrow.counts());
+    let (complete, partial) = at_100_hz(&mut chosen);
+    // Those at the beginning, when no time between two items has been seen.
+    assert!(complete >= 497 && partial <= 3, "{:?}", chosen.counts());
+    assert_eq!(chosen.window_ns(), 2_500_000);
+    for (apart, window_ns) in [(1_000, 10_000), (100_000, 25_000), (1_000 * MS, 10 * MS)] {
+        let mut aligner = Aligner::new(by(None));
+        for number in 1..4 {
+            let stamp_ns = BEGIN + number * apart;
+            let _ = aligner.push(0, 0, Mark { number, stamp_ns, arrived_ns: stamp_ns }, number);
+        }
+        assert_eq!(aligner.window_ns(), window_ns);
+    }
 }
 
 #[test]
@@ -519,7 +553,7 @@ fn the_reference_may_stop_and_come_back_with_another_time() {
 
 #[test]
 fn an_item_without_a_stamp_is_placed_by_its_arrival_and_without_either_refused() {
-    let mut aligner = Aligner::new(config(2, By::Stamp { window_ns: 1000 }));
+    let mut aligner = Aligner::new(config(2, By::Stamp { window_ns: Some(1000) }));
     let mark = |stamp_ns: u64, arrived_ns: u64| Mark { number: arrived_ns, stamp_ns, arrived_ns };
     aligner.push(0, 0, mark(BEGIN, BEGIN + 100), 0).unwrap();
     aligner.push(1, 0, mark(0, BEGIN + 300), 1).unwrap();

@@ -11,8 +11,9 @@ pub enum By {
     Number,
     /// They were taken at one time.
     Stamp {
-        /// Corrected stamps of one event differ by at most so much, in ns.
-        window_ns: u64,
+        /// Corrected stamps of one event differ by at most so much, in ns. None: by a quarter of the shortest time between
+        /// two items of a source, 10 us to 10 ms.
+        window_ns: Option<u64>,
     },
 }
 

@@ -26,7 +26,7 @@ const MOST_PACKETS: usize = 100_000;
 const MOST_BYTES: usize = 256 << 20;
 /// Longest wait in one go, and the most that one look at the clock adds to a silence.
 const LONGEST_LOOK: Duration = Duration::from_millis(20);
-/// Senders that are looked at side by side; later ones teach nothing.
+/// Senders that are looked at side by side; one more takes the place of the one that has sent least, and that longest ago.
 const MOST_SENDERS: usize = 16;
 
 /// What was learned.
@@ -91,12 +91,34 @@ pub enum LearnError {
         /// What it does.
         why: String,
     },
-    /// What came was not enough, or nothing came.
+    /// What came was not enough.
     #[error("{0}")]
     NotUnderstood(String),
+    /// Nothing came.
+    #[error(
+        "nothing came to {} that could be {framing}: is the sender on, and does it send to this address and port? (shotline doctor looks at this machine's side)",
+        at.map_or("where it listened".into(), |at| at.to_string())
+    )]
+    Nothing {
+        /// The framing.
+        framing: &'static str,
+        /// Where it was waited for.
+        at: Option<SocketAddr>,
+    },
     /// The network.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+impl LearnError {
+    /// The same by a receiver that listened there.
+    #[must_use]
+    pub fn at(self, address: SocketAddr) -> Self {
+        match self {
+            Self::Nothing { framing, .. } => Self::Nothing { framing, at: Some(address) },
+            other => other,
+        }
+    }
 }
 
 /// What the user has said of the sender.
@@ -123,20 +145,32 @@ pub fn can_learn(framing: &str) -> bool {
     shotline_wire::framing::LEARNED.contains(&framing)
 }
 
-/// Looks at packets until as many streams are known as asked for, or `ended` says to stop: it is told how long nothing has come, once
-/// something has. `scratch` is the backend's own scratch memory.
+/// How long to look.
+#[derive(Debug)]
+pub struct Until<R, E> {
+    /// Whether shots can be received: until then it looks on, whatever is known.
+    pub ready: R,
+    /// Whether to give up, told how long nothing has come.
+    pub ended: E,
+}
+
+/// Looks at packets until as many streams are known as asked for. `memory` has the backend's own scratch memory.
 pub fn learn<P: PacketIo>(
     framing: &str,
     hints: Hints,
     io: P,
     memory: (&Regions, Sge),
-    ended: impl FnMut(Option<Duration>) -> bool,
+    until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool>,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     match framing {
-        "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, ended),
-        "vita49" => learn_from(Look::<vita49::Stream>::new("vita49", hints, memory.0), io, memory, ended),
-        "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, ended),
-        _ => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, ended),
+        "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, until),
+        "vita49" => learn_from(Look::<vita49::Stream>::new("vita49", hints, memory.0), io, memory, until),
+        "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, until),
+        "spead" => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, until),
+        other => Err(LearnError::NotUnderstood(format!(
+            "expected a framing of {}, found {other}",
+            shotline_wire::framing::LEARNED.join(", ")
+        ))),
     }
 }
 
@@ -144,13 +178,15 @@ fn learn_from<L: Learner, P: PacketIo>(
     mut look: Look<'_, L>,
     mut io: P,
     (regions, scratch): (&Regions, Sge),
-    mut ended: impl FnMut(Option<Duration>) -> bool,
+    mut until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool>,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     // How long nothing has come while somebody listened: a pause of this program is no silence of the sender.
-    let mut silence = None;
+    let mut silence = Duration::ZERO;
     let mut looked = Instant::now();
     loop {
-        if look.learned.len() >= look.hints.streams {
+        let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
+        let ready = (until.ready)();
+        if look.learned.len() >= look.hints.streams && (ready || most) {
             let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut look.learned).into_iter().unzip();
             learned.sort_by_key(|learned| learned.key);
             // The stream follows the first sender that it sees: that is the one that was learned.
@@ -161,17 +197,20 @@ fn learn_from<L: Learner, P: PacketIo>(
         if let Some(why) = look.refused() {
             return Err(LearnError::Refused { framing: look.framing, why: why.to_owned() });
         }
-        let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
         let now = Instant::now();
-        silence = silence.map(|silence: Duration| silence + (now - looked).min(LONGEST_LOOK));
+        // Before shots can be received nobody is expected to send.
+        silence = if ready { silence + (now - looked).min(LONGEST_LOOK) } else { Duration::ZERO };
         looked = now;
-        if most || ended(silence) {
-            return Err(LearnError::NotUnderstood(look.not_understood()));
+        if most || (until.ended)(silence) {
+            return Err(match look.seen {
+                0 => LearnError::Nothing { framing: look.framing, at: None },
+                _ => LearnError::NotUnderstood(look.not_understood()),
+            });
         }
         // What is not handed on is taken no further than it must.
         match io.poll(&mut look, if L::HANDS_ON { 16 } else { 1 })? {
             0 => io.wait(LONGEST_LOOK)?,
-            _ => silence = Some(Duration::ZERO),
+            _ => silence = Duration::ZERO,
         }
     }
 }
@@ -181,6 +220,8 @@ fn learn_from<L: Learner, P: PacketIo>(
 struct Sender<L> {
     learner: L,
     packets: usize,
+    /// How many packets had come in all when its last one did.
+    last: u64,
     refused: Option<String>,
 }
 
@@ -205,14 +246,16 @@ impl<'a, L: Learner> Look<'a, L> {
 
     fn look(&mut self, source: SocketAddr, packet: &[u8]) {
         let Some(key) = L::key(packet) else { return };
-        let room = self.senders.len() < MOST_SENDERS;
-        if !room && !self.senders.contains_key(&(source, key)) {
-            return;
+        if self.senders.len() >= MOST_SENDERS && !self.senders.contains_key(&(source, key)) {
+            let least = self.senders.iter().min_by_key(|(_, sender)| (sender.packets, sender.last));
+            let least = least.map(|(name, _)| *name);
+            least.and_then(|name| self.senders.remove(&name));
         }
         let hints = self.hints;
-        let new = || Sender { learner: L::new(hints), packets: 0, refused: None };
+        let new = || Sender { learner: L::new(hints), packets: 0, last: 0, refused: None };
         let sender = self.senders.entry((source, key)).or_insert_with(new);
         sender.packets += 1;
+        sender.last = self.seen;
         if sender.refused.is_none() {
             match sender.learner.look(packet) {
                 Ok(Some(learned)) => {
@@ -245,11 +288,6 @@ impl<'a, L: Learner> Look<'a, L> {
             );
         }
         match self.senders.values().max_by_key(|sender| sender.packets) {
-            _ if packets == 0 => {
-                format!(
-                    "nothing came that could be {framing}: is the sender on, and does it send to this address and port? (shotline doctor looks at this machine's side)"
-                )
-            }
             None => format!("{packets} packets came, and none of them is {framing}: is --framing right?"),
             Some(Sender { refused: Some(why), .. }) => format!("cannot receive what comes as {framing}: {why}"),
             Some(Sender { learner, .. }) => {
@@ -281,7 +319,8 @@ impl<L: Learner> Steer for Look<'_, L> {
                 self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             // Damaged packets teach nothing, and are counted by whoever takes them.
-            if done.fault.is_none() && self.learned.len() < self.hints.streams {
+            // Of what is not handed on the newest word counts.
+            if done.fault.is_none() && (!L::HANDS_ON || self.learned.len() < self.hints.streams) {
                 self.look(done.source, &bytes);
             }
             if L::HANDS_ON {

@@ -2,7 +2,8 @@
 
 use super::RunError;
 use super::prepare::Prepared;
-use super::recording::Recorded;
+use super::recording::{Recorded, drain};
+use super::unseen::{Failed, Unseen};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::live::Live;
@@ -79,17 +80,9 @@ pub(super) fn record(
     queue: &Queue,
     books: &OnceLock<Books>,
     live: &Live,
-) -> Result<Recorded, RunError> {
-    let result = record_all(capture, queue, books, live);
-    if result.is_err() {
-        live.set_full();
-        while !queue.is_finished() {
-            if queue.pop().is_none() {
-                std::thread::sleep(REST);
-            }
-        }
-    }
-    Ok(result?)
+) -> Result<Recorded, Failed> {
+    let mut unseen = Unseen::default();
+    record_all(capture, queue, books, live, &mut unseen).map_err(|error| drain(queue, live, unseen, error))
 }
 
 fn record_all(
@@ -97,6 +90,7 @@ fn record_all(
     queue: &Queue,
     books: &OnceLock<Books>,
     live: &Live,
+    unseen: &mut Unseen,
 ) -> Result<Recorded, StoreError> {
     let mut begun: Option<Instant> = None;
     while !queue.is_finished() {
@@ -105,6 +99,7 @@ fn record_all(
         match event {
             Some(event) => {
                 begun.get_or_insert_with(Instant::now);
+                unseen.enter(&event);
                 capture.offer(&event)?;
             }
             None => {
@@ -113,6 +108,7 @@ fn record_all(
                 std::thread::sleep(REST);
             }
         }
+        unseen.see(capture.rows());
         live.set_written(capture.rows());
     }
     queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));

@@ -1,9 +1,9 @@
 //! Senders that take no set-up: what they send is said by settings, or learned from it.
 
-use super::prepare::{Instrument, Prepared, framing_of, receive_buffer};
+use super::prepare::{Instrument, Prepared, framing_of, pool_bytes, receive_buffer};
 use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
 use crate::config::Settings;
-use crate::learn::{self, Held, Hints, Learned};
+use crate::learn::{self, Held, Hints, Learned, Until};
 use crate::live::Live;
 use crate::memory::Memory;
 use crate::receiver;
@@ -12,6 +12,7 @@ use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::{self, Digitizer, Framing};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const LEARNING_CAPACITY: usize = 1 << 16;
 /// The same for blocks of digitizers, which have more packets than any shot.
 const BLOCKS_CAPACITY: usize = 1 << 18;
+
+/// A pool of so many bytes is filled before a port is opened.
+const SMALL_POOL: u64 = 256 << 20;
 
 pub(super) fn run<P: PacketIo>(
     settings: &Settings,
@@ -48,12 +52,13 @@ pub(super) fn run<P: PacketIo>(
 /// The sender was described by settings.
 fn told<P: PacketIo>(
     settings: &Settings,
-    memory: Memory,
+    mut memory: Memory,
     listen: SocketAddr,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
+    memory.settle()?;
     let framing = framing_of(settings)?;
     let packing = packing(settings, Packing::Packed12)?;
     let geometry = Geometry::new(
@@ -96,7 +101,7 @@ fn told<P: PacketIo>(
 /// The sender is looked at first.
 fn learned<P: PacketIo>(
     settings: &Settings,
-    memory: Memory,
+    mut memory: Memory,
     name: &str,
     listen: SocketAddr,
     stop: &AtomicBool,
@@ -109,9 +114,6 @@ fn learned<P: PacketIo>(
         return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
     }
     check_links(links)?;
-    if settings.pages == Some(0) {
-        return Err(RunError::Settings("a ring has at least one page, found --pages 0".into()));
-    }
     let wanted = Wanted {
         bind: listen,
         sealed: framing::is_sealed(name).unwrap_or(false),
@@ -120,20 +122,36 @@ fn learned<P: PacketIo>(
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
     };
+    // A small pool is filled in a moment; what comes while a large one is filled is looked at and not kept.
+    if pool_bytes(settings) <= SMALL_POOL {
+        memory.settle()?;
+    }
     let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {name}")));
     }
-    let deadline = settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-    let idle = settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-    let ended = |silence: Option<Duration>| {
+    let (begun, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
+    let idle = settings.idle_s.map(Duration::from_secs_f64);
+    let ended = |silence: Duration| {
         stop.load(Ordering::Relaxed)
-            || deadline.is_some_and(|deadline| Instant::now() > deadline)
-            || silence.zip(idle).is_some_and(|(silence, idle)| silence > idle)
+            || seconds.zip(begun.get()).is_some_and(|(seconds, begun): (_, Instant)| begun.elapsed() > seconds)
+            || idle.is_some_and(|idle| silence > idle)
     };
     let Settings { pages, samples, sample_rate_hz, .. } = *settings;
     let hints = Hints { pages, samples, sample_rate_hz, streams: links.into() };
-    let (mut learned, io): (_, Held<P>) = learn::learn(name, hints, io, (&memory.regions, memory.scratch), ended)?;
+    // The port is open, and what comes is looked at, while the pool is still being filled with pages.
+    let ready = || {
+        let ready = memory.is_settled();
+        if ready {
+            live.listens(listen);
+            begun.set(begun.get().or_else(|| Some(Instant::now())));
+        }
+        ready
+    };
+    let (until, pool) = (Until { ready, ended }, (&memory.regions, memory.scratch));
+    let learned = learn::learn(name, hints, io, pool, until);
+    let (mut learned, io): (_, Held<P>) = learned.map_err(|error| error.at(listen))?;
+    memory.settle()?;
     let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
     let words = words.join("\n");
     let geometry = shape(settings, &learned[0])?;

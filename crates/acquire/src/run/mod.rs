@@ -6,25 +6,30 @@
 //! control connection, so that neither of the others ever waits for an answer.
 
 mod capture;
+mod end;
 mod listen;
 mod prepare;
 mod recording;
 mod rest;
 mod stage;
+mod unseen;
 
+use crate::align::Counts;
 use crate::books::{Books, Imbalance};
 use crate::clock::{self, Clock, ClockError};
 use crate::config::Settings;
 use crate::control::{Control, ControlError};
+use crate::cpu;
 use crate::event::Joiner;
 use crate::learn::LearnError;
-use crate::live::Live;
+use crate::live::{Live, Step};
 use crate::memory::Memory;
 use crate::receiver::{Receiver, ReceiverConfig};
 use crate::sink::{Gate, Policy, Queue};
 use crate::stages;
-use crate::stream::{StreamConfig, Times};
+use crate::stream::{Ended, StreamConfig, Times};
 use crate::watch::Watch;
+pub use end::{Asked, Cause, End};
 use prepare::{Prepared, default_port, pool_bytes};
 use rest::Rest;
 use shotline_memory::{MemoryError, Pages, Regions, Sge};
@@ -33,13 +38,17 @@ use shotline_store::{Report, Set, StoreError};
 use shotline_transport::{DeviceCounts, IoError, PacketIo};
 use shotline_verbs::ud::Ud;
 use shotline_wire::setup::{Sequence, Start};
-use shotline_wire::shot::{Geometry, GeometryError, MAX_SHOTS};
+use shotline_wire::shot::{DropCause, Geometry, GeometryError, MAX_SHOTS};
 use stage::Stage;
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use unseen::Failed;
+
+/// One incomplete event among so many is worth a warning.
+const MOST_INCOMPLETE: u64 = 20;
 
 /// What a run wants of a transport.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +124,13 @@ pub struct Outcome {
     pub unknown: Books,
     /// Frames that the device below the transport lost before any packet of them was seen.
     pub device: DeviceCounts,
+    /// Why and when the run ended.
+    pub end: End,
     /// From the first packet to the last, in seconds.
     pub seconds: f64,
-    /// The recorder's report, unless shots were discarded.
+    /// Rows that readers of the file see.
+    pub rows: u64,
+    /// The recorder's report, unless shots were discarded, or the recorder failed.
     pub report: Option<Report>,
     /// Triggers of a pre-trigger capture.
     pub triggers: Option<u64>,
@@ -141,6 +154,8 @@ pub struct Outcome {
     pub learned: Option<String>,
     /// How busy each stage was.
     pub stages: [stages::Reading; 2],
+    /// How shots of several links came together.
+    pub events: Option<Step>,
     /// What did not go as it should, in words.
     pub warnings: Vec<String>,
 }
@@ -174,12 +189,8 @@ pub fn run<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    for (name, seconds) in [("--seconds", settings.seconds), ("--idle-s", settings.idle_s)] {
-        if let Some(seconds) = seconds.filter(|seconds| !(0.0..=1e9).contains(seconds)) {
-            return Err(RunError::Settings(format!("expected {name} from 0 to 1e9 s, found {seconds}")));
-        }
-    }
     settings.check().map_err(RunError::Settings)?;
+    settings.cpu.map_or(Ok(()), cpu::check).map_err(RunError::Settings)?;
     if settings.sequential == Some(true) && (settings.policy != Some(Policy::Block) || settings.pre_trigger.is_some()) {
         return Err(RunError::Settings(
             "--sequential stops receiving while the drive writes: that needs --policy block, on a transport with credits, and no --pre-trigger".into(),
@@ -191,7 +202,7 @@ pub fn run<P: PacketIo>(
     if let Some(outs) = settings.out.as_ref().filter(|_| settings.discard != Some(true)) {
         recording::check(settings, outs)?;
     }
-    let memory = Memory::new(pool_bytes(settings))?;
+    let mut memory = Memory::new(pool_bytes(settings))?;
     let probe = match (settings.probe, settings.listen) {
         (Some(probe), None) => probe,
         (None, Some(listen)) => return listen::run(settings, memory, listen, stop, live, open),
@@ -206,6 +217,7 @@ pub fn run<P: PacketIo>(
             ));
         }
     };
+    memory.settle()?;
     let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
     let mut prepared = Prepared::for_probe(settings, &memory, &mut control)?;
     let bind = match settings.bind {
@@ -321,7 +333,7 @@ fn receive<P: PacketIo>(
 
     let watch = Watch::new(if origin.control.is_some() { streams.len() as u8 } else { 0 });
     let books_slot = OnceLock::new();
-    let (received, report) = std::thread::scope(|scope| {
+    let (ran, events, recorded) = std::thread::scope(|scope| {
         let watcher = origin.control.map(|control| scope.spawn(|| watch.follow(control)));
         let waker = recorder.as_ref().map(Set::waker);
         let (queue_of, books) = (&queue, &books_slot);
@@ -338,10 +350,8 @@ fn receive<P: PacketIo>(
         // From here on a panic of this thread lets the others end.
         let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
         if let Some(cpu) = settings.cpu {
-            pin(cpu, &mut warnings);
+            warnings.extend(cpu::pin(cpu).err());
         }
-        let deadline =
-            settings.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
         let mut stage = Stage {
             receiver: &mut receiver,
             joiner: Joiner::new(&streams, prepared.alignment(settings)),
@@ -355,16 +365,18 @@ fn receive<P: PacketIo>(
             live,
             busy_poll: settings.busy_poll.unwrap_or(false),
             clock: &clock,
-            most_events: settings.shots.filter(|shots| *shots > 0).unwrap_or(u64::MAX),
-            idle: settings.idle_s.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9))),
+            asked: Asked::of(settings),
+            idle: settings.idle_s.map(Duration::from_secs_f64),
             events: 0,
             sequential: settings.sequential.unwrap_or(false),
             handed: 0,
             rest: Rest::new(origin.receive_buffer, prepared.geometry.cut().rest, Instant::now()),
         };
-        let received = stage.run(stop, deadline, &watch);
+        live.listens(origin.local);
+        let ran = stage.run(stop, &watch);
         watch.stop();
-        let ended = stage.finish(&watch);
+        stage.finish(&watch);
+        let events = stage.events;
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
         let (device, counters) = (receiver.io().device(), receiver.io().counters());
         let _ = books_slot.set(recording::stored_books(
@@ -375,30 +387,33 @@ fn receive<P: PacketIo>(
             &live.step(),
         ));
         drop(closing);
-        let report = match sink.map(|sink| sink.join()) {
+        let recorded = match sink.map(|sink| sink.join()) {
             None => Ok(None),
-            Some(Ok(report)) => report.map(Some),
-            Some(Err(_)) => Err(RunError::Panicked("recorder")),
+            Some(Ok(recorded)) => recorded.map(Some),
+            Some(Err(_)) => Err(Failed { error: RunError::Panicked("recorder"), given_up: Vec::new() }),
         };
-        let watched = watcher.map_or(Ok(()), |watcher| watcher.join().map_err(|_| RunError::Panicked("watch")));
-        let received = received.and_then(|seconds| ended.and(watched).map(|()| seconds));
-        (received, report)
-    });
-    let (seconds, recorded) = (received?, report?);
+        if let Some(Err(_)) = watcher.map(|watcher| watcher.join()) {
+            return Err(RunError::Panicked("watch"));
+        }
+        Ok((ran, events, recorded))
+    })?;
+    let (recorded, lost, ended) = match recorded {
+        Ok(recorded) => (recorded, Vec::new(), ran.ended.map_err(|error| (Cause::TransportFailed, error))),
+        Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),
+    };
+    let end = End::of(Asked::of(settings), events, ran.elapsed, ended);
     let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);
     let triggers = recorded.as_ref().and_then(|recorded| recorded.triggers);
     let finished = recorded.map(|recorded| recorded.finished);
     warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
     warnings.extend(watch.warnings());
-    if receiver.has_changed() {
-        warnings.push(
-            "the sender's context tells another sample rate or format: the recording ends there, run again for what follows".into(),
-        );
-    }
+    warnings.extend(ending(&receiver));
+    let events = Some(live.step()).filter(|_| streams.len() > 1);
+    warnings.extend(events.as_ref().and_then(|step| incomplete(step, settings)));
     let mut told = HashSet::new();
     warnings.retain(|warning| told.insert(warning.clone()));
     let mut books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
-    for given in finished.iter().flat_map(|finished| &finished.given_up) {
+    for given in finished.iter().flat_map(|finished| &finished.given_up).chain(&lost) {
         books[given.link].take_back(given.complete, given.partial, given.cause);
     }
     let outcome = Outcome {
@@ -406,7 +421,9 @@ fn receive<P: PacketIo>(
         streams: books,
         unknown: *receiver.unknown(),
         device: receiver.io().device(),
-        seconds,
+        end,
+        seconds: ran.seconds,
+        rows: finished.as_ref().map_or_else(|| live.read().rows, |finished| finished.report.rows),
         removed: finished.as_ref().map(|finished| finished.removed).unwrap_or_default(),
         report: finished.map(|finished| finished.report),
         triggers,
@@ -419,10 +436,45 @@ fn receive<P: PacketIo>(
         pages: prepared.pool.region().pages(),
         pool_bytes: prepared.pool.region().len(),
         stages: live.stages(),
+        events,
         warnings,
     };
     outcome.total().balance()?;
     Ok(outcome)
+}
+
+/// Says so where more events than [`MOST_INCOMPLETE`] lack a link.
+fn incomplete(step: &Step, settings: &Settings) -> Option<String> {
+    let Counts { complete, partial, dropped, .. } = step.events;
+    let (all, lacking) = (complete + partial + dropped, partial + dropped);
+    if lacking * MOST_INCOMPLETE <= all {
+        return None;
+    }
+    let window = (step.window_ns > 0).then(|| {
+        let by = if settings.align_window.is_some() { "as --align-window says" } else { "chosen: --align-window" };
+        format!("; stamps were put together within {:.1} us ({by})", step.window_ns as f64 / 1e3)
+    });
+    Some(format!(
+        "{lacking} of {all} events are incomplete, a link is missing in each: /books has events_missed of each link{}",
+        window.unwrap_or_default()
+    ))
+}
+
+/// What became of senders that did not go on as they were, in words.
+fn ending<P: PacketIo>(receiver: &Receiver<P>) -> Option<String> {
+    Some(match (receiver.ended(), receiver.total().restarts) {
+        (Some(Ended::Other), _) => {
+            "the sender's context tells another sample rate or format: the recording ends there, run again for what follows".into()
+        }
+        (Some(Ended::Anew), _) => {
+            "a sender has begun to count anew, and its shots carry numbers that this recording has already: the recording ends there, run again for what follows".into()
+        }
+        (None, 0) => return None,
+        (None, restarts) => format!(
+            "the sender has begun to count anew ({restarts} times): its shots go on with numbers of this recording; /losses has what came until that was certain as {}",
+            DropCause::SenderRestart
+        ),
+    })
 }
 
 fn times<P: PacketIo>(receiver: &Receiver<P>, streams: usize) -> Vec<Times> {
@@ -441,17 +493,5 @@ impl Drop for Closing<'_> {
         self.queue.close();
         self.watch.stop();
         (self.wake)();
-    }
-}
-
-fn pin(cpu: u32, warnings: &mut Vec<String>) {
-    let mut set = rustix::thread::CpuSet::new();
-    if cpu as usize >= rustix::thread::CpuSet::MAX_CPU {
-        warnings.push(format!("cannot run on processor {cpu}: there is none"));
-        return;
-    }
-    set.set(cpu as usize);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        warnings.push(format!("cannot run on processor {cpu}: {error}"));
     }
 }

@@ -104,8 +104,8 @@ impl Prepared {
             source: None,
             first_shot: None,
             first_psn: None,
-            window: settings.window.unwrap_or(if large { 2 } else { 128_u64.div_ceil(packets).max(4) }).max(1),
-            timeout_ns: settings.timeout_ms.unwrap_or(100).max(1) * 1_000_000,
+            window: settings.window.unwrap_or(if large { 2 } else { 128_u64.div_ceil(packets).max(4) }),
+            timeout_ns: settings.timeout_ms.unwrap_or(100) * 1_000_000,
         };
         let configs: Vec<_> = (0..links).map(config).collect();
         let pool = memory.pool(geometry.slot_bytes())?;

@@ -2,6 +2,7 @@
 
 use super::RunError;
 use super::prepare::{Prepared, in_flight, pool_bytes, receive_buffer, rolls};
+use super::unseen::{Failed, Unseen};
 use crate::align::{ClockState, Counts};
 use crate::books::Books;
 use crate::clock::Clock;
@@ -47,15 +48,7 @@ fn files(settings: &Settings, outs: &[PathBuf], rows: u64) -> Result<SetConfig, 
         let name = first.file_name().map(PathBuf::from).unwrap_or_default();
         others.iter_mut().filter(|out| out.is_dir()).for_each(|out| out.push(&name));
     }
-    let after = match settings.roll_seconds {
-        Some(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
-            return Err(RunError::Settings(format!("expected --roll-seconds above 0, found {seconds}")));
-        }
-        seconds => seconds.map(|seconds| Duration::from_secs_f64(seconds.min(1e9))),
-    };
-    if settings.roll_shots == Some(0) {
-        return Err(RunError::Settings("expected --roll-shots above 0, found 0".into()));
-    }
+    let after = settings.roll_seconds.map(Duration::from_secs_f64);
     Ok(SetConfig {
         outs,
         recorder: RecorderConfig {
@@ -65,20 +58,20 @@ fn files(settings: &Settings, outs: &[PathBuf], rows: u64) -> Result<SetConfig, 
             overwrite: settings.force.unwrap_or(false),
             recycle: settings.recycle.unwrap_or(false),
             serial: settings.serial.clone(),
-            commit_every: Duration::from_millis(settings.commit_ms.unwrap_or(20).clamp(1, 60_000)),
+            commit_every: Duration::from_millis(settings.commit_ms.unwrap_or(20)),
             compress_threads: settings.compress_threads,
             ..RecorderConfig::new(rows)
         },
         roll: Roll { bytes: settings.roll_size.map(|size| size.0), after, rows: settings.roll_shots },
         keep: settings.keep.map(|keep| keep.0),
         // With a trigger nobody knows how many of the shots are recorded, but no more than all.
-        rows: settings.shots.filter(|shots| *shots > 0),
+        rows: settings.shots,
     })
 }
 
 /// Rows to lay out a file for, if the user has said how many.
 fn rows_asked_for(settings: &Settings) -> Option<u64> {
-    settings.capacity.or(settings.shots.filter(|shots| *shots > 0))
+    settings.capacity.or(settings.shots)
 }
 
 /// Rows to lay out a file for where nobody says how many: those that a share of the free space holds.
@@ -243,21 +236,13 @@ pub(super) struct Recording<'a> {
 
 impl Recording<'_> {
     /// Records to the end. Whatever goes wrong, it empties the queue, so that nobody waits for it.
-    pub(super) fn run(self) -> Result<Recorded, RunError> {
+    pub(super) fn run(self) -> Result<Recorded, Failed> {
         let (queue, live) = (self.queue, self.live);
-        let result = self.record();
-        if result.is_err() {
-            live.set_full();
-            while !queue.is_finished() {
-                if queue.pop().is_none() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-        }
-        Ok(result?)
+        let mut unseen = Unseen::default();
+        self.record(&mut unseen).map_err(|error| drain(queue, live, unseen, error))
     }
 
-    fn record(mut self) -> Result<Recorded, StoreError> {
+    fn record(mut self, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
         let mut begun: Option<Instant> = None;
         let mut held: Option<Box<Event>> = None;
         let mut clocks_noted = Instant::now();
@@ -268,6 +253,7 @@ impl Recording<'_> {
             while held.is_none() {
                 let Some(event) = self.next() else { break };
                 begun.get_or_insert_with(Instant::now);
+                unseen.enter(&event);
                 busy = true;
                 taken += 1;
                 bytes += event.shots.iter().flatten().map(|shot| u64::from(shot.buffer.len())).sum::<u64>();
@@ -284,9 +270,12 @@ impl Recording<'_> {
                 continue;
             }
             let wait = if self.queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
-            self.set.poll(Some(wait))?;
+            let polled = self.set.poll(Some(wait));
+            let visible = self.set.visible();
+            unseen.see(visible);
+            self.live.set_written(visible);
+            polled?;
             held = held.and_then(|event| self.offer(event));
-            self.live.set_written(self.set.visible());
             if clocks_noted.elapsed() >= CLOCKS_EVERY {
                 clocks_noted = Instant::now();
                 self.note_clocks();
@@ -358,6 +347,20 @@ impl Recording<'_> {
     }
 }
 
+/// Empties the queue of a sink that has failed, so that nobody waits for it.
+pub(super) fn drain(queue: &Queue, live: &Live, mut unseen: Unseen, error: StoreError) -> Failed {
+    live.set_full();
+    // Nobody waits for what was handed over, either.
+    live.set_stored(u64::MAX);
+    while !queue.is_finished() {
+        match queue.pop() {
+            Some(event) => unseen.enter(&event),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Failed { error: error.into(), given_up: unseen.give_up() }
+}
+
 /// Enters the triggers into the books, and says what could not be held. Returns how many triggers there were.
 fn note(capture: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
     set.note("triggers".into(), capture.count());
@@ -419,6 +422,7 @@ pub(super) fn stored_books(
     whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
     if streams.len() > 1 {
         let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
+        whole.more.extend((step.window_ns > 0).then(|| ("align_window_ns".to_owned(), step.window_ns)));
         let counts = [
             ("events_complete", complete),
             ("events_partial", partial),

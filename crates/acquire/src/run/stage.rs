@@ -1,7 +1,9 @@
 //! The receive thread's work.
 
 use super::RunError;
+use super::end::{Asked, Cause};
 use super::rest::{Idle, Rest};
+use crate::books::Books;
 use crate::clock::Clock;
 use crate::event::{Joined, Joiner};
 use crate::live::Live;
@@ -45,8 +47,8 @@ pub(super) struct Stage<'a, P> {
     pub(super) live: &'a Live,
     pub(super) busy_poll: bool,
     pub(super) clock: &'a Clock,
-    /// Events after which a run without a probe ends.
-    pub(super) most_events: u64,
+    /// Where the run is to end.
+    pub(super) asked: Asked,
     /// Silence after which it ends.
     pub(super) idle: Option<Duration>,
     /// Events so far.
@@ -58,94 +60,148 @@ pub(super) struct Stage<'a, P> {
     pub(super) rest: Rest,
 }
 
+/// What the receive thread did.
+pub(super) struct Ran {
+    /// Why it ended.
+    pub(super) ended: Result<Cause, RunError>,
+    /// How long it ran.
+    pub(super) elapsed: Duration,
+    /// From the first packet to the last, in seconds.
+    pub(super) seconds: f64,
+}
+
+/// What the receive thread remembers from turn to turn.
+struct Turns {
+    begun: Instant,
+    /// When the first packets came, and the last.
+    first: Option<Instant>,
+    last: Instant,
+    /// When counts were last shown, time was last taken for links, and the clock was last refreshed.
+    shown: Instant,
+    looked: Instant,
+    timed: Instant,
+    /// What the last turn was, when it began, and how long turns of each kind have been since they were last entered.
+    turn: Spent,
+    turned: Instant,
+    spent: [Duration; 3],
+    /// Packets placed, and when that count last changed: what only passes by (strangers, stragglers) must not keep a run
+    /// from ending.
+    placed: u64,
+    settled_ns: u64,
+    /// Why the run is to end, since it has been so.
+    end: Option<Cause>,
+}
+
+impl Turns {
+    fn new(begun: Instant) -> Self {
+        Self {
+            begun,
+            first: None,
+            last: begun,
+            shown: begun,
+            looked: begun,
+            timed: begun,
+            turn: Spent::Starved,
+            turned: begun,
+            spent: [Duration::ZERO; 3],
+            placed: 0,
+            settled_ns: 0,
+            end: None,
+        }
+    }
+}
+
 impl<P: PacketIo> Stage<'_, P> {
-    /// Receives until the run is over. Returns the seconds from the first packet to the last.
-    pub(super) fn run(&mut self, stop: &AtomicBool, deadline: Option<Instant>, watch: &Watch) -> Result<f64, RunError> {
-        let begun = Instant::now();
-        let mut first = None;
-        let mut last = begun;
-        let mut shown = begun;
-        let mut looked = begun;
-        let mut timed = begun;
-        // What the last turn was, and how long turns like it have been since they were last entered.
-        let (mut turn, mut turned, mut spent) = (Spent::Starved, begun, [Duration::ZERO; 3]);
-        // What only passes by (strangers, stragglers) must not keep a run from ending.
-        let (mut placed, mut settled_ns) = (0, 0);
-        loop {
-            let now = Instant::now();
-            spent[turn as usize] += now - turned;
-            turned = now;
-            let waits = self.blocked.is_some() || self.sequential && self.live.stored() < self.handed;
-            // Nobody is late or silent while nobody listens.
-            if !waits {
-                self.listened_ns += (now - looked).min(LONGEST_LOOK).as_nanos() as u64;
+    /// Receives until the run is over.
+    pub(super) fn run(&mut self, stop: &AtomicBool, watch: &Watch) -> Ran {
+        let mut turns = Turns::new(Instant::now());
+        let ended = loop {
+            match self.turn(&mut turns, stop, watch) {
+                Ok(None) => {}
+                Ok(Some(cause)) => break Ok(cause),
+                Err(error) => break Err(error),
             }
-            looked = now;
-            let packets = if waits { 0 } else { self.receiver.poll(self.listened_ns, BATCHES, &mut self.items)? };
-            if packets > 0 {
-                first.get_or_insert(now);
-                last = now;
-                self.rest.took(packets);
-            }
-            self.hand_on(false);
-            turn = match packets {
-                _ if waits => Spent::Stalled,
-                0 => Spent::Starved,
-                _ => Spent::Busy,
-            };
-            if now - shown > Duration::from_millis(20) {
-                shown = now;
-                if now - timed > CLOCK_EVERY {
-                    timed = now;
-                    self.clock.refresh();
-                }
-                let total = self.receiver.total();
-                if total.placed != placed || waits || self.blocked.is_some() {
-                    (placed, settled_ns) = (total.placed, self.listened_ns);
-                }
-                let silence = Duration::from_nanos(self.listened_ns - settled_ns);
-                let lost = self.receiver.io().device().lost();
-                self.live.update(&total, lost);
-                if first.is_some() {
-                    self.enter(&mut spent);
-                } else {
-                    // Before the first packet the pipeline does not run.
-                    spent = [Duration::ZERO; 3];
-                }
-                self.live.set_step(self.joiner.step());
-                if stop.load(Ordering::Relaxed)
-                    || deadline.is_some_and(|deadline| now > deadline)
-                    || self.live.is_full()
-                {
-                    watch.stop();
-                }
-                if !watch.has_probe() && (watch.is_stopping() || self.is_over(silence, first.is_some())) {
-                    break;
-                }
-                if watch.gone() && silence > Duration::from_secs(2) {
-                    break;
-                }
-                // The probe has said where it stopped: wait for the stragglers.
-                if let Some(ends) = watch.ends() {
-                    let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
-                    if all_in || silence > STRAGGLERS {
-                        break;
-                    }
-                }
-            }
-            if packets == 0 && !self.busy_poll {
-                match self.rest.idle(now, now - last) {
-                    Idle::Look => {}
-                    Idle::Rest(time) => std::thread::sleep(time),
-                    Idle::Sleep => self.receiver.io().wait(Duration::from_millis(1))?,
-                }
+        };
+        self.show(&self.receiver.total());
+        self.enter(&mut turns.spent);
+        let seconds = turns.first.map_or(0.0, |first| (turns.last - first).as_secs_f64());
+        Ran { ended, elapsed: turns.begun.elapsed(), seconds }
+    }
+
+    /// Takes what has come and hands it on. Returns why the run is over, once it is.
+    fn turn(&mut self, turns: &mut Turns, stop: &AtomicBool, watch: &Watch) -> Result<Option<Cause>, RunError> {
+        let now = Instant::now();
+        turns.spent[turns.turn as usize] += now - turns.turned;
+        turns.turned = now;
+        let waits = self.blocked.is_some() || self.sequential && self.live.stored() < self.handed;
+        // Nobody is late or silent while nobody listens.
+        if !waits {
+            self.listened_ns += (now - turns.looked).min(LONGEST_LOOK).as_nanos() as u64;
+        }
+        turns.looked = now;
+        let packets = if waits { 0 } else { self.receiver.poll(self.listened_ns, BATCHES, &mut self.items)? };
+        if packets > 0 {
+            turns.first.get_or_insert(now);
+            turns.last = now;
+            self.rest.took(packets);
+        }
+        self.hand_on(false);
+        turns.turn = match packets {
+            _ if waits => Spent::Stalled,
+            0 => Spent::Starved,
+            _ => Spent::Busy,
+        };
+        if now - turns.shown > Duration::from_millis(20) {
+            turns.shown = now;
+            if let Some(cause) = self.look(turns, waits, stop, watch) {
+                return Ok(Some(cause));
             }
         }
-        let lost = self.receiver.io().device().lost();
-        self.live.update(&self.receiver.total(), lost);
-        self.enter(&mut spent);
+        if packets == 0 && !self.busy_poll {
+            match self.rest.idle(now, now - turns.last) {
+                Idle::Look => {}
+                Idle::Rest(time) => std::thread::sleep(time),
+                Idle::Sleep => self.receiver.io().wait(Duration::from_millis(1))?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Shows how far the run is, and returns why it is over, once it is.
+    fn look(&mut self, turns: &mut Turns, waits: bool, stop: &AtomicBool, watch: &Watch) -> Option<Cause> {
+        let now = turns.shown;
+        if now - turns.timed > CLOCK_EVERY {
+            turns.timed = now;
+            self.clock.refresh();
+        }
+        let total = self.receiver.total();
+        if total.placed != turns.placed || waits || self.blocked.is_some() {
+            (turns.placed, turns.settled_ns) = (total.placed, self.listened_ns);
+        }
+        let silence = Duration::from_nanos(self.listened_ns - turns.settled_ns);
+        self.show(&total);
+        if turns.first.is_some() {
+            self.enter(&mut turns.spent);
+        } else {
+            // Before the first packet the pipeline does not run.
+            turns.spent = [Duration::ZERO; 3];
+        }
+        turns.end = turns.end.or_else(|| self.is_to_end(stop, now - turns.begun));
+        if turns.end.is_some() {
+            watch.stop();
+        }
+        let over = if watch.has_probe() {
+            self.probe_is_over(watch, silence)
+        } else {
+            turns.end.or_else(|| self.sender_is_over(silence))
+        };
+        over.map(|cause| turns.end.unwrap_or(cause))
+    }
+
+    /// Lets others see the counts.
+    fn show(&mut self, total: &Books) {
+        self.live.update(total, self.receiver.io().device().lost());
         self.live.set_step(self.joiner.step());
-        Ok(first.map_or(0.0, |first| (last - first).as_secs_f64()))
     }
 
     /// Enters how the time since the last call was spent.
@@ -155,16 +211,45 @@ impl<P: PacketIo> Stage<'_, P> {
         }
     }
 
-    /// Whether a sender without set-up has ended, or enough of it has come.
-    fn is_over(&self, silence: Duration, begun: bool) -> bool {
-        self.events >= self.most_events
-            || self.receiver.has_stopped() && silence > STRAGGLERS
-            || self.receiver.has_changed()
-            || begun && self.idle.is_some_and(|idle| silence > idle)
+    /// Why the run is to end whatever the sender does.
+    fn is_to_end(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
+        // A file that is full because all shots are in it is no early end.
+        let all = self.asked.shots.filter(|shots| self.events >= *shots).map(|_| Cause::Shots);
+        let is_full = self.live.is_full().then(|| all.unwrap_or(Cause::Full));
+        is_full
+            .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
+            .or_else(|| (!self.asked.lasts(elapsed)).then_some(Cause::Time))
+    }
+
+    /// Why a sender without set-up sends no more, or enough of it has come.
+    fn sender_is_over(&self, silence: Duration) -> Option<Cause> {
+        let enough = self.asked.shots.is_some_and(|shots| self.events >= shots);
+        let silent = self.idle.is_some_and(|idle| silence > idle);
+        let stopped = self.receiver.has_stopped() && silence > STRAGGLERS;
+        (enough || stopped)
+            .then_some(Cause::Shots)
+            .or_else(|| self.receiver.ended().map(Cause::from))
+            .or_else(|| silent.then_some(Cause::Silence))
+    }
+
+    /// Why nothing more comes from a probe.
+    fn probe_is_over(&self, watch: &Watch, silence: Duration) -> Option<Cause> {
+        if silence > Duration::from_secs(2) && watch.gone().is_some() {
+            return watch.gone();
+        }
+        // The probe has said where it stopped: wait for the stragglers.
+        let ends = watch.ends()?;
+        let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
+        if !all_in && silence <= STRAGGLERS {
+            return None;
+        }
+        let sent = watch.reports().iter().map(|report| report.shots_sent).min();
+        let is_short = self.asked.shots.map_or(self.asked.seconds.is_some(), |shots| sent < Some(shots));
+        Some(if is_short { Cause::ProbeStopped } else { Cause::Shots })
     }
 
     /// Closes all shots and hands on the rest.
-    pub(super) fn finish(&mut self, watch: &Watch) -> Result<(), RunError> {
+    pub(super) fn finish(&mut self, watch: &Watch) {
         let ends: Vec<Option<u64>> = watch.ends().unwrap_or_default().iter().copied().map(Some).collect();
         self.receiver.finish(&ends, &mut self.items);
         self.hand_on(true);
@@ -174,7 +259,6 @@ impl<P: PacketIo> Stage<'_, P> {
             self.hand_on(true);
         }
         self.live.set_step(self.joiner.step());
-        Ok(())
     }
 
     /// Joins what was received, and hands on what is decided; with `all` everything.

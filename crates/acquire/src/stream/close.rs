@@ -45,7 +45,7 @@ impl Stream {
             // Nothing can be told but that everything is there.
             Trailer::None => (open.number, FromTrailer { good: presence.is_complete(), ..FromTrailer::default() }),
             Trailer::Context => (open.number, self.read_context(open.number, &buffer, &presence)),
-            Trailer::HsbMetadata => (open.number, self.read_metadata(&buffer, &presence)),
+            Trailer::HsbMetadata => (open.number, self.read_metadata(open.number, &buffer, &presence)),
         };
         let missing = u64::from(presence.packets() - presence.placed());
         if !record_good && self.is_counting() {
@@ -99,7 +99,7 @@ impl Stream {
 
     /// The buffer of an entry with all that came. Where a device has places of it, that is a copy, and the entry keeps
     /// its own for another shot; none if there is no other buffer.
-    fn take_buffer(&mut self, entry: usize) -> Option<Buffer> {
+    pub(super) fn take_buffer(&mut self, entry: usize) -> Option<Buffer> {
         let line = match &mut self.line {
             Some(line) if line.has_lent(entry) => line,
             _ => return self.entries[entry].buffer.take(),
@@ -207,20 +207,26 @@ impl Stream {
     }
 
     /// What the metadata of a sensor bridge tell. Every packet was proven by its ICRC, so they are believed.
-    fn read_metadata(&self, buffer: &Buffer, presence: &Presence) -> FromTrailer {
+    fn read_metadata(&mut self, number: u64, buffer: &Buffer, presence: &Presence) -> FromTrailer {
+        let Some(metadata) = self.metadata(buffer, presence) else { return FromTrailer::default() };
+        self.note_frame(number, metadata.frame);
+        let ended_early = metadata.flags & 1 != 0;
+        let whole = metadata.valid_bytes == u64::from(self.config.geometry.sample_bytes()) && !ended_early;
+        FromTrailer { good: presence.is_complete() && whole, stamp_tai_ns: metadata.first_ns, flags: 0 }
+    }
+
+    /// The metadata of a sensor bridge's frame, if they have come.
+    pub(super) fn metadata(&self, buffer: &Buffer, presence: &Presence) -> Option<Metadata> {
         let geometry = self.config.geometry;
         let last = self.packets - 1;
         // A sender that cuts oddly may begin them in the packet before.
         let split = geometry.trailer_offset() < geometry.packet_offset(last);
         if !presence.contains(last) || split && !presence.contains(last.saturating_sub(1)) {
-            return FromTrailer::default();
+            return None;
         }
         let mut bytes = [0; Metadata::LEN];
         buffer.read(geometry.trailer_offset(), &mut bytes);
-        let Ok(metadata) = Metadata::parse(&bytes) else { return FromTrailer::default() };
-        let ended_early = metadata.flags & 1 != 0;
-        let whole = metadata.valid_bytes == u64::from(geometry.sample_bytes()) && !ended_early;
-        FromTrailer { good: presence.is_complete() && whole, stamp_tai_ns: metadata.first_ns, flags: 0 }
+        Metadata::parse(&bytes).ok()
     }
 
     /// The first proven record tells the bits of the shot number that the wire does not carry.

@@ -19,11 +19,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+mod anew;
 mod close;
 mod counted;
+mod join;
 mod line;
 mod told;
 
+pub use anew::Ended;
+use anew::Run;
+use join::Joining;
 use line::Line;
 pub(crate) use line::{SPARES, extra};
 use told::Told;
@@ -111,9 +116,18 @@ pub(crate) struct Stream {
     suspect: Option<(u64, u32)>,
     source: Option<SocketAddr>,
     last_placed_ns: u64,
-    late_run: u32,
+    /// Where it is joined, until that is decided.
+    joining: Option<Joining>,
+    /// What is added to the sender's numbers: it has begun anew, and a run's numbers never repeat.
+    shift: u64,
+    /// The number to go on with after that.
+    goes_on: Option<u64>,
+    /// Packets of old numbers, and nothing else since.
+    run: Option<Run>,
+    /// The frame number that a sensor bridge gave to a shot, and whether it counts them.
+    frame: Option<(u64, u16, bool)>,
     full: Shift,
-    /// The newest shot in a ring of pages.
+    /// The newest shot in a ring of pages, by its sender's number.
     ring: Option<Ring>,
     /// Numbers that stream control or the like took from the shots.
     signals: VecDeque<u64>,
@@ -127,8 +141,8 @@ pub(crate) struct Stream {
     counted: u64,
     /// What packets of context said, where they are what closes a shot.
     told: Option<Told>,
-    /// Samples of another kind have come: the stream has ended.
-    other: bool,
+    /// What comes now is not what the stream was: it has ended.
+    ended: Option<Ended>,
     pub(crate) times: Times,
 }
 
@@ -172,7 +186,11 @@ impl Stream {
             suspect: None,
             source: config.source,
             last_placed_ns: 0,
-            late_run: 0,
+            joining: None,
+            shift: 0,
+            goes_on: None,
+            run: None,
+            frame: None,
             full: Shift::new(u64::from(config.geometry.cut().rest)),
             ring: None,
             signals: VecDeque::new(),
@@ -182,7 +200,7 @@ impl Stream {
             line: None,
             counted: 0,
             told: (config.geometry.trailer() == Trailer::Context).then(|| Told::new(framing.meaning())),
-            other: false,
+            ended: None,
             times: Times::default(),
         }
     }
@@ -283,8 +301,9 @@ impl Stream {
             Position::Shot { number: wire, bits, offset, .. } => {
                 let index = self.config.geometry.packet_at(offset).ok_or(DropCause::Malformed)?;
                 self.wire_bits = bits;
-                let reference = if self.next.is_some() { self.newest } else { wire };
-                let number = number::unwrap(wire, bits, reference);
+                let is_begun = self.next.is_some() || self.joining.is_some() || self.goes_on.is_some();
+                let reference = if is_begun { self.newest.wrapping_sub(self.shift) } else { wire };
+                let number = number::unwrap(wire, bits, reference).wrapping_add(self.shift);
                 if number >= MAX_SHOTS {
                     return Err(DropCause::Malformed);
                 }
@@ -305,9 +324,10 @@ impl Stream {
                 let index = self.config.geometry.packet_at(offset).ok_or(DropCause::Malformed)?;
                 self.wire_bits = bits;
                 let number = match self.ring {
-                    Some(ring) => ring.number_of(page, pages, first, bits, self.packets).ok_or(DropCause::Late)?,
+                    Some(ring) => ring.number_of(page, pages, first, bits, self.packets).ok_or(self.before())?,
                     None => u64::from(page),
                 };
+                let number = number.wrapping_add(self.shift);
                 if number >= MAX_SHOTS { Err(DropCause::Malformed) } else { Ok((number, index)) }
             }
         }
@@ -351,22 +371,14 @@ impl Stream {
     /// Takes note of a good packet and says which entry it belongs to.
     pub(crate) fn admit(&mut self, (number, index): (u64, u32), packet: Arrival) -> Result<usize, DropCause> {
         let Arrival { position, remainder, now_ns, stamp_ns } = packet;
-        if self.other {
-            return Err(DropCause::NotData);
+        if let Some(ended) = self.ended {
+            return Err(ended.cause());
         }
-        let next = match self.next {
-            Some(next) => next,
-            // The first whole shot on: a stream is joined where a shot begins.
-            None if index == 0 => {
-                self.newest = number;
-                self.joined = number;
-                *self.next.insert(number)
-            }
-            None => return Err(DropCause::BeforeStart),
-        };
-        if number < next {
-            self.note_late(now_ns);
-            return Err(if number < self.joined { DropCause::BeforeStart } else { DropCause::Late });
+        let floor = self.next.unwrap_or_else(|| self.join(number, index, now_ns));
+        if number < floor {
+            let cause = if number < self.joined { DropCause::BeforeStart } else { DropCause::Late };
+            self.note_late(position, cause, now_ns);
+            return Err(cause);
         }
         let at = match self.find(number) {
             Ok(at) => at,
@@ -379,6 +391,7 @@ impl Stream {
                 self.newest = self.newest.max(number);
                 self.signals.retain(|signal| *signal != number);
                 if let Position::Paged { first, .. } = position
+                    && let number = number.wrapping_sub(self.shift)
                     && self.ring.is_none_or(|ring| ring.number < number)
                 {
                     self.ring = Some(Ring { number, first });
@@ -398,7 +411,7 @@ impl Stream {
             return Err(DropCause::Duplicate);
         }
         self.entries[entry].remainders[index as usize] = remainder;
-        self.late_run = 0;
+        self.run = None;
         self.last_placed_ns = now_ns;
         Ok(entry)
     }
@@ -415,15 +428,10 @@ impl Stream {
         !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= near)
     }
 
-    /// A packet of a shot that has left. Stragglers say nothing; only such packets while nothing else comes do.
-    pub(crate) fn note_late(&mut self, now_ns: u64) {
-        self.late_run += u32::from(self.is_silent(now_ns));
-    }
-
     /// A packet that is no part of a shot said so itself.
     pub(crate) fn note_signal(&mut self, signal: Signal) {
         let (number, stop) = match signal {
-            Signal::Number { number, stop } => (number, stop),
+            Signal::Number { number, stop } => (number.wrapping_add(self.shift).min(MAX_SHOTS), stop),
             Signal::Meaning { from, meaning, lost } => {
                 if let Some(told) = &mut self.told {
                     told.note_meaning(from, meaning, lost);
@@ -431,7 +439,7 @@ impl Stream {
                 return;
             }
             Signal::Other => {
-                self.other = true;
+                self.ended = Some(Ended::Other);
                 return;
             }
         };
@@ -460,9 +468,9 @@ impl Stream {
         }
     }
 
-    /// What comes now is not what the stream was.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.other
+    /// Why what comes now is not what the stream was, if it is not.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended
     }
 
     /// The sender has said that no more shots come.
@@ -484,26 +492,6 @@ impl Stream {
         self.entries[entry].presence.contains(index)
     }
 
-    /// A whole shot's worth of packets with old numbers, and nothing else for the time-out: the sender
-    /// has begun anew.
-    pub(crate) fn has_restarted(&self, now_ns: u64) -> bool {
-        self.late_run >= self.packets && now_ns.saturating_sub(self.last_placed_ns) > self.config.timeout_ns
-    }
-
-    /// Forgets all numbers and joins again at the next whole shot. Call [`Self::finish`] first.
-    pub(crate) fn restart(&mut self) {
-        self.next = None;
-        self.anchored = false;
-        self.ring = None;
-        self.signals.clear();
-        self.stopped = None;
-        self.late_run = 0;
-        if let Some(told) = &mut self.told {
-            told.restart();
-        }
-        self.books.restarts += 1;
-    }
-
     /// The first shot that has not left.
     pub(crate) fn next(&self) -> Option<u64> {
         self.next
@@ -520,6 +508,7 @@ impl Stream {
         if self.last_placed_ns == 0 {
             self.last_placed_ns = now_ns; // silence is counted from the start
         }
+        self.begin(Some(now_ns), out, withdraw);
         let Some(mut next) = self.next else { return };
         loop {
             while self.signals.front() == Some(&next) {
@@ -538,6 +527,14 @@ impl Stream {
                 let number = self.close(first, out, withdraw);
                 next = number + 1;
             } else if overtaken || stale {
+                match self.is_anew(next, first, stale) {
+                    None => break,
+                    Some(true) => {
+                        self.renumber(first.number - next);
+                        continue;
+                    }
+                    Some(false) => {}
+                }
                 let end = if stale { first.number } else { first.number.min(self.newest - self.config.window + 1) };
                 self.lose(next, end, DropCause::WireGap, out);
                 next = end;
@@ -573,6 +570,10 @@ impl Stream {
 
     /// Closes all open shots, and what is missing up to `end` if the sender said where it stopped.
     pub(crate) fn finish(&mut self, end: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+        self.begin(None, out, withdraw);
+        if let Some(from) = self.goes_on.take() {
+            self.lose(from, self.newest + 1, DropCause::SenderRestart, out);
+        }
         let open_end = self.open.last().map(|last| last.number + 1);
         // No CRC protects the sender's own word, so it is believed within reason.
         let next = self.next.unwrap_or(0);

@@ -38,12 +38,6 @@ impl Told {
         Self { meaning, ..Self::default() }
     }
 
-    /// The sender has begun anew: of its counts nothing is known. What samples mean stays true.
-    pub(super) fn restart(&mut self) {
-        let newest = self.later.back().map_or(self.meaning, |(_, meaning)| *meaning);
-        *self = Self { meaning: newest, packets_left_out: self.packets_left_out, ..Self::default() };
-    }
-
     /// A packet of context: what it says is true from block `from` on. A stamp that is far from what has come is no time
     /// of this stream, and is not believed.
     pub(super) fn note_meaning(&mut self, from: u64, meaning: Meaning, lost: bool) {

@@ -11,12 +11,13 @@ pub(super) struct Commands {
     socket: UdpSocket,
     probe: SocketAddr,
     clock: Clock,
-    /// Of the last command.
-    sequence: u32,
+    /// The last command.
+    last: Trigger,
 }
 
 impl Commands {
-    pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock) -> Result<Self, TriggerError> {
+    /// Commands like this one.
+    pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock, like: Trigger) -> Result<Self, TriggerError> {
         let any: IpAddr = if probe.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let open = || {
             let socket = UdpSocket::bind((any, 0))?;
@@ -28,13 +29,13 @@ impl Commands {
             Ok(socket)
         };
         let socket = open().map_err(|source| TriggerError::Command { probe, source })?;
-        Ok(Self { socket, probe, clock, sequence: 0 })
+        Ok(Self { socket, probe, clock, last: Trigger { acknowledge: true, ..like } })
     }
 
     /// A trigger that asks for an answer, with a number of its own, so that no late answer is taken for its.
     pub(super) fn next(&mut self) -> Trigger {
-        self.sequence = self.sequence.wrapping_add(1);
-        Trigger { acknowledge: true, ..Trigger::new(self.sequence) }
+        self.last.sequence = self.last.sequence.wrapping_add(1);
+        self.last
     }
 
     pub(super) fn send(&self, trigger: &Trigger) -> Result<(), TriggerError> {

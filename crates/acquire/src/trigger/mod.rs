@@ -240,10 +240,11 @@ impl<P: PacketIo> Bench<P> {
             books: Books::default(),
             sent: Vec::new(),
         };
+        let commands = Commands::open(settings.probe, settings.wait, clock, control.signed(Trigger::new(0)))?;
         Ok(Self {
             settings: *settings,
             control,
-            commands: Commands::open(settings.probe, settings.wait, clock)?,
+            commands,
             receiver,
             clock,
             listened: Listened::new(clock),
@@ -273,7 +274,11 @@ impl<P: PacketIo> Bench<P> {
             match self.command()? {
                 Some(ns) if round >= WARM_UP => self.point.commands_ns.push(ns),
                 Some(_) => {}
-                None => self.point.commands_lost += 1,
+                None => {
+                    self.point.commands_lost += 1;
+                    // A command may be lost. If the probe is, so are all that follow, and each would be waited for.
+                    self.control.status(0)?;
+                }
             }
         }
         for round in (0..rounds).take_while(|_| !stopped()) {

@@ -4,12 +4,14 @@
 //! Packets are of one size, so that batches reach over the ends of shots, and a loss within one shifts headers of
 //! one length to where those of another were foretold.
 
+use crate::faults::Random;
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
-use shotline_acquire::learn::{Held, Hints, learn};
+use shotline_acquire::learn::{Held, Hints, Until, learn};
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
-use shotline_testing::cases;
+use shotline_store::shot::Loss;
+use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
 use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, Send};
 use shotline_wire::framing::{Framing, Hsb, Link, Packet, Spead};
@@ -98,8 +100,8 @@ impl Sender {
         let mut bytes: Vec<u8> = (0..g.sample_bytes().into()).map(byte).collect();
         bytes.resize(g.trailer_offset() as usize, 0);
         if g.trailer() == Trailer::HsbMetadata {
-            let metadata =
-                Metadata { first_ns: stamp(number), valid_bytes: g.sample_bytes().into(), ..Metadata::default() };
+            let (first_ns, frame) = (stamp(number), number as u16);
+            let metadata = Metadata { first_ns, frame, valid_bytes: g.sample_bytes().into(), ..Metadata::default() };
             bytes.extend(metadata.emit());
         }
         bytes
@@ -213,8 +215,16 @@ fn learned(
     scratch: Sge,
 ) -> (Box<dyn Framing>, Held<InprocIo>, Option<u64>) {
     let g = kind.geometry();
-    let ended = |silence: Option<std::time::Duration>| silence.is_some_and(|silence| silence.as_secs() > 10);
-    let (mut learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), ended).unwrap();
+    let ended = |silence: std::time::Duration| silence.as_secs() > 10;
+    // It looks on until shots can be received.
+    let mut looks = 0;
+    let ready = || {
+        looks += 1;
+        looks > 5
+    };
+    let until = Until { ready, ended };
+    let (mut learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), until).unwrap();
+    assert!(looks > 5);
     let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
     assert_eq!((learned.sample_bytes, learned.trailer, learned.cut), (g.sample_bytes(), g.trailer(), g.cut()));
@@ -384,24 +394,118 @@ fn corruption_that_a_bridges_icrc_sees_is_not_in_the_frame() {
     assert_eq!((seen.complete.len(), seen.partial), (2, BTreeMap::from([(1, vec![5])])));
 }
 
-#[test]
-fn a_bridge_whose_sequence_numbers_begin_anew_is_followed_and_counted() {
-    let kind = Sender::Bridge { apart: false };
-    let packets = kind.geometry().packets() as usize;
+/// What comes out when a sender that was at this shot is switched off and on: it sends eight shots before and behind.
+/// The sender's number of each shot, by that of the run, and the losses.
+fn restarted(kind: Sender, at: u64, learned: Option<u64>) -> (Bench, BTreeMap<u64, u64>, Vec<Loss>) {
     let mut bench = Bench::new(kind, None);
+    if let Some(first) = learned {
+        let known = StreamConfig { first_shot: Some(first), ..bench.receiver.config(0) };
+        bench.receiver.reconfigure(0, known);
+    }
     let mut items = Vec::new();
-    let late = plan(kind, 1008, 1008, &[255]);
-    late[1000 * packets..].iter().for_each(|packet| bench.send(packet));
+    let eight = |first| (first..first + 8).flat_map(move |shot| whole(kind, shot));
+    eight(at).for_each(|packet| bench.send(&packet));
     bench.drain(&mut items);
-    // It was switched off and on: sequence numbers that lie a thousand frames back, and nothing else.
-    for (step, packet) in plan(kind, 8, 8, &[255]).iter().enumerate() {
-        bench.send(packet);
+    for (step, packet) in eight(0).enumerate() {
+        bench.send(&packet);
         bench.drain_at(3 * TIMEOUT_NS + step as u64, &mut items);
     }
     bench.receiver.finish(&[None], &mut items);
+    let (mut shots, mut losses) = (BTreeMap::new(), Vec::new());
+    for item in items {
+        match item {
+            Item::Loss(loss) => losses.push(loss),
+            Item::Shot(shot) => {
+                assert!(shot.meta.is_complete());
+                let mut bytes = vec![0; kind.geometry().sample_bytes() as usize];
+                shot.buffer.read(0, &mut bytes);
+                let sent = (0..8).chain(at..at + 8).find(|number| kind.bytes(*number).starts_with(&bytes));
+                assert!(shots.insert(shot.meta.number, sent.expect("it was sent")).is_none(), "a number twice");
+            }
+        }
+    }
+    assert_eq!(bench.receiver.total().balance(), Ok(()));
+    (bench, shots, losses)
+}
+
+/// The packets of one shot.
+fn whole(kind: Sender, shot: u64) -> impl Iterator<Item = Planned> {
+    (0..kind.geometry().packets()).map(move |index| Planned { shot, index, corrupt: false })
+}
+
+#[test]
+fn a_sender_that_begins_anew_goes_on_with_numbers_of_the_run() {
+    for (kind, learned) in Sender::ALL.into_iter().flat_map(|kind| [(kind, None), (kind, Some(1000))]) {
+        // A ring of pages tells no number of the first frame.
+        let learned = learned.filter(|_| kind.name() == "spead");
+        let (bench, shots, losses) = restarted(kind, 1000, learned);
+        let first = *shots.keys().next().unwrap();
+        let told = |at: u64, shot: u64| (first + at, shot);
+        let before = (0..8).map(|shot| told(shot, 1000 + shot));
+        // A shot's worth of packets says so.
+        let behind = (1..8).map(|shot| told(8 + shot, shot));
+        assert_eq!(shots, before.chain(behind).collect(), "{kind:?}");
+        let expected = Loss { stream: 0, cause: DropCause::SenderRestart, first: first + 8, count: 1 };
+        assert_eq!(losses, [expected], "{kind:?}");
+        let total = bench.receiver.total();
+        let packets = u64::from(kind.geometry().packets());
+        assert_eq!((total.restarts, total.shots), (1, 16));
+        assert_eq!(total.packet_drops.iter().collect::<Vec<_>>(), [(DropCause::SenderRestart, packets)], "{kind:?}");
+        assert_eq!(total.packets_missing, 0);
+    }
+}
+
+#[test]
+fn a_bridges_frame_numbers_tell_a_restart_that_seems_to_be_far_ahead() {
+    for kind in [Sender::Bridge { apart: true }, Sender::Bridge { apart: false }] {
+        // Its sequence numbers are nearly half way round: those of a new beginning lie ahead.
+        let at = 0x9_0000 / u64::from(kind.geometry().packets());
+        let (bench, shots, losses) = restarted(kind, at, None);
+        let sent: Vec<_> = shots.values().copied().collect();
+        assert_eq!(sent, (at..at + 8).chain(0..8).collect::<Vec<_>>());
+        assert_eq!((losses.len(), bench.receiver.total().restarts), (0, 1));
+        assert_eq!(shots.keys().last().unwrap() - shots.keys().next().unwrap(), 15);
+    }
+}
+
+#[test]
+fn an_outage_of_a_bridges_link_is_no_restart() {
+    let kind = Sender::Bridge { apart: false };
+    let mut bench = Bench::new(kind, None);
+    let mut items = Vec::new();
+    for (now_ns, first) in [(1, 0), (3 * TIMEOUT_NS, 40_000)] {
+        (first..first + 8).flat_map(|shot| whole(kind, shot)).for_each(|packet| bench.send(&packet));
+        bench.drain_at(now_ns, &mut items);
+    }
+    bench.receiver.finish(&[None], &mut items);
     let total = bench.receiver.total();
-    assert_eq!((total.restarts, total.balance()), (1, Ok(())));
-    assert!(total.complete > 8 + 4, "{} of 8 and 8 frames", total.complete);
+    assert_eq!((total.restarts, total.complete, total.shot_drops.get(DropCause::WireGap)), (0, 16, 39_992));
+    assert_eq!(Seen::of(kind, items).complete.len(), 16);
+}
+
+#[test]
+fn a_ring_is_joined_at_a_whole_frame_however_its_first_packets_are_reordered() {
+    for seed in seeds(0..300) {
+        let (kind, mut random) = (Sender::Bridge { apart: seed.is_multiple_of(2) }, Random::new(seed));
+        let mut sent: Vec<_> = (4..16).flat_map(|shot| whole(kind, shot)).collect();
+        random.reorder(&mut sent, 5);
+        let mut bench = Bench::new(kind, None);
+        let mut items = Vec::new();
+        // From anywhere in the first frames on.
+        let begin = random.below(30) as usize;
+        for packet in &sent[begin..] {
+            bench.send(packet);
+            bench.drain(&mut items);
+        }
+        bench.receiver.finish(&[None], &mut items);
+        let total = bench.receiver.total();
+        let unplaced = sent.len() as u64 - begin as u64 - total.placed;
+        assert_eq!(total.balance(), Ok(()));
+        assert_eq!((total.partial, total.shot_drops.total(), total.packets_missing), (0, 0, 0), "seed {seed}");
+        assert_eq!(total.packet_drops.get(DropCause::BeforeStart), unplaced, "seed {seed}");
+        let whole = (sent.len() - begin) as u64 / u64::from(kind.geometry().packets());
+        assert!(total.complete + 3 >= whole, "seed {seed}: {} frames of {whole}", total.complete);
+    }
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Why a run ended, and whether it did so earlier than it was asked to.
+
+use super::RunError;
+use crate::config::Settings;
+use crate::stream::Ended;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Where a run is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Asked {
+    /// After so many shots (events of all links).
+    #[serde(rename = "asked_shots", skip_serializing_if = "Option::is_none")]
+    pub shots: Option<u64>,
+    /// After so many seconds.
+    #[serde(rename = "asked_s", skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+impl Asked {
+    /// What the settings say of it.
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self { shots: settings.shots, seconds: settings.seconds }
+    }
+
+    /// Whether the run is to last longer than this.
+    pub(super) fn lasts(&self, elapsed: Duration) -> bool {
+        self.seconds.is_none_or(|seconds| elapsed.as_secs_f64() <= seconds)
+    }
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// All shots have come that were asked for, or that the sender had.
+    Shots,
+    /// The time is over.
+    Time,
+    /// The user stopped it.
+    Signal,
+    /// Nothing came for `--idle-s`.
+    Silence,
+    /// The file, or the drive, has no room for more.
+    Full,
+    /// The probe stopped before the shots or the time that were asked for. (Where neither was, its end is the run's.)
+    ProbeStopped,
+    /// The probe does not answer any more.
+    ProbeLost,
+    /// Another receiver has taken the probe over.
+    TakenOver,
+    /// The sender's context tells another sample rate or format.
+    SenderChanged,
+    /// The sender began to count anew, with numbers that the run has already.
+    SenderRestarted,
+    /// The network, or the device that receives, failed.
+    TransportFailed,
+    /// The recorder failed.
+    RecorderFailed,
+}
+
+impl Cause {
+    /// Whether the run was cut off: what was asked for would have been more.
+    pub fn is_early(self) -> bool {
+        !matches!(self, Self::Shots | Self::Time | Self::Signal | Self::Silence)
+    }
+
+    /// In words that follow "ended after 0.7 of 10 s:".
+    fn words(self) -> &'static str {
+        match self {
+            Self::Shots => "all shots have come",
+            Self::Time => "the time is over",
+            Self::Signal => "it was stopped",
+            Self::Silence => "nothing came any more",
+            Self::Full => "the file is full",
+            Self::ProbeStopped => "the probe has stopped, and not at this run's word",
+            Self::ProbeLost => "the probe does not answer any more",
+            Self::TakenOver => "another receiver has taken the probe over",
+            Self::SenderChanged => "the sender has changed its sample rate or format",
+            Self::SenderRestarted => "the sender has begun to count anew",
+            Self::TransportFailed => "the transport failed",
+            Self::RecorderFailed => "the recorder failed",
+        }
+    }
+}
+
+impl From<Ended> for Cause {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Other => Self::SenderChanged,
+            Ended::Anew => Self::SenderRestarted,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct End {
+    /// Why.
+    pub cause: Cause,
+    /// Whether it was cut off.
+    pub early: bool,
+    /// Events that had been received by then.
+    pub after_shots: u64,
+    /// How long it had lasted, in seconds.
+    pub after_s: f64,
+    /// Where it was to end.
+    #[serde(flatten)]
+    pub asked: Asked,
+    /// Why the transport or the recorder failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl End {
+    /// Of what the receive thread and the recorder ended: a failure comes before whatever else ended the run.
+    pub(super) fn of(asked: Asked, after_shots: u64, after: Duration, ended: Result<Cause, (Cause, RunError)>) -> Self {
+        let (cause, error) = match ended {
+            Ok(cause) => (cause, None),
+            Err((cause, error)) => (cause, Some(error.to_string())),
+        };
+        Self { cause, early: cause.is_early(), after_shots, after_s: after.as_secs_f64(), asked, error }
+    }
+
+    /// An error, in words, if the run was cut off.
+    pub fn check(&self) -> Result<(), String> {
+        if self.early { Err(self.to_string()) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { after_s, after_shots, .. } = self;
+        match self.asked {
+            Asked { shots: Some(shots), .. } => write!(f, "ended after {after_shots} of {shots} shots")?,
+            Asked { seconds: Some(seconds), .. } => write!(f, "ended after {after_s:.1} of {seconds} s")?,
+            _ => write!(f, "ended after {after_s:.1} s")?,
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => write!(f, ": {}", self.cause.words()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_says_how_far_the_run_came() {
+        let end = |cause, asked| End::of(asked, 412, Duration::from_millis(700), Ok(cause)).to_string();
+        let seconds = Asked { seconds: Some(10.0), shots: None };
+        assert_eq!(end(Cause::Full, seconds), "ended after 0.7 of 10 s: the file is full");
+        let shots = Asked { seconds: Some(10.0), shots: Some(1000) };
+        let lost = "ended after 412 of 1000 shots: the probe does not answer any more";
+        assert_eq!(end(Cause::ProbeLost, shots), lost);
+        assert_eq!(end(Cause::Full, Asked::default()), "ended after 0.7 s: the file is full");
+    }
+}
