@@ -83,7 +83,7 @@ struct Injected {
 pub fn run(args: &Args) -> Result {
     let say = |text: &str| {
         if !args.json {
-            eprintln!("{text}");
+            errln!("{text}");
         }
     };
     let stop = signals::stop_flag()?;
@@ -121,11 +121,12 @@ pub fn run(args: &Args) -> Result {
         summary: Summary::of(&outcome),
     };
     if args.json {
-        println!("{}", serde_json::to_string(&proof)?);
+        outln!("{}", serde_json::to_string(&proof)?);
     } else {
         print(&proof, args);
     }
     accounted?;
+    outcome.end.check()?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
 }
 
@@ -173,10 +174,7 @@ fn print(proof: &Proof, args: &Args) {
     for warning in &proof.summary.warnings {
         crate::output::warn(warning);
     }
-    eprintln!(
-        "\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]",
-        file = args.out.display()
-    );
+    errln!("\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]", file = args.out.display());
 }
 
 /// The probe's samples and faults.

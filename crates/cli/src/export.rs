@@ -97,7 +97,7 @@ struct ZarrArgs {
     #[arg(long, value_name = "SHOTS,SAMPLES,CHANNELS", value_delimiter = ',', num_args = 1)]
     chunk: Vec<u64>,
     /// Shots of a shard, which is one file or object [default: about 32 MiB]
-    #[arg(long, value_name = "SHOTS")]
+    #[arg(long, value_name = "SHOTS", value_parser = clap::value_parser!(u64).range(1..))]
     shard: Option<u64>,
     /// Compress with Zstandard at this level
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(-7..=22), allow_hyphen_values = true)]
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result {
     drop(bar);
     let exported = exported?;
     if args.json {
-        println!("{}", serde_json::to_string(&Report { from: &args.file, exported: &exported })?);
+        outln!("{}", serde_json::to_string(&Report { from: &args.file, exported: &exported })?);
     } else {
         print_table(&rows(&exported));
     }

@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result {
     drop(bar);
     let imported = imported?;
     if args.json {
-        println!("{}", serde_json::to_string(&Report { from: &args.from, imported: &imported })?);
+        outln!("{}", serde_json::to_string(&Report { from: &args.from, imported: &imported })?);
     } else {
         print_table(&rows(&imported));
     }

@@ -31,11 +31,16 @@ Examples:
   shotline inspect nvme:/dev/ng0n1               the recordings on a raw device
   tcpdump -i eth0 -s 0 -w run.pcap udp port 4791
   shotline inspect run.pcap                      flows, opcodes, ICRC verdicts, shots and what they lack
+  shotline inspect run.pcap --roce-port 18515    RoCE to another port without right ICRCs (with them it is found)
 
 Reads HDF5 recordings, raw devices with recordings, pcap and pcapng.")]
 pub struct Args {
     /// The recording or capture
     file: PathBuf,
+    /// UDP port of a capture that carries RoCE beside 4791, whatever its ICRCs say; may be given again. Ports where an ICRC
+    /// is right are found
+    #[arg(long, value_name = "PORT")]
+    roce_port: Vec<u16>,
     /// Draw a recording into a PNG file: rate, drops, the first complete shot and its spectrum
     #[arg(long, value_name = "FILE.png")]
     plot: Option<PathBuf>,
@@ -55,7 +60,7 @@ enum Found {
 
 /// Inspects a file.
 pub fn run(args: &Args) -> Result {
-    let found = look(&args.file)?;
+    let found = look(&args.file, &args.roce_port)?;
     if let Some(plot) = &args.plot {
         if !matches!(found, Found::Recording(_)) {
             return Err(format!("{} is no recording: --plot draws recordings", args.file.display()).into());
@@ -64,7 +69,7 @@ pub fn run(args: &Args) -> Result {
         plot::draw(&args.file, plot)?;
     }
     if args.json {
-        println!("{}", serde_json::to_string(&found)?);
+        outln!("{}", serde_json::to_string(&found)?);
         return Ok(());
     }
     match found {
@@ -88,7 +93,7 @@ fn refuse_other_than_picture(path: &Path) -> Result {
     Ok(())
 }
 
-fn look(path: &Path) -> Result<Found> {
+fn look(path: &Path, roce_ports: &[u16]) -> Result<Found> {
     if let Some(target) = Target::of(path) {
         return Ok(match target.run() {
             Some(_) => {
@@ -106,7 +111,7 @@ fn look(path: &Path) -> Result<Found> {
         return Ok(Found::Recording(Box::new(shotline_store::inspect(path)?)));
     }
     if shotline_store::pcapng::is_capture(&first) {
-        return Ok(Found::Capture(Box::new(capture::read(path)?)));
+        return Ok(Found::Capture(Box::new(capture::read(path, roce_ports)?)));
     }
     let hint = if first.starts_with(&[0x1F, 0x8B]) { "; it is compressed: gunzip it first" } else { "" };
     let found: String = first.iter().map(|byte| format!("{byte:02x} ")).collect();
@@ -135,7 +140,7 @@ fn print_device(listing: &Listing) {
     print_table(&rows);
     for run in &listing.runs {
         let path = listing.device.join(&run.name);
-        println!();
+        outln!();
         let mut rows = match shotline_store::inspect(&path) {
             Ok(summary) => vec![
                 ("run".to_owned(), path.display().to_string()),
@@ -227,15 +232,15 @@ fn print_losses(losses: &[LossSummary]) {
     let print = |name: &str, cells: [String; 4]| {
         let cells: Vec<String> =
             cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}", width = *width)).collect();
-        println!("  {name:cause$}  {}", cells.join("  "));
+        outln!("  {name:cause$}  {}", cells.join("  "));
     };
-    println!();
+    outln!();
     print("lost by", names.map(String::from));
     for loss in shown {
         print(loss.cause, row(loss));
     }
     if losses.len() > shown.len() {
-        println!("  and {} more: --json has all", losses.len() - shown.len());
+        outln!("  and {} more: --json has all", losses.len() - shown.len());
     }
 }
 
@@ -260,7 +265,7 @@ fn print_capture(capture: &Capture) {
             (Some(pair), _) => format!("queue pair {pair:#08x}"),
             (_, stream) => format!("stream {}", stream.unwrap_or(0)),
         };
-        println!("\n{} -> {}, {to}", flow.source, flow.destination);
+        outln!("\n{} -> {}, {to}", flow.source, flow.destination);
         print_table(&flow_rows(flow));
     }
     if let Some(damage) = &capture.damage {

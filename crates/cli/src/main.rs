@@ -1,8 +1,14 @@
 //! The `shotline` program.
 
+// They panic when nobody reads any more: `outln!` and `errln!` do not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use clap::{Parser, Subcommand};
-use std::io::Write as _;
 use std::process::ExitCode;
+
+// First: its macros are for all that follow.
+#[macro_use]
+mod output;
 
 mod capture;
 mod child;
@@ -13,7 +19,6 @@ mod export;
 mod import;
 mod inspect;
 mod interop;
-mod output;
 mod perf;
 mod plan;
 mod plot;
@@ -83,23 +88,7 @@ enum Command {
 /// What a command reports in the end. Anything that goes wrong is an error with the remedy in its words.
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// A disk that is full behind standard output is no defect of this program: one line, not a backtrace.
-fn report_full_output() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let words = panic.payload().downcast_ref::<String>().filter(|words| words.starts_with("failed printing to"));
-        match words {
-            Some(words) => {
-                let _ = writeln!(std::io::stderr(), "shotline: {words}");
-                std::process::exit(1);
-            }
-            None => default(panic),
-        }
-    }));
-}
-
 fn main() -> ExitCode {
-    report_full_output();
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Record(args) => record::run(*args),
@@ -123,7 +112,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let lines: Vec<_> = error.to_string().lines().map(|line| output::shown(line).into_owned()).collect();
-            eprintln!("shotline: {}", lines.join("\n"));
+            errln!("shotline: {}", lines.join("\n"));
             ExitCode::FAILURE
         }
     }

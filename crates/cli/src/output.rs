@@ -3,15 +3,29 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
+use shotline_acquire::align::Counts;
 use shotline_acquire::books::Books;
 use shotline_acquire::clock::Health;
 use shotline_acquire::latency::Latency;
-use shotline_acquire::run::Outcome;
+use shotline_acquire::live::Step;
+use shotline_acquire::run::{Cause, End, Outcome};
 use shotline_acquire::stages::{Limit, Reading};
 use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, Drops};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write as _};
+
+/// Prints a line on standard output ([`to_stdout`]).
+macro_rules! outln {
+    () => { $crate::output::to_stdout(format_args!("\n")) };
+    ($($words:tt)*) => { $crate::output::to_stdout(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+/// Prints a line on standard error ([`to_stderr`]).
+macro_rules! errln {
+    ($($words:tt)*) => { $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*))) };
+}
 
 /// Processor time that this program has used.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -36,17 +50,6 @@ impl CpuTime {
             cpu_sys_s: seconds(usage.system_time()),
         })
     }
-}
-
-/// Runs this thread, and those that it starts, on one processor.
-pub fn pin(cpu: u32) -> crate::Result {
-    let mut set = rustix::thread::CpuSet::new();
-    if cpu as usize >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(format!("cannot run on processor {cpu}: there is none").into());
-    }
-    set.set(cpu as usize);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|error| format!("cannot run on processor {cpu}: {error}"))?;
-    Ok(())
 }
 
 /// Counts by cause, under the causes' names.
@@ -109,17 +112,57 @@ struct ClockSummary {
     health: Health,
 }
 
+/// How shots of several links came together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EventSummary {
+    /// Events of all links.
+    complete: u64,
+    /// Events of some.
+    incomplete: u64,
+    /// Events of fewer than the quorum, which are not recorded.
+    below_quorum: u64,
+    /// By stamp: how far they could be apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_us: Option<f64>,
+}
+
+impl EventSummary {
+    fn of(step: &Step) -> Self {
+        let Counts { complete, partial, dropped, .. } = step.events;
+        let window_us = (step.window_ns > 0).then(|| step.window_ns as f64 / 1e3);
+        Self { complete, incomplete: partial, below_quorum: dropped, window_us }
+    }
+
+    /// Whether there is more to say than that shots of one number came together.
+    fn matter(&self) -> bool {
+        self.window_us.is_some() || self.incomplete + self.below_quorum > 0
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (String, String)> {
+        let counts = [("events complete", self.complete), ("events incomplete", self.incomplete)];
+        let quorum = ("events below the quorum", self.below_quorum);
+        let counts = counts.into_iter().chain((self.below_quorum > 0).then_some(quorum));
+        let window = self.window_us.map(|us| ("stamps of one event within".to_owned(), format!("{us:.1} us")));
+        counts.map(|(name, count)| (name.to_owned(), count.to_string())).chain(window)
+    }
+}
+
 /// How a run went.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Shots that the probe says it sent on all links; none if it did not answer.
     pub shots_sent: Option<u64>,
-    /// Shots in the file, complete or partial.
-    pub shots_recorded: u64,
+    /// Shots in the file, complete or partial; none if the recorder failed.
+    pub shots_recorded: Option<u64>,
+    /// Rows that readers of the file see.
+    pub rows: u64,
     /// Shots received whole and proven.
     pub shots_complete: u64,
     /// Shots handed on with something missing.
     pub shots_partial: u64,
+    /// Events of several links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventSummary>,
     /// Whole shots that were not handed on, by cause.
     pub drops: ByCause,
     /// Packets that arrived.
@@ -146,6 +189,9 @@ pub struct Summary {
     /// From the kernel's receipt of a shot's first packet until the shot was complete.
     pub latency_from_kernel: Option<LatencySummary>,
     clock: ClockSummary,
+    /// Times that a sender without set-up began to count anew.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sender_restarts: u64,
     /// What was learned of a sender that takes no set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learned: Option<String>,
@@ -172,6 +218,8 @@ pub struct Summary {
     pub stages: [Reading; 2],
     /// The stage that was saturated, or whoever sends.
     pub limited_by: String,
+    /// Why and when the run ended.
+    pub ended: End,
     /// What did not go as it should.
     pub warnings: Vec<String>,
     #[serde(flatten)]
@@ -192,9 +240,14 @@ impl Summary {
         let sent = &outcome.sent;
         Self {
             shots_sent: (!sent.is_empty()).then(|| sent.iter().map(|report| report.shots_sent).sum()),
-            shots_recorded: report.map_or(0, |report| report.complete + report.partial),
+            shots_recorded: match report {
+                Some(report) => Some(report.complete + report.partial),
+                None => (outcome.end.cause != Cause::RecorderFailed).then_some(0),
+            },
+            rows: outcome.rows,
             shots_complete: complete,
             shots_partial: report.map_or(total.partial, |report| report.partial),
+            events: outcome.events.as_ref().map(EventSummary::of),
             drops: by_cause(&drops),
             packets: total.packets,
             packet_drops: by_cause(&total.packet_drops),
@@ -214,6 +267,7 @@ impl Summary {
             latency_from_sender: LatencySummary::of(outcome.times.iter().map(|times| times.from_sender.clone())),
             latency_from_kernel: LatencySummary::of(outcome.times.iter().map(|times| times.from_kernel.clone())),
             clock: ClockSummary { source: outcome.clock.0.to_string(), health: outcome.clock.1 },
+            sender_restarts: total.restarts,
             learned: outcome.learned.clone(),
             receive_buffer_bytes: outcome.receive_buffer,
             pool_bytes: outcome.pool_bytes,
@@ -223,7 +277,12 @@ impl Summary {
             triggers: outcome.triggers,
             ring_removed_rows: outcome.removed.rows,
             stages: outcome.stages,
-            limited_by: Limit::of(&outcome.stages).to_string(),
+            limited_by: match outcome.end.cause {
+                Cause::Full => "the room for the recording".into(),
+                Cause::RecorderFailed => "the recorder".into(),
+                _ => Limit::of(&outcome.stages).to_string(),
+            },
+            ended: outcome.end.clone(),
             warnings: outcome.warnings.clone(),
             cpu: CpuTime::now(),
         }
@@ -240,13 +299,16 @@ impl Summary {
         if self.ring_removed_rows > 0 {
             rows.push(("rows removed again".into(), self.ring_removed_rows.to_string()));
         }
-        if self.file.is_some() {
-            rows.insert(1, ("shots recorded".into(), self.shots_recorded.to_string()));
+        match self.shots_recorded {
+            Some(recorded) if self.file.is_some() => rows.insert(1, ("shots recorded".into(), recorded.to_string())),
+            Some(_) => {}
+            None => rows.insert(1, ("rows that readers see".into(), self.rows.to_string())),
         }
         rows.extend(self.drops.iter().map(|(cause, count)| (format!("shots dropped: {cause}"), count.to_string())));
         if self.drops.is_empty() {
             rows.push(("shots dropped".into(), "0".into()));
         }
+        rows.extend(self.events.iter().filter(|events| events.matter()).flat_map(EventSummary::rows));
         rows.push(("packets".into(), self.packets.to_string()));
         rows.extend(
             self.packet_drops.iter().map(|(cause, count)| (format!("packets dropped: {cause}"), count.to_string())),
@@ -254,6 +316,9 @@ impl Summary {
         let device = self.device_drops.iter();
         rows.extend(device.map(|(cause, count)| (format!("dropped by the device: {cause}"), count.to_string())));
         rows.push(("packets missing".into(), self.packets_missing.to_string()));
+        if self.sender_restarts > 0 {
+            rows.push(("restarts of the sender".into(), self.sender_restarts.to_string()));
+        }
         if let Some(latency) = self.latency_from_kernel.as_ref().filter(|latency| latency.shots > 0) {
             let text = format!("{:.0} us, 99 % within {:.0} us", latency.p50_us, latency.p99_us);
             rows.push(("first packet to whole shot".into(), text));
@@ -294,7 +359,24 @@ pub fn warn_of_device(path: &std::path::Path) {
 
 /// Says on stderr what a person should know although the work went on.
 pub fn warn(text: impl std::fmt::Display) {
-    eprintln!("warning: {}", shown(&text.to_string()));
+    errln!("warning: {}", shown(&text.to_string()));
+}
+
+/// Prints on standard output. A reader that is gone (`| head`) has seen enough: the work goes on to its own end. Any other
+/// failure, such as a disk that is full, ends the program.
+pub fn to_stdout(words: std::fmt::Arguments<'_>) {
+    match std::io::stdout().write_fmt(words) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            errln!("shotline: cannot print on standard output: {error}");
+            std::process::exit(1);
+        }
+        _ => {}
+    }
+}
+
+/// Prints on standard error. If nobody reads there any more (a terminal that was closed), nobody misses it.
+pub fn to_stderr(words: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_fmt(words);
 }
 
 /// Text that others wrote, for a terminal: control characters are shown instead of obeyed.
@@ -315,7 +397,7 @@ pub fn print_table(rows: &[(String, String)]) {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let value = rows.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
     for (name, text) in &rows {
-        println!("  {name:width$}  {text:>value$}");
+        outln!("  {name:width$}  {text:>value$}");
     }
 }
 

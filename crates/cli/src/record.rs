@@ -19,7 +19,7 @@ use shotline_transport::xdp::{XdpConfig, XdpIo};
 use shotline_verbs::ibverbs::ud::UdIo;
 use shotline_wire::shot::PACKET_BYTES;
 use std::io::IsTerminal;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -64,7 +64,8 @@ pub fn run(args: Args) -> Result {
         Some(path) => args.settings.over(Settings::read(path)?),
         None => args.settings,
     };
-    let listens = settings.listen.is_some();
+    let listens = settings.listen;
+    let says = listens.is_some() && !args.json && !args.quiet && !args.progress;
     let stop = signals::stop_flag()?;
     let show = if args.progress {
         Show::Lines
@@ -76,14 +77,15 @@ pub fn run(args: Args) -> Result {
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
         signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
+        live.on_listening(move |at| tell_listening(at, says));
         over(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
     if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        outln!("{}", serde_json::to_string(&summary)?);
     } else {
         if let Some(learned) = &summary.learned {
-            eprintln!("{learned}");
+            errln!("{learned}");
         }
         print_table(&summary.rows());
         for warning in &summary.warnings {
@@ -91,14 +93,22 @@ pub fn run(args: Args) -> Result {
         }
     }
     // A probe says whether it sent anything; of another sender nobody knows.
-    if listens && summary.shots_complete + summary.shots_partial == 0 {
+    if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
-            "no shot came in {} packets: is the sender on, is this its destination, and is the shape right?",
+            "no shot came to {address} in {} packets: is the sender on, is this its destination, and is the shape right?",
             summary.packets
         )
         .into());
     }
-    Ok(())
+    Ok(outcome.end.check()?)
+}
+
+/// Says that from now on what comes is received: to people and to a service manager (to programs the progress does).
+fn tell_listening(at: SocketAddr, says: bool) {
+    if says {
+        errln!("listening on {at}");
+    }
+    signals::notify_ready();
 }
 
 /// Runs over what the settings name.
@@ -113,7 +123,7 @@ fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Res
             let datagrams = settings.probe.is_some() && settings.framing.as_deref().is_none_or(|name| name != "udp");
             let links = settings.links.filter(|_| datagrams);
             let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?, links);
-            eprintln!("transport: {}", best.why);
+            errln!("transport: {}", best.why);
             carried_by(best.transport, settings, stop, live)
         }
         transport => carried_by(transport, settings, stop, live),

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::output::print_table;
 use crate::progress::Progress;
-use shotline_store::recover::Recovered;
+use shotline_store::recover::{Change, Recovered};
 use shotline_store::set::{RecoveredRun, recover};
 use std::path::PathBuf;
 
@@ -15,21 +15,26 @@ const SHOWN: usize = 20;
 #[command(after_help = "\
 Examples:
   shotline recover run.h5
-  shotline recover run.h5 --dry-run          tell, and change nothing
+  shotline recover run.h5 --dry-run          tell which files would be changed, cut or removed, and change nothing
+  shotline recover run.h5 --drive /mnt/b     a run over several drives: the master's folder, and one more
   shotline recover *.h5 --json | jq .not_whole
 
 A recording opens whatever happened to its recorder. This tells which of its shots are whole (the CRC of the
 end-of-shot record holds over every byte), which are not, and why. Shots that were written but not visible yet are
 made visible; what is not whole becomes lost, by the cause power_cut; and the space that was laid out for more is
-given back. Afterwards `shotline verify` finds nothing to object to.")]
+given back. Files of a run of many are looked for in its master's folder and in those of --drive, wherever the master
+says that they are; none that holds a shot is removed. Afterwards `shotline verify` finds nothing to object to.")]
 pub struct Args {
     /// The recordings; of a run of many files its master
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// A folder that holds files of a run over several drives, beside its master's own (may be repeated)
+    #[arg(long, value_name = "FOLDER")]
+    drive: Vec<PathBuf>,
     /// Change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON object for each file
+    /// Print one JSON object for each file, and of a run of many files one for the run
     #[arg(long)]
     json: bool,
 }
@@ -40,17 +45,21 @@ pub fn run(args: &Args) -> Result {
         crate::output::warn_of_device(path);
         let run = {
             let bar = Progress::new("rows");
-            recover(path, args.dry_run, &|done, all| bar.tell(done, all))?
+            recover(path, &args.drive, args.dry_run, &|done, all| bar.tell(done, all))?
         };
         for file in &run.files {
             if args.json {
-                println!("{}", serde_json::to_string(file)?);
+                outln!("{}", serde_json::to_string(file)?);
             } else {
                 print_table(&rows(file));
             }
         }
-        if (run.files.len() > 1 || !run.skipped.is_empty()) && !args.json {
-            print_table(&rows_of_run(&run));
+        if run.master.is_some() {
+            if args.json {
+                outln!("{}", serde_json::to_string(&run)?);
+            } else {
+                print_table(&rows_of_run(&run));
+            }
         }
         if !run.skipped.is_empty() {
             return Err(format!("{} files of {} were skipped", run.skipped.len(), path.display()).into());
@@ -64,14 +73,28 @@ fn rows_of_run(run: &RecoveredRun) -> Vec<(String, String)> {
     if run.behind_gaps > 0 {
         rows.push(("rows behind a gap on another drive, not of the run".into(), run.behind_gaps.to_string()));
     }
-    rows.extend(
-        run.removed
-            .iter()
-            .map(|file| ("removed: never begun, or given up by the bound".into(), file.display().to_string())),
-    );
-    let skipped = run.skipped.iter().map(|file| file.display().to_string());
-    rows.extend(skipped.map(|file| ("SKIPPED: missing, unreadable, or of another run".into(), file)));
+    let done = |what: &str| if run.dry_run { format!("would be {what}") } else { what.to_owned() };
+    let master = run.master.iter().filter(|_| run.rewritten).collect::<Vec<_>>();
+    let lists = [
+        (done("written anew"), master),
+        (done("removed: holds no shot of the run"), run.removed.iter().collect()),
+        ("left as it is: no part of the run".into(), run.left.iter().collect()),
+        ("SKIPPED: missing, unreadable, or of another run".into(), run.skipped.iter().collect()),
+    ];
+    for (what, files) in lists {
+        rows.extend(files.iter().map(|file| (what.clone(), file.display().to_string())));
+    }
     rows
+}
+
+/// What happens to a file, in words.
+fn changes(recovered: &Recovered) -> String {
+    let words = recovered.changes.iter().map(|change| match change {
+        Change::Repaired => "repaired",
+        Change::Cut => "cut",
+    });
+    let words = words.collect::<Vec<_>>().join(", ");
+    if words.is_empty() { "nothing".into() } else { words }
 }
 
 fn rows(recovered: &Recovered) -> Vec<(String, String)> {
@@ -95,8 +118,7 @@ fn rows(recovered: &Recovered) -> Vec<(String, String)> {
     }
     rows.push(("rows given back".into(), recovered.shed.to_string()));
     rows.push(("bytes of the file".into(), recovered.file_bytes.to_string()));
-    if recovered.dry_run {
-        rows.push(("changed".into(), "nothing (--dry-run)".into()));
-    }
+    let changed = if recovered.dry_run { "would be changed" } else { "changed" };
+    rows.push((changed.into(), changes(recovered)));
     rows
 }

@@ -1,22 +1,56 @@
-//! Ctrl-C and termination: the first asks for a clean end, the second ends at once. SIGUSR1: a trigger.
+//! Ctrl-C, termination and a terminal that closes ask for a clean end; a second Ctrl-C or termination ends at once. SIGUSR1:
+//! a trigger. To a service manager: ready.
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A flag that the first SIGINT or SIGTERM sets.
+/// A flag that the first SIGINT, SIGTERM or SIGHUP sets.
 pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     let (stop, twice) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM] {
         // A signal may come between any two of these. The flag is first, so that none is swallowed; the last is what makes
         // the next signal end the program.
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&twice))?;
         signal_hook::flag::register(signal, Arc::clone(&twice))?;
     }
+    // The kernel and the shell may both send it when a terminal closes, so a second one is no demand. Whoever started this
+    // program with nohup wants it to go on.
+    if !is_ignored(SIGHUP) {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&stop))?;
+    }
     Ok(stop)
+}
+
+/// Whether the program was started with a signal ignored (`SigIgn` of proc(5), a mask in hexadecimal).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Has SIGUSR1 set a flag.
 pub fn on_trigger(flag: Arc<AtomicBool>) -> std::io::Result<()> {
-    signal_hook::flag::register(signal_hook::consts::SIGUSR1, flag).map(|_| ())
+    signal_hook::flag::register(SIGUSR1, flag).map(|_| ())
+}
+
+/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)).
+pub fn notify_ready() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    // Nobody listens: then nobody waits for it.
+    let _ = address(&path).and_then(|to| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &to));
+}
+
+/// A path, or behind `@` a name that no file has.
+fn address(path: &OsStr) -> std::io::Result<SocketAddr> {
+    match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(path),
+    }
 }

@@ -23,8 +23,8 @@ pub struct Args {
     #[arg(long)]
     no_pattern: bool,
     /// Threads [default: four for each processor, since they wait for the disk]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
-    threads: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -33,12 +33,12 @@ pub struct Args {
 /// Verifies a recording.
 pub fn run(args: &Args) -> Result {
     crate::output::warn_of_device(&args.file);
-    let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads };
+    let options = VerifyOptions { pattern: !args.no_pattern, threads: args.threads.unwrap_or(0).into() };
     let bar = Progress::new("rows");
     let verdict = verify_telling(&args.file, &options, &|done, all| bar.tell(done, all))?;
     drop(bar);
     if args.json {
-        println!("{}", serde_json::to_string(&verdict)?);
+        outln!("{}", serde_json::to_string(&verdict)?);
     } else {
         print_table(&rows(&verdict));
     }

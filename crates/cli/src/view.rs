@@ -41,7 +41,7 @@ pub struct Target {
 impl Target {
     /// What the settings say of it.
     pub fn of(settings: &Settings) -> Self {
-        Self { shots: settings.shots.filter(|shots| *shots > 0), seconds: settings.seconds }
+        Self { shots: settings.shots, seconds: settings.seconds }
     }
 }
 
@@ -94,6 +94,8 @@ fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
 struct Progress {
     /// Since the program began, in seconds.
     seconds: f64,
+    /// From now on what comes is received.
+    listening: bool,
     /// Rows that readers of the file see; with `--durable` they survive a power cut.
     rows: u64,
     shots_complete: u64,
@@ -109,10 +111,11 @@ fn tell(live: &Live, ended: &Receiver<()>) {
     let mut told = None;
     loop {
         let last = ended.recv_timeout(LINE) != Err(RecvTimeoutError::Timeout);
-        let reading = live.read();
-        if last || told != Some(reading) {
+        let (reading, listening) = (live.read(), live.is_listening());
+        if last || told != Some((reading, listening)) {
             let line = Progress {
                 seconds: begun.elapsed().as_secs_f64(),
+                listening,
                 rows: reading.rows,
                 shots_complete: reading.complete,
                 shots_partial: reading.partial,
@@ -123,7 +126,7 @@ fn tell(live: &Live, ended: &Receiver<()>) {
             // In one write, so that whoever reads along never sees half a line. Nobody reads: then nobody misses it.
             let line = serde_json::to_string(&line).unwrap_or_default() + "\n";
             let _ = std::io::stderr().lock().write_all(line.as_bytes());
-            told = Some(reading);
+            told = Some((reading, listening));
         }
         if last {
             break;

@@ -103,6 +103,25 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn numbers_that_mean_nothing_are_refused() {
+    for words in [
+        "doctor --pool 0",
+        "emulate probe --pattern-shots 0",
+        "emulate digitizer --to [::1]:9 --blocks 0",
+        "emulate digitizer --to [::1]:9 --seconds 0",
+        "emulate digitizer --to [::1]:9 --seconds nan",
+        "export a.h5 a.zarr --shard 0",
+        "verify a.h5 --threads 0",
+        "perf write --seconds 0",
+        "sweep network --repeats 0",
+        "trigger --count 0",
+    ] {
+        let words: Vec<_> = words.split(' ').collect();
+        refused(&words, &[words[words.len() - 2]]);
+    }
+}
+
+#[test]
 fn what_is_missing_is_asked_for() {
     refused(&["record", "--discard"], &["--probe"]);
     refused(&["record", "--probe", "[::1]:47910"], &["--out", "--discard"]);

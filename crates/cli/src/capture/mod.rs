@@ -13,7 +13,7 @@ use shotline_store::pcapng::{Frame, LinkType, for_each_frame, network};
 use shotline_wire::framing::udp as plain;
 use shotline_wire::icrc::Network;
 use shotline_wire::{ParseError, ethernet, icrc, ipv4, ipv6, udp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -49,9 +49,10 @@ pub struct Capture {
     pub flows: Vec<Flow>,
 }
 
-/// Reads a capture.
-pub fn read(path: &Path) -> Result<Capture> {
-    let mut analysis = Analysis::default();
+/// Reads a capture. `roce_ports`: UDP ports that carry RoCE beside 4791, whatever their ICRCs say.
+pub fn read(path: &Path, roce_ports: &[u16]) -> Result<Capture> {
+    let roce_ports = roce_ports.iter().copied().chain([udp::ROCE_PORT]).collect();
+    let mut analysis = Analysis { roce_ports, ..Analysis::default() };
     let damage = for_each_frame(path, |frame| analysis.frame(&frame))?;
     let foreign = analysis.foreign_links.iter().next();
     if let (Some((number, _)), true) = (foreign, analysis.foreign_links.values().sum::<u64>() == analysis.frames) {
@@ -78,6 +79,7 @@ pub fn read(path: &Path) -> Result<Capture> {
 
 #[derive(Default)]
 struct Analysis {
+    roce_ports: BTreeSet<u16>,
     frames: u64,
     wire_bytes: u64,
     times: Option<(u64, u64)>,
@@ -174,7 +176,7 @@ impl Analysis {
         }
         let (header, payload) = udp::Header::parse(rest)?;
         let ends = [SocketAddr::new(source, header.source), SocketAddr::new(destination, header.destination)];
-        if header.destination == udp::ROCE_PORT {
+        if self.is_roce(header.destination, packet, payload) {
             // Senders spread a flow over source ports; it is one flow all the same.
             let ends = [SocketAddr::new(source, 0), ends[1]];
             let Some(segment) = flow::roce_segment(payload) else {
@@ -202,6 +204,14 @@ impl Analysis {
             self.other("UDP");
             Ok(())
         }
+    }
+
+    /// Whether a datagram is RoCE: by its port, or because its ICRC proves it; then all that go to that port are.
+    fn is_roce(&mut self, port: u16, packet: &[u8], payload: &[u8]) -> bool {
+        self.roce_ports.contains(&port)
+            || !payload.starts_with(&plain::MAGIC)
+                && icrc::verify_ip_packet(packet) == Ok(true)
+                && self.roce_ports.insert(port)
     }
 
     fn roce(

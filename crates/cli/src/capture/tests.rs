@@ -13,7 +13,7 @@ const V4: Network = Network::V4 { src: [10, 0, 0, 1], dst: [10, 0, 0, 2], id: 0 
 const V6: Network = Network::V6 { src: [1; 16], dst: [2; 16] };
 
 /// Sends `SHOTS` shots of six packets over a framing; `shot 1, packet 2` is lost and `shot 2, packet 3` damaged.
-fn udp_payloads(framing: &dyn Framing, network: Network) -> Vec<Vec<u8>> {
+fn udp_payloads(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {
     let geometry = Geometry::new(16, 1000, 12, Packing::Packed12, 0).unwrap();
     let link = Link { dest_qp: 0x1234, src_qp: 1, q_key: 2, stream: 7 };
     let (mut psn, mut id, mut payloads) = (100, 0, Vec::new());
@@ -29,7 +29,7 @@ fn udp_payloads(framing: &dyn Framing, network: Network) -> Vec<Vec<u8>> {
             let mut datagram = [&header, payload].concat();
             if framing.sealed() {
                 let network = flow::nth_of_batch(network, id);
-                let flow = icrc::Flow { network, src_port: 0xC000, dst_port: udp::ROCE_PORT };
+                let flow = icrc::Flow { network, src_port: 0xC000, dst_port: port };
                 let register = icrc::after_header(flow.prefix(datagram.len() as u16 + 4), &header);
                 let icrc = icrc::seal(register, payload.len() as u64, crc::remainder(payload));
                 datagram.extend(icrc.to_le_bytes());
@@ -125,13 +125,17 @@ fn pcapng(frames: &[Vec<u8>]) -> Vec<u8> {
 fn inspected(file: &[u8]) -> Result<Capture> {
     let mut on_disk = tempfile::NamedTempFile::new().unwrap();
     on_disk.write_all(file).unwrap();
-    read(on_disk.path())
+    read(on_disk.path(), &[])
 }
 
 fn frames(name: &str, network: Network) -> Vec<Vec<u8>> {
     let framing = framing::by_name(name).unwrap();
     let port = if framing.sealed() { udp::ROCE_PORT } else { 47911 };
-    let payloads = udp_payloads(framing, network);
+    frames_to(framing, network, port)
+}
+
+fn frames_to(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {
+    let payloads = udp_payloads(framing, network, port);
     // The identification that was sealed; the lost packet took one too.
     let ids = (0..).filter(|id| *id != 8);
     payloads.iter().zip(ids).map(|(payload, id)| frame(network, id, port, payload)).collect()
@@ -164,11 +168,30 @@ fn every_framing_is_put_together_and_its_losses_named() {
 #[test]
 fn batches_captured_before_segmentation_are_split() {
     for network in [V4, V6] {
-        let payloads = udp_payloads(framing::by_name("ud").unwrap(), network);
+        let payloads = udp_payloads(framing::by_name("ud").unwrap(), network, udp::ROCE_PORT);
         // Shot 0 and its five full packets and short last one, as one datagram.
         let capture = inspected(&pcap(1, &[frame(network, 0, udp::ROCE_PORT, &payloads[..6].concat())])).unwrap();
         let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
         assert_eq!((flow.packets, flow.icrc.good, flow.shots.as_ref().unwrap().complete), (6, 6, 1));
+    }
+}
+
+#[test]
+fn roce_is_found_on_any_port_by_its_icrc_and_without_it_by_its_port() {
+    let framing = framing::by_name("ud").unwrap();
+    for network in [V4, V6] {
+        let good = frames_to(framing, network, 5300);
+        let capture = inspected(&pcap(1, &good)).unwrap();
+        let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
+        assert_eq!((flow.packets, flow.icrc.bad), (6 * SHOTS - 1, 1), "the damaged packet is of the flow, too");
+        assert!(capture.other.is_empty());
+        // What was sealed for another port proves nothing.
+        let payloads = udp_payloads(framing, network, 5300);
+        let bad: Vec<_> = (0..).zip(&payloads).map(|(id, payload)| frame(network, id, 5301, payload)).collect();
+        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+        on_disk.write_all(&pcap(1, &bad)).unwrap();
+        let flows = |ports: &[u16]| read(on_disk.path(), ports).unwrap().flows.len();
+        assert_eq!((flows(&[]), flows(&[5301])), (0, 1));
     }
 }
 

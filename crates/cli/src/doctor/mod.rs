@@ -8,7 +8,7 @@ mod network;
 use crate::Result;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use shotline_acquire::config::Bytes;
+use shotline_acquire::config::{Bytes, peer};
 use shotline_wire::shot::{Geometry, Packing};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ Examples:
 The exit code is 1 if a run cannot work (fail), and 0 if it can, even if not at its best (warn).")]
 pub struct Args {
     /// Set-up address of the probe; without one, loopback is looked at
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer)]
     probe: Option<SocketAddr>,
     /// Where a recording is to go
     #[arg(long, short, default_value = "shotline.h5", value_name = "FILE")]
@@ -109,6 +109,9 @@ pub fn run(args: &Args) -> Result {
     if !(args.gbps.is_finite() && args.gbps > 0.0) {
         return Err(format!("expected a rate above 0 Gbit/s, found {}", args.gbps).into());
     }
+    if args.pool.0 == 0 {
+        return Err("expected --pool above 0, found 0".into());
+    }
     let wanted = Wanted {
         probe: args.probe,
         out: args.out.clone(),
@@ -123,7 +126,7 @@ pub fn run(args: &Args) -> Result {
     let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
     let complaint = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
     if args.json {
-        println!("{}", serde_json::to_string(&Report { ready: complaint.is_none(), checks })?);
+        outln!("{}", serde_json::to_string(&Report { ready: complaint.is_none(), checks })?);
     } else {
         print(&checks);
     }
@@ -138,12 +141,12 @@ fn print(checks: &[Check]) {
             State::Warn => "warn",
             State::Fail => "FAIL",
         };
-        println!("{state:>5}  {:width$}  {}", check.name, check.found);
+        outln!("{state:>5}  {:width$}  {}", check.name, check.found);
         if check.state != State::Ok {
-            println!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
+            outln!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
         }
         if let Some(fix) = &check.fix {
-            println!("{:7}{:width$}  fix:    {fix}", "", "");
+            outln!("{:7}{:width$}  fix:    {fix}", "", "");
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::output::CpuTime;
 use crate::progress::Progress;
+use crate::target::seconds;
 use crate::transport::{Flags, Transport};
 use crate::{Result, signals};
 use serde::Serialize;
-use shotline_acquire::config::Bytes;
+use shotline_acquire::config::{Bytes, peer};
 use shotline_instrument::digitizer::{
     Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, Stage, Stages, Start, Stats, Tone,
 };
@@ -32,7 +33,7 @@ Examples:
 #[derive(clap::Args)]
 pub struct Digitizer {
     /// Receivers: one for each stream, or one for all
-    #[arg(long, required = true, value_delimiter = ',', value_name = "ADDRESS:PORT")]
+    #[arg(long, required = true, value_delimiter = ',', value_name = "ADDRESS:PORT", value_parser = peer)]
     to: Vec<SocketAddr>,
     /// Address that packets are sent from [default: the route's own]
     #[arg(long, value_name = "ADDRESS")]
@@ -70,11 +71,11 @@ pub struct Digitizer {
     #[arg(long, default_value_t = 8, value_name = "N")]
     distinct: u32,
     /// Blocks to make [default: until it is stopped]
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     blocks: Option<u64>,
     /// How long to run
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
     /// Number of the first block
     #[arg(long, default_value_t = 0, value_name = "N")]
     first_block: u64,
@@ -260,7 +261,7 @@ impl Digitizer {
             };
             config.check()?;
             if let (Some(seconds), false) = (self.seconds, config.begin == Begin::Max) {
-                config.blocks = Some((seconds * 1e9 / config.period_ns()).round() as u64);
+                config.blocks = Some((seconds.as_secs_f64() * 1e9 / config.period_ns()).round() as u64);
             }
             Ok(config)
         };
@@ -309,7 +310,7 @@ fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
     for config in configs {
         let memory = Memory::prepare(config, |blocks| progress.tell((done + blocks).into(), all.into()))?;
         if memory.clipped() > 0 {
-            eprintln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
+            errln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
         }
         done += config.distinct;
         memories.push(memory);
@@ -344,24 +345,24 @@ fn serve<P: PrebuiltIo + Send>(
     });
     let ended = Ended { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
     if args.json {
-        println!("{}", serde_json::to_string(&ended)?);
+        outln!("{}", serde_json::to_string(&ended)?);
     } else {
         for stats in &ended.streams {
-            eprintln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
+            errln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
         }
     }
     Ok(())
 }
 
 /// Prints a line a second; sets `stop` after so many seconds.
-fn watch(lives: &[Arc<Live>], seconds: Option<f64>, stop: &AtomicBool, ended: &AtomicBool) {
+fn watch(lives: &[Arc<Live>], seconds: Option<Duration>, stop: &AtomicBool, ended: &AtomicBool) {
     const TICK: Duration = Duration::from_millis(20);
     let begun = std::time::Instant::now();
     let mut told = begun;
     let mut before: Vec<_> = lives.iter().map(|live| live.stages()).collect();
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
-        if seconds.is_some_and(|seconds| begun.elapsed().as_secs_f64() >= seconds) {
+        if seconds.is_some_and(|seconds| begun.elapsed() >= seconds) {
             stop.store(true, Ordering::Relaxed);
         }
         let since = told.elapsed();
@@ -377,7 +378,7 @@ fn watch(lives: &[Arc<Live>], seconds: Option<f64>, stop: &AtomicBool, ended: &A
                 .zip(before.iter())
                 .map(|(now, before)| line(&now.since(before), since.as_secs_f64()))
                 .collect();
-            eprintln!(
+            errln!(
                 "stream {}: {}, {} overruns{}",
                 stats.stream,
                 stages.join("; "),

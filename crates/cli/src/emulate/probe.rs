@@ -55,7 +55,7 @@ pub struct Probe {
     #[arg(long)]
     scale: Option<f64>,
     /// Distinct shots to prepare
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pattern_shots: u32,
     /// When running free: `device` (samples / sample rate + 1.85 us), `max`, shots per second as `500hz`, or a
     /// bandwidth as `10gbps`
@@ -149,7 +149,7 @@ pub fn run(args: &Probe) -> Result {
         std::thread::spawn(move || stop_at_end_of_stdin(&stop));
     }
     if let Some(cpu) = args.cpu {
-        crate::output::pin(cpu)?;
+        shotline_acquire::cpu::pin(cpu)?;
     }
     if args.rtl {
         #[cfg(feature = "rtl")]
@@ -188,17 +188,17 @@ fn serve<P: PacketIo>(
 ) -> Result {
     let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
     let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(skew);
-    eprintln!("probe waits for a receiver on {}", server.local_addr()?);
+    errln!("probe waits for a receiver on {}", server.local_addr()?);
     report(server.run(stop)?, args.json)
 }
 
 /// Tells what was done.
 fn report(stats: Stats, json: bool) -> Result {
     if json {
-        println!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
+        outln!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
     } else {
         for (link, counts) in stats.links.iter().enumerate() {
-            eprintln!("link {link}: {}", serde_json::to_string(counts)?);
+            errln!("link {link}: {}", serde_json::to_string(counts)?);
         }
     }
     Ok(())

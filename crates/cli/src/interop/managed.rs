@@ -39,7 +39,7 @@ pub fn ask(side: &mut Side, own: Peer, to: IpAddr, port: u16, mtu: Mtu) -> Resul
         path,
         private,
     };
-    let end = side.deadline();
+    let mut end = side.deadline();
     let again = |side: &mut Side| -> Result {
         let (manager, now) = side.manage()?.manager();
         manager.connect(now, to, request.clone());
@@ -50,7 +50,8 @@ pub fn ask(side: &mut Side, own: Peer, to: IpAddr, port: u16, mtu: Mtu) -> Resul
         match side.next_event()? {
             Some(Event::Agreed(connection, reply)) => return Ok((connection, reply)),
             Some(Event::Refused(_, reason::NO_SERVICE)) => {
-                side.check(end).map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
+                side.check(&mut end)
+                    .map_err(|_| format!("{to} refuses the connection: no program is at port {port}"))?;
                 std::thread::sleep(Duration::from_millis(200));
                 again(side)?;
             }
@@ -143,7 +144,7 @@ impl Line {
     }
 
     fn wait_for(&mut self, side: &mut Side, what: Completed) -> Result<Completion> {
-        let end = side.deadline();
+        let mut end = side.deadline();
         if let Some(early) = self.early.take_if(|early| early.completed == what) {
             return Ok(early);
         }
@@ -151,7 +152,7 @@ impl Line {
             let mut done = [Completion::default()];
             if side.provider().poll_cq(self.cq, &mut done)? == 0 {
                 side.turn(None)?;
-                side.check(end)?;
+                side.check(&mut end)?;
                 continue;
             }
             match done[0] {

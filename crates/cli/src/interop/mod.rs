@@ -265,7 +265,7 @@ fn run_one(
         refused: tally.refused,
     };
     if common.json {
-        println!("{}", serde_json::to_string(&report)?);
+        outln!("{}", serde_json::to_string(&report)?);
     } else {
         let rows = vec![
             ("operations".to_owned(), report.operations.to_string()),

@@ -42,7 +42,7 @@ pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Playe
         }
         None => {
             side.manage()?.manager().0.listen(service_id(port));
-            eprintln!("waits on {}:{port}", common.bind.ip());
+            errln!("waits on {}:{port}", common.bind.ip());
             let (connection, mtu) = accept(plan, side)?;
             let began = Instant::now();
             let operations = echo(side)?;

@@ -73,6 +73,22 @@ fn config(service: Service, pd: Pd, cq: Cq) -> QpConfig {
     QpConfig { max_send_wr, max_recv_wr, max_sge: 1, strict: true, ..QpConfig::new(service.into(), pd, cq, cq) }
 }
 
+/// How long the other side may still be silent. A pause of this program is no silence: between two looks no more passes
+/// than two naps take.
+pub struct Deadline {
+    left: Duration,
+    looked: Instant,
+}
+
+impl Deadline {
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        self.left = self.left.saturating_sub((now - self.looked).min(2 * NAP));
+        self.looked = now;
+        self.left.is_zero()
+    }
+}
+
 impl Side {
     /// With room for one operation of `size` bytes out, and one in.
     pub fn open(common: &Common, size: u32, stop: Arc<AtomicBool>) -> Result<Self> {
@@ -206,7 +222,7 @@ impl Side {
 
     /// What happens next to a connection; `None` if a completion comes first.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
-        let end = self.deadline();
+        let mut end = self.deadline();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
@@ -215,7 +231,7 @@ impl Side {
                 return Ok(None);
             }
             self.turn(None)?;
-            self.check(end)?;
+            self.check(&mut end)?;
         }
     }
 
@@ -232,7 +248,7 @@ impl Side {
 
     /// The next completion.
     pub fn next(&mut self) -> Result<Completion> {
-        let end = Instant::now() + self.patience;
+        let mut end = self.deadline();
         loop {
             if let Some(completion) = self.done.pop_front() {
                 return match completion.status {
@@ -245,7 +261,7 @@ impl Side {
                 Some(event) => return Err(format!("the other side has ended the connection: {event:?}").into()),
             }
             self.turn(None)?;
-            self.check(end)?;
+            self.check(&mut end)?;
         }
     }
 
@@ -279,24 +295,24 @@ impl Side {
 
     /// Answers for a while: what is answered last may get lost, and is asked for again.
     pub fn linger(&mut self) -> Result {
-        let end = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < end {
+        let mut end = Deadline { left: Duration::from_millis(300), looked: Instant::now() };
+        while !end.is_over() {
             self.turn(None)?;
         }
         Ok(())
     }
 
-    /// When patience ends that begins now.
-    pub fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+    /// Patience that begins now.
+    pub fn deadline(&self) -> Deadline {
+        Deadline { left: self.patience, looked: Instant::now() }
     }
 
     /// That nobody asked for the end, and that it is not too late.
-    pub fn check(&self, end: Instant) -> Result {
+    pub fn check(&self, end: &mut Deadline) -> Result {
         if self.stop.load(Ordering::Relaxed) {
             return Err("ended by a signal".into());
         }
-        if Instant::now() > end {
+        if end.is_over() {
             return Err(format!("the other side was silent for {} s", self.patience.as_secs_f64()).into());
         }
         Ok(())
@@ -322,5 +338,17 @@ impl Side {
         self.region.read(0, &mut bytes);
         let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok());
         words.map(u64::from_ne_bytes).fold(0, u64::wrapping_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_this_program_is_no_silence_of_the_other_side() {
+        let before = Instant::now() - Duration::from_secs(1);
+        assert!(!Deadline { left: 4 * NAP, looked: before }.is_over());
+        assert!(Deadline { left: 2 * NAP, looked: before }.is_over());
     }
 }

@@ -34,7 +34,7 @@ impl Talk {
 
     /// Goes to the other side by TCP, or waits for it.
     pub fn open(common: &Common, side: &mut Side) -> Result<Self> {
-        let (end, port) = (side.deadline(), common.port.unwrap_or(PORT));
+        let (mut end, port) = (side.deadline(), common.port.unwrap_or(PORT));
         let stream = match &common.host {
             Some(host) => {
                 let found = (host.as_str(), port).to_socket_addrs();
@@ -45,7 +45,7 @@ impl Talk {
                     match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
                         Ok(stream) => break stream,
                         Err(error) => {
-                            side.check(end).map_err(|_| format!("cannot reach {to}: {error}"))?;
+                            side.check(&mut end).map_err(|_| format!("cannot reach {to}: {error}"))?;
                             std::thread::sleep(Duration::from_millis(100));
                         }
                     }
@@ -56,13 +56,13 @@ impl Talk {
                 let listener = TcpListener::bind(address)
                     .map_err(|error| format!("cannot listen on {address}: {error}; choose another with --port"))?;
                 listener.set_nonblocking(true)?;
-                eprintln!("waits on {address}");
+                errln!("waits on {address}");
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => break stream,
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
                             side.turn(Some(listener.as_fd()))?;
-                            side.check(end)?;
+                            side.check(&mut end)?;
                         }
                         Err(error) => return Err(error.into()),
                     }
@@ -89,14 +89,14 @@ impl Talk {
             Way::Tcp(stream) => stream,
             Way::Line(line) => return line.hear(side),
         };
-        let (mut bytes, mut have, end) = ([0; N], 0, side.deadline());
+        let (mut bytes, mut have, mut end) = ([0; N], 0, side.deadline());
         while have < N {
             match stream.read(&mut bytes[have..]) {
                 Ok(0) => return Err("the other side has gone".into()),
                 Ok(count) => have += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     side.turn(Some(stream.as_fd()))?;
-                    side.check(end)?;
+                    side.check(&mut end)?;
                 }
                 Err(error) => return Err(gone(&error).into()),
             }

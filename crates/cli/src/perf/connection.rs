@@ -6,7 +6,7 @@ use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Operation, Qp, QpConfig, Remote, Status};
 use shotline_verbs::cm::message::{Bits24, Keyed, Play, Receives, RegionKey, Rights};
-use shotline_verbs::cm::{Client, Endpoint, Wish};
+use shotline_verbs::cm::{Client, Endpoint, Tally, Wish};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,6 +85,8 @@ pub struct Moment {
     pub target_cpu: f64,
     /// Packets sent again, by both.
     pub retransmitted: u64,
+    /// Times that no answer came in time, on both sides.
+    pub timeouts: u64,
     /// Bytes that the target has written or read of its own accord.
     pub played_bytes: u64,
     /// The moments before it, and one.
@@ -183,12 +185,14 @@ impl<P: Endpoint> Connection<P> {
     pub fn moment(&mut self, lanes: &Lanes) -> Result<Moment> {
         self.moments += 1;
         let there = self.client.statistics()?;
-        let own: u64 = lanes.all.iter().map(|lane| self.provider.tally(lane.qp).retransmitted).sum();
+        let mut own = Tally::default();
+        lanes.all.iter().for_each(|lane| own.add(&self.provider.tally(lane.qp)));
         Ok(Moment {
             at: Instant::now(),
             own_cpu: CpuTime::now().total(),
             target_cpu: there.cpu_s,
-            retransmitted: own + there.retransmitted,
+            retransmitted: own.retransmitted + there.retransmitted,
+            timeouts: own.timeouts + there.timeouts,
             played_bytes: there.played_bytes,
             number: self.moments,
         })

@@ -2,12 +2,13 @@
 
 use super::connection::{Connection, Lanes, Need, operation, rights};
 use super::report::{Iteration, Row};
+use super::times::Times;
 use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr, Status};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{MOST_RECEIVES, Play, Receives};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,6 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 64;
 /// Polls without a completion between two looks at the clock and the control connection.
 const SILENT: u32 = 1024;
-/// Groups between two of which the time is taken, if they are short: a clock costs as much as a small copy.
-const SAMPLE: u64 = 64;
-/// Groups of so many bytes are all timed.
-const LONG: u64 = 256 << 10;
-/// Times that are kept.
-const TIMES: usize = 1 << 20;
 /// Memory for a target's receives.
 const RECEIVE_BYTES: u64 = 32 << 20;
 
@@ -97,27 +92,25 @@ fn iterate<P: Endpoint>(
     let requests: Vec<SendWr<'_>> = requests(&elements, lanes, verb, size, group);
     let number: HashMap<u32, usize> = lanes.all.iter().enumerate().map(|(index, lane)| (lane.qp.0, index)).collect();
     let mut next = vec![0; lanes.all.len()];
-    let mut times = Vec::with_capacity(TIMES);
-    let every = if u64::from(size) * u64::from(group) >= LONG { 1 } else { SAMPLE };
-    // The sampled group: its queue pair, groups on it to be completed before, and when it was posted.
-    let mut sampled: Option<(usize, u64, Instant)> = None;
-    let mut under_way = vec![0_u64; lanes.all.len()];
+    let mut times = Times::new();
+    // When the groups under way were posted, in the order in which they complete.
+    let mut under_way = vec![VecDeque::with_capacity(args.depth.into()); lanes.all.len()];
 
     let from = connection.moment(lanes)?;
     let began = Instant::now();
     let end = began + point.seconds;
     let (mut ended, mut over, mut groups, mut silent, mut posted) = (began, false, 0_u64, 0, 0_u64);
-    let mut post = |connection: &mut Connection<P>, lane: usize, under_way: &mut [u64]| -> Result {
+    let mut post = |connection: &mut Connection<P>, lane: usize| -> Result {
         let at: &mut usize = &mut next[lane];
         let group = &requests[*at..*at + usize::from(group)];
         connection.provider.post_send(lanes.all[lane].qp, group).map_err(|(_, error)| error)?;
         *at = (*at + group.len()) % requests.len();
-        under_way[lane] += 1;
         Ok(())
     };
     for _ in 0..args.depth {
-        for lane in 0..lanes.all.len() {
-            post(connection, lane, &mut under_way)?;
+        for (lane, under_way) in under_way.iter_mut().enumerate() {
+            under_way.push_back(Instant::now());
+            post(connection, lane)?;
             posted += 1;
         }
     }
@@ -134,39 +127,27 @@ fn iterate<P: Endpoint>(
                 connection.check()?;
             }
         }
+        if count > 0 {
+            // One look at the clock for all of a batch, and for what is posted in their place.
+            ended = Instant::now();
+            over |= ended >= end || stop.load(Ordering::Relaxed);
+        }
         for completion in &done[..count] {
             if completion.status != Status::Success {
                 return Err(connection.failed(completion));
             }
             groups += 1;
             let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
-            under_way[lane] -= 1;
-            if let Some((at, before, since)) = &mut sampled
-                && *at == lane
-            {
-                if *before == 0 {
-                    if times.len() < TIMES {
-                        times.push(since.elapsed().as_nanos() as u64);
-                    }
-                    sampled = None;
-                } else {
-                    *before -= 1;
-                }
-            }
-            if groups.is_multiple_of(every) {
-                ended = Instant::now();
-                over |= ended >= end || stop.load(Ordering::Relaxed);
+            if let Some(since) = under_way[lane].pop_front() {
+                times.enter(ended - since);
             }
             if !over {
-                if groups.is_multiple_of(every) && sampled.is_none() {
-                    sampled = Some((lane, under_way[lane], Instant::now()));
-                }
-                post(connection, lane, &mut under_way)?;
+                under_way[lane].push_back(ended);
+                post(connection, lane)?;
                 posted += 1;
             }
         }
     }
-    ended = ended.max(Instant::now());
     let to = connection.moment(lanes)?;
     let operations = groups * u64::from(group);
     Ok(Iteration::new(from, to, ended - began, operations, operations * u64::from(size), times))

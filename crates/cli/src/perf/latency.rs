@@ -3,6 +3,7 @@
 use super::connection::{Connection, Lanes, Need, operation, rights};
 use super::drive::{LOST, repeat};
 use super::report::{Iteration, Row};
+use super::times::Times;
 use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_memory::Access;
@@ -52,8 +53,6 @@ impl Of {
     }
 }
 
-/// Times that are kept.
-const TIMES: usize = 1 << 22;
 /// Operations between two looks at the time that is left.
 const ROUNDS: u64 = 16;
 /// Inline up to this: what queue pairs are made for, unless told otherwise.
@@ -61,20 +60,17 @@ const INLINE: u32 = 64;
 /// Polls without a completion between two looks at the control connection.
 const SILENT: u32 = 1 << 14;
 
-/// Measures a latency.
-pub fn measure<P: Endpoint>(
-    connection: &mut Connection<P>,
-    args: &Args,
-    point: &Point,
-    of: Of,
-    stop: &AtomicBool,
-) -> Result<Row> {
+/// What is measured unless something is asked for.
+pub const USUAL: [Of; 4] = [Of::Write, Of::Read, Of::Send, Of::Ping];
+
+/// Makes a queue pair to measure a latency with, or says why the target does not take part.
+pub fn open<P: Endpoint>(connection: &mut Connection<P>, args: &Args, point: &Point, of: Of) -> Result<Lanes> {
     let size = point.size;
     if of == Of::Ping && !(8..=INLINE).contains(&size) {
         return Err(format!("a ping has 8 to {INLINE} bytes, found {size}").into());
     }
     let talks = of.is_halved();
-    let lanes = connection.open(&Need {
+    connection.open(&Need {
         service: args.qp,
         pairs: 1,
         sends: 16,
@@ -85,7 +81,19 @@ pub fn measure<P: Endpoint>(
         mtu: args.mtu,
         rights: if of == Of::Ping { Access::REMOTE_READ | Access::REMOTE_WRITE } else { rights(of.verb()) },
         bytes: if of == Of::Send { 0 } else { u64::from(size) },
-    })?;
+    })
+}
+
+/// Measures a latency.
+pub fn measure<P: Endpoint>(
+    connection: &mut Connection<P>,
+    lanes: Lanes,
+    args: &Args,
+    point: &Point,
+    of: Of,
+    stop: &AtomicBool,
+) -> Result<Row> {
+    let size = point.size;
     let own = connection.own_key();
     let back = u64::from(size.max(8));
     match of {
@@ -121,7 +129,7 @@ fn iterate<P: Endpoint>(
     let remote = Remote { address: lanes.key.address, rkey: lanes.key.rkey };
     let mut message = [0; INLINE as usize];
     let inline = size <= INLINE && matches!(of, Of::Write | Of::Send | Of::Ping);
-    let mut times = Vec::with_capacity(TIMES.min(1 << 16));
+    let mut times = Times::new();
     let mut done = [Completion::default(); 16];
 
     let from = connection.moment(lanes)?;
@@ -172,10 +180,7 @@ fn iterate<P: Endpoint>(
             }
         }
         let now = Instant::now();
-        if times.len() < TIMES {
-            let time = (now - last).as_nanos() as u64;
-            times.push(if of.is_halved() { time / 2 } else { time });
-        }
+        times.enter(if of.is_halved() { (now - last) / 2 } else { now - last });
         last = now;
     }
     let to = connection.moment(lanes)?;

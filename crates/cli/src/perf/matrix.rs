@@ -109,9 +109,9 @@ pub fn print(rows: &[Row]) {
             ]);
         }
         if table.len() > 1 {
-            println!("Table {number}: {title}; averages, the worst in parentheses; CPU of one processor:");
+            outln!("Table {number}: {title}; averages, the worst in parentheses; CPU of one processor:");
             columns(&table);
-            println!();
+            outln!();
         }
     }
 }

@@ -7,10 +7,11 @@ mod matrix;
 mod overhead;
 mod peer;
 mod report;
+mod times;
 
 use crate::interop::Service;
 use crate::target::{Program, Size, Transport, bind, mtu, seconds};
-use crate::{Result, interop, output, signals};
+use crate::{Result, interop, signals};
 use connection::Connection;
 use peer::Peer;
 use shotline_transport::lossy::Lossy;
@@ -94,8 +95,9 @@ pub struct Args {
     /// Measure the processor time of posting and completing alone
     #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
     post_only: bool,
-    /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved)
-    #[arg(long, value_name = "WHAT,...", value_delimiter = ',', default_value = "write,read,send,ping")]
+    /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved) [default: write, read,
+    /// send and ping, as far as the target takes part]
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
     of: Vec<latency::Of>,
     /// Measure what tables I to IV of paper 2 have: 4 KB to 256 KB, single and in groups, write and read
     #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
@@ -153,7 +155,7 @@ pub struct Args {
 /// Measures.
 pub fn run(args: &Args) -> Result {
     if let Some(program) = args.rdma_cm {
-        args.cpu.map_or(Ok(()), output::pin)?;
+        args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
         return interop::run(&args.of_others(program)?);
     }
     let stop = signals::stop_flag()?;
@@ -163,7 +165,7 @@ pub fn run(args: &Args) -> Result {
         None => Some(Peer::start(&args.transport, &args.peer_arguments(&plan)?)?),
     };
     // Only now: the target would inherit it.
-    args.cpu.map_or(Ok(()), output::pin)?;
+    args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     let to = match &own {
         Some(peer) => (peer.listen.clone(), peer.token),
         None => (args.target()?, args.known_token()?),
@@ -253,7 +255,8 @@ impl Args {
                 return Err("atomic operations have 8 bytes".into());
             }
             if verb == Verb::Latency {
-                let of = self.of.iter().filter(|of| size == 8 || **of != latency::Of::Atomic);
+                let of = if self.of.is_empty() { &latency::USUAL[..] } else { &self.of };
+                let of = of.iter().filter(|of| size == 8 || **of != latency::Of::Atomic);
                 points.extend(of.map(|of| Point { what: What::Latency(*of), size, group: 1, seconds, iterations }));
                 continue;
             }
@@ -395,21 +398,33 @@ fn measure<P: Endpoint>(args: &Args, plan: &[Point], client: Client, provider: P
     let mut rows = Vec::new();
     let span = plan.iter().map(|point| args.span(point)).max().unwrap_or(0);
     let mut connection = Connection::new(provider, client, args.region.as_deref(), span)?;
+    let mut left_out = None;
     for point in plan {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             break;
         }
         let row = match point.what {
             What::Rate(verb) => drive::measure(&mut connection, args, point, verb, stop)?,
-            What::Latency(of) => latency::measure(&mut connection, args, point, of, stop)?,
+            What::Latency(of) => match latency::open(&mut connection, args, point, of) {
+                Ok(lanes) => latency::measure(&mut connection, lanes, args, point, of, stop)?,
+                Err(error) if args.of.is_empty() => {
+                    crate::output::warn(format_args!("{}: not measured: {error}", of.name()));
+                    left_out = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
             What::Overhead(verb) => overhead::measure(&mut connection, args, point, verb, stop)?,
         };
         if args.json {
-            println!("{}", serde_json::to_string(&row)?);
+            outln!("{}", serde_json::to_string(&row)?);
         } else {
             report::progress(&row);
         }
         rows.push(row);
+    }
+    if let Some(error) = left_out.filter(|_| rows.is_empty()) {
+        return Err(error);
     }
     if !args.json {
         if args.matrix { matrix::print(&rows) } else { report::print(&rows) }

@@ -9,6 +9,7 @@
 use super::connection::{Connection, Need, rights};
 use super::drive::{elements, requests};
 use super::report::{Iteration, Row};
+use super::times::Times;
 use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_verbs::api::{Completion, SendWr, Status};
@@ -81,7 +82,8 @@ pub fn measure<P: Endpoint>(
         let took = began.elapsed();
         let to = connection.moment(&lanes)?;
         let each = |time: Duration| time.as_nanos() as f64 / operations.max(1) as f64;
-        let mut iteration = Iteration::new(from, to, took, operations, operations * u64::from(point.size), Vec::new());
+        let mut iteration =
+            Iteration::new(from, to, took, operations, operations * u64::from(point.size), Times::new());
         iteration.overhead_ns = Some((each(posting), each(completing)));
         row.iterations.push(iteration);
     }

@@ -2,6 +2,7 @@
 
 use super::connection::Moment;
 use super::matrix::Paper;
+use super::times::Times;
 use super::{Args, Point, Verb, What};
 use crate::interop::Service;
 use crate::target::Size;
@@ -20,16 +21,16 @@ pub struct Iteration {
     own_cpu: f64,
     target_cpu: f64,
     retransmitted: u64,
+    timeouts: u64,
     played_bytes: u64,
-    /// Nanoseconds.
-    times: Vec<u64>,
+    times: Times,
     /// Nanoseconds to post and to complete an operation.
     pub overhead_ns: Option<(f64, f64)>,
 }
 
 impl Iteration {
     /// Between two moments.
-    pub fn new(from: Moment, to: Moment, took: Duration, operations: u64, bytes: u64, times: Vec<u64>) -> Self {
+    pub fn new(from: Moment, to: Moment, took: Duration, operations: u64, bytes: u64, times: Times) -> Self {
         Self {
             seconds: took.as_secs_f64(),
             operations,
@@ -38,6 +39,7 @@ impl Iteration {
             own_cpu: (to.own_cpu - from.own_cpu) / (to.at - from.at).as_secs_f64(),
             target_cpu: (to.target_cpu - from.target_cpu) / (to.at - from.at).as_secs_f64(),
             retransmitted: to.retransmitted.saturating_sub(from.retransmitted),
+            timeouts: to.timeouts.saturating_sub(from.timeouts),
             played_bytes: to.played_bytes.saturating_sub(from.played_bytes),
             times,
             overhead_ns: None,
@@ -114,6 +116,8 @@ pub struct Row {
     complete_ns: Option<Over>,
     /// Packets sent again, by both sides.
     retransmitted: u64,
+    /// Times that no answer came in time, of both sides.
+    timeouts: u64,
     /// What paper 2 has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<&'static Paper>,
@@ -156,6 +160,7 @@ impl Row {
             post_ns: None,
             complete_ns: None,
             retransmitted: 0,
+            timeouts: 0,
             paper: args.matrix.then(|| Paper::of(verb, point.size, point.group)).flatten(),
             iterations: Vec::new(),
         }
@@ -179,12 +184,15 @@ impl Row {
         self.cpu_initiator_percent = Over::of(all.iter().map(|one| one.own_cpu * 100.0), f64::max);
         self.cpu_target_percent = Over::of(all.iter().map(|one| one.target_cpu * 100.0), f64::max);
         self.retransmitted = all.iter().map(|one| one.retransmitted).sum();
+        self.timeouts = all.iter().map(|one| one.timeouts).sum();
         let overheads = || all.iter().filter_map(|one| one.overhead_ns);
         if overheads().next().is_some() {
             self.post_ns = Some(Over::of(overheads().map(|(post, _)| post), f64::max));
             self.complete_ns = Some(Over::of(overheads().map(|(_, complete)| complete), f64::max));
         }
-        self.us = Quantiles::of(all.into_iter().flat_map(|one| one.times).collect());
+        let mut times = Times::new();
+        all.iter().for_each(|one| times.add(&one.times));
+        self.us = times.quantiles();
     }
 }
 
@@ -214,7 +222,7 @@ impl Verb {
 pub fn progress(row: &Row) {
     if std::io::stderr().is_terminal() {
         let size = Size(row.size.into());
-        eprintln!("{} {size} x {}: {} Gbit/s", row.verb, row.group, row.gbps.words(2));
+        errln!("{} {size} x {}: {} Gbit/s", row.verb, row.group, row.gbps.words(2));
     }
 }
 
@@ -230,7 +238,7 @@ pub fn print(rows: &[Row]) {
         if back {
             head.push("and back");
         }
-        head.extend(["op/s", "CPU %", "target's", "p50 us", "p99", "p99.9", "max", "sent again"]);
+        head.extend(["op/s", "CPU %", "target's", "p50 us", "p99", "p99.9", "max", "sent again", "time-outs"]);
     }
     let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     for row in rows {
@@ -247,12 +255,12 @@ pub fn print(rows: &[Row]) {
                 let times = row.us.map(|us| [us.p50, us.p99, us.p999, us.max]);
                 let times = times.map_or([const { String::new() }; 4], |times| times.map(|us| format!("{us:.2}")));
                 cells.extend(times);
-                cells.push(row.retransmitted.to_string());
+                cells.extend([row.retransmitted, row.timeouts].map(|count| count.to_string()));
             }
         }
         table.push(cells);
     }
-    println!("Averages over the iterations, the worst in parentheses:");
+    outln!("Averages over the iterations, the worst in parentheses:");
     columns(&table);
 }
 
@@ -273,7 +281,7 @@ pub fn columns(table: &[Vec<String>]) {
             let width = width(column).unwrap_or(0);
             format!("{cell:>width$}")
         });
-        println!("  {}", cells.collect::<Vec<_>>().join("  "));
+        outln!("  {}", cells.collect::<Vec<_>>().join("  "));
     }
 }
 

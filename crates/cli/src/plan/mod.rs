@@ -148,7 +148,7 @@ pub fn run(args: &Args) -> Result {
         std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string(&told)?);
+        outln!("{}", serde_json::to_string(&told)?);
     } else {
         table::print(&told, plan.paper);
     }
@@ -178,14 +178,14 @@ fn simulated(plan: &Plan, seconds: f64, seed: u64) -> Result<Simulation> {
     let shown = std::io::stderr().is_terminal();
     let mut progress = |share: f64| {
         if shown {
-            eprint!("\r  simulating: {:3.0} %", share * 100.0);
+            crate::output::to_stderr(format_args!("\r  simulating: {:3.0} %", share * 100.0));
         }
     };
     let start = Instant::now();
     let outcome = simulate(plan, seconds, seed, &mut progress)?;
     let wall_s = start.elapsed().as_secs_f64();
     if shown {
-        eprint!("\r                   \r");
+        crate::output::to_stderr(format_args!("\r                   \r"));
     }
     Ok(Simulation { wall_s, packets_per_wall_s: outcome.packets.made as f64 / wall_s, outcome })
 }

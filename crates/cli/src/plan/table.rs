@@ -10,26 +10,26 @@ use shotline_plan::units::{Bytes, Hertz, Rate, Seconds};
 /// Prints all that was told.
 pub fn print(told: &Told, paper: Option<u8>) {
     let report = &told.report;
-    println!("{}\n", report.title);
+    outln!("{}\n", report.title);
     print_table(&source(report));
-    println!();
+    outln!();
     stages(report);
-    println!();
+    outln!();
     print_table(&sums(report));
     if !report.sweep.is_empty() {
-        println!();
+        outln!();
         sweep(report);
     }
     if !report.lengths.is_empty() {
-        println!();
+        outln!();
         lengths(report);
     }
     if !told.checks.is_empty() {
-        println!();
+        outln!();
         checks(&told.checks, paper);
     }
     if let Some(simulation) = &told.simulation {
-        println!();
+        outln!();
         simulated(simulation, report);
     }
     for warning in &report.warnings {
@@ -48,7 +48,7 @@ fn columns<const N: usize>(names: [&str; N], rows: &[[String; N]]) {
             (true, width) => format!("{:>width$}", cell[column]),
             (false, width) => format!("{:width$}", cell[column]),
         });
-        println!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        outln!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
     };
     print(names.map(|name| name.trim_start_matches('>')));
     for row in rows {
@@ -196,7 +196,7 @@ fn figure(value: f64) -> String {
 fn simulated(simulation: &Simulation, report: &Report) {
     let outcome = &simulation.outcome;
     let (bursts, packets) = (outcome.bursts, outcome.packets);
-    println!(
+    outln!(
         "  simulated {} with seed {} in {:.2} s: {:.2} million packets a second\n",
         Seconds(outcome.seconds),
         outcome.seed,
@@ -222,7 +222,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
     let (low, high) = (Rate(outcome.rate.p1_bits_per_s), Rate(outcome.rate.p99_bits_per_s));
     rows.push((format!("delivered in {}, 1 % to 99 %", Seconds(outcome.seconds / 1000.0)), format!("{low} to {high}")));
     print_table(&rows);
-    println!();
+    outln!();
     let rows: Vec<_> = outcome
         .stages
         .iter()
@@ -240,7 +240,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
         })
         .collect();
     columns(["stage", ">packets", ">dropped", ">busy", ">by formula", ">most waiting"], &rows);
-    println!();
+    outln!();
     let row = |name: &str, p: &Percentiles| {
         let times = [p.mean_s, p.p50_s, p.p90_s, p.p99_s, p.p999_s, p.max_s].map(|time| Seconds(time).to_string());
         let [mean, p50, p90, p99, p999, max] = times;

@@ -63,7 +63,7 @@ struct Answers {
 /// Lists the probes that answer.
 pub fn run(args: &Args) -> Result {
     if !args.json && io::stderr().is_terminal() {
-        eprintln!("asking for {} s", args.seconds);
+        errln!("asking for {} s", args.seconds);
     }
     let sockets = Sockets::open()?;
     let everyone = destinations(args);
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result {
     }
     let answers = Answers { probes: found.into_values().collect() };
     if args.json {
-        println!("{}", serde_json::to_string(&answers)?);
+        outln!("{}", serde_json::to_string(&answers)?);
     } else {
         print(&answers);
     }
@@ -99,11 +99,11 @@ pub fn run(args: &Args) -> Result {
 fn print(answers: &Answers) {
     for (index, found) in answers.probes.iter().enumerate() {
         if index > 0 {
-            println!();
+            outln!();
         }
         match found {
             Found::Probe(description) => crate::output::print_table(&description.rows()),
-            Found::Other { probe, error } => println!("  {probe}  {}", crate::output::shown(error)),
+            Found::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
         }
     }
 }

@@ -4,6 +4,7 @@ mod discover;
 mod tell;
 
 use crate::Result;
+use shotline_acquire::config::peer;
 use shotline_acquire::control::Control;
 use shotline_wire::setup::{Configure, Describe, Mode, PORT, Sequence, Start, Trigger, Verdict};
 use shotline_wire::shot::Geometry;
@@ -108,7 +109,7 @@ pub struct ConfigureArgs {
     #[arg(long, default_value = "ud", value_name = "NAME")]
     framing: String,
     /// Where the shots are to go
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer)]
     to: SocketAddr,
     /// The receiver's queue pair (framings ud and counted)
     #[arg(long, value_name = "N", value_parser = number)]
@@ -166,6 +167,8 @@ pub struct StatusArgs {
 pub struct TriggerArgs {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    owner: Owner,
     /// Its sequence number: a probe obeys each once [default: a random one]
     #[arg(long, value_name = "N", value_parser = number)]
     sequence: Option<u32>,
@@ -280,7 +283,7 @@ fn trigger(args: &TriggerArgs) -> Result {
             u32::from_ne_bytes(bytes)
         }
     };
-    let mut control = Control::open(args.target.probe, false)?;
+    let mut control = args.owner.control(&args.target)?;
     let begun = Instant::now();
     let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
     let answered_us = begun.elapsed().as_secs_f64() * 1e6;
@@ -295,6 +298,11 @@ fn trigger(args: &TriggerArgs) -> Result {
                 "the probe has seen the trigger number {sequence} before: an earlier answer was lost (shotline probe status tells what was sent), or give another --sequence"
             )
             .into());
+        }
+        Verdict::Owned => {
+            return Err(
+                "the probe refused: another receiver controls it; --take-over has it obey this trigger all the same, and leaves it to that one".into(),
+            );
         }
         Verdict::Other(code) => return Err(format!("the probe answered with verdict {code}: see its manual").into()),
     };
@@ -325,7 +333,8 @@ pub fn address(text: &str) -> std::result::Result<SocketAddr, String> {
     text.parse()
         .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
         .or_else(|_| format!("[{bare}]:{PORT}").parse()) // with a scope, as fe80::1%2
-        .map_err(|_| format!("expected an address such as 192.168.1.20 or [::1]:{PORT}, found {text}"))
+        .or_else(|_| if text.contains(':') { peer(text) } else { peer(&format!("{text}:{PORT}")) })
+        .map_err(|error| format!("expected an address such as 192.168.1.20 or [::1]:{PORT}, or a name: {error}"))
 }
 
 /// A number, decimal or with 0x.

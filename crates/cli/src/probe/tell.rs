@@ -14,7 +14,7 @@ pub trait Tell: Serialize {
 
 pub fn show(json: bool, what: &impl Tell) -> Result {
     if json {
-        println!("{}", serde_json::to_string(what)?);
+        outln!("{}", serde_json::to_string(what)?);
     } else {
         print_table(&what.rows());
     }

@@ -99,12 +99,12 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let Reading { skipped, other_flows, damage } = reading?;
     let ended = Ended { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
     if args.json {
-        println!("{}", serde_json::to_string(&ended)?);
+        outln!("{}", serde_json::to_string(&ended)?);
     } else {
         let FlowCounts { datagrams, bytes, .. } = ended.counts;
-        eprintln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
+        errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
         for (cause, count) in &ended.skipped {
-            eprintln!("  left out, {cause}: {count} frames");
+            errln!("  left out, {cause}: {count} frames");
         }
         if let Some(damage) = &ended.damage {
             crate::output::warn(format_args!("{damage}; what stands before that was sent"));

@@ -7,6 +7,7 @@ use crate::emulate::open;
 use crate::output::CpuTime;
 use crate::{Result, signals};
 use serde::Serialize;
+use shotline_acquire::config::peer;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Probe, Server, Stats};
 use shotline_instrument::replay::{Form, Recorded, Stamps, Tape};
@@ -15,7 +16,6 @@ use shotline_store::pcapng;
 use shotline_store::read::Recording;
 use shotline_wire::framing::{self, Framing, Link};
 use shotline_wire::setup::{Mode, Start};
-use shotline_wire::shot::Geometry;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value = "[::1]:47910", value_name = "ADDRESS:PORT", conflicts_with = "to")]
     listen: SocketAddr,
     /// Send without set-up to this address; once for all links, or once for each
-    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, value_delimiter = ',')]
     to: Vec<SocketAddr>,
     /// Address that packets are sent from [default: the route's own]
     #[arg(long, value_name = "ADDRESS")]
@@ -51,7 +51,7 @@ pub struct Args {
     /// Of a capture: the datagrams to this address [default: the address that most bytes went to]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "to")]
     flow: Option<SocketAddr>,
-    /// Framing of packets without set-up: ud, udp, spead or hsb [default: as recorded]
+    /// Framing of packets without set-up: ud, udp, spead, hsb, digitizer or vita49 [default: as recorded]
     #[arg(long, value_name = "NAME", requires = "to")]
     framing: Option<String>,
     /// Queue pair that ud and hsb packets name, of link 0; the next link has the next one
@@ -119,7 +119,7 @@ struct Ended {
 pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
     if let Some(cpu) = args.cpu {
-        crate::output::pin(cpu)?;
+        shotline_acquire::cpu::pin(cpu)?;
     }
     if flow::is_capture(&args.file)? {
         return flow::run(args, &stop);
@@ -145,6 +145,7 @@ pub fn run(args: &Args) -> Result {
         reel.links().iter().map(|link| Form::new(link.geometry, name)).collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = forms.first().map(|form| *form.geometry());
     let first = reel.numbers().start;
+    let stamps = reel.stamps()?;
     let streams: Vec<u32> = reel.links().iter().map(|link| link.stream).collect();
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
     let mut registrar = Registrar::new();
@@ -157,8 +158,18 @@ pub fn run(args: &Args) -> Result {
     let mut begun = None;
     let server = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {
-            let framing = args.framing(name, &geometry, first, streams.len())?;
+            args.refuse_unfit(name, streams.len())?;
+            if name == "vita49" {
+                crate::output::warn(
+                    "packets of context are not sent: tell the receiver --samples and --sample-rate-hz, and what the samples mean is lost",
+                );
+            }
             for (link, stream) in (0..).zip(&streams) {
+                let stamp = stamps.get(link as usize).copied().unwrap_or_default();
+                let framing = pcapng::framing(name, &geometry, first, stamp);
+                // It lives as long as the program.
+                let framing: &'static dyn Framing =
+                    Box::leak(framing.ok_or_else(|| format!("{name} packets cannot be made of a recording"))?);
                 let to = args.to[(link as usize).min(args.to.len() - 1)];
                 let (qp, q_key) = args.keys(name)?;
                 let keys =
@@ -175,17 +186,17 @@ pub fn run(args: &Args) -> Result {
             let samples = geometry.map_or(0, |geometry| geometry.samples());
             let hint =
                 if samples > USUAL_SAMPLES { format!(" (record it with --samples {samples})") } else { String::new() };
-            eprintln!("replay{hint} waits for a receiver on {}", server.local_addr()?);
+            errln!("replay{hint} waits for a receiver on {}", server.local_addr()?);
             server
         }
     };
     let stats = server.run(&stop)?;
     let seconds = begun.map(|begun| begun.elapsed().as_secs_f64());
     if args.json {
-        println!("{}", serde_json::to_string(&Ended { stats, seconds, cpu: CpuTime::now() })?);
+        outln!("{}", serde_json::to_string(&Ended { stats, seconds, cpu: CpuTime::now() })?);
     } else {
         for (link, counts) in stats.links.iter().enumerate() {
-            eprintln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
+            errln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
         }
     }
     Ok(())
@@ -210,14 +221,8 @@ impl Args {
         }
     }
 
-    /// How packets are framed that nobody has asked for.
-    fn framing(
-        &self,
-        name: &'static str,
-        geometry: &Geometry,
-        first: u64,
-        links: usize,
-    ) -> Result<&'static dyn Framing> {
+    /// Refuses what packets that nobody has asked for cannot be.
+    fn refuse_unfit(&self, name: &str, links: usize) -> Result {
         if self.to.len() > 1 && self.to.len() != links {
             return Err(format!(
                 "expected --to once, or once for each of {links} links, found it {} times",
@@ -231,8 +236,7 @@ impl Args {
         if name == "counted" {
             return Err("counted packets say nothing but a count, and only set-up tells where it begins: leave --to out, or choose another --framing".into());
         }
-        // It lives as long as the program.
-        Ok(Box::leak(pcapng::framing(name, geometry, first).ok_or("there is no such framing")?))
+        Ok(())
     }
 
     /// Queue pair and queue key.

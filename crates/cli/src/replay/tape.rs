@@ -77,6 +77,17 @@ impl Reel {
         Ok(row.stamp_tai_ns > 0 || row.arrived_tai_ns > 0)
     }
 
+    /// Number and stamp of a shot of each link; zeros if none of the first rows has a stamp.
+    pub fn stamps(&self) -> Result<Vec<(u64, u64)>> {
+        let rows = self.rows.start..self.rows.end.min(self.rows.start + LOOKED_AT);
+        let stamp = |link| {
+            let rows = self.recording.read_rows(link, rows.clone())?;
+            let stamped = rows.iter().find(|row| row.stamp_tai_ns > 0);
+            Ok(stamped.map_or((0, 0), |row| (row.number, row.stamp_tai_ns)))
+        };
+        (0..self.links.len()).map(stamp).collect()
+    }
+
     fn table_row(&mut self, row: u64, link: usize) -> std::result::Result<&Row, ReadError> {
         if !(self.first..self.first + self.blocks[0].len() as u64).contains(&row) {
             for (link, block) in self.blocks.iter_mut().enumerate() {

@@ -142,6 +142,10 @@ impl Ready<'_> {
         // afterwards.
         let received = std::thread::scope(|scope| scope.spawn(|| over_udp(&settings, stop, &Live::default())).join());
         let outcome = received.map_err(|_| "the receive thread panicked: this is a defect, please report it")??;
+        // A point whose recorder or network failed is no measurement.
+        if outcome.end.error.is_some() {
+            outcome.end.check()?;
+        }
         Ok((!self.bench.interrupted()).then(|| Run::of(&outcome, *by, point)))
     }
 }
@@ -208,7 +212,7 @@ impl Run {
             links: links.collect(),
             write_gbps: outcome.report.as_ref().map(|_| outcome.write_gbps()),
             sink_errors: outcome.report.as_ref().map_or(0, |report| report.sink_error),
-            warnings: outcome.warnings.clone(),
+            warnings: outcome.warnings.iter().cloned().chain(outcome.end.check().err()).collect(),
         }
     }
 

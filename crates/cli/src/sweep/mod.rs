@@ -11,7 +11,7 @@ mod report;
 mod stats;
 
 use crate::Result;
-use shotline_acquire::config::Bytes;
+use shotline_acquire::config::{Bytes, peer};
 use shotline_wire::framing;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub fn run(sweep: Sweep) -> Result {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// Set-up address of a real probe [default: an emulated one for each point]
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, help_heading = "Source")]
     probe: Option<SocketAddr>,
     /// Links [default: 1 of an emulated probe, all of a real one]
     #[arg(long, value_name = "N", help_heading = "Source")]

@@ -141,7 +141,7 @@ impl Report {
                 0 => String::new(),
                 _ => format!(", about {} left", humantime::format_duration(Duration::from_secs(left.as_secs() + 1))),
             };
-            eprint!("\r\x1b[K{done} of {all}{left}: {text}");
+            crate::output::to_stderr(format_args!("\r\x1b[K{done} of {all}{left}: {text}"));
         }
     }
 
@@ -163,14 +163,14 @@ impl Report {
             crate::output::warn(warning);
         }
         if interrupted {
-            eprintln!("interrupted: this is what was measured until then");
+            errln!("interrupted: this is what was measured until then");
         }
         Ok(())
     }
 
     fn clear(&self) {
         if self.terminal {
-            eprint!("\r\x1b[K");
+            crate::output::to_stderr(format_args!("\r\x1b[K"));
         }
     }
 }

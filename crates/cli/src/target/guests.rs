@@ -4,27 +4,29 @@
 //! A guest is an initiator like any other, with a protection domain, keys and queue pairs of its own. What its program
 //! expects of the other side besides memory is played here, by messages: nothing is known of the program before, and what
 //! it says next says what to answer.
+//!
+//! Places are bounded, and anybody may ask for one. A connection takes its place when its RTU comes, which proves its
+//! address. While there is none, those that are silent are asked whether they are there, who asks waits, and the last
+//! quarter of the places goes to addresses that hold none.
 
+use super::guest::{Guest, Part, RECEIVES};
 use super::host::Door;
 use crate::Result;
-use crate::interop::perftest::{Introduction, MANAGED, VERSION, mtu_code, mtu_of};
-use crate::interop::side::{Peer, RD_ATOMIC};
+use crate::interop::side::RD_ATOMIC;
 use crate::interop::{rping, talk};
-use shotline_memory::{Access, Addressing, Mr, Region};
+use serde::Serialize;
 use shotline_transport::PacketIo;
-use shotline_verbs::api::{
-    Completed, Completion, Data, Element, Operation, Provider as _, RecvWr, Remote, SendWr, Status, VerbsError,
-};
+use shotline_verbs::api::{Completion, Provider as _, Status};
 use shotline_verbs::cm::message::{Bits24, Kind, Offer, PathMtu, Receives};
-use shotline_verbs::cm::{Connected, Endpoint as _, Export, Exports, Host as _, SessionId, Tally};
+use shotline_verbs::cm::{Endpoint as _, Exports, Host as _, SessionId, Tally};
 use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, reason, service_id};
-use shotline_verbs::rdma_cm::{Connection, Event, Services};
+use shotline_verbs::rdma_cm::{self, Connection, Event, Services};
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Programs that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -58,53 +60,47 @@ impl FromStr for Service {
 
 /// Sessions from here on are guests': those of control connections count from 0.
 const FIRST: SessionId = 1 << 63;
-/// Receives that a queue pair for messages keeps posted.
-const RECEIVES: u16 = 64;
-/// A message is not longer.
-const LONGEST: u64 = 64 << 20;
-/// What a guest says, what it is told, and room for a text.
-const ROOM: usize = 8192;
-const TOLD: u64 = 256;
-const TEXT: u64 = 4096;
+/// A guest that is silent for so long is asked whether it is there: usually, and while others wait for a place.
+const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE_OF_FEW: Duration = Duration::from_millis(250);
+/// Events after which everything else has its turn.
+const EVENTS: usize = 256;
+/// Time between two looks for the silent.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long somebody waits for a place: longer than a guest may take to answer (7 repetitions, 3.5 s).
+const WAIT: Duration = Duration::from_secs(6);
 
 /// The door of the connection manager.
 pub struct Guests {
     services: Services,
     wanted: Vec<Service>,
     guests: HashMap<Connection, Guest>,
+    /// Who waits for a place, and until when.
+    waiting: VecDeque<Waiting>,
     most: usize,
     next: SessionId,
+    looked: Instant,
+    silent: u64,
+    crowded: u64,
 }
 
-/// One connection of a guest.
-struct Guest {
+struct Waiting {
+    connection: Connection,
     from: IpAddr,
-    session: SessionId,
-    with: Connected,
-    memory: Memory,
-    part: Part,
-    /// Nothing more is said to it until it is gone.
-    failed: bool,
+    request: Box<Request>,
+    until: Instant,
 }
 
-/// What is written and read on behalf of a guest's messages.
-struct Memory {
-    mr: Mr,
-    region: Arc<Region>,
-    /// Bytes that a message may have.
-    len: u32,
-    /// Registered here, and not one of the exports.
-    own: bool,
-}
-
-/// What the other side of a program does next.
-enum Part {
-    /// `rping` is about to tell where its text is, or (with the text's size) where there is room for it.
-    Rping { text: Option<u32> },
-    /// perftest's own connection, with the queue pair that is measured, once there is one.
-    Introductions { begun: bool, measured: Option<u32> },
-    /// Takes messages into an exported region, and forgets them.
-    Messages,
+/// What happened at the door, counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct GuestCounts {
+    /// Requests for connections.
+    #[serde(flatten)]
+    pub requests: rdma_cm::Counts,
+    /// Turned away because the address holds a place already and few are left, or because another took the last one.
+    pub crowded: u64,
+    /// Of those established: they were given up because they did not answer any more.
+    pub silent: u64,
 }
 
 impl Guests {
@@ -112,25 +108,93 @@ impl Guests {
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, wanted: &[Service], most: usize) -> Result<Self> {
         let mut services = Services::open(endpoint)?;
         wanted.iter().for_each(|service| services.manager().0.listen(service_id(service.port)));
-        Ok(Self { services, wanted: wanted.to_vec(), guests: HashMap::new(), most, next: FIRST })
+        Ok(Self {
+            services,
+            wanted: wanted.to_vec(),
+            guests: HashMap::new(),
+            waiting: VecDeque::new(),
+            most,
+            next: FIRST,
+            looked: Instant::now(),
+            silent: 0,
+            crowded: 0,
+        })
     }
 
     fn happened<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, event: Event) {
         match event {
             Event::Asked(connection, from, request) => {
-                let answer = self.take(exports, connection, from, &request);
-                let (manager, now) = self.services.manager();
-                match answer {
-                    Ok(reply) => manager.accept(now, connection, reply),
-                    Err(reason) => manager.reject(now, connection, reason),
+                let until = Instant::now() + WAIT;
+                self.waiting.push_back(Waiting { connection, from, request, until });
+            }
+            Event::Established(connection) => {
+                let taken = self.established();
+                let Some(guest) = self.guests.get_mut(&connection) else { return };
+                guest.established = true;
+                // Several were let in for the last place, and another one was faster.
+                if taken >= self.most {
+                    self.crowded += 1;
+                    self.dismiss(exports, connection);
                 }
             }
-            Event::Ended(connection) | Event::Silent(connection) | Event::Refused(connection, _) => {
+            Event::Ended(connection)
+            | Event::Silent(connection)
+            | Event::Refused(connection, _)
+            | Event::Displaced(connection)
+            | Event::Lapsed(connection) => {
+                self.waiting.retain(|waiting| waiting.connection != connection);
                 self.forget(exports, connection);
             }
-            // Nobody is asked by this side, and what is asked is decided at once.
-            Event::Established(_) | Event::Agreed(..) | Event::Lapsed(_) => {}
+            // Nobody is asked by this side.
+            Event::Agreed(..) => {}
         }
+    }
+
+    /// Places that are taken.
+    fn established(&self) -> usize {
+        self.guests.values().filter(|guest| guest.established).count()
+    }
+
+    /// Answers those who wait, as long as there are places.
+    fn admit<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>) {
+        let now = Instant::now();
+        let taken = self.established();
+        while self.waiting.front().is_some_and(|next| taken < self.most || now >= next.until) {
+            let Some(Waiting { connection, from, request, .. }) = self.waiting.pop_front() else { break };
+            let holds = self.guests.values().any(|guest| guest.established && guest.from == from);
+            let crowded = holds && taken >= self.most - self.most / 4;
+            self.crowded += u64::from(crowded && taken < self.most);
+            let answer = if crowded || taken >= self.most {
+                Err(reason::NO_RESOURCES)
+            } else {
+                self.take(exports, connection, from, &request)
+            };
+            let (manager, now) = self.services.manager();
+            match answer {
+                Ok(reply) => manager.accept(now, connection, reply),
+                Err(reason) => manager.reject(now, connection, reason),
+            }
+        }
+    }
+
+    /// Looks which guests are silent, and asks them whether they are there.
+    fn look<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>) {
+        let now = Instant::now();
+        if now - self.looked < LOOK {
+            return;
+        }
+        self.looked = now;
+        let patience = if self.waiting.is_empty() { SILENCE } else { SILENCE_OF_FEW };
+        for guest in self.guests.values_mut().filter(|guest| guest.established) {
+            // One with so much to do that there is no room for the question has an answer due anyway.
+            let _ = guest.look(exports, now, patience);
+        }
+    }
+
+    /// Ends a connection, and gives its place to others at once.
+    fn dismiss<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, connection: Connection) {
+        self.services.disconnect(connection);
+        self.forget(exports, connection);
     }
 
     /// Makes a queue pair for whoever asks for a connection, or says why not.
@@ -152,12 +216,7 @@ impl Guests {
         let known =
             self.guests.values().find(begun).filter(|_| program == Program::Perftest).map(|guest| guest.session);
         let session = known.unwrap_or(self.next);
-        if known.is_none() {
-            if self.guests.len() >= self.most {
-                return Err(reason::NO_RESOURCES);
-            }
-            self.next += 1;
-        }
+        self.next += u64::from(known.is_none());
         let part = match (program, known) {
             (Program::Rping, _) => Part::Rping { text: None },
             (Program::Perftest, None) => Part::Introductions { begun: false, measured: None },
@@ -190,7 +249,7 @@ impl Guests {
 
     fn forget<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, connection: Connection) {
         let Some(guest) = self.guests.remove(&connection) else { return };
-        guest.memory.end(exports.provider_mut());
+        guest.end(exports.provider_mut());
         if self.guests.values().any(|other| other.session == guest.session) {
             let _ = exports.disconnect(guest.session, guest.with.qp.0);
         } else {
@@ -202,24 +261,28 @@ impl Guests {
 impl<P: PacketIo> Door<SoftEndpoint<P>> for Guests {
     fn progress(&mut self, exports: &mut Exports<SoftEndpoint<P>>) -> Result<bool> {
         let mut busy = false;
-        while let Some(event) = self.services.progress(exports.provider_mut())? {
+        for _ in 0..EVENTS {
+            let Some(event) = self.services.progress(exports.provider_mut())? else { break };
             self.happened(exports, event);
             busy = true;
         }
-        for (connection, guest) in &mut self.guests {
+        self.admit(exports);
+        self.look(exports);
+        let mut over = Vec::new();
+        for (connection, guest) in self.guests.iter_mut().filter(|(_, guest)| guest.established) {
             let mut done = [Completion::default(); 16];
             let count = exports.provider_mut().poll_cq(guest.with.cq, &mut done)?;
             busy |= count > 0;
-            for completion in &done[..count] {
-                if guest.failed {
-                    break;
-                }
-                let done = completion.status == Status::Success && guest.completed(exports, completion).is_ok();
-                if !done {
-                    guest.failed = true;
-                    self.services.disconnect(*connection);
-                }
-            }
+            // An error is of the guest: it is gone, or does not speak as its program does.
+            let failed = done[..count].iter().find_map(|completion| match completion.status {
+                Status::Success => guest.completed(exports, completion).err().map(|_| Status::Success),
+                status => Some(status),
+            });
+            over.extend(failed.map(|status| (*connection, status)));
+        }
+        for (connection, status) in over {
+            self.silent += u64::from(status == Status::RetryExceeded);
+            self.dismiss(exports, connection);
         }
         Ok(busy)
     }
@@ -228,11 +291,14 @@ impl<P: PacketIo> Door<SoftEndpoint<P>> for Guests {
         exports.provider().tally(self.services.qp())
     }
 
+    fn counts(&self) -> GuestCounts {
+        GuestCounts { requests: self.services.counts(), crowded: self.crowded, silent: self.silent }
+    }
+
     fn close(&mut self, exports: &mut Exports<SoftEndpoint<P>>) -> Result {
         let connections: Vec<Connection> = self.guests.keys().copied().collect();
         for connection in connections {
-            self.services.disconnect(connection);
-            self.forget(exports, connection);
+            self.dismiss(exports, connection);
         }
         while self.services.progress(exports.provider_mut())?.is_some() {}
         exports.provider_mut().progress()?;
@@ -255,148 +321,6 @@ fn offer(from: IpAddr, request: &Request, psn: Bits24) -> Option<(Offer, Bits24)
         sends: 4,
     };
     Some((offer, Bits24::new(request.psn)?))
-}
-
-impl Guest {
-    fn new<P: PacketIo>(
-        exports: &mut Exports<SoftEndpoint<P>>,
-        from: IpAddr,
-        session: SessionId,
-        qp: u32,
-        part: Part,
-    ) -> std::result::Result<Self, VerbsError> {
-        let with = exports.connected(session, qp).ok_or(VerbsError::NoSuch("queue pair"))?;
-        let (memory, receives) = match part {
-            Part::Messages => Memory::exported(exports, session)?,
-            _ => (Memory::room(exports.provider_mut(), with)?, 1),
-        };
-        let guest = Self { from, session, with, memory, part, failed: false };
-        match (0..receives).try_for_each(|_| guest.post_receive(exports.provider_mut())) {
-            Ok(()) => Ok(guest),
-            Err(error) => {
-                guest.memory.end(exports.provider_mut());
-                Err(error)
-            }
-        }
-    }
-
-    /// Does what follows from a completion. An error is of the guest: it does not speak as its program does.
-    fn completed<P: PacketIo>(&mut self, exports: &mut Exports<SoftEndpoint<P>>, completion: &Completion) -> Result {
-        let came = completion.completed == Completed::Recv;
-        if came {
-            self.post_receive(exports.provider_mut())?;
-        }
-        match &mut self.part {
-            Part::Rping { text } if came => {
-                let mut info = [0; rping::INFO as usize];
-                if completion.bytes != rping::INFO {
-                    return Err("rping says 16 bytes".into());
-                }
-                self.memory.region.read(0, &mut info);
-                let (at, size) = rping::parse(&info)?;
-                match text.take() {
-                    None => {
-                        *text = Some(size);
-                        self.post(exports.provider_mut(), Operation::Read(at), TEXT, size)?;
-                    }
-                    Some(size) => {
-                        let len = rping::length(&self.memory.region, TEXT, size);
-                        self.post(exports.provider_mut(), Operation::Write(at), TEXT, len)?;
-                    }
-                }
-            }
-            // What is said does not matter, but that something is.
-            Part::Rping { .. } if matches!(completion.completed, Completed::Read | Completed::Write) => {
-                self.post(exports.provider_mut(), Operation::Send, TOLD, rping::INFO)?;
-            }
-            Part::Introductions { begun, measured } if came => {
-                let len = completion.bytes as usize;
-                let mut bytes = [0; TOLD as usize];
-                self.memory.region.read(0, &mut bytes[..len.min(TOLD as usize)]);
-                match len {
-                    2 => {
-                        let theirs = mtu_of([bytes[0], 0]).ok_or("there is no such MTU")?;
-                        bytes[..2].copy_from_slice(&mtu_code(theirs.min(exports.mtu)));
-                    }
-                    4 | 8 => {} // lengths, and what was measured: as the other side has it
-                    16 => bytes[..16].copy_from_slice(VERSION),
-                    MANAGED => {
-                        *begun = true;
-                        let own = introduction(exports, self.session, measured.unwrap_or(0));
-                        bytes[..MANAGED].copy_from_slice(&own.numbers());
-                    }
-                    _ => return Err(format!("perftest says nothing of {len} bytes").into()),
-                }
-                self.memory.region.write(TOLD as usize, &bytes[..len]);
-                self.post(exports.provider_mut(), Operation::Send, TOLD, len as u32)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn post<P: PacketIo>(
-        &self,
-        provider: &mut SoftEndpoint<P>,
-        operation: Operation,
-        at: u64,
-        len: u32,
-    ) -> std::result::Result<(), VerbsError> {
-        let element = [self.memory.element(at, len)];
-        let posted = provider.post_send(self.with.qp, &[SendWr::new(0, operation, Data::Elements(&element))]);
-        posted.map_err(|(_, error)| VerbsError::Invalid(error.to_string()))
-    }
-
-    /// Receives all have the same place: only one message is due at a time, or nobody reads them.
-    fn post_receive<P: PacketIo>(&self, provider: &mut SoftEndpoint<P>) -> std::result::Result<(), VerbsError> {
-        let element = [self.memory.element(0, self.memory.len)];
-        let posted = provider.post_recv(self.with.qp, &[RecvWr { id: 0, elements: &element }]);
-        posted.map_err(|(_, error)| VerbsError::Invalid(error.to_string()))
-    }
-}
-
-impl Memory {
-    /// Some of its own.
-    fn room<P: PacketIo>(provider: &mut SoftEndpoint<P>, with: Connected) -> std::result::Result<Self, VerbsError> {
-        let region = Region::heap(ROOM)?;
-        let mr = provider.reg_mr(with.pd, &region, 0, ROOM as u64, Access::LOCAL_WRITE, Addressing::ZeroBased)?;
-        Ok(Self { mr, region, len: TOLD as u32, own: true })
-    }
-
-    /// The exported region, and how many messages it can take: none if nothing may be written there.
-    fn exported<P: PacketIo>(
-        exports: &Exports<SoftEndpoint<P>>,
-        session: SessionId,
-    ) -> std::result::Result<(Self, u16), VerbsError> {
-        let (export, mr) = open_one(exports, session).ok_or(VerbsError::NoSuch("region"))?;
-        let len = export.bytes.min(LONGEST) as u32;
-        let receives = if export.rights.allows(Access::LOCAL_WRITE) { RECEIVES } else { 0 };
-        Ok((Self { mr, region: Arc::clone(&export.region), len, own: false }, receives))
-    }
-
-    fn element(&self, at: u64, len: u32) -> Element {
-        Element { address: self.mr.address + at, len, lkey: self.mr.lkey }
-    }
-
-    fn end<P: PacketIo>(&self, provider: &mut SoftEndpoint<P>) {
-        if self.own {
-            let _ = provider.dereg_mr(&self.mr);
-        }
-    }
-}
-
-/// The region that perftest gets, with the key of this session: the first that can be written, else the first.
-fn open_one<P: PacketIo>(exports: &Exports<SoftEndpoint<P>>, session: SessionId) -> Option<(&Export, Mr)> {
-    let all = exports.exports();
-    let place = all.iter().position(|export| export.rights.allows(Access::REMOTE_WRITE)).unwrap_or(0);
-    Some((all.get(place)?, *exports.keys(session).get(place)?))
-}
-
-fn introduction<P: PacketIo>(exports: &Exports<SoftEndpoint<P>>, session: SessionId, qp: u32) -> Introduction {
-    let memory = open_one(exports, session).map(|(_, mr)| Remote { address: mr.address, rkey: mr.rkey });
-    let ip = exports.provider().address().ip();
-    let memory = memory.unwrap_or(Remote { address: 0, rkey: 0 });
-    Introduction { peer: Peer { ip, qp, psn: 0, reads: RD_ATOMIC }, memory }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The target behind its control connections: exported memory, and parts in measurements.
 
+use super::guests::GuestCounts;
 use super::play::Player;
 use super::report::{InitiatorState, RegionState, State};
 use crate::Result as Outcome;
@@ -31,6 +32,8 @@ pub trait Serving: Host {
 pub trait Door<P> {
     /// Lets in who asks, and answers. Returns whether there was anything to do.
     fn progress(&mut self, exports: &mut Exports<P>) -> Outcome<bool>;
+    /// What happened at the door.
+    fn counts(&self) -> GuestCounts;
     /// What happened to the queue pair behind the door.
     fn tally(&self, exports: &Exports<P>) -> Tally;
     /// Tells all who came by it that this is the end.
@@ -131,12 +134,11 @@ impl<P: Endpoint> Serving for Served<P> {
                 sum
             },
             endpoint: exports.provider().total(),
+            account: exports.account.state(),
+            rdma_cm: self.door.as_ref().map(|door| door.counts()),
         }
     }
 }
-
-/// Most memory for the messages of all initiators together: nobody makes a target take more by asking.
-const MOST_MEMORY: u64 = 1 << 30;
 
 impl<P: Endpoint> Host for Served<P> {
     fn welcome(&mut self) -> Welcome {
@@ -153,14 +155,12 @@ impl<P: Endpoint> Host for Served<P> {
             let words = "this target serves memory only: start it with --messages to have it take messages";
             return Err(Refusal::new(Cause::Unsupported, words));
         }
-        let held: u64 = self.players.values().flatten().map(Player::memory_bytes).sum();
-        if plays && held >= MOST_MEMORY {
-            let words = format!("{held} bytes are held for messages of all initiators, at most {MOST_MEMORY} are");
-            return Err(Refusal::new(Cause::Limit, words));
-        }
         let accept = self.exports.connect(session, peer, offer)?;
         if plays && let Some(connected) = self.exports.connected(session, accept.qp.get()) {
-            match Player::new(self.exports.provider_mut(), connected, offer.receives) {
+            let account = self.exports.account.clone();
+            let loan = account.lend(session, Player::memory_of(offer.receives), "messages");
+            let provider = self.exports.provider_mut();
+            match loan.and_then(|loan| Player::new(provider, connected, offer.receives, loan)) {
                 Ok(player) => self.players.entry(session).or_default().push(player),
                 Err(refusal) => {
                     self.exports.disconnect(session, accept.qp.get())?;
@@ -176,7 +176,9 @@ impl<P: Endpoint> Host for Served<P> {
         let players = self.players.get_mut(&session).into_iter().flatten();
         let player = players.into_iter().find(|player| player.qp() == playing.qp.get());
         let player = player.ok_or_else(|| Refusal::new(Cause::Unknown, "this queue pair has no room to play"))?;
-        player.begin(self.exports.provider_mut(), playing.part, &exports)
+        let account = self.exports.account.clone();
+        let lend = |bytes| account.lend(session, bytes, "a stream's operations");
+        player.begin(self.exports.provider_mut(), playing.part, &exports, lend)
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {

@@ -7,10 +7,15 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{
     Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
 };
-use shotline_verbs::cm::{Export, Exports, Host, SessionId, Tally};
+use shotline_verbs::cm::{Account, Export, Exports, Host, Loan, SessionId, Tally};
 use shotline_verbs::shm::ShmEndpoint;
 use std::collections::HashMap;
 use std::net::IpAddr;
+
+struct Link {
+    served: Served<ShmEndpoint>,
+    _loan: Loan,
+}
 
 /// Exports over shared memory.
 pub struct Links {
@@ -18,34 +23,36 @@ pub struct Links {
     plays: bool,
     max_queue_pairs: u32,
     strict: bool,
-    links: HashMap<SessionId, Served<ShmEndpoint>>,
+    account: Account,
+    links: HashMap<SessionId, Link>,
     /// What happened to links that have ended.
     past: Tally,
 }
 
 impl Links {
     /// Of these regions, each with memory that can be handed to another process; `strict` as for queue pairs.
-    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool) -> Self {
-        Self { exports, plays, max_queue_pairs, strict, links: HashMap::new(), past: Tally::default() }
+    pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: Account) -> Self {
+        Self { exports, plays, max_queue_pairs, strict, account, links: HashMap::new(), past: Tally::default() }
     }
 
     fn link(&mut self, session: SessionId) -> Result<&mut Served<ShmEndpoint>, Refusal> {
-        self.links.get_mut(&session).ok_or_else(|| Refusal::new(Cause::Message, "link first, then connect"))
+        let link = self.links.get_mut(&session).map(|link| &mut link.served);
+        link.ok_or_else(|| Refusal::new(Cause::Message, "link first, then connect"))
     }
 }
 
 impl Serving for Links {
     fn progress(&mut self) -> Outcome<bool> {
-        self.links.values_mut().try_fold(false, |busy, link| Ok(link.progress()? | busy))
+        self.links.values_mut().try_fold(false, |busy, link| Ok(link.served.progress()? | busy))
     }
     fn must_poll(&self) -> bool {
-        self.links.values().any(Serving::must_poll)
+        self.links.values().any(|link| link.served.must_poll())
     }
     fn prepare_sleep(&mut self) -> Outcome<bool> {
-        self.links.values_mut().try_fold(false, |busy, link| Ok(link.prepare_sleep()? | busy))
+        self.links.values_mut().try_fold(false, |busy, link| Ok(link.served.prepare_sleep()? | busy))
     }
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.links.values().flat_map(Serving::descriptors).collect()
+        self.links.values().flat_map(|link| link.served.descriptors()).collect()
     }
     fn state(&self) -> State {
         let mut sum = State {
@@ -55,9 +62,11 @@ impl Serving for Links {
             initiators: Vec::new(),
             queue_pairs: Tally::default(),
             endpoint: self.past.clone(),
+            account: self.account.state(),
+            rdma_cm: None,
         };
         for (session, link) in &self.links {
-            let state = link.state();
+            let state = link.served.state();
             sum.endpoint.add(&state.endpoint);
             sum.initiators.extend(state.initiators.into_iter().map(|one| InitiatorState { session: *session, ..one }));
         }
@@ -84,11 +93,14 @@ impl Host for Links {
         if self.links.contains_key(&session) {
             return Err(Refusal::new(Cause::Message, "there is a link already"));
         }
-        let endpoint = ShmEndpoint::over(socket).map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
+        let loan = self.account.lend(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
+        let endpoint = ShmEndpoint::over_offered(socket);
+        let endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
         let mut exports = Exports::new(endpoint);
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
+        exports.account = self.account.clone();
         self.exports.iter().try_for_each(|export| exports.export(export.clone()))?;
-        self.links.insert(session, Served::new(exports, self.plays));
+        self.links.insert(session, Link { served: Served::new(exports, self.plays), _loan: loan });
         Ok(())
     }
 
@@ -103,15 +115,15 @@ impl Host for Links {
     }
     fn statistics(&mut self, session: SessionId) -> Statistics {
         match self.links.get_mut(&session) {
-            Some(link) => link.statistics(session),
+            Some(link) => link.served.statistics(session),
             None => Statistics { cpu_s: crate::output::CpuTime::now().total(), ..Statistics::default() },
         }
     }
 
     fn left(&mut self, session: SessionId) {
         if let Some(mut link) = self.links.remove(&session) {
-            link.left(session);
-            self.past.add(&link.total());
+            link.served.left(session);
+            self.past.add(&link.served.total());
         }
     }
 }

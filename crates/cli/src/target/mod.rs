@@ -1,11 +1,14 @@
 //! `shotline target`: memory for others to read and write, with no application behind it.
 
+mod capacity;
+mod guest;
 mod guests;
 mod host;
 mod links;
 mod play;
 mod region;
 mod report;
+mod teller;
 
 pub use guests::Program;
 pub use region::Size;
@@ -19,7 +22,7 @@ use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_verbs::api::Mtu;
-use shotline_verbs::cm::{Control, Endpoint, Export, Exports, Limits, Listen, Token};
+use shotline_verbs::cm::{Account, Bound, Control, Endpoint, Export, Exports, Limits, Listen, Token};
 use shotline_verbs::ibverbs::{Choice, IbverbsEndpoint};
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_wire::udp::ROCE_PORT;
@@ -30,6 +33,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use teller::Teller;
 
 /// Where initiators come to, unless told otherwise.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
@@ -75,6 +79,10 @@ pub struct Args {
     /// Answer what is wrong with a NAK and the error state, as the InfiniBand rules have it, instead of dropping it
     #[arg(long)]
     strict_ib: bool,
+    /// Take an initiator's packets from whatever UDP port they come, and one-sided operations over IPv4 whatever their
+    /// identification: for devices that change the one, or do not count the other up
+    #[arg(long)]
+    lax: bool,
     /// Take messages (SEND), and play the other side of measurements
     #[arg(long)]
     messages: bool,
@@ -89,6 +97,12 @@ pub struct Args {
     /// Most queue pairs of one initiator
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue_pairs: u32,
+    /// Most memory that one initiator may take for queue pairs, messages and streams; the regions do not count
+    #[arg(long, value_name = "BYTES", default_value = "512M")]
+    initiator_memory: Size,
+    /// The same for all initiators together
+    #[arg(long, value_name = "BYTES", default_value = "1G")]
+    memory: Size,
     /// Receive buffer to ask the kernel for (soft)
     #[arg(long, value_name = "BYTES", default_value = "64M")]
     receive_buffer: Size,
@@ -164,8 +178,9 @@ pub fn run(args: &Args) -> Result {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || crate::emulate::stop_at_end_of_stdin(&stop));
     }
-    args.cpu.map_or(Ok(()), output::pin)?;
+    args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     let shared = args.transport == Transport::Shm;
+    capacity::check(args.regions.iter().map(Wanted::memory_bytes).fold(0, u64::saturating_add))?;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
     match &args.transport {
         Transport::Soft => {
@@ -183,7 +198,9 @@ pub fn run(args: &Args) -> Result {
         _ if !args.rdma_cm.is_empty() => Err("--rdma-cm needs --transport soft".into()),
         Transport::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
         Transport::Shm => {
-            serve(args, &mut Links::new(regions, args.messages, args.queue_pairs, args.strict_ib), None, &stop)
+            let account = args.account();
+            let mut links = Links::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
+            serve(args, &mut links, None, &stop)
         }
     }
 }
@@ -198,12 +215,19 @@ fn export<P: Endpoint>(
 ) -> Result {
     let memory = provider.address();
     let mut exports = Exports::new(provider);
-    (exports.max_queue_pairs, exports.strict, exports.mtu) = (args.queue_pairs, args.strict_ib, args.mtu);
+    (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu);
+    (exports.strict, exports.lax) = (args.strict_ib, args.lax);
+    exports.account = args.account();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
     serve(args, &mut Served::new(exports, args.messages).with_door(door), memory, stop)
 }
 
 impl Args {
+    fn account(&self) -> Account {
+        let each = Bound { bytes: self.initiator_memory.0, option: "--initiator-memory" };
+        Account::new(each, Bound { bytes: self.memory.0, option: "--memory" })
+    }
+
     /// The token, and whether it is new and known to nobody.
     fn token(&self) -> Result<(Token, bool)> {
         match (&self.token, &self.token_file) {
@@ -242,13 +266,13 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
     let mut control = Control::listen(&listen, token, limits)
         .map_err(|error| format!("cannot listen on {listen}: {error}; choose another with --listen"))?;
     if let Some(address) = memory {
-        eprintln!("memory at {address}");
+        errln!("memory at {address}");
     }
     if unknown {
-        eprintln!("token {token}");
+        errln!("token {token}");
     }
     let where_to = control.local_addr().map_or_else(|| listen.to_string(), |address| address.to_string());
-    eprintln!("target waits for initiators on {where_to}");
+    errln!("target waits for initiators on {where_to}");
     let mut reporter = Reporter::new();
     turn(args, host, &mut control, &mut reporter, stop)?;
 
@@ -256,7 +280,7 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
     control.close(host);
     let report = reporter.report("end", host.state(), control.counts(), 0);
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        outln!("{}", serde_json::to_string(&report)?);
     } else {
         output::print_table(&report.rows());
     }
@@ -279,6 +303,7 @@ fn turn(
 ) -> Result {
     let tell = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
     let every = args.every.unwrap_or(Duration::from_secs(1));
+    let teller = Teller::new(args.json);
     let (mut rounds, mut idle_since) = (0, None);
     let mut next = Instant::now() + every;
     while !stop.load(Ordering::Relaxed) {
@@ -300,11 +325,7 @@ fn turn(
             if tell {
                 let strangers = control.strangers() as u64;
                 let report = reporter.report("live", host.state(), control.counts(), strangers);
-                if args.json {
-                    println!("{}", serde_json::to_string(&report)?);
-                } else {
-                    eprintln!("{}", report.line());
-                }
+                teller.tell(if args.json { serde_json::to_string(&report)? } else { report.line() });
             } else {
                 reporter.look(&host.state());
             }

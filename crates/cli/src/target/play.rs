@@ -5,9 +5,12 @@ use shotline_verbs::api::{
     Completed, Completion, Cq, Data, Element, Operation, RecvWr, Remote, SendWr, Status, VerbsError,
 };
 use shotline_verbs::cm::message::{Cause, Keyed, MOST_RECEIVES, Play, Receives, Refusal};
-use shotline_verbs::cm::{Connected, Endpoint, Export};
+use shotline_verbs::cm::{Connected, Endpoint, Export, Loan};
 use std::sync::Arc;
 
+/// Pages that memory is made of; from the second size on of larger ones.
+const PAGE: u64 = 4096;
+const HUGE_PAGE: u64 = 2 << 20;
 /// Most memory for the messages of one queue pair.
 const MOST_BYTES: u64 = 64 << 20;
 /// Completions taken at once.
@@ -20,6 +23,7 @@ pub struct Player {
     with: Connected,
     memory: Mr,
     region: Arc<Region>,
+    _loan: Loan,
     receives: Receives,
     part: Part,
     failed: bool,
@@ -48,10 +52,20 @@ enum Part {
     },
 }
 
+/// Bytes of memory that so many for a stream take: it comes in whole pages.
+fn whole(bytes: u64) -> u64 {
+    bytes.next_multiple_of(if bytes < HUGE_PAGE { PAGE } else { HUGE_PAGE })
+}
+
 impl Player {
     /// Posts the receives of a queue pair, and makes room for what it may play.
-    pub fn new<P: Endpoint>(provider: &mut P, with: Connected, receives: Receives) -> Result<Self, Refusal> {
-        let bytes = u64::from(receives.count) * u64::from(receives.bytes);
+    pub fn new<P: Endpoint>(
+        provider: &mut P,
+        with: Connected,
+        receives: Receives,
+        loan: Loan,
+    ) -> Result<Self, Refusal> {
+        let bytes = Self::bytes_of(receives);
         if bytes > MOST_BYTES {
             let words = format!("expected at most {MOST_BYTES} bytes of receives, found {bytes}");
             return Err(Refusal::new(Cause::Limit, words));
@@ -62,7 +76,7 @@ impl Player {
         let memory = provider.reg_mr(with.pd, &region, 0, len, Access::LOCAL_WRITE, Addressing::ZeroBased);
         let memory = memory.map_err(failed)?;
         let (part, failed) = (Part::Sink, false);
-        let mut player = Self { with, memory, region, receives, part, failed, operations: 0, bytes: 0 };
+        let mut player = Self { with, memory, region, _loan: loan, receives, part, failed, operations: 0, bytes: 0 };
         for place in 0..receives.count {
             if let Err(refusal) = player.post_receive(provider, place.into()) {
                 player.end(provider);
@@ -70,6 +84,16 @@ impl Player {
             }
         }
         Ok(player)
+    }
+
+    /// Bytes that the receives of a queue pair take.
+    fn bytes_of(receives: Receives) -> u64 {
+        u64::from(receives.count) * u64::from(receives.bytes)
+    }
+
+    /// Bytes of memory that they take.
+    pub fn memory_of(receives: Receives) -> u64 {
+        Self::bytes_of(receives).max(1).next_multiple_of(PAGE)
     }
 
     /// The target's queue pair.
@@ -87,8 +111,14 @@ impl Player {
         matches!(self.part, Part::Ping { .. }) && !self.failed
     }
 
-    /// Begins to play a part. `exports` are the target's own regions.
-    pub fn begin<P: Endpoint>(&mut self, provider: &mut P, part: Play, exports: &[Export]) -> Result<(), Refusal> {
+    /// Begins to play a part. `exports` are the target's own regions, `lend` enters memory on the initiator's account.
+    pub fn begin<P: Endpoint>(
+        &mut self,
+        provider: &mut P,
+        part: Play,
+        exports: &[Export],
+        lend: impl FnOnce(u64) -> Result<Loan, Refusal>,
+    ) -> Result<(), Refusal> {
         self.part = match part {
             Play::Echo => Part::Echo,
             Play::Ping { region, bytes, memory } => {
@@ -114,34 +144,36 @@ impl Player {
                     let words = format!("a group of {group} operations of {bytes} bytes does not fit {most} bytes");
                     return Err(Refusal::new(Cause::Limit, words));
                 }
-                self.grow(provider, u64::from(bytes) * u64::from(group))?;
+                self.grow(provider, u64::from(bytes) * u64::from(group), lend)?;
                 Part::Stream { read, bytes, group, to: memory, under_way: false }
             }
         };
         Ok(())
     }
 
-    /// Bytes that it holds.
-    pub fn memory_bytes(&self) -> u64 {
-        self.region.len() as u64
-    }
-
     /// Memory for operations of its own.
-    fn grow<P: Endpoint>(&mut self, provider: &mut P, bytes: u64) -> Result<(), Refusal> {
+    fn grow<P: Endpoint>(
+        &mut self,
+        provider: &mut P,
+        bytes: u64,
+        lend: impl FnOnce(u64) -> Result<Loan, Refusal>,
+    ) -> Result<(), Refusal> {
         if self.region.len() as u64 >= bytes {
             return Ok(());
         }
         if self.receives.count > 0 {
             return Err(Refusal::new(Cause::Unsupported, "a queue pair either takes messages or streams"));
         }
+        let loan = lend(whole(bytes))?;
         let failed = |error: VerbsError| Refusal::new(Cause::Failed, error.to_string());
-        let region = Region::host(bytes as usize).map_err(|error| failed(error.into()))?;
+        let make = if bytes < HUGE_PAGE { Region::heap } else { Region::host };
+        let region = make(bytes as usize).map_err(|error| failed(error.into()))?;
         let len = region.len() as u64;
         let memory = provider
             .reg_mr(self.with.pd, &region, 0, len, Access::LOCAL_WRITE, Addressing::ZeroBased)
             .map_err(failed)?;
         let _ = provider.dereg_mr(&self.memory);
-        (self.memory, self.region) = (memory, region);
+        (self.memory, self.region, self._loan) = (memory, region, loan);
         Ok(())
     }
 

@@ -109,6 +109,15 @@ fn named_rights(letters: &str) -> std::result::Result<Access, String> {
 }
 
 impl Wanted {
+    /// Bytes of the machine's memory that it takes: files and huge pages have limits of their own, which the kernel
+    /// checks when they are made.
+    pub fn memory_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Heap | Kind::Memfd => self.size.0,
+            Kind::Huge | Kind::File(_) => 0,
+        }
+    }
+
     /// Makes the memory. `shared`: as memory that other processes can map, whatever was asked for.
     pub fn make(&self, shared: bool) -> Result<Export> {
         let Self { name, size, .. } = self;

@@ -1,10 +1,12 @@
 //! What a target tells of itself: per region, per initiator, at the door, and whether it adds up.
 
+use super::guests::GuestCounts;
 use crate::output::CpuTime;
 use serde::Serialize;
 use shotline_memory::Usage;
 use shotline_verbs::cm::message::{Name, Rights};
-use shotline_verbs::cm::{Counts, Export, SessionId, Tally, operations};
+use shotline_verbs::cm::{AccountState, Counts, Export, SessionId, Tally, operations};
+use shotline_verbs::rdma_cm;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -23,6 +25,10 @@ pub struct State {
     pub queue_pairs: Tally,
     /// Of the endpoint; what it refused reached no queue pair.
     pub endpoint: Tally,
+    /// Memory that initiators have made the target take.
+    pub account: AccountState,
+    /// What happened at the connection manager's door, if it is open.
+    pub rdma_cm: Option<GuestCounts>,
 }
 
 /// A region.
@@ -67,8 +73,11 @@ pub struct Report {
     queue_pairs: Tally,
     endpoint: Tally,
     control: Counts,
+    memory: AccountState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma_cm: Option<GuestCounts>,
     /// Every packet that came in was for a queue pair or refused under its cause, and every connection that was taken
-    /// was welcomed, turned away under its cause, or is a stranger still.
+    /// was welcomed, turned away under its cause, or is a stranger still; so was every request of a guest.
     balanced: bool,
     #[serde(flatten)]
     cpu: CpuTime,
@@ -139,7 +148,7 @@ impl Reporter {
         self.look(&state);
         let now = Instant::now();
         let idle = |last: &Last| last.1.map(|when| (now - when).as_secs_f64());
-        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint } = state;
+        let State { provider, regions, usage, mut initiators, queue_pairs, endpoint, account, rdma_cm } = state;
         let regions = regions.into_iter().enumerate().map(|(place, state)| Region {
             state,
             usage: usage.as_ref().map(|usage| usage[place]),
@@ -160,10 +169,14 @@ impl Reporter {
             seconds: self.began.elapsed().as_secs_f64(),
             regions: regions.collect(),
             initiators: initiators.collect(),
-            balanced: packets == endpoint.packets_in && met == begun,
+            balanced: packets == endpoint.packets_in
+                && met == begun
+                && rdma_cm.is_none_or(|counts| counts.requests.is_balanced()),
             queue_pairs,
             endpoint,
             control,
+            memory: account,
+            rdma_cm,
             cpu: CpuTime::now(),
         }
     }
@@ -208,8 +221,40 @@ impl Report {
         for (cause, count) in doors.into_iter().filter(|(_, count)| *count > 0) {
             rows.push((format!("connections turned away: {cause}"), count.to_string()));
         }
+        let guests = self.rdma_cm.map(|counts| (counts.requests, counts.crowded, counts.silent));
+        if let Some((requests, crowded, silent)) = guests {
+            let rdma_cm::Counts { established, no_service, no_resources, rejected, displaced, unconfirmed, .. } =
+                requests;
+            rows.push(("guests (--rdma-cm)".into(), established.to_string()));
+            let causes = [
+                ("guests turned away: no such program", no_service),
+                ("guests turned away: no room", no_resources),
+                ("guests turned away: the address holds places already", crowded),
+                ("guests turned away: refused", rejected),
+                ("guests turned away: made room for newer ones", displaced),
+                ("guests turned away: never confirmed", unconfirmed),
+                ("guests turned away: too many at once", requests.unanswered),
+                ("guests given up: silent", silent),
+                ("connection manager: not a message", requests.malformed),
+                ("connection manager: of no connection", requests.stray),
+                ("connection manager: answers not sent", requests.unsent),
+            ];
+            let causes = causes.into_iter().filter(|(_, count)| *count > 0);
+            rows.extend(causes.map(|(cause, count)| (cause.into(), count.to_string())));
+        }
+        if self.memory.refused > 0 {
+            rows.push(("refused: memory of initiators".into(), self.memory.refused.to_string()));
+        }
         rows.push(("packets in".into(), self.endpoint.packets_in.to_string()));
         rows.push(("packets out".into(), self.endpoint.packets_out.to_string()));
+        let again = [
+            ("packets sent again", self.queue_pairs.retransmitted),
+            ("time-outs", self.queue_pairs.timeouts),
+            ("packets copied before they were sealed", self.endpoint.packets_copied),
+        ];
+        rows.extend(
+            again.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| (what.into(), count.to_string())),
+        );
         rows.push(("processor".into(), format!("{:.2} s of {:.2} s", self.cpu.total(), self.seconds)));
         rows.push(("counters".into(), if self.balanced { "balance" } else { "DO NOT BALANCE" }.into()));
         rows
@@ -229,7 +274,7 @@ impl Report {
 }
 
 /// Bytes with three digits.
-fn bytes_in_words(bytes: u64) -> String {
+pub fn bytes_in_words(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
     if power == 0 {

@@ -3,10 +3,10 @@
 pub mod stats;
 
 use crate::child::Probe;
-use crate::output::pin;
 use crate::probe::address;
 use crate::{Result, signals};
 use serde::Serialize;
+use shotline_acquire::cpu::pin;
 use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
 use shotline_plan::formula::shot;
 use shotline_wire::framing::{self, Framing};
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result {
                     break;
                 }
                 if !args.json && std::io::stderr().is_terminal() {
-                    eprintln!("{samples} samples, {}, {}: {} triggers", framing.name(), name(*wait), args.count);
+                    errln!("{samples} samples, {}, {}: {} triggers", framing.name(), name(*wait), args.count);
                 }
                 let settings = Settings {
                     probe: *probe,
@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Result {
                 };
                 let row = Row::of(&settings, &measure(&settings, &stop, crate::record::open)?);
                 if args.json {
-                    println!("{}", serde_json::to_string(&row)?);
+                    outln!("{}", serde_json::to_string(&row)?);
                 }
                 row.complain();
                 rows.push(row);
@@ -236,7 +236,7 @@ impl Row {
 fn print(rows: &[Row]) {
     let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
-    println!("From the command to the whole shot, its CRC proven, in us:");
+    outln!("From the command to the whole shot, its CRC proven, in us:");
     let mut table = vec![words(["N_s", "framing", "wait", "p50", "p90", "p99", "p99.9", "max", "mean", "lost"])];
     for row in rows {
         let q = row.complete_us;
@@ -245,7 +245,7 @@ fn print(rows: &[Row]) {
         table.push(row.names().into_iter().chain(times).chain([row.lost().to_string()]).collect());
     }
     columns(&table);
-    println!("\nWhere the time goes, medians in us. The command's is its own round trip, without a shot:");
+    outln!("\nWhere the time goes, medians in us. The command's is its own round trip, without a shot:");
     let mut table =
         vec![words(["N_s", "framing", "wait", "command", "sampling", "both", "first packet", "last packet", "shot"])];
     for row in rows {
@@ -263,8 +263,8 @@ fn print(rows: &[Row]) {
     columns(&table);
     let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
     if let Some(lines) = stats::draw(&histograms) {
-        println!("\nWhole shots over time, ten steps a decade, heights logarithmic:");
-        lines.iter().for_each(|line| println!("  {line}"));
+        outln!("\nWhole shots over time, ten steps a decade, heights logarithmic:");
+        lines.iter().for_each(|line| outln!("  {line}"));
     }
 }
 
@@ -280,6 +280,6 @@ fn columns(table: &[Vec<String>]) {
             let width = width(column).unwrap_or(0);
             format!("{cell:>width$}")
         });
-        println!("  {}", cells.collect::<Vec<_>>().join("  "));
+        outln!("  {}", cells.collect::<Vec<_>>().join("  "));
     }
 }

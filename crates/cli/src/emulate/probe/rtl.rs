@@ -74,7 +74,7 @@ fn serve<P: PrebuiltIo>(
     let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
     let probe = Emulated::with(rtl, regions, args.config(), open)?;
     let server = Server::of(probe, args.listen)?.busy_poll(args.busy_poll).skew(skew);
-    eprintln!("probe waits for a receiver on {}", server.local_addr()?);
+    errln!("probe waits for a receiver on {}", server.local_addr()?);
     report(server.run(stop)?, args.json)
 }
 
