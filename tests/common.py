@@ -144,6 +144,15 @@ class Ended:
         assert self.code == 0, f"exit code {self.code} of {self.command}\n{self.stderr}"
         return self.json
 
+    def cut_off(self, cause):
+        """The summary of a run that ended early, which says so on its one line of error, too."""
+        assert self.code == 1, f"expected exit code 1, found {self.code} of {self.command}\n{self.stdout}{self.stderr}"
+        ended = self.json["ended"]
+        assert ended["early"] and ended["cause"] == cause, ended
+        lines = self.stderr.strip().splitlines()
+        assert len(lines) == 1 and lines[0].startswith("shotline: ended after "), lines
+        return self.json
+
     def refused(self):
         """The one line of an orderly refusal."""
         assert self.code == 1, f"expected exit code 1, found {self.code} of {self.command}\n{self.stdout}{self.stderr}"
@@ -353,7 +362,7 @@ def balanced(ended, recording=None):
 
 CAUSES = ["bad_icrc", "malformed", "duplicate", "late", "unknown_stream", "no_buffer", "sink_busy", "sink_error"]
 CAUSES += ["channel_stopped", "before_start", "bad_record", "sink_full", "not_data", "power_cut", "not_triggered"]
-CAUSES += ["unplaced"]
+CAUSES += ["unplaced", "sender_restart"]
 NEVER_ARRIVED = ["wire_gap", "overrun"]
 
 

@@ -12,7 +12,7 @@ import zlib
 
 from common import PATIENCE
 
-ACK, WRITE_ONLY, READ_REQUEST, READ_ONLY, FETCH_ADD, ATOMIC_ACK = 0x11, 0x0A, 0x0C, 0x10, 0x14, 0x12
+ACK, WRITE_ONLY, READ_REQUEST, READ_MIDDLE, READ_ONLY, FETCH_ADD, ATOMIC_ACK = 0x11, 0x0A, 0x0C, 0x0E, 0x10, 0x14, 0x12
 
 
 def split(address):
@@ -121,6 +121,9 @@ class Initiator:
         data = self.socket.recv(4096)
         opcode, destination, psn = data[0], int.from_bytes(data[5:8]), int.from_bytes(data[9:12])
         assert destination == self.qp
+        if ":" in self.host:  # over IPv4 the identification cannot be seen
+            udp = struct.pack(">HHHH", self.to[1], self.port, len(data) + 8, 0)
+            assert data[-4:] == icrc(self.host, self.host, udp + data), "an ICRC of other bytes"
         return opcode, psn, data[12:-4]
 
     def heard_nothing(self):
@@ -146,6 +149,18 @@ class Initiator:
         assert (opcode, psn) == (READ_ONLY, self.psn)
         self.psn = (self.psn + 1) % (1 << 24)
         return rest[4 : 4 + count]
+
+    def read_long(self, name, count):
+        """Reads so many bytes from the beginning, in as many packets as it takes."""
+        key = self.keys[name]
+        self.send(READ_REQUEST, struct.pack(">QII", key["address"], key["rkey"], count))
+        data = b""
+        while len(data) < count:
+            opcode, psn, rest = self.answer()
+            assert psn == self.psn, "an answer is missing"
+            self.psn = (self.psn + 1) % (1 << 24)
+            data += rest if opcode == READ_MIDDLE else rest[4:]  # the others begin with an acknowledgement
+        return data
 
     def refused(self):
         return self.control.ask(type="statistics")["refused"]

@@ -162,7 +162,7 @@ def test_by_stamps_events_come_together_although_sources_count_differently(tmp_p
         (("--align", "shape"), "expected number or stamp"),
         (("--align-window", "10us"), "--align-window is for stamps"),
         (("--align", "stamp", "--align-window", "10"), "expected a time such as 10us"),
-        (("--quorum", 9), "expected a quorum of 1 to 8 links"),
+        (("--quorum", 9), "expected --quorum from 1 to 8"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(arguments, said):

@@ -365,8 +365,11 @@ def test_a_full_disk_leaves_whole_blocks_and_a_clear_line(drive, tmp_path):
     capture = drive(4) / "run.pcapng"
     with Probe(*SMALL, "--pace", "2000hz") as probe:
         flags = ("--samples", 700, "--shots", 2000, "--out", capture, *PATIENT)
-        line = record(probe, *flags).refused()
-    assert "No space left" in line and "run.pcapng" in line, line
+        end = record(probe, *flags)
+    ended = end.cut_off("recorder-failed")
+    assert ended["shots_complete"] + ended["drops"]["sink_error"] == ended["shots_sent"], ended
+    line = ended["ended"]["error"]
+    assert "No space left" in line and "run.pcapng" in line and line in end.stderr, line
     inspected = run("inspect", capture, "--json").succeeded()
     assert inspected["damage"] is None and inspected["frames"] > 100, inspected
 

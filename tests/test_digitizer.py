@@ -151,7 +151,8 @@ def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(
     path, carrier = tmp_path / "run.h5", udp()
     offsets, drifts = np.array([0, 150_000, -90_000, 40_000]), np.array([0, 20_000, -15_000, 5000])  # ns, ppb
     rate = 40  # blocks are 25 ms apart
-    receiving = ("--links", 4, "--align", "stamp", "--align-window", "10ms", "--out", path, "--capacity", 5000)
+    # The window follows from the rate.
+    receiving = ("--links", 4, "--align", "stamp", "--out", path, "--capacity", 5000)
     with Receiver(carrier, *receiving) as receiver:
         carrier.until_listening(receiver)
         flags = ["--streams", 4, "--stream", 5, "--trigger-rate", rate, "--ring", 200]
@@ -161,7 +162,13 @@ def test_four_digitizers_in_step_are_one_recording_although_their_clocks_differ(
             until(lambda: of_one_trigger(tables_of(path, 4))[-16:].sum() == 16, what="events of one trigger each")
             sender.interrupt().succeeded()
         ended = receiver.interrupt().succeeded()
-    balanced(ended, Recording(path))
+    recording = Recording(path)
+    balanced(ended, recording)
+    events, whole_run = ended["events"], recording.books[2**32 - 1]
+    assert 10 < events["window_us"] <= 25_000 / 4 + 10, events
+    assert whole_run["align_window_ns"] == round(1000 * events["window_us"])
+    assert (whole_run["events_complete"], whole_run["events_partial"]) == (events["complete"], events["incomplete"])
+    assert any("incomplete" in text for text in ended["warnings"]) == (20 * events["incomplete"] > recording.rows[0])
     with h5py.File(path) as file:
         assert file.attrs["aligned_by"] == "stamp"
         assert [file[f"link{link}"].attrs["stream"] for link in range(4)] == [5, 6, 7, 8]
@@ -234,11 +241,11 @@ def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_
     with FaultDrive(path.parent) as drive:
         # What is in flight makes the recorder wait for the drive; the pool holds a part of the blocks.
         flags = ("--out", path, *order, "--policy", "block", "--capacity", 1000, "--in-flight", 1)
-        with Receiver(carrier, *flags, patience=(*PATIENT, "--idle-s", 1), pool="4MiB") as receiver:
+        with Receiver(carrier, *flags, patience=(*PATIENT, "--idle-s", 3), pool="4MiB") as receiver:
             carrier.until_listening(receiver)
             with emulate(carrier, *SMALL, "--rate", "max", "--blocks", 1000) as sender:
                 until(lambda: drive.counts()[0] > 50, what="blocks on the drive")
-                drive.stall(1.5)
+                drive.stall(3.5)
                 sent = sender.end().succeeded()["streams"][0]
             ended = receiver.end().succeeded()
         assert (sent["overruns"], sent["blocks_abandoned"]) == (0, 0), sent

@@ -292,7 +292,13 @@ def test_zarr_goes_to_an_object_store_and_comes_back_from_it(tmp_path, holes, st
     assert np.array_equal(Source(tmp_path / "again.h5").joined, holes.joined)
 
     assert "exists already" in run("export", holes.path, to, "--format", "zarr").refused()
+    others = ["a/7/notes.txt", "a/7/links", "a/70", "b/zarr.json"]
+    for key in others:
+        client.put_object(Bucket="runs", Key=key, Body=b'{"zarr_format": 3, "node_type": "group"}')
     export(holes.path, to, "--format", "zarr", "--shots", 2, "--force")
+    assert set(others) <= set(objects(client)), "what is not the export's stays"
+    another = run("export", holes.path, "s3://runs/b", "--format", "zarr", "--force")
+    assert "exists already" in another.refused(), "arrays of somebody else stay, also with --force"
     assert not [key for key in objects(client) if "/c/1/" in key], "nothing of what was replaced is left"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert "AWS_ENDPOINT_URL" in run("export", holes.path, to, "--format", "zarr").refused()
@@ -313,6 +319,41 @@ def test_what_uff_and_zea_hold_comes_back_shot_by_shot(tmp_path, whole):
         assert (report["scale"], report["partial"], report["lost"]) == (1, 0, 0), report
         verify(tmp_path / f"{name}.h5")
         assert np.array_equal(Source(tmp_path / f"{name}.h5").joined, whole.joined)
+
+
+def test_an_import_reads_no_file_that_the_source_names_elsewhere(tmp_path, whole):
+    folder, secret = here(tmp_path / "in" / "run").parent, tmp_path / "secret"
+    export(whole.path, folder / "run.uff")
+    export(whole.path, folder / "run.sigmf-meta", "--links", 0)
+    with h5py.File(folder / "run.uff") as file:
+        data = file["channel_data/data"][...]
+    data.tofile(secret)
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["data"] = data
+    layout = h5py.VirtualLayout(data.shape, data.dtype)
+    layout[...] = h5py.VirtualSource(tmp_path / "secret.h5", "data", data.shape)
+    outside = {
+        "linked": lambda group: group.update({"data": h5py.ExternalLink("../secret.h5", "data")}),
+        "virtual": lambda group: group.create_virtual_dataset("data", layout),
+        "external": lambda group: group.create_dataset(
+            "data", data.shape, data.dtype, external=[(secret, 0, data.nbytes)]
+        ),
+    }
+    for way, put in outside.items():
+        shutil.copy(folder / "run.uff", folder / f"{way}.uff")
+        with h5py.File(folder / f"{way}.uff", "r+") as file:
+            del file["channel_data/data"]
+            put(file["channel_data"])
+        said = run("import", folder / f"{way}.uff", tmp_path / "x.h5").refused()
+        assert "in others" in said, said
+    (folder / "link").symlink_to(secret)
+    for name in ("../secret", str(secret), "link"):
+        meta = json.loads((folder / "run.sigmf-meta").read_text())
+        meta["global"]["core:dataset"] = name
+        (folder / "other.sigmf-meta").write_text(json.dumps(meta))
+        said = run("import", folder / "other.sigmf-meta", tmp_path / "x.h5").refused()
+        assert "in its own folder" in said and name in said, said
+    assert not (tmp_path / "x.h5").exists()
 
 
 def test_what_is_missing_in_uff_zea_and_sigmf_is_missing_again(tmp_path, holes):

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import image
@@ -368,6 +369,19 @@ def test_a_target_serves_unmodified_programs_one_after_the_other(sides):
     assert (room["reads"], room["bytes_out"], room["atomics"]) == (COUNT, COUNT * size, COUNT)
     assert report["balanced"] and report["initiators"] == []
     assert not WRONG & {*report["queue_pairs"]["refused"], *report["endpoint"]["refused"]}, report
+
+
+def test_a_target_serves_rping_while_requests_are_forged(sides):
+    with sides.target("--rdma-cm", "rping") as reports:
+        flood = subprocess.Popen(
+            sides.guest.on_host(sys.executable, Path(__file__).parent / "rdma_cm.py", HOST, 10_000)
+        )
+        for _ in range(3):
+            said = sides.guest.run(rping(f"-c -a {HOST} -C 10 -S 100 -v -V")).succeeded()
+            assert said.count("ping data: rdma-ping-") == 10, said
+        assert flood.wait(PATIENCE) == 0
+    counts = reports[0]["rdma_cm"]
+    assert counts["established"] == 3 and counts["unanswered"] > 0 and reports[0]["balanced"], counts
 
 
 def test_a_target_serves_several_programs_at_once(sides):

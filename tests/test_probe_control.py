@@ -289,7 +289,7 @@ def test_a_running_recording_is_protected_from_a_controller(tmp_path):
             assert "another receiver" in message and "--take-over" in message, message
         assert probe("status", target).succeeded()["running"]
         stopped = probe("stop", target, "--take-over").succeeded()
-        ended = recorder.end().succeeded()
+        ended = recorder.end().cut_off("taken-over")
     assert ended["shots_complete"] == 2 * stopped["next_shot"] and not ended["drops"], ended
     balanced(ended, Recording(path))
     verify(path)
@@ -347,7 +347,7 @@ def test_a_receiver_that_was_taken_over_ends_with_what_it_has(tmp_path):
         wait_for_rows(first, 10)
         ended = record(target, *ENDLESS, "--take-over", "--shots", 20, "--out", second).succeeded()
         assert ended["shots_complete"] == 40 and not ended["drops"], ended
-        earlier = recorder.end().succeeded()
+        earlier = recorder.end().cut_off("taken-over")
     assert any("taken the probe over" in warning for warning in earlier["warnings"]), earlier
     assert Recording(second).numbers()[0] > Recording(first).numbers()[-1]
     check_samples(Recording(first))

@@ -300,7 +300,7 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
             until(lambda: asked(probe, "status")["running"], what="the start")
             for seen in range(0, 12, 2):
                 for _ in range(2):
-                    asked(probe, "trigger")
+                    asked(probe, "trigger", "--take-over")
                 assert len(run.samples) == run.rows == seen, "what is visible changes by refresh alone"
                 until(lambda seen=seen: run.refresh() == seen + 2, what=f"shots {seen} and {seen + 1}")
                 check_patterns(run, run.shots[seen:])
@@ -311,8 +311,27 @@ def test_shots_are_read_while_the_recorder_writes(shotline, tmp_path):
     assert run.finished and len(run.shots) == 12
 
 
-def asked(probe, verb):
-    return program("probe", verb, probe.address, "--json").succeeded()
+@pytest.mark.parametrize("flags", [(), ("--durable",), ("--compress", "lz4")], ids=["plain", "durable", "compressed"])
+def test_a_run_that_was_open_before_its_end_is_read_behind_it(shotline, tmp_path, flags):
+    """The recorder gives back what it had laid out for more, and moves its tables for that."""
+    path = tmp_path / "run.h5"
+    shape = ("--channels", 8, "--samples", 500)
+    with Probe(*shape) as probe:
+        flags = [*shape[2:], "--rate-hz", 500, "--capacity", 2000, "--out", path, *flags]
+        with Recorder(probe, *flags) as recorder:
+            run = until(lambda: opened(shotline, path), what="a valid file")
+            until(lambda: run.refresh() >= 20, what="some shots")
+            seen = run.rows
+            recorder.interrupt().succeeded()
+        probe.report()
+    assert run.finished and run.totals["rows"] >= seen
+    check_patterns(run, run.shots[:seen])
+    assert run.refresh() == run.totals["rows"] and len(run.losses) >= 0
+    check_patterns(run, run.shots)
+
+
+def asked(probe, verb, *flags):
+    return program("probe", verb, probe.address, *flags, "--json").succeeded()
 
 
 def opened(shotline, path):

@@ -1,6 +1,7 @@
 """SPEAD from spead2's own sender, recorded without set-up: every byte, every loss, every stranger."""
 
 import contextlib
+import os
 import socket
 
 import h5py
@@ -11,7 +12,7 @@ from senders.listen import Heard, Listener, free_port, no_drops_but, spead2_send
 from senders.spead import Piece, Relay, badly, packet
 from senders.spead2_send import heap_data
 
-from common import PATIENCE, Recording, balanced, run, until, verify
+from common import PATIENCE, Process, Progress, Recording, balanced, run, until, verify
 
 # So long that only what is tested closes a shot.
 PATIENT = ("--timeout-ms", 1000 * PATIENCE)
@@ -282,7 +283,7 @@ def refused(*arguments, **options):
         (["--framing", "ud", "--external-trigger"], ["--external-trigger", "--probe"]),
         (["--framing", "spead", "--bind", "127.0.0.1:9"], ["--bind", "--listen"]),
         (["--framing", "spead", "--links", 2], ["one link", "each address"]),
-        (["--framing", "hsb", "--pages", 0], ["at least one page", "--pages 0"]),
+        (["--framing", "hsb", "--pages", 0], ["--pages from 1", "found 0"]),
         (["--framing", "vdif"], ["vdif", "ud"]),
         (["--framing", "udp", "--channels", 1, "--samples", 3], ["pairs", "odd"]),
         (["--framing", "udp", "--sample-format", "float"], ["float", "uint8"]),
@@ -299,7 +300,7 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
     path = tmp_path / "run.h5"
     for framing in ("spead", "hsb"):
         at = f"127.0.0.1:{free_port()}"
-        line = run("record", "--listen", at, "--framing", framing, "--seconds", 0.1, "--out", path).refused()
+        line = run("record", "--listen", at, "--framing", framing, "--quiet", "--seconds", 0.1, "--out", path).refused()
         assert framing in line and "is the sender on" in line, line
         assert not path.exists()
 
@@ -347,6 +348,60 @@ def test_what_cannot_be_understood_is_said_in_one_line(datagrams, words):
     assert all(word in line for word in words), line
 
 
+@pytest.mark.parametrize("framing", ["spead", "udp"])
+def test_a_recorder_says_when_it_listens(tmp_path, framing):
+    """To people, to programs that read the progress, and to a service manager."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        with Listener(
+            framing, "--discard", "--progress", env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        ) as listener:
+            assert manager.recv(100) == b"READY=1"
+            Progress(listener).wait_for("listening", True)
+            listener.interrupt()
+    port = free_port()
+    with Process("record", "--listen", f"127.0.0.1:{port}", "--framing", framing, "--discard") as recorder:
+        assert recorder.popen.stderr.readline() == f"listening on 127.0.0.1:{port}\n"
+        recorder.interrupt()
+
+
+@pytest.mark.parametrize("framing", ["spead", "udp"])
+def test_a_run_to_which_nothing_comes_ends_by_its_idle_time(tmp_path, framing):
+    """Learned or described: the idle time counts from when it listens, and the address is named."""
+    with Listener(framing, "--out", tmp_path / "run.h5", "--idle-s", 0.2, *PATIENT) as listener:
+        ended = listener.end()
+    assert ended.code == 1, ended
+    assert f"127.0.0.1:{listener.port}" in ended.stderr and "is the sender on" in ended.stderr, ended.stderr
+
+
+def test_a_sender_that_is_restarted_gives_no_number_twice(tmp_path):
+    path, size, shots = tmp_path / "run.h5", 3000, 20
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, Listener("spead", "--out", path, "--shots", shots, "--timeout-ms", 20) as listener:
+
+        def send(heap):
+            for at, data in pieces(size):
+                sender.sendto(packet(heap, size, at, data), ("127.0.0.1", listener.port))
+
+        for heap in range(500, 510):
+            send(heap)
+        again = iter(range(1, 1 << 20))
+
+        def ended_meanwhile():
+            send(next(again))
+            return listener.popen.poll() is not None
+
+        until(ended_meanwhile, what="as many shots as were asked for, of both lives of the sender")
+        ended = listener.end().succeeded()
+    recording = Recording(path)
+    verify(path)
+    assert ended["sender_restarts"] == 1 and any("count anew" in warning for warning in ended["warnings"]), ended
+    assert ended["drops"]["sender_restart"] == ended["packet_drops"]["sender_restart"] / len(pieces(size)) > 0, ended
+    assert recording.rows == [shots] and (ended["shots_complete"], ended["packets_missing"]) == (shots, 0), ended
+    balanced(ended, recording)
+
+
 def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
     """Packets that belong to nothing are no sign that the sender is still there."""
 
@@ -373,3 +428,21 @@ def test_strangers_cannot_keep_a_run_from_ending(tmp_path):
         ended = recorder.end().succeeded()
     assert ended["shots_complete"] == 20, ended
     assert sum(ended["packet_drops"].values()) > 10, f"strangers were heard: {ended}"
+
+
+def test_forged_senders_do_not_keep_the_honest_one_from_being_learned(tmp_path):
+    """Each of them sends the beginning of a heap, and nothing more."""
+    size, shots = 3000, 3
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener("spead", "--out", tmp_path / "run.h5", "--shots", shots, *PATIENT))
+        to = ("127.0.0.1", listener.port)
+        for number in range(100):
+            forged = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            forged.bind((f"127.66.0.{number + 1}", 0))
+            forged.sendto(packet(1, size, *pieces(size)[0]), to)
+        sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        for heap in range(500, 500 + shots):
+            for at, data in pieces(size):
+                sender.sendto(packet(heap, size, at, data), to)
+        ended = listener.end().succeeded()
+    assert ended["shots_complete"] == shots, ended

@@ -10,6 +10,8 @@ import time
 import h5py
 import numpy as np
 import pytest
+from scapy.layers.inet import UDP
+from scapy.utils import PcapNgReader
 from senders.listen import Listener
 
 from common import Process, Recording, balanced, run, until, verify
@@ -76,15 +78,17 @@ def stamp(path):
     return 0 if shot is None else int(shot["stamp_tai_ns"])
 
 
-def record(path, send, *arguments, last=None):
-    """(report, recording) of what `send` sends, until a shot is there that begins with sample `last` or a later one."""
+def record(path, send, *arguments, last=None, cause=None):
+    """(report, recording) of what `send` sends, until a shot is there that begins with sample `last` or a later one, or until
+    the run is cut off by a cause."""
     with Listener("vita49", "--out", path, *PATIENT, "--pool", "64MiB", *arguments) as listener:
         sender = Sender(listener)
         send(sender)
         if last is not None:
             until(lambda: stamp(path) >= stamp_of(last), what="the last shot in the file")
             listener.signal(signal.SIGINT)
-        ended = listener.end().succeeded()
+        end = listener.end()
+    ended = end.cut_off(cause) if cause else end.succeeded()
     recording = Recording(path)
     balanced(ended, recording)
     verify(path)
@@ -175,7 +179,7 @@ def test_another_sample_rate_ends_the_recording_and_what_came_before_is_whole(tm
         for number in range(30):
             sender.block(number, rate=RATE if number < 20 else 2 * RATE)
 
-    ended, recording, _ = record(tmp_path / "run.h5", send)
+    ended, recording, _ = record(tmp_path / "run.h5", send, cause="sender-changed")
     assert first_block(recording) + recording.numbers()[-1] == 19 and ended["shots_partial"] == 0
 
 
@@ -230,3 +234,78 @@ def test_what_the_emulated_digitizer_sends_is_recorded_to_the_last_sample(tmp_pa
     out = tmp_path / "shots.npy"
     if run("export", path, "--format", "npy", "--out", out).code == 0:
         assert np.array_equal(np.load(out)[0], noise[skipped])
+
+
+# --- as captures, and sent again ---------------------------------------------------------------------
+
+
+def payloads(capture):
+    """The stamp and the samples of each packet of a capture, by the standard alone."""
+    found = {}
+    for packet in PcapNgReader(str(capture)):
+        word, _, seconds, picoseconds = struct.unpack_from(">IIIQ", data := bytes(packet[UDP].payload))
+        assert word >> 28 == 1 and 4 * (word & 0xFFFF) == len(data), "a packet of data with a stream, of its own length"
+        assert word >> 20 & 15 == 2 << 2 | 2, "GPS time and picoseconds"
+        found[(seconds + TAI_MINUS_GPS) * 10**9 + picoseconds // 1000] = data[20:]
+    return found
+
+
+def sent(sender, blocks):
+    """What a sender's packets of some blocks are."""
+    starts = (block * BLOCK + at for block in blocks for at in range(0, BLOCK, PACKET))
+    return {stamp_of(at): sender.samples[at : at + PACKET].tobytes() for at in starts}
+
+
+def test_a_recording_becomes_a_capture_of_the_packets_that_came(tmp_path):
+    _, recording, sender = record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
+    first = first_block(recording)
+    run("export", tmp_path / "run.h5", tmp_path / "run.pcapng", "--json").succeeded()
+    found = payloads(tmp_path / "run.pcapng")
+    assert found == sent(sender, range(first + int(recording.tables[0][0]["number"]), 9))
+
+
+def test_a_stream_is_recorded_as_a_capture(tmp_path):
+    path = tmp_path / "run.pcapng"
+    with Listener("vita49", "--out", path, "--shots", 5, *PATIENT, "--pool", "64MiB") as listener:
+        sender = Sender(listener)
+        number = iter(range(200))
+        until(lambda: sender.block(next(number)) or listener.popen.poll() is not None, what="five blocks")
+        ended = listener.end().succeeded()
+    found = payloads(path)
+    assert len(found) == 5 * BLOCK // PACKET, ended
+    everything = sent(sender, range(200))
+    assert all(everything[stamp] == data for stamp, data in found.items())
+
+
+def test_a_replay_sends_the_samples_with_their_stamps(tmp_path):
+    record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
+    again = tmp_path / "again.h5"
+    told = ("--samples", BLOCK, "--sample-rate-hz", RATE)
+    with Listener("vita49", "--out", again, *told, *PATIENT, "--pool", "64MiB") as listener:
+        to = ("--to", f"127.0.0.1:{listener.port}", "--rate-hz", 200, "--loop", 3)
+        said = run("replay", tmp_path / "run.h5", *to, "--json")
+        assert said.code == 0 and "--sample-rate-hz" in said.stderr, said.stderr
+        until(lambda: stamp(again) > 0, what="a shot in the file")
+        listener.signal(signal.SIGINT)
+        listener.end().succeeded()
+    verify(again)
+    # Blocks are cut from the first packet that the receiver has not looked at.
+    (begin, _), *_ = originals = shots_of(tmp_path / "run.h5")
+    samples = np.concatenate([block for _, block in originals])
+    starts = [((stamp - begin) * RATE // 10**9, block) for stamp, block in shots_of(again)]
+    within = [(at, block) for at, block in starts if at + BLOCK <= len(samples)]
+    assert within and all(np.array_equal(samples[at : at + BLOCK], block) for at, block in within)
+
+
+def shots_of(path):
+    """Stamp and samples of each whole shot."""
+    with h5py.File(path) as file:
+        table = file["link0/shots"]
+        return [(int(row["stamp_tai_ns"]), file["rf"][index]) for index, row in enumerate(table) if row["state"] == 2]
+
+
+def test_only_a_recording_of_vita49_is_replayed_as_such(tmp_path):
+    np.save(tmp_path / "rf.npy", np.zeros((3, 64, 2), np.int16))
+    run("import", tmp_path / "rf.npy", tmp_path / "run.h5", "--rate-hz", RATE, "--json").succeeded()
+    said = run("replay", tmp_path / "run.h5", "--to", "127.0.0.1:9", "--framing", "vita49", "--max").refused()
+    assert "cannot be sent as vita49" in said, said

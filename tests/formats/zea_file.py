@@ -3,8 +3,8 @@
     python zea_file.py read FILE OUT.npz          what zea reads, as arrays; zea's verdict on the file on standard output
     python zea_file.py write FILE IN.npz          raw_data of IN, with the scan of a plane-wave array
 
-zea's file format needs neither keras nor a machine-learning backend, but importing the package asks for them. So its
-modules are loaded without the package's own start-up.
+zea's file format needs no machine-learning backend, but importing the package asks for one (docs/formats.md). Where none is
+installed its modules for files are loaded without the package's own start-up.
 """
 
 import importlib.util
@@ -16,21 +16,28 @@ from pathlib import Path
 
 import numpy as np
 
-for name in ("keras", "keras.utils"):
-    module = types.ModuleType(name)
-    module.__spec__ = ModuleSpec(name, None)
-    sys.modules[name] = module
-sys.modules["keras"].KerasTensor = type("KerasTensor", (), {})
-sys.modules["keras.utils"].pad_sequences = None
-folder = Path(importlib.util.find_spec("zea").submodule_search_locations[0])
-for name, path in (("zea", folder), ("zea.data", folder / "data")):
-    module = types.ModuleType(name)
-    module.__path__ = [str(path)]
-    sys.modules[name] = module
 
-from zea.data.file import File
+def without_backend():
+    """zea's code for files by itself."""
+    for name in ("keras", "keras.utils"):
+        module = types.ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        sys.modules[name] = module
+    sys.modules["keras"].KerasTensor = type("KerasTensor", (), {})
+    sys.modules["keras.utils"].pad_sequences = None
+    folder = Path(importlib.util.find_spec("zea").submodule_search_locations[0])
+    for name, path in (("zea", folder), ("zea.data", folder / "data")):
+        module = types.ModuleType(name)
+        module.__path__ = [str(path)]
+        sys.modules[name] = module
+    from zea.data.file import File
 
-sys.modules["zea"].File = File
+    sys.modules["zea"].File = File
+
+
+if not any(importlib.util.find_spec(backend) for backend in ("jax", "tensorflow", "torch")):
+    without_backend()
+from zea import File
 
 
 def read(path, out):

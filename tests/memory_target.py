@@ -1,0 +1,60 @@
+"""`shotline target` as a process, and `shotline perf` against it."""
+
+import json
+import os
+import select
+
+from common import Process, run
+
+ROCE = 4791
+CAUSES = ["wrong_token", "wrong_version", "malformed", "slow", "displaced", "hung_up"]
+
+
+class Target(Process):
+    """`shotline target` on ports of the kernel's choice."""
+
+    def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
+        super().__init__("target", "--bind", bind, "--listen", listen, "--json", *arguments)
+        self.token = self.memory = self.address = None
+        self.said = b""
+        while self.address is None:
+            line = self.popen.stderr.readline()  # or the end of a target that did not start
+            if not line:
+                self.popen.kill()
+                raise AssertionError(f"the target did not start: {self.popen.communicate()[1]}")
+            word, last = line.split()[0], line.split()[-1]
+            if word == "token":
+                self.token = last
+            if word == "memory":
+                self.memory = last
+            if word == "target":
+                self.address = last
+
+    def reports(self):
+        """Its JSON lines since the last call, of a target with --every."""
+        while select.select([self.popen.stdout], [], [], 0)[0] and (data := os.read(self.popen.stdout.fileno(), 65536)):
+            self.said += data
+        *lines, self.said = self.said.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def end_report(self):
+        """Ends it in order: its last report, whose counters balance."""
+        ended = self.interrupt()
+        assert ended.code == 0, ended.stderr
+        report = json.loads((self.said.decode() + ended.stdout).splitlines()[-1])
+        assert report["kind"] == "end" and report["balanced"] is True, report
+        control = report["control"]
+        assert control["begun"] == control["welcomed"] + sum(control[cause] for cause in CAUSES), control
+        dropped = sum(report["endpoint"]["refused"].values())
+        assert report["endpoint"]["packets_in"] == report["queue_pairs"]["packets_in"] + dropped, report
+        return report
+
+
+def perf(target, *arguments, **options):
+    to = () if target is None else ("--to", target.address, "--token", target.token)
+    return run("perf", *arguments, *to, **options)
+
+
+def region(report, name):
+    (found,) = [region for region in report["regions"] if region["name"] == name]
+    return found

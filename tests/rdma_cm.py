@@ -1,0 +1,108 @@
+"""Connection managers of another make, written from the documents: management datagrams in RoCEv2 packets over UDP.
+
+rdma_cm.py ADDRESS COUNT: sends so many requests for connections from as many forged addresses.
+"""
+
+import contextlib
+import secrets
+import socket
+import struct
+import sys
+
+from initiator import icrc
+
+from common import PATIENCE
+
+ROCE, Q_KEY, UD_SEND_ONLY, RC_ACK = 4791, 0x8001_0000, 0x64, 0x11
+REQ, REJ, REP, RTU, DREQ = 0x10, 0x12, 0x13, 0x14, 0x15
+
+
+def address_number(number):
+    """One of the addresses of loopback."""
+    return socket.inet_ntoa(struct.pack(">I", 127 << 24 | 93 << 16 | number))
+
+
+def roce_packet(source, port, destination, header, payload):
+    body = header + payload
+    udp = struct.pack(">HHHH", port, ROCE, len(body) + 12, 0)
+    return body + icrc(source, destination, udp + body + bytes(4))
+
+
+class Stranger:
+    """Queue pair 1 of an address of loopback. With `port=0` it sees no answer, as if its address were forged."""
+
+    def __init__(self, target, address, port=0):
+        self.target, self.address = target, address
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((address, port))
+        self.socket.settimeout(PATIENCE)
+        self.port = self.socket.getsockname()[1]
+        self.renew()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def renew(self):
+        """The next connection is another one."""
+        self.name, self.transaction, self.qp = (secrets.randbits(bits) for bits in (32, 64, 24))
+
+    def send(self, header, payload=b""):
+        packet = roce_packet(self.address, self.port, self.target, header, payload)
+        self.socket.sendto(packet, (self.target, ROCE))
+
+    def say(self, kind, body):
+        """A management datagram of 256 bytes: a header of 24, and the message."""
+        mad = struct.pack(">4sIQHHI", b"\x01\x07\x02\x03", 0, self.transaction, kind, 0, 0) + body
+        header = struct.pack(">BBHII", UD_SEND_ONLY, 0x40, 0xFFFF, 1, 0) + struct.pack(">II", Q_KEY, 1)
+        self.send(header, mad.ljust(256, b"\0"))
+
+    def ask(self, port=7174):
+        """A REQ for a program of the TCP port space."""
+        body = bytearray(232)
+        struct.pack_into(">I", body, 0, self.name)
+        struct.pack_into(">Q", body, 8, 0x0106_0000 | port)
+        struct.pack_into(">I", body, 32, self.qp << 8 | 1)
+        body[39] = 1
+        body[43] = 18 << 3
+        struct.pack_into(">I", body, 44, 0 << 8 | 18 << 3 | 7)
+        body[48:50] = b"\xff\xff"
+        body[50] = 3 << 4 | 7
+        self.say(REQ, bytes(body))
+
+    def hear(self, wanted):
+        """The next management datagram of this kind: its message."""
+        while True:
+            data = self.socket.recv(4096)
+            if data[0] == UD_SEND_ONLY and data[20 + 16 : 20 + 18] == struct.pack(">H", wanted):
+                return data[20 + 24 : 20 + 256]
+
+    def connect(self):
+        """Asks, is accepted, and confirms it."""
+        self.ask()
+        reply = self.hear(REP)
+        self.theirs, self.their_qp = int.from_bytes(reply[:4]), int.from_bytes(reply[12:15])
+        self.say(RTU, struct.pack(">II", self.name, self.theirs))
+
+    def acknowledge(self, over):
+        """Acknowledges each request on its queue pair, as one that lives does, until it is over."""
+        self.socket.settimeout(0.02)
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                data = self.socket.recv(4096)
+                if int.from_bytes(data[5:8]) == self.qp:
+                    header = struct.pack(">BBHI", RC_ACK, 0x40, 0xFFFF, self.their_qp) + b"\0" + data[9:12]
+                    self.send(header, struct.pack(">I", 0x1F << 24))
+
+
+def forge(target, count, first=1 << 8):
+    """Asks for connections from so many addresses of loopback, and hears no answer."""
+    for number in range(first, first + count):
+        with Stranger(target, address_number(number)) as stranger:
+            stranger.ask()
+
+
+if __name__ == "__main__":
+    forge(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,159 @@
+"""Recovery of runs of many files: it opens what is the run's, in folders of the user's choice, and nothing else."""
+
+import json
+import shutil
+import signal
+import uuid
+
+import h5py
+import numpy as np
+import pytest
+
+from common import Probe, Recorder, record, run, until, verify
+
+SHORT = ("--samples", 100, "--rate-hz", 500, "--timeout-ms", 60_000)
+PARTS = 5
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A complete run of five parts, proven once."""
+    folder = tmp_path_factory.mktemp("whole")
+    with Probe() as probe:
+        out = folder / "run.h5"
+        record(probe, *SHORT, "--shots", 10 * PARTS, "--roll-shots", 10, "--out", out).succeeded()
+    verify(out)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """What a killed run over two drives left, one folder each."""
+    folder = tmp_path_factory.mktemp("broken")
+    outs = [folder / name / "run.h5" for name in "ab"]
+    for out in outs:
+        out.parent.mkdir()
+    flags = ["--roll-shots", 20, "--out", outs[0], "--out", outs[1]]
+    with Probe() as probe, Recorder(probe, *SHORT, *flags) as recorder:
+        until(lambda: len(list(folder.rglob("run-00002-s?.h5"))) == 2, what="the third part")
+        recorder.signal(signal.SIGKILL)
+        recorder.popen.wait()
+    return folder
+
+
+def bytes_of(folder):
+    """Every file below a folder, and what is in it."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+
+
+def forge(master, name, run_id=None, first=0):
+    """Has a master say that its parts, from one on, are broken off and elsewhere."""
+    with h5py.File(master, "r+") as file:
+        entries = file["parts"][...][first:]
+        fields = {field: entries.dtype.fields[field] for field in entries.dtype.names}
+        text = h5py.string_dtype("utf-8", 512)
+        row = np.dtype(
+            {
+                "names": list(fields),
+                "formats": [text if field == "file" else kind for field, (kind, _) in fields.items()],
+                "offsets": [at for _, at in fields.values()],
+                "itemsize": fields["file"][1] + 512,
+            }
+        )
+        made = np.zeros(len(entries), row)
+        for field in fields:
+            made[field] = entries[field]
+        made["file"] = [name(entry["file"].decode()).encode() for entry in entries]
+        made["state"], made["rows"] = 0, 0
+        del file["parts"]
+        file["parts"] = made
+        if run_id:
+            file.attrs["run_id"] = run_id
+
+
+OUTSIDE = {
+    "above": lambda folder: lambda name: f"../{name}",
+    "absolute": lambda folder: lambda name: str(folder / name),
+    "linked": lambda folder: lambda name: name,
+    "roundabout": lambda folder: lambda name: f"d/../../{name}",
+}
+
+
+@pytest.mark.parametrize("own_id", [True, False], ids=["same-run", "other-run"])
+@pytest.mark.parametrize("way", OUTSIDE)
+def test_recovery_touches_nothing_outside_of_the_masters_folder(whole, tmp_path, way, own_id):
+    folder = tmp_path / "t1"
+    shutil.copytree(whole, folder)
+    # Parts 0 to 3 look as if a bound had given them up; the last one has room for more, as that of a killed run.
+    inside = folder / "d"
+    (inside / "d").mkdir(parents=True)
+    shutil.copy(folder / "run.h5", inside / "run.h5")
+    forge(inside / "run.h5", OUTSIDE[way](folder), None if own_id else str(uuid.uuid4()), first=PARTS - 1)
+    if way == "linked":
+        for part in folder.glob("run-*.h5"):
+            (inside / part.name).symlink_to(part)
+    with open(folder / "run-00004.h5", "ab") as last:
+        last.write(bytes(1 << 20))
+    before = bytes_of(folder)
+    for flags in ["--dry-run"], []:
+        ended = run("recover", inside / "run.h5", "--json", *flags)
+        assert ended.code == 1, ended.stdout
+        assert bytes_of(folder) == before, flags
+        if way != "linked":
+            assert "nothing was changed" in ended.stderr and f"--drive {folder}" in ended.stderr, ended.stderr
+    # What the user allows is still only what is of this run, and never what holds a shot.
+    ended = run("recover", inside / "run.h5", "--json", "--drive", folder)
+    after = bytes_of(folder)
+    assert set(after) == set(before), "no file is removed"
+    changed = {path.name for path in before if after[path] != before[path]}
+    assert changed == ({"run-00004.h5", "run.h5"} if own_id else set())
+    assert (after[folder / "run.h5"], ended.code) == (before[folder / "run.h5"], 0 if own_id else 1)
+    verify(folder / "run.h5")
+
+
+def test_a_run_over_drives_is_recovered_where_the_user_says_it_is(broken, tmp_path):
+    folder = tmp_path / "moved"
+    shutil.copytree(broken, folder)
+    master = folder / "a" / "run.h5"
+    (master.parent / ".run.h5.new").write_bytes(b"what the killed recorder had begun to write")
+    before, originals = bytes_of(folder), bytes_of(broken)
+    # The master still names the drive where it was.
+    message = run("recover", master).refused()
+    assert f"--drive {broken / 'b'}" in message, message
+    assert bytes_of(folder) == before
+    drive = ["--drive", folder / "b"]
+    told = said_of(run("recover", master, "--json", "--dry-run", *drive))
+    assert bytes_of(folder) == before, "a dry run changes nothing"
+    done = said_of(run("recover", master, "--json", *drive))
+    assert done == told
+    after = bytes_of(folder)
+    assert {str(path) for path in before if path not in after} == told["removed"]
+    assert {str(path) for path in after if after[path] != before.get(path)} == told["changed"]
+    assert bytes_of(broken) == originals, "the copy is mended, not what it was made of"
+    verify(master, finished=False)
+    again = said_of(run("recover", master, "--json", *drive))
+    assert not again["changed"] and not again["removed"], again
+
+
+def said_of(ended):
+    """Files that recovery says it changes and removes."""
+    assert ended.code == 0, ended.stderr
+    *files, of_run = map(json.loads, ended.stdout.splitlines())
+    changed = {file["path"] for file in files if file["changes"]}
+    return {
+        "changed": changed | ({of_run["master"]} if of_run["rewritten"] else set()),
+        "removed": set(of_run["removed"]),
+        "left": set(of_run["left"]),
+    }
+
+
+def test_a_dry_run_names_every_file_in_words(broken, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(broken, folder)
+    master = folder / "a" / "run.h5"
+    words = run("recover", master, "--dry-run", "--drive", folder / "b").stdout
+    told = said_of(run("recover", master, "--json", "--drive", folder / "b"))
+    assert "would be changed" in words and "would be written anew" in words, words
+    for path in told["changed"] | told["removed"]:
+        assert path in words, path
+    assert ("would be removed" in words) == bool(told["removed"])

@@ -1,0 +1,212 @@
+"""What strangers and initiators ask of a target has limits: connections, offers, memory, time."""
+
+import contextlib
+import json
+import resource
+import socket
+import struct
+
+import pytest
+from initiator import Control, split
+from memory_target import ROCE, Target, perf
+
+from common import PATIENCE, Process, run, until
+
+
+def test_a_wrong_token_is_refused_once_and_counted():
+    with Target("--region", "a=4K") as target:
+        with Control(target.address) as control:
+            answer = control.hello("0" * 32)
+            assert answer["type"] == "refused" and answer["cause"] == "token", answer
+            assert control.hear() is None, "closed"
+        message = run("perf", "read", "--to", target.address, "--token", "f" * 32).refused()
+        assert "token" in message
+        assert perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()["operations"] > 0
+        report = target.end_report()
+    assert (report["control"]["wrong_token"], report["control"]["welcomed"]) == (2, 1)
+
+
+def test_who_says_something_else_than_hello_is_turned_away():
+    wrong = [
+        b"\xff\xff\xff\xff",
+        struct.pack(">I", 2) + b"{}",
+        struct.pack(">I", 17) + b'{"type":"regions"',
+        b"GET / HTTP/1.1\r\n\r\n",
+    ]
+    with Target("--region", "a=4K") as target:
+        with contextlib.ExitStack() as stack:
+            controls = [stack.enter_context(Control(target.address)) for _ in wrong]
+            for control, data in zip(controls, wrong, strict=True):
+                control.socket.sendall(data)
+            assert [control.hear()["cause"] for control in controls] == ["token"] * len(wrong)
+        assert target.end_report()["control"]["malformed"] == len(wrong)
+
+
+def test_strangers_cannot_keep_others_out():
+    with Target("--region", "a=4K") as target:
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(Control(target.address)).socket.sendall(b"\0")
+            ended = perf(target, "read", "--size", "4K", "--seconds", "0.05", "--json").succeeded()
+        assert ended["operations"] > 0
+        control = target.end_report()["control"]
+    assert control["welcomed"] == 1 and control["displaced"] >= 60, control
+
+
+def test_ten_thousand_strangers_of_many_addresses_do_not_keep_others_out():
+    """They hold their ends open and say nothing; who comes last, with the token, is served."""
+    strangers = 10_000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = strangers + 256
+    with Target("--region", "a=4K") as target, contextlib.ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), max(hard, needed)))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for number in range(strangers):
+            end = stack.enter_context(socket.socket())
+            end.bind((f"127.94.{number >> 8}.{number & 255}", 0))
+            end.settimeout(PATIENCE)
+            end.connect(split(target.address))
+        honest = stack.enter_context(Control(target.address))
+        assert honest.hello(target.token)["type"] == "welcome"
+        assert honest.ask(type="regions")["regions"][0]["name"] == "a"
+        control = target.end_report()["control"]
+    assert control["begun"] == strangers + 1 and control["welcomed"] == 1, control
+    assert control["displaced"] >= strangers - 100, control
+
+
+def test_what_an_offer_may_not_say_is_refused_in_words():
+    offer = {
+        "type": "connect",
+        "kind": "rc",
+        "address": "127.0.0.1:9",
+        "qp": 5,
+        "psn": 5,
+        "mtu": 1024,
+        "max_rd_atomic": 1,
+        "max_dest_rd_atomic": 1,
+    }
+    with Target("--region", "a=4K", "--queue-pairs", "2") as target, Control(target.address) as control:
+        control.hello(target.token)
+        assert control.ask(**offer)["type"] == "accept"
+        for change, words in [
+            ({"address": "10.0.0.1:4791"}, "10.0.0.1"),
+            ({"qp": 1 << 24}, "24 bits"),
+            ({"mtu": 1500}, "MTU"),
+            ({"kind": "rd"}, "rd"),
+            ({"psn": -1}, "-1"),
+            ({"receives": {"count": 1, "bytes": 1}}, "--messages"),
+            ({"extra": 1}, "extra"),
+            ({"address": "127.0.0.1:0"}, "port"),
+            ({"max_rd_atomic": 255}, "at most 16"),
+            ({"max_dest_rd_atomic": 17}, "at most 16"),
+        ]:
+            answer = control.ask(**{**offer, **change})
+            assert answer["type"] == "refused" and words in answer["words"], answer
+        assert control.ask(**offer)["type"] == "accept"
+        assert "2 queue pairs" in control.ask(**offer)["words"]
+        assert control.ask(type="disconnect", qp=12345)["cause"] == "unknown"
+        assert control.ask(type="goodbye")["type"] == "goodbye"
+        assert target.end_report()["balanced"]
+
+
+def test_the_token_comes_from_a_file_that_only_its_owner_reads(tmp_path):
+    path = tmp_path / "token"
+    with Target("--region", "a=4K", "--token-file", path) as target:
+        assert target.token is None, "known to who reads the file"
+        assert path.stat().st_mode & 0o777 == 0o600
+        flags = ("perf", "read", "--to", target.address, "--size", "4K", "--seconds", "0.05", "--json")
+        assert run(*flags, "--token-file", path).succeeded()["operations"] > 0
+        assert run(*flags, "--token", path.read_text().strip()).succeeded()["operations"] > 0
+        path.chmod(0o644)
+        assert "chmod 600" in run(*flags, "--token-file", path).refused()
+        assert "--token" in run(*flags).refused()
+    assert "0644" in run("target", "--region", "a=4K", "--token-file", path, "--listen", "127.0.0.1:0").refused()
+
+
+class UnixControl(Control):
+    """A control connection to a target on this machine, which can hand over a socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(str(path))
+
+    def link(self, handed):
+        data = json.dumps({"type": "link"}).encode()
+        socket.send_fds(self.socket, [struct.pack(">I", len(data)) + data], [handed.fileno()])
+        return self.hear()
+
+
+def test_a_silent_peer_of_a_link_is_refused_and_waited_for_by_nobody(tmp_path):
+    with Target("--region", "a=64K,rights=rw", "--transport", "shm", listen=tmp_path / "target") as target:
+        silent, handed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with silent, handed, UnixControl(target.address) as control:
+            control.hello(target.token)
+            answer = control.link(handed)
+            assert answer["type"] == "refused" and "has not said hello" in answer["words"], answer
+            flags = ("--transport", "shm", "--size", "4K", "--seconds", 0.05, "--json")
+            assert perf(target, "write", *flags).succeeded()["operations"] > 0
+        assert target.end_report()["control"]["welcomed"] == 2
+
+
+STREAMS = [{"receives": {"count": 1, "bytes": 1 << 20}}, {"sends": 1}]
+
+
+@pytest.mark.parametrize("offer", STREAMS, ids=["messages", "streams"])
+def test_memory_that_an_initiator_takes_has_a_limit_and_comes_back(offer):
+    """By messages, or by streams: the target's own operations of 1 MiB each."""
+
+    def grow(control):
+        """Queue pairs until one is refused: how many, and the refusal."""
+        for held in range(100):
+            address = f"127.0.0.1:{ROCE}"
+            wanted = {"address": address, "qp": 5, "psn": 5, "mtu": 1024, "max_rd_atomic": 1, "max_dest_rd_atomic": 1}
+            answer = control.ask(type="connect", kind="rc", **wanted, **offer)
+            if answer["type"] == "accept" and "sends" in offer:
+                memory = {"address": 0, "bytes": 1 << 30, "rkey": 1}
+                part = {"name": "stream", "read": False, "bytes": 1 << 20, "group": 1, "memory": memory}
+                answer = control.ask(type="play", qp=answer["qp"], part=part)
+            if answer["type"] == "refused":
+                return held, answer
+        raise AssertionError("100 MiB were not refused")
+
+    flags = ["--region", "a=4K", "--messages", "--memory", "8M", "--initiator-memory", "5M"]
+    with Target(*flags, "--every", 0.05) as target:
+        for _ in range(2):
+            with Control(target.address) as one, Control(target.address) as other:
+                one.hello(target.token)
+                other.hello(target.token)
+                (held, refusal), (rest, sum_refusal) = grow(one), grow(other)
+                assert (held, rest) == (4, 3) and refusal["cause"] == "limit", (held, rest)
+                assert "5242880 bytes of one initiator" in refusal["words"], refusal
+                assert "--initiator-memory" in refusal["words"], refusal
+                assert "8388608 bytes of all" in sum_refusal["words"], sum_refusal
+                assert "larger --memory" in sum_refusal["words"], sum_refusal
+            until(
+                lambda: (report := target.reports()[-1:]) and not report[0]["memory"]["held_bytes"], what="its return"
+            )
+        assert target.end_report()["memory"]["refused"] == 4
+
+
+def test_regions_that_the_machine_cannot_hold_are_refused():
+    with open("/proc/meminfo") as file:
+        total = int(file.readline().split()[1]) // 1024 + 1024
+    half = f"{total // 2}M"
+    message = run("target", "--region", f"a={half}", "--region", f"b={half},memfd", "--bind", "127.0.0.1:0").refused()
+    assert all(word in message for word in ["the regions need", "available", "file=PATH"]), message
+
+
+def test_a_target_whose_reports_nobody_reads_serves_on_and_ends():
+    """Its standard error is a pipe of one page that fills at once."""
+    words = [word for n in range(9) for word in ("--region", f"{n}{'a' * 60}=4K")]
+    words += ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
+    with Process("target", *words, "--every", 0.01, "--seconds", 1, pipesize=4096) as target:
+        until(lambda: target.popen.poll() is not None, what="its end")
+        assert "balance" in target.popen.stdout.read()
+
+
+def test_a_file_where_a_socket_should_be_stays(tmp_path):
+    path = tmp_path / "run.h5"
+    path.write_text("precious")
+    message = run("target", "--region", "a=4K", "--transport", "shm", "--listen", path).refused()
+    assert "run.h5" in message and path.read_text() == "precious", message
