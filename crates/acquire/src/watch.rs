@@ -13,6 +13,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Looks between two questions to a probe that runs.
 const ASK_EVERY: u32 = 4;
 
+/// The number after the last shot of a link whose probe has ended.
+pub(crate) fn after_last(report: &Report) -> u64 {
+    report.next_shot.min(MAX_SHOTS)
+}
+
 /// What the watch thread has found out, for the receive thread to read at any time.
 pub(crate) struct Watch {
     /// Links of the probe, 0 if there is none to be asked.
@@ -20,7 +25,6 @@ pub(crate) struct Watch {
     stop: AtomicBool,
     gone: OnceLock<Cause>,
     reports: OnceLock<Vec<Report>>,
-    ends: OnceLock<Vec<u64>>,
     warning: OnceLock<String>,
 }
 
@@ -31,7 +35,6 @@ impl Watch {
             stop: AtomicBool::new(false),
             gone: OnceLock::new(),
             reports: OnceLock::new(),
-            ends: OnceLock::new(),
             warning: OnceLock::new(),
         }
     }
@@ -48,13 +51,9 @@ impl Watch {
     pub(crate) fn gone(&self) -> Option<Cause> {
         self.gone.get().copied()
     }
-    /// For each link the number after its last shot, once the probe has ended.
-    pub(crate) fn ends(&self) -> Option<&[u64]> {
-        self.ends.get().map(Vec::as_slice)
-    }
-    /// What the probe reported in the end.
-    pub(crate) fn reports(&self) -> &[Report] {
-        self.reports.get().map_or(&[], Vec::as_slice)
+    /// What the probe reported in the end, of each link.
+    pub(crate) fn reports(&self) -> Option<&[Report]> {
+        self.reports.get().map(Vec::as_slice)
     }
     pub(crate) fn warnings(&self) -> Option<String> {
         self.warning.get().cloned()
@@ -98,7 +97,6 @@ impl Watch {
         if reports.iter().any(|report| report.running) {
             return Ok(false);
         }
-        let _ = self.ends.set(reports.iter().map(|report| report.next_shot.min(MAX_SHOTS)).collect());
         let _ = self.reports.set(reports);
         Ok(true)
     }

@@ -417,7 +417,7 @@ fn receive<P: PacketIo>(
         books[given.link].take_back(given.complete, given.partial, given.cause);
     }
     let outcome = Outcome {
-        sent: watch.reports().to_vec(),
+        sent: watch.reports().unwrap_or_default().to_vec(),
         streams: books,
         unknown: *receiver.unknown(),
         device: receiver.io().device(),

@@ -11,7 +11,7 @@ use crate::receiver::Receiver;
 use crate::sink::Gate;
 use crate::stages::Spent;
 use crate::stream::Item;
-use crate::watch::Watch;
+use crate::watch::{Watch, after_last};
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
@@ -238,19 +238,21 @@ impl<P: PacketIo> Stage<'_, P> {
             return watch.gone();
         }
         // The probe has said where it stopped: wait for the stragglers.
-        let ends = watch.ends()?;
-        let all_in = (0..ends.len()).all(|stream| self.receiver.next(stream) >= Some(ends[stream]));
+        let reports = watch.reports()?;
+        let all_in =
+            reports.iter().enumerate().all(|(link, report)| self.receiver.next(link) >= Some(after_last(report)));
         if !all_in && silence <= STRAGGLERS {
             return None;
         }
-        let sent = watch.reports().iter().map(|report| report.shots_sent).min();
+        let sent = reports.iter().map(|report| report.shots_sent).min();
         let is_short = self.asked.shots.map_or(self.asked.seconds.is_some(), |shots| sent < Some(shots));
         Some(if is_short { Cause::ProbeStopped } else { Cause::Shots })
     }
 
     /// Closes all shots and hands on the rest.
     pub(super) fn finish(&mut self, watch: &Watch) {
-        let ends: Vec<Option<u64>> = watch.ends().unwrap_or_default().iter().copied().map(Some).collect();
+        let ends: Vec<Option<u64>> =
+            watch.reports().unwrap_or_default().iter().map(|report| Some(after_last(report))).collect();
         self.receiver.finish(&ends, &mut self.items);
         self.hand_on(true);
         while self.blocked.is_some() {
