@@ -320,7 +320,7 @@ def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
 def test_heaps_that_cannot_be_such_shots_are_refused(arguments, sender, words):
     with Listener("spead", "--discard", *arguments) as listener:
         spead2_sends(listener.port, **sender)
-        line = listener.end().refused()
+        line = listener.end_when_all_is_taken().refused()
     assert all(word in line for word in words), line
 
 
@@ -343,8 +343,7 @@ def send_all(port, datagrams):
 def test_what_cannot_be_understood_is_said_in_one_line(datagrams, words):
     with Listener("spead", "--discard") as listener:
         send_all(listener.port, datagrams)
-        until(lambda: not listener.queued(), what="an empty receive queue")
-        line = listener.interrupt().refused()
+        line = listener.end_when_all_is_taken().refused()
     assert all(word in line for word in words), line
 
 
@@ -446,3 +445,30 @@ def test_forged_senders_do_not_keep_the_honest_one_from_being_learned(tmp_path):
                 sender.sendto(packet(heap, size, at, data), to)
         ended = listener.end().succeeded()
     assert ended["shots_complete"] == shots, ended
+
+
+def test_strangers_do_not_end_the_wait_for_a_sender(tmp_path):
+    """Neither one that is refused nor more packets than are kept while nobody is understood."""
+    size, shots = 3000, 3
+    path = tmp_path / "run.h5"
+    with (
+        Listener("spead", "--out", path, "--shots", shots, *PATIENT, json=False) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        said = listener.popen.stderr
+        assert said.readline() == f"listening on 127.0.0.1:{listener.port}\n"
+        irregular = [(0, 900), (900, 1000), (1900, 1100)]
+        send_all(listener.port, [packet(1, size, at, bytes(length)) for at, length in irregular])
+        line = said.readline()
+        assert "irregular lengths; waiting for other senders" in line, line
+        stranger.connect(("127.0.0.1", listener.port))
+        for number in range(110_000):
+            if number % 100 == 0:
+                listener.room()
+            stranger.send(b"noise")
+        listener.room()
+        heaps = [packet(heap, size, at, data) for heap in range(shots) for at, data in pieces(size)]
+        send_all(listener.port, heaps)
+        ended = listener.end()
+    assert ended.code == 0, ended.stderr
+    assert Recording(path).numbers() == list(range(shots))

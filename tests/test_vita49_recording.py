@@ -189,7 +189,7 @@ def test_a_trailer_behind_the_samples_is_refused_with_its_reason():
         sender.context(0)
         word = 1 << 28 | 1 << 26 | 2 << 22 | 2 << 20 | 5 + 11
         sender.socket.send(struct.pack(">IIIQ", word, sender.stream, GPS, 0) + bytes(44))
-        assert "trailers" in listener.end().refused()
+        assert "trailers" in listener.end_when_all_is_taken().refused()
 
 
 @pytest.mark.parametrize("payload", [8192, 1400])

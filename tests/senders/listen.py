@@ -27,12 +27,13 @@ def free_port(host="127.0.0.1"):
 class Listener(Process):
     """A recorder that waits for a sender without set-up; its port is open when this returns."""
 
-    def __init__(self, framing, *arguments, host="127.0.0.1", port=None, **options):
+    def __init__(self, framing, *arguments, host="127.0.0.1", port=None, json=True, **options):
         self.host, self.port = host, port or free_port(host)
         at = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         if "--pool" not in arguments:
             arguments = (*arguments, "--pool", "32MiB")
-        super().__init__("record", "--listen", at, "--framing", framing, "--json", *arguments, **options)
+        says = ["--json"] if json else []
+        super().__init__("record", "--listen", at, "--framing", framing, *says, *arguments, **options)
         until(lambda: self.popen.poll() is not None or self.queued() is not None, what="the recorder's socket")
 
     def queued(self):
@@ -44,6 +45,11 @@ class Listener(Process):
                 if int(local.rsplit(":", 1)[1], 16) == self.port:
                     return int(queues.split(":")[1], 16)
         return None
+
+    def end_when_all_is_taken(self):
+        """Interrupts it when it has looked at all that was sent, unless it has ended by itself."""
+        until(lambda: self.popen.poll() is not None or not self.queued(), what="an empty receive queue")
+        return self.interrupt()
 
     def room(self, most=64 << 10):
         """Waits until little is in the receive queue, which so never overflows. A recorder that has ended has room."""

@@ -29,16 +29,32 @@ pub struct Live {
     pub(crate) store: Stage,
     step: Mutex<Step>,
     hears: OnceLock<()>,
-    on_listening: Listening,
+    on_notice: OnNotice,
 }
 
-/// What is done when a run hears.
-#[derive(Default)]
-struct Listening(OnceLock<Box<dyn Fn(SocketAddr) + Send + Sync>>);
+/// What a run has to say before its first shot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Whatever comes to this address from now on is received.
+    Listening(SocketAddr),
+    /// This sender cannot be received; others are waited for.
+    Refused {
+        /// Its address.
+        from: SocketAddr,
+        /// The framing that was expected.
+        framing: String,
+        /// What it does.
+        why: String,
+    },
+}
 
-impl fmt::Debug for Listening {
+/// What is done with notices.
+#[derive(Default)]
+struct OnNotice(OnceLock<Box<dyn Fn(Notice) + Send + Sync>>);
+
+impl fmt::Debug for OnNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listening")
+        f.write_str("OnNotice")
     }
 }
 
@@ -132,9 +148,14 @@ impl Live {
         self.trigger.swap(false, Relaxed)
     }
 
-    /// What to do when whatever comes from now on is received: once, on the receive thread.
-    pub fn on_listening(&self, act: impl Fn(SocketAddr) + Send + Sync + 'static) {
-        let _ = self.on_listening.0.set(Box::new(act));
+    /// What to do with notices. It is called by the receive thread, and must not block.
+    pub fn on_notice(&self, act: impl Fn(Notice) + Send + Sync + 'static) {
+        let _ = self.on_notice.0.set(Box::new(act));
+    }
+    pub(crate) fn notice(&self, notice: Notice) {
+        if let Some(act) = self.on_notice.0.get() {
+            act(notice);
+        }
     }
     /// Whether whatever comes is received.
     pub fn is_listening(&self) -> bool {
@@ -142,10 +163,8 @@ impl Live {
     }
     /// The run hears what comes to this address.
     pub(crate) fn listens(&self, at: SocketAddr) {
-        if self.hears.set(()).is_ok()
-            && let Some(act) = self.on_listening.0.get()
-        {
-            act(at);
+        if self.hears.set(()).is_ok() {
+            self.notice(Notice::Listening(at));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::transport::{self, Interface, Rdma, Transport};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::Settings;
-use shotline_acquire::live::Live;
+use shotline_acquire::live::{Live, Notice};
 use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
@@ -19,7 +19,7 @@ use shotline_transport::xdp::{XdpConfig, XdpIo};
 use shotline_verbs::ibverbs::ud::UdIo;
 use shotline_wire::shot::PACKET_BYTES;
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result {
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
         signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
-        live.on_listening(move |at| tell_listening(at, says));
+        live.on_notice(move |notice| tell(notice, says));
         over(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
@@ -103,12 +103,18 @@ pub fn run(args: Args) -> Result {
     Ok(outcome.end.check()?)
 }
 
-/// Says that from now on what comes is received: to people and to a service manager (to programs the progress does).
-fn tell_listening(at: SocketAddr, says: bool) {
-    if says {
-        errln!("listening on {at}");
+/// Shows a notice to people; a service manager hears that what comes is received (programs read it in the progress).
+fn tell(notice: Notice, shows: bool) {
+    if matches!(notice, Notice::Listening(_)) {
+        signals::notify_ready();
     }
-    signals::notify_ready();
+    match notice {
+        _ if !shows => {}
+        Notice::Listening(at) => errln!("listening on {at}"),
+        Notice::Refused { from, framing, why } => {
+            errln!("{from}: cannot receive what comes as {framing}: {why}; waiting for other senders");
+        }
+    }
 }
 
 /// Runs over what the settings name.

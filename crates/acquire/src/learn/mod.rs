@@ -21,13 +21,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Packets and bytes that are looked at before the sender is given up.
+/// Packets and bytes that are kept while no sender is understood; with one more all of them are forgotten.
 const MOST_PACKETS: usize = 100_000;
 const MOST_BYTES: usize = 256 << 20;
 /// Longest wait in one go, and the most that one look at the clock adds to a silence.
 const LONGEST_LOOK: Duration = Duration::from_millis(20);
 /// Senders that are looked at side by side; one more takes the place of the one that has sent least, and that longest ago.
 const MOST_SENDERS: usize = 16;
+/// Refused senders that are reported as they come.
+const MOST_REPORTED: usize = 16;
 
 /// What was learned.
 #[derive(Debug)]
@@ -83,14 +85,6 @@ trait Learner {
 /// Why a sender could not be learned.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
-    /// It does what this receiver cannot take.
-    #[error("cannot receive what comes as {framing}: {why}")]
-    Refused {
-        /// The framing.
-        framing: &'static str,
-        /// What it does.
-        why: String,
-    },
     /// What came was not enough.
     #[error("{0}")]
     NotUnderstood(String),
@@ -147,11 +141,13 @@ pub fn can_learn(framing: &str) -> bool {
 
 /// How long to look.
 #[derive(Debug)]
-pub struct Until<R, E> {
+pub struct Until<R, E, F> {
     /// Whether shots can be received: until then it looks on, whatever is known.
     pub ready: R,
-    /// Whether to give up, told how long nothing has come.
+    /// Whether to give up, given how long nothing has come.
     pub ended: E,
+    /// Takes a sender that cannot be received, and why. It is no reason to give up: it may be a stranger.
+    pub refused: F,
 }
 
 /// Looks at packets until as many streams are known as asked for. `memory` has the backend's own scratch memory.
@@ -160,7 +156,7 @@ pub fn learn<P: PacketIo>(
     hints: Hints,
     io: P,
     memory: (&Regions, Sge),
-    until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool>,
+    until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     match framing {
         "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, until),
@@ -178,15 +174,14 @@ fn learn_from<L: Learner, P: PacketIo>(
     mut look: Look<'_, L>,
     mut io: P,
     (regions, scratch): (&Regions, Sge),
-    mut until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool>,
+    mut until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     // How long nothing has come while somebody listened: a pause of this program is no silence of the sender.
     let mut silence = Duration::ZERO;
     let mut looked = Instant::now();
     loop {
-        let most = look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES;
         let ready = (until.ready)();
-        if look.learned.len() >= look.hints.streams && (ready || most) {
+        if look.learned.len() >= look.hints.streams && ready {
             let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut look.learned).into_iter().unzip();
             learned.sort_by_key(|learned| learned.key);
             // The stream follows the first sender that it sees: that is the one that was learned.
@@ -194,14 +189,15 @@ fn learn_from<L: Learner, P: PacketIo>(
             packets.sort_by_key(|packet| !sources.contains(&packet.source));
             return Ok((learned, Held::new(io, regions, scratch, packets)));
         }
-        if let Some(why) = look.refused() {
-            return Err(LearnError::Refused { framing: look.framing, why: why.to_owned() });
+        look.refusals.drain(..).for_each(|(source, why)| (until.refused)(source, &why));
+        if look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES {
+            look.forget();
         }
         let now = Instant::now();
         // Before shots can be received nobody is expected to send.
         silence = if ready { silence + (now - looked).min(LONGEST_LOOK) } else { Duration::ZERO };
         looked = now;
-        if most || (until.ended)(silence) {
+        if (until.ended)(silence) {
             return Err(match look.seen {
                 0 => LearnError::Nothing { framing: look.framing, at: None },
                 _ => LearnError::NotUnderstood(look.not_understood()),
@@ -236,12 +232,33 @@ struct Look<'a, L> {
     packets: Vec<Packet>,
     bytes: usize,
     learned: Vec<(SocketAddr, Learned)>,
+    /// Refusals that are still to be reported, and how many have been.
+    refusals: Vec<(SocketAddr, String)>,
+    reported: usize,
 }
 
 impl<'a, L: Learner> Look<'a, L> {
     fn new(framing: &'static str, hints: Hints, regions: &'a Regions) -> Self {
-        let (senders, packets) = (BTreeMap::new(), Vec::new());
-        Self { framing, hints, regions, senders, seen: 0, packets, bytes: 0, learned: Vec::new() }
+        Self {
+            framing,
+            hints,
+            regions,
+            senders: BTreeMap::new(),
+            seen: 0,
+            packets: Vec::new(),
+            bytes: 0,
+            learned: Vec::new(),
+            refusals: Vec::new(),
+            reported: 0,
+        }
+    }
+
+    /// Begins anew, as if what was looked at had come before the start. Who is refused stays so.
+    fn forget(&mut self) {
+        self.packets.clear();
+        self.learned.clear();
+        self.bytes = 0;
+        self.senders.values_mut().for_each(|sender| sender.learner = L::new(self.hints));
     }
 
     fn look(&mut self, source: SocketAddr, packet: &[u8]) {
@@ -264,15 +281,15 @@ impl<'a, L: Learner> Look<'a, L> {
                     self.learned.push((source, learned));
                 }
                 Ok(None) => {}
-                Err(why) => sender.refused = Some(why),
+                Err(why) => {
+                    if self.reported < MOST_REPORTED {
+                        self.reported += 1;
+                        self.refusals.push((source, why.clone()));
+                    }
+                    sender.refused = Some(why);
+                }
             }
         }
-    }
-
-    /// Why no sender can be received: with a stranger on the port, the other one may be good.
-    fn refused(&self) -> Option<&str> {
-        let good = self.senders.values().any(|sender| sender.refused.is_none());
-        self.senders.values().find_map(|sender| sender.refused.as_deref()).filter(|_| !good)
     }
 
     fn not_understood(&self) -> String {

@@ -4,7 +4,7 @@ use super::prepare::{Instrument, Prepared, framing_of, pool_bytes, receive_buffe
 use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
 use crate::config::Settings;
 use crate::learn::{self, Held, Hints, Learned, Until};
-use crate::live::Live;
+use crate::live::{Live, Notice};
 use crate::memory::Memory;
 use crate::receiver;
 use shotline_memory::Regions;
@@ -148,20 +148,12 @@ fn learned<P: PacketIo>(
         }
         ready
     };
-    let (until, pool) = (Until { ready, ended }, (&memory.regions, memory.scratch));
+    let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: name.into(), why: why.into() });
+    let (until, pool) = (Until { ready, ended, refused }, (&memory.regions, memory.scratch));
     let learned = learn::learn(name, hints, io, pool, until);
     let (mut learned, io): (_, Held<P>) = learned.map_err(|error| error.at(listen))?;
     memory.settle()?;
-    let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
-    let words = words.join("\n");
-    let geometry = shape(settings, &learned[0])?;
-    for other in &learned[1..] {
-        if shape(settings, other)? != geometry {
-            return Err(RunError::Settings(format!(
-                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{words}"
-            )));
-        }
-    }
+    let (geometry, words) = common_shape(settings, &learned)?;
     // Like the framings of set-up it lives as long as the program: some bytes, once a run.
     let framing: Box<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer));
     let framing = Box::leak(framing);
@@ -191,6 +183,21 @@ fn check_links(links: u8) -> Result<(), RunError> {
         return Err(RunError::Settings(format!("expected 1 to {most} links, found {links}")));
     }
     Ok(())
+}
+
+/// The shape of the shots of all streams, and what was learned of them in words.
+fn common_shape(settings: &Settings, learned: &[Learned]) -> Result<(Geometry, String), RunError> {
+    let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
+    let words = words.join("\n");
+    let geometry = shape(settings, &learned[0])?;
+    for other in &learned[1..] {
+        if shape(settings, other)? != geometry {
+            return Err(RunError::Settings(format!(
+                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{words}"
+            )));
+        }
+    }
+    Ok((geometry, words))
 }
 
 /// The bytes that the sender sends as the samples that settings say they are.

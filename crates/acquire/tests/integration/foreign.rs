@@ -222,7 +222,7 @@ fn learned(
         looks += 1;
         looks > 5
     };
-    let until = Until { ready, ended };
+    let until = Until { ready, ended, refused: |_, _: &str| {} };
     let (mut learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), until).unwrap();
     assert!(looks > 5);
     let learned = learned.remove(0);
