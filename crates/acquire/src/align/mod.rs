@@ -33,6 +33,7 @@
 
 mod clocks;
 mod filter;
+mod intervals;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ mod types;
 use arrayvec::ArrayVec;
 pub use clocks::ClockState;
 use clocks::Clocks;
+use intervals::Intervals;
 use ring::{History, Mask, Ring};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
@@ -52,7 +54,7 @@ pub const MAX_SOURCES: usize = 16;
 const GAPS: usize = 16;
 /// Bounds of a window that follows from the time between items, in ns.
 const WINDOW_NS: (u64, u64) = (10_000, 10_000_000);
-/// It is this part of the shortest.
+/// It is this part of the shortest that is usual.
 const WINDOW_SHARE: u64 = 4;
 /// Events that wait at most, whatever is asked for.
 const MOST_CAPACITY: usize = 1 << 24;
@@ -69,8 +71,9 @@ struct Source {
     astray: bool,
     /// The number of its item that was decided last.
     decided: Option<u64>,
-    /// The stamp of its newest item.
+    /// The stamp of its newest item, and the times between the newest.
     stamp_ns: u64,
+    intervals: Intervals,
     gaps: VecDeque<Gap>,
 }
 
@@ -93,6 +96,7 @@ impl Source {
             astray: false,
             decided: None,
             stamp_ns: 0,
+            intervals: Intervals::new(),
             gaps,
         }
     }
@@ -122,8 +126,6 @@ pub struct Aligner<T> {
     config: Config,
     /// 0 by number.
     window: u64,
-    /// The shortest time between two items of a source, by their stamps.
-    shortest_ns: u64,
     /// Who is further behind than this, in keys, is not waited for.
     reach: u64,
     all: Mask,
@@ -148,7 +150,6 @@ impl<T> Aligner<T> {
         Self {
             config,
             window: if let By::Stamp { window_ns } = by { window_ns.unwrap_or(WINDOW_NS.0).max(1) } else { 0 },
-            shortest_ns: u64::MAX,
             reach: if let By::Number = by { capacity as u64 } else { config.patience_ns },
             all: (1 << sources) - 1,
             sources: (0..sources).map(|_| Source::new()).collect(),
@@ -279,8 +280,9 @@ impl<T> Aligner<T> {
     fn follow(&mut self, source: usize, stamp_ns: u64) {
         let before = std::mem::replace(&mut self.sources[source].stamp_ns, stamp_ns);
         if self.config.by == (By::Stamp { window_ns: None }) && before > 0 && stamp_ns > before {
-            self.shortest_ns = self.shortest_ns.min(stamp_ns - before);
-            self.window = (self.shortest_ns / WINDOW_SHARE).clamp(WINDOW_NS.0, WINDOW_NS.1);
+            self.sources[source].intervals.add(stamp_ns - before);
+            let shortest = self.sources.iter().filter_map(|source| source.intervals.usual()).min();
+            self.window = shortest.map_or(WINDOW_NS.0, |ns| (ns / WINDOW_SHARE).clamp(WINDOW_NS.0, WINDOW_NS.1));
         }
     }
 

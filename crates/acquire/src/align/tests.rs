@@ -529,6 +529,24 @@ fn a_window_that_nobody_names_follows_from_the_time_between_items() {
 }
 
 #[test]
+fn one_close_pair_does_not_narrow_the_window_and_another_rate_moves_it() {
+    let mut aligner = Aligner::new(Config { patience_ns: 100 * MS, ..config(2, By::Stamp { window_ns: None }) });
+    let mut stamp_ns = BEGIN;
+    let mut windows_after = |intervals: &[u64]| {
+        for interval in intervals {
+            stamp_ns += interval;
+            let _ = aligner.push(0, stamp_ns, Mark { number: stamp_ns, stamp_ns, arrived_ns: stamp_ns }, 0);
+            while aligner.pop(stamp_ns).is_some() {}
+        }
+        aligner.window_ns()
+    };
+    assert_eq!(windows_after(&[10 * MS; 20]), 2_500_000);
+    assert_eq!(windows_after(&[50_000, 10 * MS]), 2_500_000, "one pair");
+    assert_eq!(windows_after(&[MS; 2]), 250_000, "a higher rate, at once");
+    assert_eq!(windows_after(&[20 * MS; 100]), 5 * MS, "a lower one, in time");
+}
+
+#[test]
 fn a_clock_that_jumps_is_found_again_by_its_arrivals() {
     let mut aligner = stamped();
     let halves = run(&mut aligner, |source, at| Some(if source == 1 && at > 4000 * MS { 9_300_000 } else { 0 }));

@@ -11,8 +11,8 @@ pub enum By {
     Number,
     /// They were taken at one time.
     Stamp {
-        /// Corrected stamps of one event differ by at most so much, in ns. None: by a quarter of the shortest time between
-        /// two items of a source, 10 us to 10 ms.
+        /// Corrected stamps of one event differ by at most so much, in ns. None: by a quarter of the shortest usual time
+        /// between two items of a source, 10 us to 10 ms.
         window_ns: Option<u64>,
     },
 }
