@@ -25,23 +25,9 @@ impl Stream {
             self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
             return open.number;
         };
-        let mut valid_bytes = 0;
-        for index in 0..self.packets {
-            let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
-            if presence.contains(index) {
-                valid_bytes += (offset + bytes).min(geometry.sample_bytes()).saturating_sub(offset);
-            } else {
-                buffer.zero(offset, bytes);
-                withdraw.push(self.base_id + entry as u32 * self.packets + index);
-            }
-        }
-        buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
-        if geometry.cut().trailer_apart || !geometry.trailer().is_sent() {
-            buffer.zero(geometry.sample_bytes(), geometry.trailer_offset() - geometry.sample_bytes());
-        }
-
+        let mut valid_bytes = self.zero_gaps(entry, &buffer, &presence, withdraw);
         let (number, FromTrailer { good: record_good, stamp_tai_ns, flags }) = match geometry.trailer() {
-            Trailer::Record | Trailer::Block => self.read_record(open.number, entry, &buffer, &presence),
+            Trailer::Record | Trailer::Block => self.read_record(open.number, entry, &buffer, &presence, out),
             // Nothing can be told but that everything is there.
             Trailer::None => (open.number, FromTrailer { good: presence.is_complete(), ..FromTrailer::default() }),
             Trailer::Context => (open.number, self.read_context(open.number, &buffer, &presence)),
@@ -95,6 +81,26 @@ impl Stream {
         }
         out.push(Item::Shot(Box::new(Shot { meta, buffer })));
         number
+    }
+
+    /// Zeroes what did not come, and what no packet brings. Returns the bytes of samples that came.
+    fn zero_gaps(&self, entry: usize, buffer: &Buffer, presence: &Presence, withdraw: &mut Vec<u32>) -> u32 {
+        let geometry = self.config.geometry;
+        let mut valid_bytes = 0;
+        for index in 0..self.packets {
+            let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
+            if presence.contains(index) {
+                valid_bytes += (offset + bytes).min(geometry.sample_bytes()).saturating_sub(offset);
+            } else {
+                buffer.zero(offset, bytes);
+                withdraw.push(self.base_id + entry as u32 * self.packets + index);
+            }
+        }
+        buffer.zero(geometry.shot_bytes(), buffer.len() - geometry.shot_bytes());
+        if geometry.cut().trailer_apart || !geometry.trailer().is_sent() {
+            buffer.zero(geometry.sample_bytes(), geometry.trailer_offset() - geometry.sample_bytes());
+        }
+        valid_bytes
     }
 
     /// The buffer of an entry with all that came. Where a device has places of it, that is a copy, and the entry keeps
@@ -174,6 +180,7 @@ impl Stream {
         entry: usize,
         buffer: &Buffer,
         presence: &Presence,
+        out: &mut Vec<Item>,
     ) -> (u64, FromTrailer) {
         // The record is a bus word that never straddles two packets: padding aligned it.
         let record = presence.contains(self.packets - 1).then(|| {
@@ -185,9 +192,8 @@ impl Stream {
         let whole = presence.is_complete() && self.register(entry) == crc::RESIDUE;
         if let Some(record) = &record
             && whole
-            && !self.anchored
         {
-            number = self.anchor(number, record.shot);
+            number = self.anchor(number, record.shot, out);
         }
         let told = match record.filter(|record| record.shot == number) {
             Some(record) => FromTrailer { good: whole, stamp_tai_ns: record.tai_ns, flags: record.flags() },
@@ -229,19 +235,23 @@ impl Stream {
         Metadata::parse(&bytes).ok()
     }
 
-    /// The first proven record tells the bits of the shot number that the wire does not carry.
-    fn anchor(&mut self, number: u64, truth: u64) -> u64 {
-        let modulus_bits = if self.wire_bits >= 64 { return number } else { self.wire_bits };
-        let Some(ahead) = truth.checked_sub(number).filter(|_| truth < MAX_SHOTS) else { return number };
-        if ahead & ((1 << modulus_bits) - 1) == 0 {
-            self.newest += ahead;
+    /// A proven record tells the bits of the shot number that the wire does not carry: of the first shot, and of one after
+    /// an outage so long that the number came round. What lies between was lost.
+    fn anchor(&mut self, number: u64, truth: u64, out: &mut Vec<Item>) -> u64 {
+        let bits = self.wire_bits;
+        let ahead = truth.checked_sub(number).filter(|_| bits < u64::BITS && truth < MAX_SHOTS);
+        let Some(ahead) = ahead.filter(|ahead| ahead & ((1 << bits) - 1) == 0) else { return number };
+        self.newest += ahead;
+        for open in &mut self.open {
+            open.number += ahead;
+        }
+        if self.anchored {
+            self.lose(number, truth, DropCause::WireGap, out);
+        } else {
             self.joined += ahead;
-            for open in &mut self.open {
-                open.number += ahead;
-            }
             self.anchored = true;
         }
-        number + if self.anchored { ahead } else { 0 }
+        truth
     }
 }
 

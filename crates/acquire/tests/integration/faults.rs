@@ -282,6 +282,25 @@ impl Random {
 }
 
 #[test]
+fn after_an_outage_in_which_the_number_came_round_the_record_tells_what_was_lost() {
+    let mut bench = Bench::new("ud", Some(0), 4);
+    let (before, after) = (3, (5 << 20) + 7); // the wire carries 20 bits of it
+    let mut items = Vec::new();
+    plan(before, 0, &[255]).iter().chain(&plan(3, after, &[255])).for_each(|packet| bench.send(packet));
+    bench.drain(1, &mut items);
+    bench.drain(1 + 2 * TIMEOUT_NS, &mut items);
+    bench.receiver.finish(&[None, None], &mut items);
+    for stream in 0..STREAMS {
+        let books = bench.receiver.books(stream as usize);
+        assert_eq!((books.shots, books.complete, books.partial), (after + 3, 6, 0));
+        assert_eq!(books.shot_drops.get(DropCause::WireGap), after - before);
+    }
+    items.retain(|item| matches!(item, Item::Shot(_)));
+    let seen = Seen::of(items);
+    assert!(seen.complete.contains(&(0, after)) && seen.complete.contains(&(1, after + 2)));
+}
+
+#[test]
 fn first_packets_out_of_order_lose_no_shot() {
     for seed in seeds(0..300) {
         let mut random = Random::new(seed);
