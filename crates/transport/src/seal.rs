@@ -18,10 +18,10 @@ pub const ICRC_BYTES: usize = 4;
 const OWN_IDS: usize = crate::MAX_BATCH;
 /// IPv4 header bytes after the identification, and the UDP header.
 const AFTER_ID: u64 = 14 + 8;
-/// How far an identification may be ahead of the last one from the same address: there are other flows, and Linux skips
-/// some after a pause, one a clock tick at most.
+/// How far an identification may be ahead of the last one of the same flow: other flows may share its counter, and Linux
+/// skips some after a pause, one a clock tick at most.
 const FOLLOWS: u16 = 1024;
-/// Addresses whose last identification is remembered.
+/// Senders whose last identification is remembered.
 const COUNTING: usize = 4096;
 /// Flows and lengths remembered; a shot needs two (full packets and its last).
 const REMEMBERED: usize = 8;
@@ -32,8 +32,9 @@ pub struct Sealer {
     newest: usize,
     oldest: usize,
     shifts: Shifts,
-    /// The last identification from each address that uses its own.
-    identifications: HashMap<IpAddr, u16>,
+    /// The last identification of each sender that uses its own, by address and port: Linux has a counter for each
+    /// connected socket, and one for all others to an address.
+    identifications: HashMap<SocketAddr, u16>,
 }
 
 /// What is the same for all packets of one flow and length.
@@ -125,14 +126,14 @@ impl Sealer {
                 context.next_id = (usize::from(id) + 1) % OWN_IDS;
                 Icrc::Good
             }
-            Some(id) => Icrc::Solved { follows: self.follows(source.ip(), id) },
+            Some(id) => Icrc::Solved { follows: self.follows(source, id) },
             None => Icrc::Bad,
         }
     }
 
     /// Whether an identification may be the next of a sender, of which it is the last from now on: if it is not, the
-    /// packet after it can be. The first of an address has none before it, and is taken.
-    fn follows(&mut self, sender: IpAddr, id: u16) -> bool {
+    /// packet after it can be. The first of a sender has none before it, and is taken.
+    fn follows(&mut self, sender: SocketAddr, id: u16) -> bool {
         if self.identifications.len() >= COUNTING && !self.identifications.contains_key(&sender) {
             self.identifications.clear(); // strangers' most likely: whoever is honest is known again after one packet
         }

@@ -58,10 +58,10 @@ fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
     // identification 4660, which no socket shows.
     let memory = Memory::new();
     let (_, mut rx) = udp_pair(&memory, "127.0.0.1", true);
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     let (head, payload) = (header(3), memory.payload(0, 500).1);
-    let (src_port, dst_port) = (socket.local_addr().unwrap().port(), rx.local_addr().port());
-    let mut verdict = |id| {
+    let mut verdict_on = |socket: &UdpSocket, id| {
+        let (src_port, dst_port) = (socket.local_addr().unwrap().port(), rx.local_addr().port());
         let network = shotline_wire::icrc::Network::V4 { src: [127, 0, 0, 1], dst: [127, 0, 0, 1], id };
         let prefix = shotline_wire::icrc::Flow { network, src_port, dst_port }.prefix(24 + 500 + 4);
         let after = shotline_wire::icrc::after_header(prefix, &head);
@@ -70,7 +70,15 @@ fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
         socket.send_to(&packet, rx.local_addr()).unwrap();
         receive(&mut rx, &memory, vec![None], 1)[0].icrc
     };
-    // The first of an address, the next ones, one that cannot be the next, and one that follows that.
+    // Two sockets of one host count for themselves.
+    for step in 0..4 {
+        for (socket, first) in sockets.iter().zip([100, 30_000]) {
+            assert_eq!(verdict_on(socket, first + step), Icrc::Solved { follows: true });
+        }
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut verdict = |id| verdict_on(&socket, id);
+    // The first of a sender, the next ones, one that cannot be the next, and one that follows that.
     let verdicts = [4660, 4661, 4661 + 1024, 4660, 4661].map(&mut verdict);
     assert_eq!(verdicts, [true, true, true, false, true].map(|follows| Icrc::Solved { follows }));
     assert_eq!([65_535, 65_535, 100].map(&mut verdict)[1..], [true, true].map(|follows| Icrc::Solved { follows }));
