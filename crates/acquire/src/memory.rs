@@ -14,7 +14,7 @@ pub(crate) struct Memory {
     pub(crate) scratch: Sge,
     pub(crate) spare: Sge,
     shots: RegionId,
-    /// Has its pages touched, until that was waited for.
+    /// The thread that touches the pages, until it was waited for.
     touching: Option<JoinHandle<Result<(), MemoryError>>>,
 }
 
@@ -47,5 +47,16 @@ impl Memory {
     /// The room for shots, cut into slots.
     pub(crate) fn pool(&self, slot_bytes: u32) -> Result<Arc<Pool>, MemoryError> {
         Pool::over(&self.regions, self.shots, slot_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_the_machine_cannot_hold_is_refused() {
+        let refusal = Memory::new(1 << 50).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refusal.contains("1024.0 TiB of memory are needed"), "{refusal}");
     }
 }

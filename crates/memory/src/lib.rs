@@ -7,11 +7,13 @@
 //! - [`Pool`] and [`Buffer`]: equal slots of one region, handed out and shared by reference; the last
 //!   holder to let go returns the slot.
 //! - [`RingWriter`] and [`RingReader`]: the two ends of a ring of bytes between two processes.
+//! - [`check_capacity`]: whether regions fit into the memory that this machine has left.
 //! - [`Protection`]: protection domains, memory registrations with [`Access`] rights, and their keys.
 //!
 //! This crate is the one large `unsafe` island: everything above it names memory by [`Sge`] or [`Buffer`].
 
 mod access;
+mod capacity;
 mod pool;
 mod protection;
 mod region;
@@ -20,6 +22,7 @@ mod ring;
 mod stack;
 
 pub use access::Access;
+pub use capacity::{bytes_in_words, check_capacity};
 pub use pool::{Buffer, Pool};
 pub use protection::{Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, Refused, RegisterError, Usage};
 pub use region::{DeviceMemory, MemoryError, Pages, Region};

@@ -100,7 +100,7 @@ pub enum RunError {
     #[error(transparent)]
     Clock(#[from] ClockError),
     /// Memory.
-    #[error(transparent)]
+    #[error("{0}; --pool says how much a run takes")]
     Memory(#[from] MemoryError),
     /// The recorder.
     #[error(transparent)]

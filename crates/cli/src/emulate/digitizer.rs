@@ -8,9 +8,10 @@ use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
 use shotline_instrument::digitizer::{
-    Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, Stage, Stages, Start, Stats, Tone,
+    Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, PrepareError, Stage, Stages, Start,
+    Stats, Tone,
 };
-use shotline_memory::Regions;
+use shotline_memory::{Regions, check_capacity};
 use shotline_transport::IoError;
 use shotline_transport::prebuilt::PrebuiltIo;
 use std::net::{IpAddr, SocketAddr};
@@ -303,16 +304,17 @@ pub fn run(args: &Digitizer) -> Result {
 
 /// What the devices sample, made before they run.
 fn prepare(configs: &[Config]) -> Result<Vec<Memory>> {
-    let all: u32 = configs.iter().map(|config| config.distinct).sum();
+    check_capacity(configs.iter().flat_map(Config::memory)).map_err(PrepareError::Memory)?;
+    let all: u64 = configs.iter().map(|config| u64::from(config.distinct)).sum();
     let progress = Progress::new("blocks prepared");
     let mut done = 0;
     let mut memories = Vec::new();
     for config in configs {
-        let memory = Memory::prepare(config, |blocks| progress.tell((done + blocks).into(), all.into()))?;
+        let memory = Memory::prepare(config, |blocks| progress.tell(done + u64::from(blocks), all))?;
         if memory.clipped() > 0 {
             errln!("stream {}: {} numbers were clipped by the down-converter", config.stream, memory.clipped());
         }
-        done += config.distinct;
+        done += u64::from(config.distinct);
         memories.push(memory);
     }
     Ok(memories)

@@ -1,6 +1,5 @@
 //! `shotline target`: memory for others to read and write, with no application behind it.
 
-mod capacity;
 mod guest;
 mod guests;
 mod host;
@@ -21,6 +20,7 @@ use region::Wanted;
 use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use shotline_memory::check_capacity;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::{Account, Bound, Control, Endpoint, Export, Exports, Limits, Listen, Token};
 use shotline_verbs::ibverbs::{Choice, IbverbsEndpoint};
@@ -180,7 +180,9 @@ pub fn run(args: &Args) -> Result {
     }
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     let shared = args.transport == Transport::Shm;
-    capacity::check(args.regions.iter().map(Wanted::memory_bytes).fold(0, u64::saturating_add))?;
+    check_capacity(args.regions.iter().map(|wanted| wanted.memory(shared))).map_err(|error| {
+        format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
+    })?;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
     match &args.transport {
         Transport::Soft => {

@@ -1,7 +1,7 @@
 //! Regions as they are asked for on the command line, and the memory behind them.
 
 use crate::Result;
-use shotline_memory::{Access, Region};
+use shotline_memory::{Access, Pages, Region};
 use shotline_verbs::cm::Export;
 use shotline_verbs::cm::message::Name;
 use std::path::PathBuf;
@@ -109,13 +109,15 @@ fn named_rights(letters: &str) -> std::result::Result<Access, String> {
 }
 
 impl Wanted {
-    /// Bytes of the machine's memory that it takes: files and huge pages have limits of their own, which the kernel
-    /// checks when they are made.
-    pub fn memory_bytes(&self) -> u64 {
-        match self.kind {
-            Kind::Heap | Kind::Memfd => self.size.0,
-            Kind::Huge | Kind::File(_) => 0,
-        }
+    /// What memory it takes, and how many bytes of it. `shared`: as for [`Self::make`].
+    pub fn memory(&self, shared: bool) -> (Pages, u64) {
+        let pages = match self.kind {
+            Kind::Heap if !shared => Pages::Transparent,
+            Kind::Heap | Kind::Memfd => Pages::Memfd,
+            Kind::Huge => Pages::Huge,
+            Kind::File(_) => Pages::File,
+        };
+        (pages, self.size.0)
     }
 
     /// Makes the memory. `shared`: as memory that other processes can map, whatever was asked for.

@@ -3,7 +3,7 @@
 use super::guests::GuestCounts;
 use crate::output::CpuTime;
 use serde::Serialize;
-use shotline_memory::Usage;
+use shotline_memory::{Usage, bytes_in_words};
 use shotline_verbs::cm::message::{Name, Rights};
 use shotline_verbs::cm::{AccountState, Counts, Export, SessionId, Tally, operations};
 use shotline_verbs::rdma_cm;
@@ -271,18 +271,4 @@ impl Report {
         let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
         format!("{} initiators; {}; {refused} refused", self.initiators.len(), regions.join("; "))
     }
-}
-
-/// Bytes with three digits.
-pub fn bytes_in_words(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
-    if power == 0 {
-        return format!("{bytes} B");
-    }
-    format!(
-        "{:.1} {}",
-        bytes as f64 / f64::from(1_u32 << (10 * power.min(3))) / if power == 4 { 1024.0 } else { 1.0 },
-        units[power as usize]
-    )
 }

@@ -44,7 +44,7 @@ pub struct Memory {
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// There is not enough memory.
-    #[error(transparent)]
+    #[error("{0}; make --block or --distinct smaller")]
     Memory(#[from] MemoryError),
     /// There are no samples.
     #[error(transparent)]

@@ -1,6 +1,8 @@
 //! What a digitizer is set to.
 
+use super::board::Distinct;
 use super::frames::Frames;
+use shotline_memory::Pages;
 use shotline_wire::record;
 use shotline_wire::shot::{Cut, Geometry, GeometryError, PAD_BYTES, Packing, Trailer};
 use std::net::SocketAddr;
@@ -246,6 +248,13 @@ impl Config {
         let samples = (2, self.block_bytes / SAMPLE_BYTES);
         let rate = self.sample_rate_hz.round() as u32;
         Ok(Geometry::cut_as(samples, (16, Packing::Int16Le), rate, trailer, Cut::uniform(self.payload))?)
+    }
+
+    /// Memory that the distinct blocks take: on-board memory, what is known of each block, and one block while it is
+    /// made, as samples and as bytes.
+    pub fn memory(&self) -> [(Pages, u64); 2] {
+        let (block, distinct) = (u64::from(self.block_bytes), u64::from(self.distinct));
+        [(Pages::Transparent, block * distinct), (Pages::Small, size_of::<Distinct>() as u64 * distinct + 2 * block)]
     }
 
     /// Bytes of memory that the prebuilt frames take, whatever sends them.

@@ -58,8 +58,9 @@ impl Prebuilt {
         let (links, page) = (u64::from(links), u64::from(PACKET_BYTES));
         let shots = u64::from(source.period()) * u64::from(geometry.slot_bytes());
         let records = (RECORDS * u64::from(RECORD_BYTES)).next_multiple_of(page);
-        let copies_at = links * (shots + records);
-        let bytes = copies_at + COPIES_BYTES;
+        // What is too much for 64 bits is too much for any machine.
+        let copies_at = links.saturating_mul(shots.saturating_add(records));
+        let bytes = copies_at.saturating_add(COPIES_BYTES);
         let region = Region::host(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let id = registrar.add(Arc::clone(&region));
         let link = |link| LinkShots {

@@ -1,5 +1,6 @@
 //! Why memory could not be had.
 
+use crate::bytes_in_words;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -13,6 +14,20 @@ pub enum MemoryError {
         bytes: usize,
         /// The kernel's reason.
         source: Errno,
+    },
+    /// More than the machine or a control group has left.
+    #[error(
+        "{asked} of memory are needed, and {available} are available ({by}): ask for less, or free memory",
+        asked = bytes_in_words(*.asked),
+        available = bytes_in_words(*.available)
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that are left.
+        available: u64,
+        /// Who says so.
+        by: String,
     },
     /// Too few reserved huge pages.
     #[error(

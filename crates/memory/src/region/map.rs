@@ -1,6 +1,7 @@
 //! The kinds of regions that are mappings, and how each is had.
 
 use super::{MemoryError, Pages, Region};
+use crate::capacity::{HUGE_PAGE, check_capacity, huge_pages};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -10,7 +11,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const HUGE_PAGE: usize = 2 << 20;
 /// Bytes that are touched in one go, and threads that do so at most.
 const PIECE: usize = 32 << 20;
 const MOST_THREADS: usize = 8;
@@ -31,6 +31,8 @@ impl Region {
             return Ok(Arc::new(region));
         }
         let len = whole(len, HUGE_PAGE)?;
+        // Not as Transparent: there are too few reserved pages.
+        check_capacity([(Pages::Small, len as u64)])?;
         // Map 2 MiB more than asked, so that the region can begin on a huge-page boundary.
         let raw = anonymous(len + HUGE_PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)
             .map_err(|source| MemoryError::Map { bytes: len, source })?;
@@ -75,6 +77,7 @@ impl Region {
     /// Memory private to this process in ordinary pages, for what is small. Its length is rounded up to whole pages.
     pub fn heap(len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = whole(len, rustix::param::page_size())?;
+        check_capacity([(Pages::Small, len as u64)])?;
         let base = anonymous(len, MapFlags::PRIVATE).map_err(|source| MemoryError::Map { bytes: len, source })?;
         Self::over(base, len, Pages::Small, None, true).populated(Advice::LinuxPopulateWrite)
     }
@@ -83,10 +86,7 @@ impl Region {
     pub fn huge(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::reserved(len).and_then(|region| region.populated(Advice::LinuxPopulateWrite));
         region.map_err(|error| {
-            let count = |name| {
-                let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
-                std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
-            };
+            let count = |name| huge_pages(name) as usize;
             let MemoryError::Map { bytes, source: Errno::NOMEM } = error else { return error };
             let (needed, free, all) = (bytes / HUGE_PAGE, count("free_hugepages"), count("nr_hugepages"));
             MemoryError::NoHugePages { bytes, needed, free, wanted: all + needed.saturating_sub(free) }
@@ -106,6 +106,7 @@ impl Region {
     /// map. Its length is rounded up to whole pages and sealed: nobody who gets the descriptor can change it.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = whole(len, rustix::param::page_size())?;
+        check_capacity([(Pages::Memfd, len as u64)])?;
         let failed = |source| MemoryError::Map { bytes: len, source };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(failed)?;

@@ -29,6 +29,15 @@ fn memory_whose_pages_are_touched_later_keeps_what_was_written_before() {
 }
 
 #[test]
+fn regions_that_the_machine_cannot_hold_are_refused_before_they_are_made() {
+    let (asked, len) = ("1024.0 TiB", 1 << 50);
+    for made in [Region::host_untouched(len), Region::memfd("test", len), Region::heap(len)] {
+        let words = made.unwrap_err().to_string();
+        assert!([asked, "are available (", "ask for less"].iter().all(|part| words.contains(part)), "{words}");
+    }
+}
+
+#[test]
 #[should_panic(expected = "outside a region")]
 fn an_offset_that_wraps_is_refused() {
     Region::heap(4096).unwrap().zero(usize::MAX, 2);

@@ -1,10 +1,12 @@
-//! Memory that this machine has left, so that regions are refused that it cannot hold: the kernel would take them, and
-//! end a process when they fill.
+//! Memory that this machine has left. The kernel maps more than there is and ends a process when it is touched, so regions
+//! that do not fit are refused before they are made.
 
-use super::report::bytes_in_words;
-use crate::Result;
+use crate::{MemoryError, Pages};
 use std::fs::read_to_string;
 use std::path::Path;
+
+/// Bytes of a reserved page.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// How much memory there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,22 +15,52 @@ struct Available {
     by: String,
 }
 
-/// Refuses regions that take more memory, all together, than the machine or a control group has left.
-pub fn check(asked: u64) -> Result {
+/// Checks whether regions of these kinds and bytes, made in this order, fit into memory together: into what the machine
+/// and each control group of this process have left. Those of [`Pages::Transparent`] take reserved huge pages first, as
+/// [`Region::host`](crate::Region::host) does. Reserved pages, files and devices have limits of their own, which the kernel
+/// checks when such a region is made.
+pub fn check_capacity(regions: impl IntoIterator<Item = (Pages, u64)>) -> Result<(), MemoryError> {
+    let reserved = huge_pages("free_hugepages").saturating_sub(huge_pages("resv_hugepages"));
+    let asked = ordinary(regions, reserved.saturating_mul(HUGE_PAGE as u64));
     let available = machine().into_iter().chain(control_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
     fits(asked, available.min_by_key(|available| available.bytes))
 }
 
-fn fits(asked: u64, least: Option<Available>) -> Result {
+/// Bytes of ordinary memory that regions take where so many bytes of reserved pages are free.
+fn ordinary(regions: impl IntoIterator<Item = (Pages, u64)>, mut reserved: u64) -> u64 {
+    let mut asked = 0_u64;
+    for (pages, bytes) in regions {
+        let whole = bytes.checked_next_multiple_of(HUGE_PAGE as u64).unwrap_or(u64::MAX);
+        match pages {
+            Pages::Transparent | Pages::Huge if whole <= reserved => reserved -= whole,
+            Pages::Transparent | Pages::Small | Pages::Memfd => asked = asked.saturating_add(bytes),
+            Pages::Huge | Pages::File | Pages::Device => {}
+        }
+    }
+    asked
+}
+
+fn fits(asked: u64, least: Option<Available>) -> Result<(), MemoryError> {
     match least {
-        Some(Available { bytes, by }) if asked > bytes => Err(format!(
-            "the regions need {} of memory, and {} are available ({by}): make them smaller, or keep them in files (file=PATH)",
-            bytes_in_words(asked),
-            bytes_in_words(bytes)
-        )
-        .into()),
+        Some(Available { bytes, by }) if asked > bytes => Err(MemoryError::TooLarge { asked, available: bytes, by }),
         _ => Ok(()),
     }
+}
+
+/// A number of the machine's reserved 2 MiB pages: `free_hugepages`, `nr_hugepages`, ...
+pub(crate) fn huge_pages(name: &str) -> u64 {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
+    read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Bytes with three digits.
+pub fn bytes_in_words(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
+    if power == 0 {
+        return format!("{bytes} B");
+    }
+    format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, units[power as usize])
 }
 
 fn machine() -> Option<Available> {
@@ -71,7 +103,7 @@ fn number_after(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(line)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::fs::{create_dir_all, write};
@@ -83,6 +115,18 @@ mod tests {
         let words = fits(900 << 30, available()).unwrap_err().to_string();
         assert!(words.contains("900.0 GiB") && words.contains("24.0 GiB") && words.contains("a limit"), "{words}");
         assert!(machine().is_some_and(|machine| machine.bytes > 0));
+    }
+
+    #[test]
+    fn reserved_pages_hold_what_fits_into_them_in_the_order_of_the_regions() {
+        let page = HUGE_PAGE as u64;
+        let regions = [(Pages::Huge, page), (Pages::Transparent, 3 * page), (Pages::Transparent, page - 1)];
+        assert_eq!(ordinary(regions, 0), 4 * page - 1);
+        assert_eq!(ordinary(regions, 3 * page), 3 * page);
+        assert_eq!(ordinary(regions, 5 * page), 0);
+        let others = [(Pages::Small, 5), (Pages::Memfd, 6), (Pages::File, page), (Pages::Device, page)];
+        assert_eq!(ordinary(others, 9 * page), 11);
+        assert_eq!(ordinary([(Pages::Transparent, u64::MAX); 2], u64::MAX - 1), u64::MAX);
     }
 
     #[test]
