@@ -6,6 +6,7 @@ use crate::receiver::SPARE_BYTES;
 use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
 use shotline_transport::SCRATCH_BYTES;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Room for shots, and what backend and repairs need beside it.
@@ -16,6 +17,8 @@ pub(crate) struct Memory {
     shots: RegionId,
     /// The thread that touches the pages, until it was waited for.
     touching: Option<JoinHandle<Result<(), MemoryError>>>,
+    /// Has that thread end early.
+    stop: Arc<AtomicBool>,
 }
 
 impl Memory {
@@ -29,8 +32,10 @@ impl Memory {
             Ok::<_, MemoryError>(Sge { region, offset: 0, len })
         };
         let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
-        let touching = Some(std::thread::spawn(move || room.populate()));
-        Ok(Self { regions: registrar.finish(), scratch, spare, shots, touching })
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let touching = Some(std::thread::spawn(move || room.populate(&stopped)));
+        Ok(Self { regions: registrar.finish(), scratch, spare, shots, touching, stop })
     }
 
     /// Whether all pages are there, or never will be.
@@ -50,9 +55,26 @@ impl Memory {
     }
 }
 
+/// A run that fails early takes no further memory, and has given it back when it returns.
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // What the thread has come to concerns nobody any more.
+        let _ = self.touching.take().map(JoinHandle::join);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_touches_the_memory_of_a_run_that_is_over() {
+        let memory = Memory::new(256 << 20).unwrap();
+        let region = Arc::downgrade(memory.regions.get(memory.shots));
+        drop(memory);
+        assert!(region.upgrade().is_none(), "the region is still in use");
+    }
 
     #[test]
     fn a_pool_that_the_machine_cannot_hold_is_refused() {

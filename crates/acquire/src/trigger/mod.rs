@@ -217,7 +217,7 @@ impl<P: PacketIo> Bench<P> {
             framing: settings.framing,
             streams: streams.clone(),
             pool,
-            regions: memory.regions,
+            regions: memory.regions.clone(),
             spare: memory.spare,
             clock: None,
         };

@@ -48,7 +48,9 @@ impl Prepared {
         };
         let streams: Vec<_> = (0..links).map(stream).collect();
         let slots = receiver::held(&streams) + 2 * streams.len();
-        let memory = Memory::new(slots as u64 * u64::from(geometry.slot_bytes()))?;
+        let mut memory = Memory::new(slots as u64 * u64::from(geometry.slot_bytes()))?;
+        // No latency that is measured has the first touch of a page in it.
+        memory.settle()?;
         let pool = memory.pool(geometry.slot_bytes())?;
         Ok(Self { describe, geometry, streams, pool, memory })
     }

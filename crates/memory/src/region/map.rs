@@ -9,7 +9,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Bytes that are touched in one go, and threads that do so at most.
 const PIECE: usize = 32 << 20;
@@ -21,7 +21,7 @@ impl Region {
     /// Every page is touched before this returns: the first touch of a page costs more than a whole shot.
     pub fn host(len: usize) -> Result<Arc<Self>, MemoryError> {
         let region = Self::host_untouched(len)?;
-        region.populate()?;
+        region.populate(&AtomicBool::new(false))?;
         Ok(region)
     }
 
@@ -53,15 +53,15 @@ impl Region {
     }
 
     /// Touches every page of its own writable memory, in pieces by as many threads as there are processors (up to 8): the
-    /// kernel clears each page, which takes a second for 0.2 to 4 GiB.
-    pub fn populate(&self) -> Result<(), MemoryError> {
+    /// kernel clears each page, which takes a second for 0.2 to 4 GiB. Returns early once `stop` is set.
+    pub fn populate(&self, stop: &AtomicBool) -> Result<(), MemoryError> {
         let pieces = self.len.div_ceil(PIECE);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(pieces);
         let next = AtomicUsize::new(0);
         let touch = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed).saturating_mul(PIECE);
-                if at >= self.len {
+                if at >= self.len || stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 self.advise(at, PIECE.min(self.len - at), Advice::LinuxPopulateWrite)?;

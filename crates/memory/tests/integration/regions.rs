@@ -3,6 +3,7 @@
 use shotline_memory::{
     Access, Addressing, DeviceMemory, MemoryError, Pages, Protection, Region, RegisterError, Registrar,
 };
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -22,7 +23,7 @@ fn copies_move_bytes_between_kinds_of_regions() {
 fn memory_whose_pages_are_touched_later_keeps_what_was_written_before() {
     let region = Region::host_untouched(70 << 20).unwrap();
     region.write(40 << 20, b"shot");
-    region.populate().unwrap();
+    region.populate(&AtomicBool::new(false)).unwrap();
     let mut out = [0; 6];
     region.read((40 << 20) - 1, &mut out);
     assert_eq!(&out, b"\0shot\0");
