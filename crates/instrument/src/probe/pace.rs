@@ -202,7 +202,7 @@ impl Pacer {
     /// The shot has been sent; it is `now`.
     pub fn sent(&mut self, now: u64) {
         if let State::Sending(started) = self.state {
-            self.state = State::BusyUntil(now.max(started + self.busy_ns));
+            self.state = State::BusyUntil(now.max(started.saturating_add(self.busy_ns)));
         }
     }
 
@@ -212,7 +212,7 @@ impl Pacer {
         let Rule::Command(taken) = &mut self.rule else { return false };
         let free = taken.is_none() && matches!(self.state, State::BusyUntil(_));
         if free {
-            *taken = Some(now + self.busy_ns);
+            *taken = Some(now.saturating_add(self.busy_ns));
         } else {
             self.counts.missed += 1;
         }
@@ -240,11 +240,11 @@ impl Pacer {
     }
 }
 
-/// Instants at equal distances.
+/// Instants at equal distances. Those beyond the end of time are at its end.
 #[derive(Debug)]
 struct Ticks {
     start: u64,
-    /// In 2^-32 ns.
+    /// In 2^-32 ns, at least 1 ns: so no more ticks fit into time than `index` counts.
     period: u128,
     index: u64,
 }
@@ -252,22 +252,23 @@ struct Ticks {
 impl Ticks {
     fn new(start: u64, period_ns: f64) -> Self {
         let period = (period_ns * (1_u64 << FRACTION) as f64).round() as u128;
-        Self { start, period: period.max(1), index: 0 }
+        Self { start, period: period.max(1 << FRACTION), index: 0 }
     }
 
     fn due(&self) -> u64 {
         let half = 1 << (FRACTION - 1);
-        self.start + ((u128::from(self.index) * self.period + half) >> FRACTION) as u64
+        let after = u128::from(self.index).saturating_mul(self.period).saturating_add(half) >> FRACTION;
+        self.start.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
     }
 
     fn take(&mut self) -> u64 {
         let due = self.due();
-        self.index += 1;
+        self.index = self.index.saturating_add(1);
         due
     }
 
     fn skip(&mut self, count: u64) -> u64 {
-        self.index += count;
+        self.index = self.index.saturating_add(count);
         count
     }
 
@@ -279,6 +280,7 @@ impl Ticks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use shotline_wire::shot::Packing;
 
     /// Two links of 96 channels.
@@ -372,6 +374,34 @@ mod tests {
         }
         let Rule::External(ticks) = &pacer.rule else { panic!() };
         assert_eq!(shots + pacer.counts().missed, ticks.index);
+    }
+
+    proptest! {
+        #[test]
+        fn no_rate_and_no_time_overflows_or_comes_to_no_end(
+            exponent in -320.0..320.0_f64,
+            kind in 0..4_u8,
+            start in prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
+            steps in prop::collection::vec((0..64_u32, any::<u64>()), 1..60),
+        ) {
+            let rate = 10_f64.powf(exponent).clamp(f64::MIN_POSITIVE, f64::MAX);
+            let timing = match kind {
+                0 => Timing::Free(Pace::Rate(rate)),
+                1 => Timing::Free(Pace::Bandwidth(rate)),
+                2 => Timing::Free(Pace::Recorded(rate)),
+                _ => Timing::External(rate),
+            };
+            let (mut pacer, mut now) = (Pacer::new(timing, &links(500), start), start);
+            for (shift, step) in steps {
+                pacer.taken(step, now);
+                match pacer.next(now) {
+                    Next::At(at) => prop_assert!(at > now, "{at} is no time after {now}"),
+                    Next::Fire => pacer.sent(now),
+                    Next::Trigger => prop_assert!(false, "{timing:?} waits for no command"),
+                }
+                now = now.saturating_add(step >> shift);
+            }
+        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Source {
 /// |---|---|---|
 /// | 16 | mode: 0 free-running, 1 fixed rate, 2 external trigger | u8 |
 /// | 17 | zeros | 7 bytes |
-/// | 24 | rate in shots per 1000 s (millihertz), 0 unless the mode is 1 | u64 |
+/// | 24 | rate in shots per 1000 s (millihertz), 1 to 10^12; 0 unless the mode is 1 | u64 |
 /// | 32 | shots to send, 0 without limit | u64 |
 ///
 /// The reply has the number of the first shot, u64, at 16.
@@ -248,11 +248,16 @@ pub enum Mode {
     FreeRunning,
     /// A clock.
     FixedRate {
-        /// Shots per 1000 seconds, at least 1.
+        /// Shots per 1000 seconds, 1 to [`Mode::MAX_MILLIHERTZ`].
         millihertz: u64,
     },
     /// A [`super::Trigger`], or the probe's trigger input.
     ExternalTrigger,
+}
+
+impl Mode {
+    /// Highest fixed rate: a shot each nanosecond, in which times are told.
+    pub const MAX_MILLIHERTZ: u64 = 1_000_000_000_000;
 }
 
 impl Start {
@@ -263,10 +268,10 @@ impl Start {
         let shots = body.u64()?;
         let mode = match (mode, millihertz) {
             (0, 0) => Mode::FreeRunning,
-            (1, 1..) => Mode::FixedRate { millihertz },
-            (1, 0) => {
-                let most = u64::MAX;
-                return Err(ParseError::Range { what: "rate in millihertz", least: 1, most, found: 0 });
+            (1, 1..=Mode::MAX_MILLIHERTZ) => Mode::FixedRate { millihertz },
+            (1, found) => {
+                let most = Mode::MAX_MILLIHERTZ;
+                return Err(ParseError::Range { what: "rate in millihertz", least: 1, most, found });
             }
             (2, 0) => Mode::ExternalTrigger,
             (0 | 2, found) => {

@@ -57,7 +57,7 @@ fn start() -> impl Strategy<Value = Start> {
     let mode = prop_oneof![
         Just(Mode::FreeRunning),
         Just(Mode::ExternalTrigger),
-        (1_u64..).prop_map(|millihertz| Mode::FixedRate { millihertz }),
+        (1..=Mode::MAX_MILLIHERTZ).prop_map(|millihertz| Mode::FixedRate { millihertz }),
     ];
     (mode, any::<u64>()).prop_map(|(mode, shots)| Start { mode, shots })
 }
@@ -136,6 +136,19 @@ fn body() -> impl Strategy<Value = Body> {
 fn start_request() -> Message {
     let start = Start { mode: Mode::FixedRate { millihertz: 7_000_000 }, shots: 10 };
     Message::request(5, 0xABCD, false, Request::Start(start))
+}
+
+#[test]
+fn a_rate_that_no_clock_of_nanoseconds_keeps_is_refused() {
+    let most = 1_000_000_000_000;
+    let parsed = |millihertz| {
+        let start = Start { mode: Mode::FixedRate { millihertz }, shots: 0 };
+        Message::parse(&Message::request(5, 7, false, Request::Start(start)).emit())
+    };
+    assert!(parsed(1).is_ok() && parsed(most).is_ok());
+    for found in [0, most + 1, u64::MAX] {
+        assert_eq!(parsed(found), Err(ParseError::Range { what: "rate in millihertz", least: 1, most, found }));
+    }
 }
 
 #[test]
