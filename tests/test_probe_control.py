@@ -7,6 +7,7 @@ import struct
 import h5py
 import pytest
 from forge import Eavesdropper
+from needs import need_root
 from relay import Relay
 
 from common import (
@@ -364,6 +365,19 @@ def test_a_flood_of_requests_does_not_keep_a_recording_from_being_whole(tmp_path
         ended = recorder.interrupt().succeeded()
     assert ended["shots_complete"] == ended["shots_sent"] > 10 and not ended["drops"], ended
     verify(path)
+
+
+def test_a_request_that_cannot_be_answered_does_not_end_a_probe():
+    """It comes from port 0, to which no kernel sends."""
+    need_root()
+    query = struct.pack(">4sBBBBII112x", b"SHCM", 1, 1, 0, 0, 5, 7)
+    with (
+        Probe(listen="127.0.0.1:0") as target,
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as raw,
+    ):
+        port = int(target.address.rpartition(":")[2])
+        raw.sendto(struct.pack(">HHHH", 0, port, 8 + len(query), 0) + query, ("127.0.0.1", 0))
+        assert probe("describe", target).succeeded()["links"] == 2
 
 
 def test_a_probe_that_is_not_there_is_one_clear_error(unanswered):

@@ -87,11 +87,16 @@ impl Receiver {
     }
 
     fn configure(&mut self, samples: u32) -> SocketAddr {
+        self.direct(self.data.local_addr().unwrap(), samples)
+    }
+
+    /// Has the shots sent there.
+    fn direct(&mut self, destination: SocketAddr, samples: u32) -> SocketAddr {
         let configure = Configure {
             link: 0,
             framing: framing::id_of("ud").unwrap(),
             geometry: Geometry::new(96, samples, 12, Packing::Packed12, 0).unwrap(),
-            destination: self.data.local_addr().unwrap(),
+            destination,
             dest_qp: 0x17,
             q_key: 5,
             stream: 3,
@@ -189,4 +194,20 @@ fn messages_that_are_none_do_not_disturb_it() {
         assert!(!receiver.status().running);
     });
     assert_eq!(stats.refused, 0);
+}
+
+#[test]
+fn a_destination_that_the_kernel_sends_nothing_to_ends_the_run_and_not_the_probe() {
+    let stats = with_probe(config(), |mut receiver| {
+        // Of loopback's network, and no socket of the probe may broadcast.
+        receiver.direct(([127, 255, 255, 255], 9).into(), 200);
+        receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 0 }));
+        while receiver.status().running {}
+        let from = receiver.configure(200);
+        receiver.ask(Request::Start(Start { mode: Mode::FreeRunning, shots: 1 }));
+        assert!(record::is_whole(crc::register(u32::MAX, &receiver.shot(from, 8))));
+    });
+    assert_eq!(stats.failures.runs, 1);
+    assert!(stats.failures.last.is_some_and(|words| words.contains("127.255.255.255:9")));
+    assert_eq!((stats.links[0].counts.unsent, stats.links[0].counts.packets), (8, 8));
 }

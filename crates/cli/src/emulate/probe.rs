@@ -200,6 +200,9 @@ fn report(stats: Stats, json: bool) -> Result {
         for (link, counts) in stats.links.iter().enumerate() {
             errln!("link {link}: {}", serde_json::to_string(counts)?);
         }
+        if let Some(last) = &stats.failures.last {
+            errln!("{} runs ended because a shot could not be sent: {last}", stats.failures.runs);
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::pace::{Next, PaceCounts, Pacer, Timing};
 use super::patterns::Patterns;
 use super::samples::SampleError;
 use super::shots::{Moment, ReadError, Shots, Upcoming, Way};
-use super::stats::{LinkStats, Stats};
+use super::stats::{Failures, LinkStats, Stats};
 use super::{Config, ConfigError};
 use arrayvec::ArrayVec;
 use shotline_memory::{MemoryError, Regions, Registrar};
@@ -340,6 +340,7 @@ where
             next_shot: self.next_shot,
             pace: self.pace.plus(&present),
             refused: self.refused,
+            failures: Failures::default(),
             links: self.ports.iter().map(|port| LinkStats::of(&port.link)).collect(),
             faults,
         }

@@ -46,4 +46,4 @@ pub use patterns::Patterns;
 pub use rf::RfReport;
 pub use serve::{ServeError, Server};
 pub use shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming, Way};
-pub use stats::{LinkStats, Stats};
+pub use stats::{Failures, LinkStats, Stats};

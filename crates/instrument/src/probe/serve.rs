@@ -2,7 +2,7 @@
 
 use super::clock::{Skew, stamp, steady_ns};
 use super::shots::{ReadError, Shots};
-use super::{Config, FireError, Outlet, Patterns, Probe, ProbeError, Stamp, Stats, Step, Wanted};
+use super::{Config, Failures, FireError, Outlet, Patterns, Probe, ProbeError, Stamp, Stats, Step, Wanted};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
@@ -166,11 +166,13 @@ where
         }
     }
 
-    /// Does what receivers ask until `stop` is set. A failure to send ends it too: an instrument that goes on
-    /// without its link would only hide the loss.
+    /// Does what receivers ask until `stop` is set. A failure to send ends the run, which its owner sees in the next
+    /// status, and is counted: one receiver that names an address to which nothing can be sent takes the probe from no other.
+    /// It ends a probe that sends its shots once ([`Self::once`], [`Self::unasked`]).
     pub fn run(mut self, stop: &AtomicBool) -> Result<Stats, ServeError> {
         let stopped = || stop.load(Ordering::Relaxed);
         let mut look = 0;
+        let mut failures = Failures::default();
         let set_tai_ns = stamp().tai_ns;
         while !stopped() {
             let now = steady_ns();
@@ -183,7 +185,7 @@ where
                     let mut tries = 0_u32;
                     let now = stamp();
                     let shown = Stamp { tai_ns: self.skew.show(now.tai_ns, set_tai_ns), ..now };
-                    self.probe.fire(shown, &mut || {
+                    let fired = self.probe.fire(shown, &mut || {
                         tries = tries.wrapping_add(1);
                         if tries.is_multiple_of(SPINS) {
                             std::thread::yield_now()
@@ -191,7 +193,11 @@ where
                             std::hint::spin_loop()
                         }
                         !stopped()
-                    })?;
+                    });
+                    match fired {
+                        Err(FireError::Io(error)) if !self.once => failures.add(&error),
+                        fired => fired?,
+                    }
                     self.probe.sent(steady_ns());
                     continue;
                 }
@@ -212,7 +218,7 @@ where
             self.messages()?;
             look = now + MESSAGES_NS;
         }
-        Ok(self.probe.stats())
+        Ok(Stats { failures, ..self.probe.stats() })
     }
 
     /// Whether the last shot was sent, and nobody has asked since for a while.
@@ -236,12 +242,9 @@ where
             let reply = self.probe.receive(&datagram[..len], steady_ns());
             self.lingering.hear(self.probe.has_ended());
             if let Some(reply) = reply {
-                match control.send_to(&reply, from) {
-                    Ok(_) => {}
-                    // The receiver asks again.
-                    Err(error) if error.kind() == ErrorKind::WouldBlock || passes(&error) => {}
-                    Err(error) => return Err(ServeError::Control(error)),
-                }
+                // A receiver that gets none asks again. Whatever fails here is of its address, which may be forged (port
+                // 0, a broadcast), or of this moment.
+                let _ = control.send_to(&reply, from);
             }
         }
     }
