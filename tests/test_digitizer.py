@@ -253,3 +253,10 @@ def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_
         blocks = blocks_of(path)
         assert sorted(blocks) == list(range(1, 1000)), f"{sent} {ended}"
         check_same(blocks)
+
+
+def test_a_time_shorter_than_half_a_block_makes_one():
+    """A block of 64 KiB at 10 kS/s takes 1.6 s."""
+    what = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)
+    (sent,) = run("emulate", "digitizer", "--json", "--to", "[::1]:9", "--no-send", *what).succeeded()["streams"]
+    assert sent["blocks_made"] == 1, sent

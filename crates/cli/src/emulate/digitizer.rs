@@ -74,7 +74,7 @@ pub struct Digitizer {
     /// Blocks to make [default: until it is stopped]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     blocks: Option<u64>,
-    /// How long to run
+    /// How long to run, in whole blocks: at least one
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Number of the first block
@@ -262,7 +262,8 @@ impl Digitizer {
             };
             config.check()?;
             if let (Some(seconds), false) = (self.seconds, config.begin == Begin::Max) {
-                config.blocks = Some((seconds.as_secs_f64() * 1e9 / config.period_ns()).round() as u64);
+                // Less than half a block is not rounded to none.
+                config.blocks = Some((seconds.as_secs_f64() * 1e9 / config.period_ns()).round().max(1.0) as u64);
             }
             Ok(config)
         };
