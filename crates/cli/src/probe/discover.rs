@@ -1,12 +1,12 @@
 //! Who answers a Query that everyone hears.
 
-use super::address;
 use super::tell::{Description, Tell as _};
+use super::{address, random};
 use crate::Result;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use shotline_wire::ParseError;
 use shotline_wire::setup::{Body, LEN, Message, PORT, Reply, Request};
 use std::collections::BTreeMap;
@@ -18,6 +18,11 @@ use std::time::{Duration, Instant};
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// A Query may be lost, as may its answer: it is sent so many times within the wait.
 const TRIES: u32 = 3;
+/// Datagrams of each socket that are read after the time is over: a program that was stopped meanwhile finds the answers
+/// that wait, and a flood does not keep it.
+const MOST_LATE: usize = 64;
+/// Addresses that are listed.
+const MOST_LISTED: usize = 1024;
 
 /// Arguments of `shotline probe discover`.
 #[derive(clap::Args)]
@@ -55,9 +60,26 @@ enum Found {
     },
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Answers {
-    probes: Vec<Found>,
+    #[serde(serialize_with = "listed")]
+    probes: BTreeMap<SocketAddr, Found>,
+    /// Answers of further addresses.
+    unlisted: u64,
+}
+
+impl Answers {
+    fn add(&mut self, from: SocketAddr, answer: Found) {
+        if self.probes.len() < MOST_LISTED || self.probes.contains_key(&from) {
+            self.probes.insert(from, answer);
+        } else {
+            self.unlisted += 1;
+        }
+    }
+}
+
+fn listed<S: Serializer>(probes: &BTreeMap<SocketAddr, Found>, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_seq(probes.values())
 }
 
 /// Lists the probes that answer.
@@ -67,27 +89,25 @@ pub fn run(args: &Args) -> Result {
     }
     let sockets = Sockets::open()?;
     let everyone = destinations(args);
-    let query = Message::request(std::process::id(), 0, false, Request::Query);
+    let query = Message::request(0, random()?, false, Request::Query);
     let begun = Instant::now();
     let wait = Duration::from_secs_f64(args.seconds);
-    let mut found = BTreeMap::new();
+    let mut answers = Answers::default();
     for turn in 1..=TRIES {
         everyone.iter().for_each(|to| sockets.send(&query.emit(), *to));
-        let end = begun + wait * turn / TRIES;
-        while let Some((datagram, from)) = sockets.receive(end)? {
-            if let Some(answer) = read(&datagram, from, &query) {
-                found.insert(from, answer);
+        sockets.listen(begun + wait * turn / TRIES, |datagram, from| {
+            if let Some(answer) = read(datagram, from, &query) {
+                answers.add(from, answer);
             }
-        }
+        })?;
     }
-    if found.is_empty() {
+    if answers.probes.is_empty() {
         return Err(format!(
             "no probe answered within {} s on port {}: is it on, and on this network? One behind a router, or one that listens on one address only, must be asked by its address: shotline probe discover ADDRESS",
             args.seconds, args.port
         )
         .into());
     }
-    let answers = Answers { probes: found.into_values().collect() };
     if args.json {
         outln!("{}", serde_json::to_string(&answers)?);
     } else {
@@ -97,7 +117,7 @@ pub fn run(args: &Args) -> Result {
 }
 
 fn print(answers: &Answers) {
-    for (index, found) in answers.probes.iter().enumerate() {
+    for (index, found) in answers.probes.values().enumerate() {
         if index > 0 {
             outln!();
         }
@@ -105,6 +125,9 @@ fn print(answers: &Answers) {
             Found::Probe(description) => crate::output::print_table(&description.rows()),
             Found::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
         }
+    }
+    if answers.unlisted > 0 {
+        errln!("{MOST_LISTED} addresses are listed; {} answers of others are not", answers.unlisted);
     }
 }
 
@@ -183,13 +206,18 @@ impl Sockets {
         }
     }
 
-    /// A datagram that came before `end`.
-    fn receive(&self, end: Instant) -> io::Result<Option<(Vec<u8>, SocketAddr)>> {
-        loop {
+    /// Hands on what comes until `end`, and what waits then, [`MOST_LATE`] of each socket at most.
+    fn listen(&self, end: Instant, mut heard: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
+        let mut late = MOST_LATE;
+        while late > 0 {
+            let mut quiet = true;
             for socket in &self.0 {
                 let mut datagram = [0; LEN + 1];
                 match socket.recv_from(&mut datagram) {
-                    Ok((len, from)) => return Ok(Some((datagram.iter().take(len).copied().collect(), from))),
+                    Ok((len, from)) => {
+                        quiet = false;
+                        heard(&datagram[..len], from);
+                    }
                     // An earlier Query found nobody at its address.
                     Err(error)
                         if error.kind() == ErrorKind::WouldBlock || error.kind() == ErrorKind::ConnectionRefused => {}
@@ -197,15 +225,66 @@ impl Sockets {
                     Err(error) => return Err(error),
                 }
             }
-            let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
-                return Ok(None);
-            };
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let mut fds: Vec<_> = self.0.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                late = if quiet { 0 } else { late - 1 };
+            } else if quiet {
+                self.sleep(left)?;
             }
         }
+        Ok(())
+    }
+
+    /// Sleeps until a datagram may be there.
+    fn sleep(&self, most: Duration) -> io::Result<()> {
+        let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let mut fds: Vec<_> = self.0.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_that_never_end_do_not_keep_the_listener_beyond_its_time() {
+        let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = ours.local_addr().unwrap();
+        let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let more = || flood.send_to(b"more", to).unwrap();
+        let mut heard = 0;
+        more();
+        ours.peek(&mut [0]).unwrap(); // the first is there
+        ours.set_nonblocking(true).unwrap();
+        let sockets = Sockets(vec![ours]);
+        // Each that is heard brings another one.
+        let listened = sockets.listen(Instant::now(), |datagram, from| {
+            assert_eq!((datagram, from), (b"more".as_slice(), flood.local_addr().unwrap()));
+            heard += 1;
+            assert!(heard <= MOST_LATE, "the flood is listened to for ever");
+            more();
+        });
+        listened.unwrap();
+        assert!(heard > 0);
+    }
+
+    #[test]
+    fn addresses_beyond_those_that_are_listed_are_counted() {
+        let mut answers = Answers::default();
+        let answer = |port: u16| {
+            let from = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            (from, Found::Other { probe: from.to_string(), error: String::new() })
+        };
+        for port in (1..=MOST_LISTED as u16 + 5).chain([1]) {
+            let (from, found) = answer(port);
+            answers.add(from, found);
+        }
+        assert_eq!((answers.probes.len(), answers.unlisted), (MOST_LISTED, 5));
+        let json = serde_json::to_value(&answers).unwrap();
+        assert_eq!((json["probes"].as_array().unwrap().len(), json["unlisted"].as_u64()), (MOST_LISTED, Some(5)));
     }
 }

@@ -275,14 +275,7 @@ fn start(args: &StartArgs) -> Result {
 }
 
 fn trigger(args: &TriggerArgs) -> Result {
-    let sequence = match args.sequence {
-        Some(sequence) => sequence,
-        None => {
-            let mut bytes = [0; 4];
-            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-            u32::from_ne_bytes(bytes)
-        }
-    };
+    let sequence = args.sequence.map_or_else(random, Ok)?;
     let mut control = args.owner.control(&args.target)?;
     let begun = Instant::now();
     let verdict = control.trigger(Trigger { command_only: args.command_only, ..Trigger::new(sequence) })?;
@@ -319,12 +312,20 @@ impl Owner {
     }
 }
 
+/// A random number that is not 0, as which a token means nobody.
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes).max(1))
+}
+
 /// The same for every call of a user on a host, so that they are one owner together; another one than any
 /// `shotline record`, whose tokens are random.
 fn own_token() -> u32 {
     let host = rustix::system::uname();
     let user = rustix::process::getuid().as_raw();
-    !crc::register(u32::MAX, &[host.nodename().to_bytes(), b"/", &user.to_be_bytes()].concat())
+    let token = !crc::register(u32::MAX, &[host.nodename().to_bytes(), b"/", &user.to_be_bytes()].concat());
+    token.max(1)
 }
 
 /// A set-up address; without a port, the usual one.
