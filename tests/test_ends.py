@@ -1,11 +1,16 @@
 """How programs end when nobody sees them any more: a terminal that closes, a reader that is gone."""
 
+import fcntl
+import json
 import os
 import pty
 import signal
+import socket
 import subprocess
+import termios
 
 import pytest
+from senders.listen import free_port
 from watching import wait_for_rows
 
 from common import PATIENCE, PROGRAM, Probe, Recorder, Recording, check_samples, until, verify
@@ -65,3 +70,107 @@ def test_messages_that_nobody_reads_do_not_end_a_run(nobody, tmp_path):
         words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path))
         ended = subprocess.run([PROGRAM, *words], check=False, stdout=nobody, stderr=nobody, timeout=PATIENCE)
     assert ended.returncode == 0 and len(Recording(path).numbers()) == 50, ended
+
+
+@pytest.fixture
+def full():
+    """Both ends of a pipe that is full and that nobody reads."""
+    reads, writes = os.pipe()
+    fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writes, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writes, bytes(4096))
+    os.set_blocking(writes, True)
+    yield reads, writes
+    os.close(writes)
+    os.close(reads)
+
+
+def ended(*words, stderr, **options):
+    """The exit code of a program, and what it printed."""
+    words = [PROGRAM, *map(str, words)]
+    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=stderr, timeout=PATIENCE, **options)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("view", ["--progress", "--quiet"])
+def test_a_full_standard_error_does_not_keep_a_run_from_its_end(full, view, tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        source = ("--probe", probe.address, "--bind", "[::1]:0", "--transport", "auto")
+        code, summary = ended("record", *source, *SHOTS, "--shots", 50, "--out", path, view, "--json", stderr=full[1])
+    assert code == 0 and json.loads(summary)["rows"] == 50, summary
+    assert len(Recording(path).numbers()) == 50
+    verify(path)
+
+
+def test_a_stopped_terminal_does_not_keep_a_run_from_its_end(tmp_path):
+    path = tmp_path / "run.h5"
+    terminal, theirs = pty.openpty()
+    try:
+        termios.tcflow(theirs, termios.TCOOFF)  # Ctrl-S
+        with Probe() as probe:
+            source = ("--probe", probe.address, "--bind", "[::1]:0")
+            words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path))
+            done = subprocess.run(
+                [PROGRAM, *words], check=False, stdout=subprocess.PIPE, stderr=theirs, timeout=PATIENCE
+            )
+    finally:
+        os.close(theirs)
+        os.close(terminal)
+    assert done.returncode == 0 and len(Recording(path).numbers()) == 50, done
+
+
+def test_an_error_that_nobody_reads_still_ends_the_program(full, tmp_path):
+    assert ended("verify", tmp_path / "none.h5", stderr=full[1]) == (1, b"")
+
+
+def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(tmp_path):
+    manager, others = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+    with manager, others:
+        manager.bind(str(tmp_path / "notify"))
+        others.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                others.sendto(b"WATCHDOG=1", str(tmp_path / "notify"))
+        env = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with Probe() as probe:
+            source = ("--probe", probe.address, "--bind", "[::1]:0")
+            code, summary = ended(
+                "record", *source, *SHOTS, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=env
+            )
+    assert code == 0 and json.loads(summary)["ended"]["cause"] == "shots", summary
+
+
+def test_a_target_serves_on_and_ends_although_nobody_reads_its_messages(full, tmp_path):
+    at = ("--transport", "shm", "--listen", tmp_path / "a.sock")
+    code, report = ended("target", "--region", "a=1M", *at, "--every", 0.02, "--seconds", 1, stderr=full[1])
+    assert code == 0 and b"balance" in report, report
+
+
+def test_a_target_whose_report_nobody_reads_has_freed_all_before(full, tmp_path):
+    reads, writes = full
+    host, port = "127.0.0.1", free_port()
+    at = ("--bind", f"{host}:{port}", "--listen", f"{host}:0")
+    words = ("target", "--region", "a=1M", *at, "--json", "--seconds", 0.1)
+    with subprocess.Popen([PROGRAM, *map(str, words)], stdout=writes, stderr=subprocess.PIPE) as target:
+        try:
+            until(lambda: b"waits for initiators" in target.stderr.readline(), what="the target's start")
+
+            def is_free():
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                    try:
+                        other.bind((host, port))
+                    except OSError:
+                        return False
+                    return True
+
+            until(is_free, what="the target's port")
+            assert target.poll() is None, "its report waits for its reader"
+            report = b""
+            while b"\n" not in report:
+                report += os.read(reads, 1 << 16).lstrip(b"\0")
+            assert json.loads(report)["balanced"] and target.wait(PATIENCE) == 0
+        finally:
+            target.kill()

@@ -30,6 +30,7 @@ mod replay;
 mod signals;
 mod sweep;
 mod target;
+mod teller;
 mod transport;
 mod trigger;
 mod verify;
@@ -108,6 +109,7 @@ fn main() -> ExitCode {
         Command::Interop(command) => interop::run(&command),
         Command::Emulate(device) => emulate::run(device),
     };
+    output::STDERR.flush();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

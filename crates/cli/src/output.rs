@@ -1,5 +1,6 @@
 //! What commands print: one JSON object with units in its keys, or words for people.
 
+use crate::teller::Teller;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
@@ -14,7 +15,8 @@ use shotline_store::recorder::Chunks;
 use shotline_wire::shot::{DropCause, Drops};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Stderr, Stdout, Write as _};
+use std::sync::LazyLock;
 
 /// Prints a line on standard output ([`to_stdout`]).
 macro_rules! outln {
@@ -374,9 +376,16 @@ pub fn to_stdout(words: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Prints on standard error. If nobody reads there any more (a terminal that was closed), nobody misses it.
+/// Standard output for reports of which some may be left out; all else is printed by [`to_stdout`], which waits for its reader.
+pub static STDOUT: LazyLock<Teller<Stdout>> = LazyLock::new(|| Teller::new(std::io::stdout));
+
+/// Standard error, which blocks nobody.
+pub static STDERR: LazyLock<Teller<Stderr>> = LazyLock::new(|| Teller::new(std::io::stderr));
+
+/// Prints on standard error. A reader that is gone (a terminal that was closed) misses nothing; one that does not read
+/// holds the program up once, for a second.
 pub fn to_stderr(words: std::fmt::Arguments<'_>) {
-    let _ = std::io::stderr().write_fmt(words);
+    STDERR.say(words.to_string());
 }
 
 /// Text that others wrote, for a terminal: control characters are shown instead of obeyed.

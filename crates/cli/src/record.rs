@@ -1,6 +1,6 @@
 //! `shotline record`: from a probe, or another sender, into a file.
 
-use crate::output::{Summary, print_table};
+use crate::output::{self, Summary, print_table};
 #[cfg(feature = "dpdk")]
 use crate::transport::DpdkFlags;
 use crate::transport::{self, Interface, Rdma, Transport};
@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result {
     let outcome = with_view(show, Target::of(&settings), |live| {
         // Also where nobody waits for it: a trigger that reaches the wrong recorder must not end it.
         signals::on_trigger(live.trigger()).map_err(|error| RunError::Settings(format!("no signal: {error}")))?;
-        live.on_notice(move |notice| tell(notice, says));
+        live.on_notice(move |notice| tell(&notice, says));
         over(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
@@ -89,7 +89,7 @@ pub fn run(args: Args) -> Result {
         }
         print_table(&summary.rows());
         for warning in &summary.warnings {
-            crate::output::warn(warning);
+            output::warn(warning);
         }
     }
     // A probe says whether it sent anything; of another sender nobody knows.
@@ -103,17 +103,20 @@ pub fn run(args: Args) -> Result {
     Ok(outcome.end.check()?)
 }
 
-/// Shows a notice to people; a service manager hears that what comes is received (programs read it in the progress).
-fn tell(notice: Notice, shows: bool) {
-    if matches!(notice, Notice::Listening(_)) {
-        signals::notify_ready();
-    }
-    match notice {
-        _ if !shows => {}
-        Notice::Listening(at) => errln!("listening on {at}"),
-        Notice::Refused { from, framing, why } => {
-            errln!("{from}: cannot receive what comes as {framing}: {why}; waiting for other senders");
+/// Shows a notice to people; a service manager hears that what comes is received (programs read it in the progress). The
+/// receive thread does it, which must wait for neither.
+fn tell(notice: &Notice, shows: bool) {
+    let words = match notice {
+        Notice::Listening(at) => {
+            signals::notify_ready();
+            format!("listening on {at}\n")
         }
+        Notice::Refused { from, framing, why } => {
+            format!("{from}: cannot receive what comes as {framing}: {why}; waiting for other senders\n")
+        }
+    };
+    if shows {
+        output::STDERR.tell(words);
     }
 }
 

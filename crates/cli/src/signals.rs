@@ -40,11 +40,15 @@ pub fn on_trigger(flag: Arc<AtomicBool>) -> std::io::Result<()> {
     signal_hook::flag::register(SIGUSR1, flag).map(|_| ())
 }
 
-/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)).
+/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)). It never blocks.
 pub fn notify_ready() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    // Nobody listens: then nobody waits for it.
-    let _ = address(&path).and_then(|to| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &to));
+    // A manager that does not listen, or whose queue is full, is not worth a packet.
+    let _ = address(&path).and_then(|to| {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(b"READY=1", &to)
+    });
 }
 
 /// A path, or behind `@` a name that no file has.

@@ -4,7 +4,7 @@
 //! ratatui lays the lines out into a buffer of cells; they are then written relative to the cursor. So
 //! nothing is asked of the terminal, it never leaves its ordinary mode, and Ctrl-C stays a signal.
 
-use crate::output::{busy, shown};
+use crate::output::{STDERR, busy, shown};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,7 +16,6 @@ use shotline_acquire::live::{LinkStep, Live, Reading, Step};
 use shotline_acquire::stages;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -73,6 +72,15 @@ pub fn with_view<T>(show: Show, target: Target, work: impl FnOnce(&Live) -> T) -
     })
 }
 
+/// Shows a text on standard error without waiting, but for the last one. Returns false if it was left out.
+fn show(text: String, last: bool) -> bool {
+    if !last {
+        return STDERR.tell(text);
+    }
+    STDERR.say(text);
+    true
+}
+
 /// Redraws the view until the run has ended.
 fn draw(live: &Live, ended: &Receiver<()>, target: Target) {
     let mut history = History::new(target);
@@ -123,10 +131,10 @@ fn tell(live: &Live, ended: &Receiver<()>) {
                 packets: reading.packets,
                 packets_dropped: reading.packets_dropped,
             };
-            // In one write, so that whoever reads along never sees half a line. Nobody reads: then nobody misses it.
             let line = serde_json::to_string(&line).unwrap_or_default() + "\n";
-            let _ = std::io::stderr().lock().write_all(line.as_bytes());
-            told = Some((reading, listening));
+            if show(line, last) {
+                told = Some((reading, listening));
+            }
         }
         if last {
             break;
@@ -329,9 +337,9 @@ impl Screen {
         if last {
             out.push_str("\x1b[J");
         }
-        self.drawn = height;
-        let mut stderr = std::io::stderr().lock();
-        let _ = stderr.write_all(out.as_bytes()).and_then(|()| stderr.flush());
+        if show(out, last) {
+            self.drawn = height;
+        }
     }
 }
 

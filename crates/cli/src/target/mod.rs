@@ -7,7 +7,6 @@ mod links;
 mod play;
 mod region;
 mod report;
-mod teller;
 
 pub use guests::Program;
 pub use region::Size;
@@ -17,7 +16,7 @@ use guests::Guests;
 use host::{Door, Served, Serving};
 use links::Links;
 use region::Wanted;
-use report::Reporter;
+use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_memory::check_capacity;
@@ -33,7 +32,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use teller::Teller;
 
 /// Where initiators come to, unless told otherwise.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
@@ -184,7 +182,8 @@ pub fn run(args: &Args) -> Result {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
-    match &args.transport {
+    // What this returns has freed the endpoint, its ports and the memory: the report may wait for its reader.
+    let report = match &args.transport {
         Transport::Soft => {
             let options = UdpOptions { receive_buffer: args.receive_buffer.0 as usize };
             if !args.rdma_cm.is_empty() && args.bind.port() != ROCE_PORT {
@@ -204,7 +203,15 @@ pub fn run(args: &Args) -> Result {
             let mut links = Links::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
             serve(args, &mut links, None, &stop)
         }
+    }?;
+    if args.json {
+        output::STDOUT.drain();
+        outln!("{}", serde_json::to_string(&report)?);
+    } else {
+        output::STDERR.flush();
+        output::print_table(&report.rows());
     }
+    if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
 }
 
 /// Serves regions over one endpoint for all initiators, those that come by another door included.
@@ -214,7 +221,7 @@ fn export<P: Endpoint>(
     door: Option<Box<dyn Door<P>>>,
     regions: Vec<Export>,
     stop: &AtomicBool,
-) -> Result {
+) -> Result<Report> {
     let memory = provider.address();
     let mut exports = Exports::new(provider);
     (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu);
@@ -261,7 +268,8 @@ impl Args {
     }
 }
 
-fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result {
+/// Serves until it is asked to stop. Returns the final report.
+fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop: &AtomicBool) -> Result<Report> {
     let (token, unknown) = args.token()?;
     let listen = args.listen()?;
     let limits = Limits { sessions: args.initiators, ..Limits::default() };
@@ -280,13 +288,7 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
 
     host.close()?;
     control.close(host);
-    let report = reporter.report("end", host.state(), control.counts(), 0);
-    if args.json {
-        outln!("{}", serde_json::to_string(&report)?);
-    } else {
-        output::print_table(&report.rows());
-    }
-    if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
+    Ok(reporter.report("end", host.state(), control.counts(), 0))
 }
 
 /// Rounds of a busy endpoint between two looks at the control connections.
@@ -305,7 +307,6 @@ fn turn(
 ) -> Result {
     let tell = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
     let every = args.every.unwrap_or(Duration::from_secs(1));
-    let teller = Teller::new(args.json);
     let (mut rounds, mut idle_since) = (0, None);
     let mut next = Instant::now() + every;
     while !stop.load(Ordering::Relaxed) {
@@ -327,7 +328,11 @@ fn turn(
             if tell {
                 let strangers = control.strangers() as u64;
                 let report = reporter.report("live", host.state(), control.counts(), strangers);
-                teller.tell(if args.json { serde_json::to_string(&report)? } else { report.line() });
+                if args.json {
+                    output::STDOUT.tell(serde_json::to_string(&report)? + "\n");
+                } else {
+                    output::STDERR.tell(report.line() + "\n");
+                }
             } else {
                 reporter.look(&host.state());
             }
