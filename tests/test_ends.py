@@ -63,6 +63,16 @@ def test_output_that_nobody_reads_is_no_failure(nobody):
     assert (ended.returncode, ended.stderr) == (0, b""), ended
 
 
+def test_a_sweep_whose_table_nobody_reads_writes_its_file(nobody, tmp_path):
+    out = tmp_path / "sweep.jsonl"
+    words = map(
+        str, ("sweep", "network", "--samples", 500, "--framing", "udp", "--f-ext", 100, "--repeats", 1, "--out", out)
+    )
+    ended = subprocess.run([PROGRAM, *words], check=False, stdout=nobody, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert ended.returncode == 0, ended
+    assert json.loads(out.read_text().splitlines()[-1])["kind"] == "end"
+
+
 def test_messages_that_nobody_reads_do_not_end_a_run(nobody, tmp_path):
     path = tmp_path / "run.h5"
     with Probe() as probe:

@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> Result {
     let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
     let receive = args.discard || files.is_none();
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
-    report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by")?;
+    report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
     'all: for sink in sinks {
         for framing in &args.framing {
             let mut one = One { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
@@ -264,7 +264,8 @@ impl One<'_> {
             interval(&answer),
             hz(rate),
             search.made(),
-        ))
+        ));
+        Ok(())
     }
 
     /// Why most trials close to a rate failed.

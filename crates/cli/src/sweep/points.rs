@@ -37,7 +37,7 @@ struct Line<'a> {
 
 /// Measures everything in the plan, or as much as Ctrl-C allows.
 pub fn measure(bench: &Bench, plan: &Plan, report: &mut Report) -> Result {
-    report.say(&heading(plan.files.is_some()))?;
+    report.say(&heading(plan.files.is_some()));
     let all = plan.points.len() * plan.repeats as usize;
     for (index, point) in plan.points.iter().enumerate() {
         let mut runs = Vec::new();
@@ -84,7 +84,7 @@ fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
             runs: counts,
         };
         report.line(&line)?;
-        report.say(&row(&line))?;
+        report.say(&row(&line));
     }
     Ok(())
 }

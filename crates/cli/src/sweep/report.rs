@@ -106,7 +106,7 @@ impl Report {
             warnings: Vec::new(),
         };
         report.line(header)?;
-        report.say(&header.words())?;
+        report.say(&header.words());
         Ok(report)
     }
 
@@ -119,18 +119,17 @@ impl Report {
         }
         if self.json {
             self.clear();
-            std::io::stdout().lock().write_all(text.as_bytes())?;
+            crate::output::to_stdout(format_args!("{text}"));
         }
         Ok(())
     }
 
     /// One line of words.
-    pub fn say(&self, text: &str) -> Result {
+    pub fn say(&self, text: &str) {
         if !self.json {
             self.clear();
-            writeln!(std::io::stdout().lock(), "{text}")?;
+            outln!("{text}");
         }
-        Ok(())
     }
 
     /// What is going on, on a terminal: `done` of `all` is behind us.
