@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use shotline_wire::record::{self, Record};
+use shotline_wire::shot::MAX_PACKETS;
 use shotline_wire::{crc, framing};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +13,7 @@ const REMEMBERED: usize = 1024;
 /// Partial shots that are described one by one.
 const DESCRIBED: usize = 100;
 /// Packets without an immediate that are kept until a record tells where shots begin.
-const WAITING: usize = 2 * shotline_wire::shot::MAX_PACKETS as usize;
+const WAITING: usize = 2 * MAX_PACKETS as usize;
 
 /// One packet of a shot.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +107,10 @@ pub struct Shots {
 impl Shots {
     /// Takes a packet of shot `number`.
     pub fn push(&mut self, number: u64, piece: Piece) {
+        if piece.index >= MAX_PACKETS {
+            self.summary.unassigned += 1;
+            return;
+        }
         self.foreign |= !piece.last && piece.len != shotline_wire::shot::PACKET_BYTES;
         if let Some(record) = piece.record {
             self.summary.packets_per_shot = Some(record.packets.into());
@@ -160,8 +165,8 @@ impl Shots {
         self.closed.push_back(number);
         let highest = shot.packets.keys().next_back().map_or(0, |index| index + 1);
         let packets = shot.last.map(|last| last + 1).or(self.summary.packets_per_shot).unwrap_or(highest).max(highest);
-        let missing: Vec<u32> = (0..packets).filter(|index| !shot.packets.contains_key(index)).collect();
-        if missing.is_empty() {
+        let missing = packets - shot.packets.len() as u32;
+        if missing == 0 {
             self.summary.complete += 1;
             let register = shot
                 .packets
@@ -171,27 +176,27 @@ impl Shots {
             return;
         }
         self.summary.partial += 1;
-        self.summary.packets_missing += missing.len() as u64;
+        self.summary.packets_missing += u64::from(missing);
         if self.summary.partial_shots.len() < DESCRIBED {
-            let (first, last) = (missing.first().copied(), missing.last().copied());
-            let in_one_piece = first.zip(last).is_some_and(|(first, last)| last - first + 1 == missing.len() as u32);
-            let head = self.summary.first == Some(number) && first == Some(0);
-            let tail = self.ended && last == Some(packets - 1);
+            let ranges = ranges_without(shot.packets.keys().copied(), packets);
+            let at_edge = matches!(ranges[..], [(first, last)]
+                if (self.summary.first == Some(number) && first == 0) || (self.ended && last == packets - 1));
+            let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
             self.summary.partial_shots.push(Partial {
                 shot: number,
                 packets: shot.packets.len() as u32,
-                missing: ranges(&missing),
-                at_edge: in_one_piece && (head || tail),
+                missing: ranges.into_iter().map(text).collect::<Vec<_>>().join(", "),
+                at_edge,
             });
         }
     }
 }
 
-/// Ascending numbers as ranges with both ends.
-fn ranges(numbers: &[u32]) -> String {
-    let runs = numbers.chunk_by(|a, b| a + 1 == *b).filter_map(|run| Some((run.first()?, run.last()?)));
-    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-    runs.map(text).collect::<Vec<_>>().join(", ")
+/// Ranges, with both ends, of the numbers below `end` that are not in `there`, which ascends. At most one more than are there.
+fn ranges_without(there: impl Iterator<Item = u32>, end: u32) -> Vec<(u32, u32)> {
+    let mut next = 0;
+    let gap_before = |number| Some((std::mem::replace(&mut next, number + 1), number)).filter(|(from, to)| from < to);
+    there.chain([end]).filter_map(gap_before).map(|(from, to)| (from, to - 1)).collect()
 }
 
 /// Assembles shots of packets that carry nothing but a sequence number: the end-of-shot records tell where
@@ -320,6 +325,29 @@ mod tests {
         assert_eq!((summary.complete, summary.partial, summary.unassigned), (3, 2, 0));
         let partial: Vec<_> = summary.partial_shots.iter().map(|p| (p.shot, p.missing.as_str(), p.at_edge)).collect();
         assert!(partial.contains(&(10, "4", false)) && partial.contains(&(7, "0", true)), "{partial:?}");
+    }
+
+    #[test]
+    fn an_index_that_no_shot_has_is_of_no_shot() {
+        let mut shots = Shots::default();
+        pieces(0).into_iter().for_each(|piece| shots.push(0, piece));
+        for index in [MAX_PACKETS, MAX_PACKETS * 2, u32::MAX] {
+            shots.push(1, Piece { last: true, ..Piece::new(index, false, &[1; 4096]) });
+        }
+        let summary = shots.finish().unwrap();
+        assert_eq!((summary.complete, summary.partial, summary.unassigned), (1, 0, 3));
+    }
+
+    #[test]
+    fn ranges_of_missing_packets_are_as_many_as_packets_are_there() {
+        let mut shots = Shots::default();
+        for number in 0..100_000 {
+            shots.push(number, Piece { last: true, ..Piece::new(MAX_PACKETS - 1, false, &[1; 4096]) });
+        }
+        let summary = shots.finish().unwrap();
+        assert_eq!(summary.packets_missing, 100_000 * u64::from(MAX_PACKETS - 1));
+        assert_eq!((summary.partial, summary.partial_shots.len()), (100_000, DESCRIBED));
+        assert_eq!(summary.partial_shots[0].missing, format!("0-{}", MAX_PACKETS - 2));
     }
 
     #[test]
