@@ -146,9 +146,12 @@ def test_a_capture_that_breaks_off_is_sent_up_to_there(tmp_path):
     written(path, [(frame, 1e9) for frame in frames_of(20)])
     path.write_bytes(path.read_bytes()[:-30])
     with Sink() as sink:
-        report = sent(path, "--to", sink.to, "--max")
+        ended = run("replay", path, "--json", "--to", sink.to, "--max")
         assert len(sink.take(19)) == 19
-    assert report["datagrams"] == 19 and "ends within a block" in report["damage"], report
+    assert ended.json["datagrams"] == 19 and "ends within a block" in ended.json["damage"], ended.stdout
+    assert ended.code == 1, "what was asked for is not all that was sent"
+    (line,) = ended.stderr.splitlines()
+    assert "capture.pcap" in line and "ends within a block" in line, line
 
 
 def test_captures_that_cannot_be_replayed_are_refused_in_one_line(tmp_path):

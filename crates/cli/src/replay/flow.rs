@@ -106,11 +106,11 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
         for (cause, count) in &ended.skipped {
             errln!("  left out, {cause}: {count} frames");
         }
-        if let Some(damage) = &ended.damage {
-            crate::output::warn(format_args!("{damage}; what stands before that was sent"));
-        }
     }
-    Ok(())
+    match ended.damage {
+        Some(damage) => Err(format!("{}: {damage}; only what stands before that was sent", args.file.display()).into()),
+        None => Ok(()),
+    }
 }
 
 fn send(sender: &mut Flow<impl shotline_transport::PacketIo>, chunks: &Receiver<Chunk>, stop: &AtomicBool) -> Result {
