@@ -127,20 +127,7 @@ pub fn run(args: &Args) -> Result {
     if args.flow.is_some() {
         return Err(format!("{} is no capture, so it has no --flow", args.file.display()).into());
     }
-    // It lives as long as the program: the reading thread has it, too.
-    let recording: &'static Recording = Box::leak(Box::new(Recording::open(&args.file)?));
-    let reel = Reel::new(recording, Part { from: args.from, shots: args.shots })?;
-    let pace = args.pace();
-    if matches!(pace, Pace::Recorded(_)) && !reel.rows().is_empty() && !reel.is_timed()? {
-        return Err(format!(
-            "{} does not say when its shots were taken: choose a pace with --rate-hz, --gbps or --max",
-            args.file.display()
-        )
-        .into());
-    }
-    let name =
-        args.framing.as_deref().unwrap_or(if args.to.is_empty() { "ud" } else { recording.run().framing.as_str() });
-    let name = known(name)?;
+    let (reel, name) = load(args)?;
     let forms =
         reel.links().iter().map(|link| Form::new(link.geometry, name)).collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = forms.first().map(|form| *form.geometry());
@@ -151,7 +138,7 @@ pub fn run(args: &Args) -> Result {
     let mut registrar = Registrar::new();
     let turns = Some(args.turns).filter(|turns| *turns > 0);
     let shots = Recorded::new(reel, &file, forms, args.stamps, turns, &mut registrar)?;
-    let config = Config { links: streams.len() as u8, free_running: pace, ..Config::default() };
+    let config = Config { links: streams.len() as u8, free_running: args.pace(), ..Config::default() };
     let source = args.source;
     let mut probe =
         Probe::with(shots, registrar.finish(), config, move |wanted, regions| open(source, wanted, regions))?;
@@ -200,6 +187,22 @@ pub fn run(args: &Args) -> Result {
         }
     }
     Ok(())
+}
+
+/// Opens the part of a recording that is asked for, and chooses its framing.
+fn load(args: &Args) -> Result<(Reel, &'static str)> {
+    // It lives as long as the program: the reading thread has it, too.
+    let recording: &'static Recording = Box::leak(Box::new(Recording::open(&args.file)?));
+    let reel = Reel::new(recording, Part { from: args.from, shots: args.shots })?;
+    if matches!(args.pace(), Pace::Recorded(_)) && !reel.rows().is_empty() && !reel.is_timed()? {
+        return Err(format!(
+            "{} does not say when its shots were taken: choose a pace with --rate-hz, --gbps or --max",
+            args.file.display()
+        )
+        .into());
+    }
+    let recorded = if args.to.is_empty() { "ud" } else { recording.run().framing.as_str() };
+    Ok((reel, known(args.framing.as_deref().unwrap_or(recorded))?))
 }
 
 /// The framing with this name, as one that lives on.
