@@ -13,7 +13,7 @@ import pytest
 from senders.listen import free_port
 from watching import wait_for_rows
 
-from common import PATIENCE, PROGRAM, Probe, Recorder, Recording, check_samples, until, verify
+from common import PATIENCE, PROGRAM, Probe, Recorder, Recording, check_samples, run, until, verify
 
 SHOTS = ("--rate-hz", 200, "--samples", 100, "--timeout-ms", 60_000, "--capacity", 5000)
 
@@ -113,6 +113,34 @@ def test_a_full_standard_error_does_not_keep_a_run_from_its_end(full, view, tmp_
     assert code == 0 and json.loads(summary)["rows"] == 50, summary
     assert len(Recording(path).numbers()) == 50
     verify(path)
+
+
+def test_a_summary_that_nobody_reads_waits_behind_a_file_that_is_closed(full, tmp_path):
+    reads, writes = full
+    path = tmp_path / "run.h5"
+    with Probe() as probe:
+        source = ("--probe", probe.address, "--bind", "[::1]:0")
+        words = map(str, ("record", *source, *SHOTS, "--shots", 50, "--out", path, "--progress", "--json"))
+        with subprocess.Popen([PROGRAM, *words], stdout=writes, stderr=writes) as recorder:
+            try:
+                until(lambda: path.exists() and run("inspect", path, "--json").succeeded()["finished"], what="the end")
+                assert len(Recording(path).numbers()) == 50
+                verify(path)
+                assert recorder.poll() is None, "its summary waits for its reader"
+                said = b""
+                while b'"ended"' not in said:
+                    said += os.read(reads, 1 << 16)
+                assert recorder.wait(PATIENCE) == 0
+            finally:
+                recorder.kill()
+
+
+def test_a_replay_whose_report_nobody_reads_ends(full, tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe() as probe, Recorder(probe, *SHOTS, "--shots", 50, "--out", path) as recorder:
+        recorder.end().succeeded()
+    to = ("--to", f"127.0.0.1:{free_port()}", "--framing", "udp")
+    assert ended("replay", path, *to, "--max", stderr=full[1]) == (0, b"")
 
 
 def test_a_stopped_terminal_does_not_keep_a_run_from_its_end(tmp_path):
