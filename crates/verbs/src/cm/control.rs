@@ -5,7 +5,9 @@ use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Times
 use crate::engine::Nanos;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags};
+use rustix::net::{SocketType, recvmsg, sockopt};
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -398,10 +400,8 @@ fn read_with_socket(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize,
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    // Nobody listens behind a socket that refuses: its owner was killed. A file that is no socket refuses, too.
     let is_socket = path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket());
-    let refused = || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-    if is_socket && refused() {
+    if is_socket && is_orphaned(path)? {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
@@ -409,6 +409,31 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Whether nobody listens behind a socket in the file system: it refuses connections. One whose queue is full has an owner
+/// (`EAGAIN`), which a blocking connection would wait for.
+fn is_orphaned(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
+}
+
 fn nanos(time: Duration) -> Nanos {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_whose_queue_is_full_has_an_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let owner = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&owner, 0).unwrap();
+        let _queued = UnixStream::connect(&path).unwrap(); // one more would wait until this one is accepted
+        assert_eq!(bind_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(owner);
+        bind_unix(&path).unwrap();
+    }
 }
