@@ -107,6 +107,7 @@ impl Guests {
     /// Opens queue pair 1 for these programs; at most so many are served at once.
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, wanted: &[Service], most: usize) -> Result<Self> {
         let mut services = Services::open(endpoint)?;
+        services.manager().0.serve(most);
         wanted.iter().for_each(|service| services.manager().0.listen(service_id(service.port)));
         Ok(Self {
             services,

@@ -86,9 +86,11 @@ const TRIES: u32 = 20;
 const FEW_TRIES: u32 = 4;
 /// An ended connection is remembered for so long.
 const MEMORY: Duration = Duration::from_secs(10);
-/// Connections that are kept, and events that wait to be read, when somebody asks for one more.
-const MOST: usize = 2048;
-/// Of these, half-open ones; one more displaces the oldest.
+/// Established connections that are kept, unless said otherwise ([`Manager::serve`]).
+const ESTABLISHED: usize = 1024;
+/// Others that are kept beside them when somebody asks for one more: half-open ones, and ended ones as far as there is room.
+const OTHERS: usize = 1024;
+/// Half-open connections; one more displaces the oldest.
 const MOST_HALF_OPEN: usize = 512;
 /// The same for one source address.
 const MOST_HALF_OPEN_OF_ONE: usize = 32;
@@ -108,6 +110,8 @@ pub struct Manager<S = RandomState> {
     /// The same by what a REQ says of them: source, the other side's name, transaction.
     requests: HashMap<(IpAddr, u32, u64), u32>,
     undecided: usize,
+    /// Connections that are kept, and events that wait to be read, when somebody asks for one more.
+    most: usize,
     services: Vec<u64>,
     out: VecDeque<(IpAddr, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
@@ -141,6 +145,7 @@ impl<S: BuildHasher> Manager<S> {
             connections: HashMap::new(),
             requests: HashMap::new(),
             undecided: 0,
+            most: ESTABLISHED + OTHERS,
             services: Vec::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -153,6 +158,11 @@ impl<S: BuildHasher> Manager<S> {
     /// What became of requests for connections so far.
     pub fn counts(&self) -> Counts {
         Counts { half_open: self.half_open().count() as u64, ..self.counts }
+    }
+
+    /// Keeps up to `established` established connections.
+    pub fn serve(&mut self, established: usize) {
+        self.most = established.saturating_add(OTHERS);
     }
 
     /// Takes requests for a service ([`super::message::service_id`]).
@@ -372,12 +382,12 @@ impl<S: BuildHasher> Manager<S> {
             self.remove(name);
             self.events.push_back(Event::Displaced(Connection(name)));
         }
-        if self.connections.len() >= MOST {
+        if self.connections.len() >= self.most {
             let over = self.connections.iter().filter(|(_, entry)| entry.state == State::Ended);
             let Some(name) = oldest(over, 1) else { return false };
             self.remove(name);
         }
-        self.events.len() < MOST
+        self.events.len() < self.most
     }
 
     fn remove(&mut self, name: u32) {

@@ -290,11 +290,28 @@ fn events_that_nobody_reads_do_not_pile_up() {
     for round in 0..10 {
         let now = round * Manager::DECISION;
         passive.expire(now);
-        (0..MOST as u32).for_each(|stranger| ask(&mut passive, now, (round << 16) + stranger));
+        (0..passive.most as u32).for_each(|stranger| ask(&mut passive, now, (round << 16) + stranger));
     }
-    assert!(passive.events.len() <= 2 * MOST);
-    assert!(passive.connections.len() <= MOST && passive.requests.len() <= MOST);
+    assert!(passive.events.len() <= 2 * passive.most);
+    assert!(passive.connections.len() <= passive.most && passive.requests.len() <= passive.most);
     assert!(passive.counts().is_balanced());
+}
+
+#[test]
+fn as_many_connections_are_kept_as_are_served() {
+    let mut passive = asked(0);
+    passive.serve(3000);
+    for number in 0..3000 {
+        forge(&mut passive, Duration::ZERO, number);
+        accept_all(&mut passive, Duration::ZERO);
+        let (to, rep) = passive.next_out().unwrap();
+        let transaction = 9;
+        let remote = Datagram::parse(&rep).unwrap().local;
+        let rtu = Datagram { transaction, local: number, remote, message: Message::Rtu }.emit();
+        passive.receive(Duration::ZERO, to, &rtu);
+    }
+    let counts = passive.counts();
+    assert_eq!((counts.established, counts.no_resources), (3000, 0), "{counts:?}");
 }
 
 #[test]
