@@ -7,6 +7,10 @@
 //! of [`Region`](super::Region), as aligned words of 8 bytes, relaxed, and in no other way: races of accesses of several
 //! sizes have no meaning in the language. A copy is therefore no snapshot, but no aligned word of it is torn.
 //!
+//! One access is none of these: transports compute the CRC of a payload over a slice of a region that only this process
+//! writes (`payload_crc`). It is no data race only as long as who posted the bytes leaves them alone until the request
+//! completes; nothing here enforces that.
+//!
 //! On x86-64 a long run of whole words is one `rep movsq`, as fast as `memcpy`. What assembly does must be something
 //! that the language could say: it loads and stores 8 bytes, again and again, as the loops for other machines do (aligned
 //! ones are atomic: Intel SDM volume 3A, 9.1.1; AMD APM volume 2, 7.3.2).
