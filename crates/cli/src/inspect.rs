@@ -103,10 +103,8 @@ fn look(path: &Path, roce_ports: &[u16]) -> Result<Found> {
             None => Found::Device(Box::new(nvme::list(&target)?)),
         });
     }
-    let mut first = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(8).read_to_end(&mut first))
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let first =
+        shotline_store::first_bytes(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     if first == HDF5 {
         return Ok(Found::Recording(Box::new(shotline_store::inspect(path)?)));
     }

@@ -5,6 +5,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// A folder, held open.
@@ -31,16 +32,10 @@ impl Folder {
         own.is_ok() && own == rustix::fs::stat(path).map(|stat| identity(&stat))
     }
 
-    /// Opens a regular file. One that is elsewhere is refused with `EXDEV`.
+    /// Opens a regular file. One that is elsewhere is refused with `EXDEV`, what is no regular file with `EINVAL`.
     pub(crate) fn file(&self, name: &Path, access: OFlags) -> Result<File, Errno> {
-        // A pipe must not keep us waiting.
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let file = rustix::fs::openat2(&self.open, name, flags, Mode::empty(), resolve)?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(file.into()),
-            _ => Err(Errno::INVAL),
-        }
+        regular(rustix::fs::openat2(&self.open, name, access | NO_WAIT, Mode::empty(), resolve)?)
     }
 
     /// Removes a file that was opened by this name, if the name is still that file's.
@@ -53,8 +48,36 @@ impl Folder {
     }
 }
 
+/// To open a pipe without these flags waits for its other end.
+const NO_WAIT: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK);
+
 fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a regular file that the user named. Never waits for the other end of a pipe.
+pub(crate) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
+    let file = rustix::fs::open(path, access | NO_WAIT, Mode::empty()).and_then(regular);
+    file.map_err(|errno| match errno {
+        Errno::INVAL | Errno::ISDIR | Errno::LOOP | Errno::NXIO => {
+            io::Error::other("expected a regular file, found a folder, link, pipe or device")
+        }
+        errno => errno.into(),
+    })
+}
+
+/// The first bytes of a regular file, by which formats are told apart: 8, or all of a shorter file.
+pub fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut first = Vec::new();
+    open_regular(path, OFlags::RDONLY)?.take(8).read_to_end(&mut first)?;
+    Ok(first)
+}
+
+fn regular(file: OwnedFd) -> Result<File, Errno> {
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 #[cfg(test)]

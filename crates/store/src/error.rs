@@ -204,6 +204,14 @@ impl StoreError {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }
     }
+    /// Of a file that could not be opened.
+    pub(crate) fn open(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| match Errno::from_io_error(&error) {
+            Some(source) => Self::Io { what: "open", path, source },
+            None => Self::Format { path, found: error.to_string() },
+        }
+    }
     pub(crate) fn hdf5(what: &'static str, path: &Path) -> impl FnOnce(hdf5::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Hdf5 { what, path, source }

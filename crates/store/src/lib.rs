@@ -46,6 +46,7 @@ pub mod shot;
 mod sys;
 pub mod verify;
 
+pub use beneath::first_bytes;
 pub use error::StoreError;
 pub use export::export;
 pub use import::import;

@@ -1,9 +1,10 @@
 //! What the bytes of a recording are in: a file, or an extent of a raw device ([`crate::nvme`]). Above this nobody knows
 //! which.
 
+use crate::beneath::open_regular;
 use crate::layout::ReadAt;
 use crate::nvme::Extent;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -39,7 +40,7 @@ impl ReadAt for Medium {
 impl Medium {
     /// A file that is there, for reading.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        File::open(path).map(Self::File)
+        open_regular(path, OFlags::RDONLY).map(Self::File)
     }
     /// What locks are taken on: the file, or the device.
     pub fn handle(&self) -> &File {

@@ -1,16 +1,16 @@
 //! How a recording gets its file, its blocks and its name.
 
 use super::{CreateOptions, Size};
+use crate::beneath::open_regular;
 use crate::info::RunInfo;
 use crate::medium::Medium;
 use crate::nvme::{self, Target};
 use crate::sys::lease::is_alone;
 use crate::{StoreError, lock};
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
+use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// `TMPFS_MAGIC` of statfs(2).
@@ -91,12 +91,11 @@ impl Hidden {
             return Ok(birth);
         }
         // Left behind by a program that was killed while it laid out; one that is still at it holds a lock.
-        if let Ok(stale) = File::open(&hidden) {
+        if let Some(stale) = open_own(&hidden, OFlags::RDONLY)? {
             lock::claim(&stale, &hidden)?;
             std::fs::remove_file(&hidden).map_err(failed)?;
         }
-        let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
-        let old = File::options().read(true).write(options.recycle).custom_flags(nofollow).open(path).ok();
+        let old = open_own(path, if options.recycle { OFlags::RDWR } else { OFlags::RDONLY })?;
         if let Some(old) = &old {
             lock::claim(old, path)?;
         }
@@ -120,9 +119,8 @@ impl Hidden {
     /// or it has another name too: then its bytes stay theirs.
     fn inherit(path: &Path, hidden: &Path) -> Result<Option<Self>, StoreError> {
         // Not through a link that somebody has left in its place: what is there is theirs.
-        let own = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(hidden, own, Mode::empty()).map(File::from);
-        let Some(file) = file.ok().filter(|file| has_one_name(file) && is_alone(file)) else {
+        let file = open_own(hidden, OFlags::RDWR).ok().flatten();
+        let Some(file) = file.filter(|file| has_one_name(file) && is_alone(file)) else {
             let _ = std::fs::remove_file(hidden);
             return Ok(None);
         };
@@ -145,7 +143,7 @@ impl Hidden {
     fn end(mut self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
         rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
         self.check_own(path)?;
-        if let Ok(there) = File::open(path) {
+        if let Some(there) = open_own(path, OFlags::RDONLY)? {
             lock::claim(&there, path)?;
         }
         match rename(&self.hidden, path, overwrite) {
@@ -184,6 +182,18 @@ pub(crate) fn disinherit(heir: &Path) {
     let _ = std::fs::remove_file(hidden(heir));
 }
 
+/// Opens what has the name of a file of ours; none if nothing has, or if it may not be opened so. What is no regular file
+/// is refused, without waiting for the other end of a pipe and without looking where a link leads.
+fn open_own(path: &Path, access: OFlags) -> Result<Option<File>, StoreError> {
+    match open_regular(path, access | OFlags::NOFOLLOW) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == std::io::ErrorKind::Other => {
+            Err(StoreError::Create { path: path.to_owned(), source: error })
+        }
+        Err(_) => Ok(None),
+    }
+}
+
 /// `.run.h5.new` beside `run.h5`.
 fn hidden(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
@@ -192,7 +202,8 @@ fn hidden(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errno> {
+/// Renames a file; unless `overwrite`, to a name that nothing has.
+pub(crate) fn rename(from: &Path, to: &Path, overwrite: bool) -> Result<(), Errno> {
     if overwrite {
         return rustix::fs::rename(from, to);
     }

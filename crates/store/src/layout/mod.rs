@@ -29,13 +29,14 @@ mod text;
 mod tree;
 
 use crate::StoreError;
+use crate::beneath::open_regular;
 use crate::codec::Codec;
 use crate::info::{LinkInfo, RunInfo};
 use crate::medium::Medium;
 use crate::nvme::{self, Target};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use birth::Birth;
-pub(crate) use birth::{bequeath, disinherit, inheritance, is_in_memory, sync_directory};
+pub(crate) use birth::{bequeath, disinherit, inheritance, is_in_memory, rename, sync_directory};
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;
@@ -44,7 +45,7 @@ use header::{Place, Superblock};
 pub use locate::locate;
 pub(crate) use locate::locate_in;
 use locate::{assemble, read_marks};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use skeleton::TableShape;
 use std::fs::File;
@@ -355,8 +356,8 @@ pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     let medium = match Target::of(path) {
         Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Write)?),
         None => {
-            let open = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-            return open_file(open.map_err(StoreError::io("open", path))?.into(), path);
+            let file = open_regular(path, OFlags::RDWR).map_err(StoreError::open(path))?;
+            return open_file(file, path);
         }
     };
     opened(medium, path)

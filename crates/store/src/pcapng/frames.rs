@@ -1,7 +1,8 @@
 //! Reads pcap and pcapng files frame by frame, in fixed memory.
 
+use crate::beneath::open_regular;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
-use std::fs::File;
+use rustix::fs::OFlags;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +90,8 @@ pub struct Frame<'a> {
 /// Hands every frame of a capture to `take`. Returns why it could not be read to its end, if so: what stands
 /// before that place counts.
 pub fn for_each_frame(path: &Path, take: impl FnMut(Frame<'_>)) -> Result<Option<String>, CaptureError> {
-    let file = File::open(path).map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
+    let file =
+        open_regular(path, OFlags::RDONLY).map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_frames(file, take).map_err(|found| CaptureError::Header { path: path.to_owned(), found })
 }
 

@@ -8,7 +8,6 @@ use crate::medium::Medium;
 use crate::nvme::{self, Target};
 use crate::rows::{self, LOSS_BYTES, Row};
 use crate::shot::Loss;
-use rustix::io::Errno;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +27,7 @@ impl OneFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let file = match Target::of(path) {
             Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Read)?),
-            None => Medium::open(path).map_err(|error| {
-                let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                StoreError::Io { what: "open", path: path.to_owned(), source }
-            })?,
+            None => Medium::open(path).map_err(StoreError::open(path))?,
         };
         let (run, layout) = layout::locate_in(path, &file)?;
         let layout = RwLock::new(Arc::new(layout));

@@ -19,10 +19,8 @@ use crate::set::{FileEntry, Master, Removed};
 use crate::shot::{Books, Loss, StreamBooks};
 use file::OneFile;
 use run::Run;
-use rustix::io::Errno;
 pub use slots::Slots;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,10 +69,7 @@ impl Recording {
             return Ok(Self { source: Source::File(Arc::new(OneFile::open(path)?)) });
         }
         // First as a plain file: what the kernel says of one that is not there is clearer than what HDF5 does.
-        File::open(path).map_err(|error| {
-            let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StoreError::Io { what: "open", path: path.to_owned(), source }
-        })?;
+        Medium::open(path).map_err(StoreError::open(path))?;
         let source = match Master::read(path)? {
             Some(master) => Source::Run(Box::new(Run::new(path, master)?)),
             None => Source::File(Arc::new(OneFile::open(path)?)),

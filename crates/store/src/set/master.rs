@@ -7,6 +7,7 @@
 
 use super::stretch::stretches;
 use crate::StoreError;
+use crate::beneath::open_regular;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
@@ -260,8 +261,7 @@ impl Master {
 
     /// Reads a master; none if the file is a recording by itself.
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
-        let plain =
-            std::fs::File::open(path).map_err(|error| StoreError::hdf5("open", path)(error.to_string().into()))?;
+        let plain = open_regular(path, OFlags::RDONLY).map_err(StoreError::open(path))?;
         let file = open_same(&plain).map_err(StoreError::hdf5("open", path))?;
         if file.attr("parts").is_err() {
             return Ok(None);

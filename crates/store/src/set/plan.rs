@@ -3,14 +3,15 @@
 use super::master::Master;
 use super::stretch::share;
 use crate::StoreError;
+use crate::beneath::open_regular;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
 use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::open_same;
+use rustix::fs::OFlags;
 use shotline_memory::Regions;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -115,7 +116,8 @@ impl SetConfig {
         let mut old = self.earlier()?;
         old.extend(Some(self.master().to_owned()).filter(|master| master.exists()));
         for file in &old {
-            let open = File::open(file).map_err(|source| StoreError::Create { path: file.clone(), source })?;
+            let open = open_regular(file, OFlags::RDONLY)
+                .map_err(|source| StoreError::Create { path: file.clone(), source })?;
             crate::lock::claim(&open, file)?;
             crate::lock::release(&open);
         }
@@ -297,7 +299,7 @@ fn device(folder: &Path) -> Option<u64> {
 
 /// Which part of a run a file is; none if it is no part, or of another run, or cannot be read.
 fn part_info(path: &Path, run_id: &str) -> Option<PartInfo> {
-    let file = File::open(path).ok()?;
+    let file = open_regular(path, OFlags::RDONLY).ok()?;
     let run = RunInfo::read(&open_same(&file).ok()?, &file, path).ok()?;
     run.part.filter(|_| run.run_id == run_id)
 }
@@ -354,6 +356,7 @@ mod tests {
     use crate::info::LinkInfo;
     use crate::layout::{CreateOptions, create};
     use shotline_wire::shot::{Geometry, Packing};
+    use std::fs::File;
 
     fn run(links: u32, channels: u16, samples: u32) -> RunInfo {
         let geometry = Geometry::new(channels, samples, 12, Packing::Packed12, 40_000_000).unwrap();
