@@ -49,3 +49,23 @@ def test_what_has_the_hidden_name_of_a_recording_and_is_no_file_stays(tmp_path, 
         flags = ("--out", tmp_path / "run.h5", "--shots", 2, "--samples", 300, "--channels", 4)
         assert "regular file" in record(device, *flags).refused()
     assert hidden.lstat() and not (tmp_path / "run.h5").exists()
+
+
+def test_numbers_of_exports_and_imports_are_finite(source, tmp_path):
+    for flags in (
+        ("--centre-mhz", "nan"),
+        ("--centre-mhz", "inf"),
+        ("--centre-mhz", "-1"),
+        ("--initial-us", "nan"),
+        ("--initial-us", "inf"),
+        ("--angles", "nan"),
+        ("--pitch-mm", "0"),
+        ("--sound-speed", "-inf"),
+    ):
+        for name in ("a.uff", "a.sigmf-meta"):
+            done = run("export", source, tmp_path / name, f"{flags[0]}={flags[1]}")
+            assert done.code == 2 and flags[0] in done.stderr, done.stderr
+    for scale in ("nan", "inf", "0"):
+        done = run("import", source, tmp_path / "b.h5", f"--scale={scale}")
+        assert done.code == 2 and "--scale" in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())

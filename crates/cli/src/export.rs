@@ -62,22 +62,22 @@ pub struct Args {
 #[derive(clap::Args)]
 struct ArrayArgs {
     /// Distance from element to element
-    #[arg(long, value_name = "MM", default_value_t = 0.3)]
+    #[arg(long, value_name = "MM", default_value_t = 0.3, value_parser = positive)]
     pitch_mm: f64,
     /// Width of an element [default: nine tenths of the pitch]
-    #[arg(long, value_name = "MM")]
+    #[arg(long, value_name = "MM", value_parser = positive)]
     width_mm: Option<f64>,
     /// Height of an element
-    #[arg(long, value_name = "MM", default_value_t = 5.0)]
+    #[arg(long, value_name = "MM", default_value_t = 5.0, value_parser = positive)]
     height_mm: f64,
     /// Speed of sound
-    #[arg(long, value_name = "M/S", default_value_t = 1540.0)]
+    #[arg(long, value_name = "M/S", default_value_t = 1540.0, value_parser = positive)]
     sound_speed: f64,
     /// Angles of the plane waves in degrees, in the order of transmission: one shot is one of them, a frame is all
-    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, default_value = "0")]
+    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, default_value = "0", value_parser = angle)]
     angles: Vec<f64>,
     /// Time from the transmission to the first sample
-    #[arg(long, value_name = "US", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "US", default_value_t = 0.0, allow_hyphen_values = true, value_parser = finite)]
     initial_us: f64,
 }
 
@@ -87,7 +87,7 @@ struct RadioArgs {
     #[arg(long)]
     iq: bool,
     /// Centre frequency; of ultrasound that of the pulse [default there: 5]
-    #[arg(long, value_name = "MHZ")]
+    #[arg(long, value_name = "MHZ", value_parser = positive)]
     centre_mhz: Option<f64>,
 }
 
@@ -174,8 +174,8 @@ pub fn run(args: &Args) -> Result {
 fn format(args: &Args) -> Result<Format> {
     let name = args.format.map_or_else(|| Name::of(&args.to), Ok)?;
     Ok(match name {
-        Name::Uff => Format::Uff(array(args)?),
-        Name::Zea => Format::Zea(array(args)?),
+        Name::Uff => Format::Uff(array(args)),
+        Name::Zea => Format::Zea(array(args)),
         Name::DigitalRf => Format::DigitalRf(radio(args)),
         Name::Sigmf => Format::SigMf(radio(args)),
         Name::Pcapng => Format::Pcapng,
@@ -191,33 +191,34 @@ fn format(args: &Args) -> Result<Format> {
     })
 }
 
-fn array(args: &Args) -> Result<Array> {
+fn array(args: &Args) -> Array {
     let given = &args.array;
-    let centre_hz = args.radio.centre_mhz.unwrap_or(5.0) * 1e6;
     let width_mm = given.width_mm.unwrap_or(given.pitch_mm * 0.9);
-    for (name, value) in [
-        ("--pitch-mm", given.pitch_mm),
-        ("--width-mm", width_mm),
-        ("--height-mm", given.height_mm),
-        ("--sound-speed", given.sound_speed),
-        ("--centre-mhz", centre_hz),
-    ] {
-        if !(value.is_finite() && value > 0.0) {
-            return Err(format!("{name}: expected a number above 0, found {value}").into());
-        }
-    }
-    if let Some(angle) = given.angles.iter().find(|angle| !(-90.0..=90.0).contains(*angle)) {
-        return Err(format!("--angles: expected -90 to 90 degrees, found {angle}").into());
-    }
-    Ok(Array {
+    Array {
         pitch_m: given.pitch_mm / 1e3,
         width_m: width_mm / 1e3,
         height_m: given.height_mm / 1e3,
-        centre_hz,
+        centre_hz: args.radio.centre_mhz.unwrap_or(5.0) * 1e6,
         sound_speed_m_s: given.sound_speed,
         angles_rad: given.angles.iter().map(|angle| angle.to_radians()).collect(),
         initial_time_s: given.initial_us / 1e6,
-    })
+    }
+}
+
+fn finite(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "expected a number".into())
+}
+
+/// A finite number above 0, of an option.
+pub fn positive(text: &str) -> std::result::Result<f64, String> {
+    let number = finite(text).ok().filter(|number| *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".into())
+}
+
+fn angle(text: &str) -> std::result::Result<f64, String> {
+    let number = finite(text).ok().filter(|degrees| (-90.0..=90.0).contains(degrees));
+    number.ok_or_else(|| "expected -90 to 90 degrees".into())
 }
 
 fn radio(args: &Args) -> Radio {

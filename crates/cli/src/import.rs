@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
     /// Factor from the source's numbers to samples [default: 1 if they are integers that fit, else what makes them fit]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = crate::export::positive)]
     scale: Option<f64>,
     /// Gaps of a source without shots are pauses, not losses
     #[arg(long)]
