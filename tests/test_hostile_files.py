@@ -69,3 +69,92 @@ def test_numbers_of_exports_and_imports_are_finite(source, tmp_path):
         done = run("import", source, tmp_path / "b.h5", f"--scale={scale}")
         assert done.code == 2 and "--scale" in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("where", ["custom/missing", "custom/shot_state", "custom/stamp_tai_ns", "scan"])
+def test_what_zea_says_beside_its_samples_is_read_from_its_own_file(source, tmp_path, where):
+    path, secret = tmp_path / "run.hdf5", tmp_path / "secret.h5"
+    export(source, path, "--format", "zea")
+    with h5py.File(path, "r+") as file, h5py.File(secret, "w") as other:
+        if where == "scan":
+            scan = "tracks/track_0/scan" if "tracks" in file else "scan"
+            where = f"{scan}/sampling_frequency"
+        data = file[where][...]
+        other["data"] = data
+        del file[where]
+        file[where] = h5py.ExternalLink("secret.h5", "data")
+    assert "in others" in run("import", path, tmp_path / "b.h5").refused()
+
+
+@pytest.mark.parametrize("way", ["linked", "external", "pipe", "symlink"])
+def test_digital_rf_is_read_from_its_own_folder(source, tmp_path, way):
+    export(source, tmp_path / "in", "--format", "digital-rf", "--links", 0)
+    path = next((tmp_path / "in").glob("*/*/rf@*.h5"))
+    if way == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif way == "symlink":
+        shutil.move(path, tmp_path / "secret.h5")
+        path.symlink_to(tmp_path / "secret.h5")
+    else:
+        with h5py.File(path, "r+") as file, h5py.File(tmp_path / "secret.h5", "w") as other:
+            index = file["rf_data_index"][...]
+            other["data"] = index
+            del file["rf_data_index"]
+            if way == "linked":
+                file["rf_data_index"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "data")
+            else:
+                index.tofile(tmp_path / "secret")
+                stored = [(str(tmp_path / "secret"), 0, index.nbytes)]
+                file.create_dataset("rf_data_index", index.shape, index.dtype, external=stored)
+    words = {"pipe": "regular file", "symlink": "in its own folder"}.get(way, "in others")
+    assert words in run("import", tmp_path / "in", tmp_path / "b.h5").refused()
+
+
+@pytest.mark.parametrize("way", ["symlink", "pipe", "device"])
+@pytest.mark.parametrize("name", ["link0/zarr.json", "link0/rf/c/0/0/0"])
+def test_zarr_is_read_from_its_own_folder(source, tmp_path, way, name):
+    export(source, tmp_path / "in.zarr")
+    path = tmp_path / "in.zarr" / name
+    secret = tmp_path / "secret"
+    shutil.move(path, secret)
+    if way == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if way == "device" else secret)
+    said = refused_within(256 << 20, "import", tmp_path / "in.zarr", tmp_path / "b.h5")
+    assert "in its own folder" in said or "regular file" in said, said
+
+
+def altered(path, change):
+    meta = json.loads(path.read_text())
+    change(meta)
+    path.write_text(json.dumps(meta))
+
+
+def test_zarr_that_claims_more_than_is_there_takes_no_memory(source, tmp_path):
+    export(source, tmp_path / "in.zarr")
+
+    def large_shard(meta):
+        _, samples, channels = meta["shape"]
+        meta["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 20, samples, channels]
+        meta["codecs"][0]["configuration"]["chunk_shape"] = [1 << 20, samples, channels]
+
+    def many_rows(meta):
+        meta["shape"][0] = 1 << 40
+        meta["chunk_grid"]["configuration"]["chunk_shape"][0] = 1
+
+    for name, change in (("link0/rf", large_shard), ("losses/runs", many_rows)):
+        shutil.copytree(tmp_path / "in.zarr", tmp_path / "bad.zarr")
+        altered(tmp_path / "bad.zarr" / name / "zarr.json", change)
+        said = refused_within(256 << 20, "import", tmp_path / "bad.zarr", tmp_path / "b.h5")
+        assert name in said and "expected" in said, said
+        shutil.rmtree(tmp_path / "bad.zarr")
+
+
+def test_an_array_that_claims_more_than_is_there_takes_no_memory(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((2, 300, 4), np.int16))
+    path.write_bytes(path.read_bytes().replace(b"(2, 300, 4), }        ", b"(99999999, 300, 4), } "))
+    said = refused_within(256 << 20, "import", path, tmp_path / "b.h5", "--rate-hz", 1000)
+    assert "expected" in said and "bytes" in said, said

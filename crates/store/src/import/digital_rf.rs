@@ -2,7 +2,8 @@
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::frames::{Shape, described, whole_rate};
-use super::{ImportError, ImportOptions, Numbers, expect_own};
+use super::{ImportError, ImportOptions, Numbers, beneath, expect_own, open_below};
+use crate::beneath::Folder;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, File, H5Type};
 use ndarray::Array2;
@@ -33,7 +34,8 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let channel = channel(path, options)?;
     let properties = channel.join(PROPERTIES);
     let failed = || ImportError::hdf5(&properties);
-    let file = File::open(&properties).map_err(failed())?;
+    let folder = Folder::open(&channel).map_err(|errno| beneath(&channel, errno))?;
+    let file = open_below(&folder, Path::new(PROPERTIES))?;
     let number = |name: &str| file.attr(name).and_then(|attribute| attribute.read_raw::<f64>());
     let one = |name: &str| number(name).map(|values| values.first().copied().unwrap_or(0.0));
     // Versions before 2.3 have one number.
@@ -48,7 +50,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let complex = one("is_complex").map_err(failed())? != 0.0;
     let subchannels = one("num_subchannels").map_err(failed())? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
-    let (files, pieces) = index(&channel)?;
+    let (files, pieces) = index(&folder)?;
     let numbers = numbers(&files[0])?;
     let blocks = joined(&pieces);
     let own = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
@@ -133,7 +135,8 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
 }
 
 /// All files of a channel and what is in them, in the order of time.
-fn index(channel: &Path) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
+fn index(within: &Folder) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
+    let channel = within.path();
     let (mut files, mut pieces) = (Vec::new(), Vec::new());
     for folder in folders(channel)? {
         files.extend(entries(&folder)?.into_iter().filter(|path| {
@@ -146,11 +149,13 @@ fn index(channel: &Path) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
     }
     for (file, path) in files.iter().enumerate() {
         let failed = || ImportError::hdf5(path);
-        let opened = File::open(path).map_err(failed())?;
+        let opened = open_below(within, path.strip_prefix(channel).unwrap_or(path))?;
         let data = opened.dataset("rf_data").map_err(failed())?;
         expect_own(&data, path)?;
         let rows = data.shape().first().copied().unwrap_or(0) as u64;
-        let listed: Array2<u64> = opened.dataset("rf_data_index").and_then(|index| index.read_2d()).map_err(failed())?;
+        let listed = opened.dataset("rf_data_index").map_err(failed())?;
+        expect_own(&listed, path)?;
+        let listed: Array2<u64> = listed.read_2d().map_err(failed())?;
         let listed: Vec<(u64, u64)> = listed.rows().into_iter().map(|row| (row[0], row[1])).collect();
         for (at, (start, row)) in listed.iter().enumerate() {
             let end = listed.get(at + 1).map_or(rows, |next| next.1);

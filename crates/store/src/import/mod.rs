@@ -14,15 +14,16 @@ mod zarr;
 mod zea;
 
 use crate::StoreError;
+use crate::beneath::{Folder, first_bytes};
 use crate::export::zarr::objects::{ObjectError, is_remote};
 use crate::info::RunInfo;
 use crate::shot::Loss;
 use hdf5::Dataset;
 use hdf5::dataset::Layout;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::Serialize;
 use shotline_wire::shot::GeometryError;
-use std::fs::File;
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -147,6 +148,24 @@ fn expect_own(dataset: &Dataset, path: &Path) -> Result<(), ImportError> {
     Err(ImportError::format(path, format!("{found}: copy them into it (h5repack, or h5py)")))
 }
 
+/// Opens a file that lies in or below the folder of the source, for HDF5.
+fn open_below(folder: &Folder, name: &Path) -> Result<hdf5::File, ImportError> {
+    let path = folder.path().join(name);
+    folder.file(name, OFlags::RDONLY).map_err(|errno| beneath(&path, errno))?;
+    hdf5::File::open(&path).map_err(ImportError::hdf5(&path))
+}
+
+/// Why a file that another one names is not read.
+fn beneath(path: &Path, errno: Errno) -> ImportError {
+    match errno {
+        Errno::XDEV => {
+            ImportError::format(path, "expected a file in its own folder, found a link to elsewhere: put it there")
+        }
+        Errno::INVAL => ImportError::format(path, "expected a regular file, found a folder, pipe or device"),
+        errno => ImportError::io(path)(errno.into()),
+    }
+}
+
 /// What numbers a source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
@@ -259,8 +278,7 @@ fn open(from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportE
     if named("sigmf-meta") || named("sigmf-data") {
         return Ok(Box::new(sigmf::open(&from.with_extension("sigmf-meta"), options)?));
     }
-    let mut first = Vec::new();
-    File::open(from).and_then(|file| file.take(8).read_to_end(&mut first)).map_err(ImportError::io(from))?;
+    let first = first_bytes(from).map_err(ImportError::io(from))?;
     match &first[..] {
         b"\x89HDF\r\n\x1a\n" => {
             let file = hdf5::File::open(from).map_err(ImportError::hdf5(from))?;

@@ -38,8 +38,13 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, Impor
     if rate_hz == 0 {
         described.notes.push("its sample rate is not known: say it with --rate-hz".into());
     }
-    let (count, owned) = ((samples * channels) as usize, path.to_owned());
-    let mut bytes = vec![0; count * width];
+    let shot = (samples * channels).saturating_mul(width as u64);
+    let (needed, there) = (shot.saturating_mul(shots), file.metadata().map_err(ImportError::io(path))?.len() - start);
+    if there < needed {
+        return Err(wrong(&format!("{needed} bytes of numbers behind its header, which are {there}")));
+    }
+    let owned = path.to_owned();
+    let mut bytes = vec![0; shot as usize];
     Ok(Frames::new(
         described,
         Box::new(move |shot| {

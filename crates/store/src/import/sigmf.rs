@@ -5,13 +5,14 @@
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
-use super::{ImportError, ImportOptions, Numbers};
-use crate::beneath::Folder;
+use super::{ImportError, ImportOptions, Numbers, beneath};
+use crate::beneath::{Folder, open_regular};
 use crate::layout::folder;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::Value;
 use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ impl Kind {
 }
 
 pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, ImportError> {
-    let text = std::fs::read(path).map_err(ImportError::io(path))?;
+    let text = read_text(path)?;
     let wrong = |found: String| ImportError::format(path, found);
     let meta: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("expected JSON: {error}")))?;
     let global = &meta["global"];
@@ -114,11 +115,19 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
+fn read_text(path: &Path) -> Result<Vec<u8>, ImportError> {
+    let mut text = Vec::new();
+    open_regular(path, OFlags::RDONLY)
+        .and_then(|mut file| file.read_to_end(&mut text))
+        .map_err(ImportError::io(path))?;
+    Ok(text)
+}
+
 /// The samples of a recording: in the file that its metadata names, which must lie beside them, or in that of their name.
 fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError> {
     let Some(name) = named else {
         let data = path.with_extension("sigmf-data");
-        return Ok((File::open(&data).map_err(ImportError::io(&data))?, data));
+        return Ok((open_regular(&data, OFlags::RDONLY).map_err(ImportError::io(&data))?, data));
     };
     let data = folder(path).join(name);
     let found = Folder::open(folder(path)).and_then(|folder| folder.file(Path::new(name), OFlags::RDONLY));
@@ -128,7 +137,7 @@ fn data(path: &Path, named: Option<&str>) -> Result<(File, PathBuf), ImportError
             path,
             format!("expected as core:dataset a file in its own folder, found {name:?}: put it there"),
         )),
-        Err(errno) => Err(ImportError::io(&data)(errno.into())),
+        Err(errno) => Err(beneath(&data, errno)),
     }
 }
 

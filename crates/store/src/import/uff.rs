@@ -50,7 +50,9 @@ pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
     }
     let [frames, waves, channels, samples] = [shape[0], shape[1], shape[2], shape[3]];
     let mut notes = Vec::new();
-    let rate = data.dataset("sampling_frequency").and_then(|rate| rate.read_raw::<f64>()).map_err(failed())?;
+    let rate = data.dataset("sampling_frequency").map_err(failed())?;
+    expect_own(&rate, path)?;
+    let rate = rate.read_raw::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate.first().copied().unwrap_or(0.0), &mut notes);
     let numbers = numbers_of(&parts[0], path)?;
     let width = parts.len();

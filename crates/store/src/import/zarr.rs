@@ -2,9 +2,9 @@
 
 use super::frames::Shape;
 use super::{Described, ImportError, Numbers, Piece, Pieces, Source, Table};
-use crate::export::zarr::KIND;
 use crate::export::zarr::objects::Objects;
 use crate::export::zarr::shard::{Codec, split};
+use crate::export::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use crate::info::{LinkInfo, RunInfo};
 use crate::shot::Loss;
 use serde_json::Value;
@@ -149,7 +149,7 @@ impl Link {
         let stream = link["stream"].as_u64().and_then(|stream| u32::try_from(stream).ok()).unwrap_or(0);
         let column = |name: &str| Column::open(store, &format!("{at}/{name}"));
         let missing = if own_cut { Vec::new() } else { column("missing")?.all()? };
-        let this = Self {
+        let mut this = Self {
             samples: Samples::open(store, &format!("{at}/rf"), &geometry)?,
             geometry,
             own_cut,
@@ -157,6 +157,10 @@ impl Link {
             presence: column("presence")?,
             missing: missing.as_chunks::<3>().0.to_vec(),
         };
+        // As many rows as it says, before room is made for them.
+        if let Some(last) = this.samples.shape.shots.checked_sub(1) {
+            this.columns.iter_mut().try_for_each(|column| column.row(last).map(|_| ()))?;
+        }
         Ok((LinkInfo { name, stream, geometry }, this))
     }
 
@@ -198,7 +202,7 @@ impl Store {
     }
 
     fn json(&self, key: &str) -> Result<Value, ImportError> {
-        let bytes = self.objects.get(key)?.ok_or_else(|| self.wrong(key, "an object of that name"))?;
+        let bytes = self.objects.get(key, MOST_NODE)?.ok_or_else(|| self.wrong(key, "an object of that name"))?;
         serde_json::from_slice(&bytes).map_err(|_| self.wrong(key, "JSON"))
     }
 }
@@ -219,9 +223,6 @@ struct Samples {
     decoded: Option<(u64, Vec<f64>)>,
 }
 
-/// Bytes that a chunk may have.
-const MOST_CHUNK: u64 = 1 << 31;
-
 impl Samples {
     fn open(store: &Rc<Store>, at: &str, g: &Geometry) -> Result<Self, ImportError> {
         let node = store.json(&format!("{at}/zarr.json"))?;
@@ -230,12 +231,17 @@ impl Samples {
             numbers?.try_into().ok()
         };
         let sharding = &node["codecs"][0]["configuration"];
+        let width = match node["data_type"].as_str() {
+            Some("uint8") => 1,
+            Some("int16") => 2,
+            _ => return Err(store.wrong(at, "int16 or uint8")),
+        };
         let parsed = || {
             let shape = three(&node["shape"])?;
             let shard = three(&node["chunk_grid"]["configuration"]["chunk_shape"])?;
             let chunk = three(&sharding["chunk_shape"])?;
             let whole = (0..3).all(|d| chunk[d] > 0 && shard[d] > 0 && shard[d].is_multiple_of(chunk[d]));
-            let small = shard.iter().try_fold(1_u64, |product, n| product.checked_mul(*n))? <= MOST_CHUNK;
+            let small = shard.iter().try_fold(width as u64, |product, n| product.checked_mul(*n))? <= MOST_BYTES;
             let fits = shape[1..] == [u64::from(g.samples()), u64::from(g.channels())]
                 && shard[1] >= shape[1]
                 && shard[2] >= shape[2];
@@ -244,11 +250,6 @@ impl Samples {
         let (shape, shard, chunk) = parsed().ok_or_else(|| store.wrong(at, "chunks and shards that fit its shape"))?;
         let codec =
             Codec::of(&sharding["codecs"]).ok_or_else(|| store.wrong(at, "the codecs bytes, or bytes and zstd"))?;
-        let width = match node["data_type"].as_str() {
-            Some("uint8") => 1,
-            Some("int16") => 2,
-            _ => return Err(store.wrong(at, "int16 or uint8")),
-        };
         let numbers = if width == 1 { Numbers::Bytes } else { Numbers::Int16 };
         let [shots, samples, channels] = shape;
         Ok(Self {
@@ -281,9 +282,14 @@ impl Samples {
         let (all_samples, all_channels) = (self.shape.samples as usize, self.shape.channels as usize);
         let index = group / self.shard[0] as u64;
         if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
-            self.held = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at))?));
+            // What is compressed may be somewhat longer than it was.
+            let chunks: usize = self.shard.iter().product();
+            let most = 2 * (chunks * shots * samples * channels * self.width) as u64 + 64 * chunks as u64 + 64;
+            self.held = Some((index, self.store.objects.get(&format!("{}/c/{index}/0/0", self.at), most)?));
         }
-        let mut values = vec![0.0; shots * all_samples * all_channels];
+        // A chunk may be longer than the array.
+        let there = self.shape.shots.saturating_sub(group * shots as u64).min(shots as u64) as usize;
+        let mut values = vec![0.0; there * all_samples * all_channels];
         let Some((_, Some(bytes))) = &self.held else { return Ok(values) };
         let wrong = || self.store.wrong(&format!("{}/c/{index}/0/0", self.at), "a shard with a good index");
         let chunks = split(bytes, self.shard.iter().product()).ok_or_else(wrong)?;
@@ -295,7 +301,7 @@ impl Samples {
             for (item, bytes) in chunk.chunks_exact(self.width).enumerate() {
                 let (shot, sample, channel) =
                     (item / channels / samples, s + item / channels % samples, c + item % channels);
-                if sample < all_samples && channel < all_channels {
+                if shot < there && sample < all_samples && channel < all_channels {
                     values[(shot * all_samples + sample) * all_channels + channel] =
                         super::npy::value(if self.width == 1 { 'u' } else { 'i' }, bytes);
                 }
@@ -350,7 +356,8 @@ impl Column {
         if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
             let tail = if self.nested { "/0" } else { "" };
             let key = format!("{}/c/{index}{tail}", self.at);
-            let bytes = self.store.objects.get(&key)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
+            let most = self.chunk.saturating_mul((self.width * self.item) as u64);
+            let bytes = self.store.objects.get(&key, most)?.ok_or_else(|| self.store.wrong(&key, "a chunk"))?;
             self.held = Some((index, bytes));
         }
         let bytes = self.width * self.item;

@@ -31,8 +31,9 @@ pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
     let &[frames, waves, samples, elements, parts] = &shape[..] else {
         return Err(ImportError::format(path, format!("expected raw_data of 5 dimensions, found {shape:?}")));
     };
-    let rate = file.dataset(&format!("{}/sampling_frequency", found.1));
-    let rate = rate.and_then(|rate| rate.read_scalar::<f64>()).map_err(failed())?;
+    let rate = file.dataset(&format!("{}/sampling_frequency", found.1)).map_err(failed())?;
+    expect_own(&rate, path)?;
+    let rate = rate.read_scalar::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate, &mut notes);
     let channels = (elements * parts) as u64;
     let numbers = numbers_of(&raw, path)?;
@@ -70,6 +71,7 @@ impl Masks {
         else {
             return Ok(None);
         };
+        [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_own(member, path))?;
         let shapes_fit = state.ndim() == 3 && stamp.ndim() == 3 && missing.ndim() == 2 && missing.shape()[1] == 5;
         if !shapes_fit {
             let found =

@@ -27,7 +27,9 @@ const SHARD_BYTES: u64 = 32 << 20;
 /// Bytes of a chunk, at least about, where nothing is asked for.
 const CHUNK_BYTES: u64 = 512 << 10;
 /// Bytes of a shard, at most: it is put together in memory.
-const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
+/// Bytes of a `zarr.json`, at most.
+pub(crate) const MOST_NODE: u64 = 16 << 20;
 /// Rows of a column in a chunk, at most.
 const COLUMN_ROWS: u64 = 1 << 16;
 /// Rows in a chunk of columns whose length is not known before.
@@ -100,7 +102,7 @@ pub(super) fn write(
 ) -> Result<u64, ExportError> {
     let bytes = if is_remote(to) {
         let objects = Objects::open(to)?;
-        if let Some(root) = objects.get("zarr.json")? {
+        if let Some(root) = objects.get("zarr.json", MOST_NODE)? {
             if !replace || !is_own(&root) {
                 return Err(ExportError::Exists { path: to.to_owned() });
             }

@@ -3,8 +3,11 @@
 #[cfg(feature = "s3")]
 mod s3;
 
+use crate::beneath::Folder;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Why an object could not be written, read or removed.
@@ -81,19 +84,16 @@ impl Objects {
         }
     }
 
-    /// Reads an object; none if it is not there.
-    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, ObjectError> {
+    /// Reads an object of at most so many bytes; none if it is not there. Of a folder only a regular file in or below it.
+    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         match self {
-            Self::Folder(folder) => {
-                let path = folder.join(key);
-                match fs::read(&path) {
-                    Ok(bytes) => Ok(Some(bytes)),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(failed("read", &path)(error)),
-                }
-            }
+            Self::Folder(folder) => match read_below(folder, key, most) {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(failed("read", &folder.join(key))(error)),
+            },
             #[cfg(feature = "s3")]
-            Self::S3(store) => store.get(key),
+            Self::S3(store) => store.get(key, most),
         }
     }
 
@@ -116,6 +116,19 @@ impl Objects {
             Self::S3(store) => store.remove(key),
         }
     }
+}
+
+fn read_below(folder: &Path, key: &str, most: u64) -> io::Result<Vec<u8>> {
+    let file = Folder::open(folder)?.file(Path::new(key), OFlags::RDONLY).map_err(|errno| match errno {
+        Errno::XDEV => io::Error::other("expected a file in its own folder, found a link to elsewhere"),
+        Errno::INVAL => io::Error::other("expected a regular file, found a folder, pipe or device"),
+        errno => errno.into(),
+    })?;
+    let mut bytes = Vec::new();
+    if (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64 > most {
+        return Err(io::Error::other(format!("expected {most} bytes at most, found more")));
+    }
+    Ok(bytes)
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ObjectError {

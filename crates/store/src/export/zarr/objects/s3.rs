@@ -10,8 +10,6 @@ use std::time::Duration;
 
 /// How long a signature holds, and a request may take.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Largest object that is read: no shard of ours is larger.
-const MOST_BYTES: u64 = 1 << 32;
 /// Times that a request is made before it is given up.
 const ATTEMPTS: u32 = 4;
 
@@ -65,7 +63,7 @@ impl S3 {
         Ok(())
     }
 
-    pub(super) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, ObjectError> {
+    pub(super) fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         let object = self.key(key);
         let mut answer = self.ask("read", &object, || {
             let url = self.bucket.get_object(self.credentials.as_ref(), &object).sign(PATIENCE);
@@ -74,7 +72,8 @@ impl S3 {
         if answer.status() == 404 {
             return Ok(None);
         }
-        let bytes = answer.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
+        // A body that is as long as the limit counts as too long.
+        let bytes = answer.body_mut().with_config().limit(most.saturating_add(1)).read_to_vec();
         bytes.map(Some).map_err(|error| failed("read", &object, error))
     }
 
