@@ -1,10 +1,13 @@
 //! Writes what a source has as a recording.
 
 use super::{Described, ImportError, ImportOptions, Imported, Numbers, Piece, Progress, Source, Table};
+use crate::beneath::open_regular;
 use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
 use crate::{Recorder, RecorderConfig, StoreError};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
@@ -84,10 +87,13 @@ pub(super) fn write(
 /// Gives a finished recording its name; not that of one that someone still records.
 fn put_in_place(hidden: &Path, to: &Path, overwrite: bool) -> Result<(), StoreError> {
     layout::check_target(to, overwrite)?;
-    if let Ok(old) = std::fs::File::open(to) {
+    if let Ok(old) = open_regular(to, OFlags::RDONLY | OFlags::NOFOLLOW) {
         crate::lock::claim(&old, to)?;
     }
-    std::fs::rename(hidden, to).map_err(|source| StoreError::Create { path: to.to_owned(), source })
+    match layout::rename(hidden, to, overwrite) {
+        Err(Errno::EXIST) => Err(StoreError::Exists { path: to.to_owned() }),
+        renamed => renamed.map_err(StoreError::io("name", to)),
+    }
 }
 
 fn summed(books: &Books) -> (u64, u64, u64) {

@@ -6,9 +6,12 @@ use crate::info::RunInfo;
 use crate::recorder::{Report, WHOLE_RUN};
 use crate::shot::{Books, Event, Loss, ShotMeta, StreamBooks};
 use crate::{StoreError, layout};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -35,7 +38,16 @@ impl Live {
         // What can be refused is refused before there is a file.
         let links = links_of(&run, &ends, None)?;
         let created = |source| StoreError::Create { path: path.to_owned(), source };
-        let file = File::create(path).map_err(created)?;
+        // What has come there since it was looked at stays, also what another program still writes.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let mut open = File::options();
+        open.write(true).create(overwrite).create_new(!overwrite).custom_flags(flags);
+        let file = open.open(path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => StoreError::Exists { path: path.to_owned() },
+            _ => created(error),
+        })?;
+        crate::lock::claim(&file, path)?;
+        file.set_len(0).map_err(created)?;
         let how = "addresses and queue pairs are those of the sockets as far as they are known, keys and sequence numbers are stand-ins";
         let writer = Writer::new(file.try_clone().map_err(created)?, &run.software, &comment(&run, how));
         let report = Report { path: path.to_owned(), ..Report::default() };
