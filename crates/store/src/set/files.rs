@@ -9,6 +9,7 @@ use crate::info::{PartInfo, RunInfo};
 use crate::layout::{self, Opened, folder};
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,23 @@ pub(super) struct Named {
     pub(super) path: PathBuf,
     /// By its name.
     pub(super) part: u64,
+}
+
+/// A file that was read and found removable. It stays open, with the lock on it: its name may be another file's by the
+/// time it is removed, its inode cannot.
+#[derive(Debug)]
+pub(super) struct Removable {
+    pub(super) named: Named,
+    file: File,
+}
+
+impl OfRun {
+    /// As a file that is to be removed. `named` is what it was opened by.
+    pub(super) fn removable(&self, named: Named) -> Result<Removable, StoreError> {
+        let file = rustix::io::fcntl_dupfd_cloexec(self.opened.file.handle(), 0);
+        let file = file.map_err(StoreError::io("open", &named.path))?;
+        Ok(Removable { named, file: file.into() })
+    }
 }
 
 impl Files {
@@ -144,26 +162,33 @@ impl Files {
         Ok(all)
     }
 
-    /// Whether a file was begun for this run and never got so far that it could be read: it names the run, or nothing was
-    /// written to its head. Not while a program is at it.
-    pub(super) fn is_draft(&self, named: &Named) -> bool {
-        let Ok(file) = self.folders[named.folder].file(&named.name, OFlags::RDONLY) else { return false };
+    /// A file that was begun for this run and never got so far that it could be read, as removable: it names the run, or
+    /// nothing was written to its head. Any other file, also one that a program is at, is given back as it came.
+    pub(super) fn draft(&self, named: Named) -> Result<Removable, Named> {
+        match self.open_draft(&named) {
+            Some(file) => Ok(Removable { named, file }),
+            None => Err(named),
+        }
+    }
+
+    fn open_draft(&self, named: &Named) -> Option<File> {
+        let file = self.folders[named.folder].file(&named.name, OFlags::RDONLY).ok()?;
         let mut head = vec![0; HEAD];
         // What cannot be read is not known to be blank.
-        let Ok(len) = file.read_at(&mut head, 0) else { return false };
+        let len = file.read_at(&mut head, 0).ok()?;
         let names_run = || head[..len].windows(self.run_id.len()).any(|bytes| bytes == self.run_id.as_bytes());
         // Any other text may be in any file.
         let is_identity = uuid::Uuid::try_parse(&self.run_id).is_ok();
-        is_identity
+        let is_draft = is_identity
             && (head.iter().all(|byte| *byte == 0) || names_run())
-            && crate::lock::claim(&file, &named.path).is_ok()
+            && crate::lock::claim(&file, &named.path).is_ok();
+        is_draft.then_some(file)
     }
 
-    /// Removes a file.
-    pub(super) fn remove(&self, named: &Named) -> Result<(), StoreError> {
-        let folder = &self.folders[named.folder];
-        let removed = folder.file(&named.name, OFlags::RDONLY).and_then(|file| folder.remove(&named.name, &file));
-        removed.map_err(StoreError::io("remove", &named.path))
+    /// Removes the file that was found removable, and no other that has come under its name since.
+    pub(super) fn remove(&self, removable: &Removable) -> Result<(), StoreError> {
+        let Named { folder, name, path, .. } = &removable.named;
+        self.folders[*folder].remove(name, &removable.file).map_err(StoreError::io("remove", path))
     }
 }
 
@@ -174,4 +199,37 @@ fn out(entry: &FileEntry) -> Option<PathBuf> {
     let (stem, _) = stem.rsplit_once(&format!("-{:05}", entry.part))?;
     let ending = name.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
     Some(PathBuf::from(format!("{stem}{ending}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_under_a_judged_files_name_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let run_id = uuid::Uuid::new_v4().to_string();
+        let name = PathBuf::from(".run-00003.h5.new");
+        let path = folder.path().join(&name);
+        let files = Files {
+            master: folder.path().join("run.h5"),
+            run_id: run_id.clone(),
+            stripes: 1,
+            folders: vec![Folder::open(folder.path()).unwrap()],
+            outs: BTreeSet::new(),
+        };
+        let judged = || {
+            std::fs::write(&path, &run_id).unwrap();
+            files.draft(Named { folder: 0, name: name.clone(), path: path.clone(), part: 3 }).unwrap()
+        };
+        let (kept, removable) = (folder.path().join("kept"), judged());
+        std::fs::rename(&path, &kept).unwrap();
+        std::fs::write(&path, "of another run").unwrap();
+        assert!(files.remove(&removable).is_err());
+        assert!(path.exists() && kept.exists());
+        std::fs::remove_file(&path).unwrap();
+        drop(removable);
+        files.remove(&judged()).unwrap();
+        assert!(!path.exists() && kept.exists());
+    }
 }

@@ -4,7 +4,7 @@
 //! because it lies in a folder of the user's choice and says of itself that it is this part of this run ([`Files`]).
 //! What holds a shot is never removed.
 
-use super::files::{Files, Named, OfRun};
+use super::files::{Files, OfRun, Removable};
 use super::master::{FileEntry, Master, State};
 use super::stretch::{share, there, unbroken};
 use crate::StoreError;
@@ -91,11 +91,11 @@ pub fn recover(
             master.write(path)?;
         }
     }
-    for named in others.remove {
+    for removable in others.remove {
         if !dry_run {
-            files.remove(&named)?;
+            files.remove(&removable)?;
         }
-        done.removed.push(named.path);
+        done.removed.push(removable.named.path);
     }
     Ok(done)
 }
@@ -194,7 +194,7 @@ fn enter(part: &mut [FileEntry], found: &[OfRun], seen: &[Recovered], dry_run: b
 /// Files that are no part of a run.
 #[derive(Debug, Default)]
 struct OthersOfRun {
-    remove: Vec<Named>,
+    remove: Vec<Removable>,
     left: Vec<PathBuf>,
 }
 
@@ -203,14 +203,16 @@ fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -
     let mut others = OthersOfRun::default();
     let (Some(oldest), Some(newest)) = (master.files.first(), master.files.last()) else { return Ok(others) };
     let (oldest, newest) = (oldest.part, newest.part);
-    let mut parts: BTreeMap<u32, Vec<(FileEntry, Named)>> = BTreeMap::new();
+    let mut parts: BTreeMap<u32, Vec<(FileEntry, Removable)>> = BTreeMap::new();
     for named in files.named()?.into_iter().filter(|named| !(oldest.into()..=newest.into()).contains(&named.part)) {
-        let Some(OfRun { place, run, mut opened, name }) = files.open(&named)? else { continue };
-        if (oldest..=newest).contains(&place.part) {
+        let Some(mut file) = files.open(&named)? else { continue };
+        if (oldest..=newest).contains(&file.place.part) {
             continue;
         }
+        let removable = file.removable(named)?;
+        let OfRun { place, run, opened, name } = &mut file;
         // Shots may have been written while their rows were held back.
-        let rows = file::recover_among(&run, &mut opened, true, progress, Others::default())?.rows;
+        let rows = file::recover_among(run, opened, true, progress, Others::default())?.rows;
         let (stripe, bytes) = (place.stripe, opened.file.bytes());
         let entry = FileEntry {
             part: place.part,
@@ -221,24 +223,27 @@ fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -
             first: 0,
             last: 0,
             bytes,
-            file: name,
+            file: std::mem::take(name),
         };
         match place.part < oldest {
-            true if rows > 0 => others.left.push(named.path),
-            true => others.remove.push(named),
-            false => parts.entry(place.part).or_default().push((entry, named)),
+            true if rows > 0 => others.left.push(removable.named.path),
+            true => others.remove.push(removable),
+            false => parts.entry(place.part).or_default().push((entry, removable)),
         }
     }
     for (_, mut of_part) in parts {
         of_part.sort_by_key(|(entry, _)| entry.stripe);
         if of_part.iter().all(|(entry, _)| entry.rows == 0) {
-            others.remove.extend(of_part.into_iter().map(|(_, named)| named));
+            others.remove.extend(of_part.into_iter().map(|(_, removable)| removable));
         } else {
             master.files.extend(of_part.into_iter().map(|(entry, _)| entry));
         }
     }
     for named in files.hidden()? {
-        if files.is_draft(&named) { others.remove.push(named) } else { others.left.push(named.path) }
+        match files.draft(named) {
+            Ok(removable) => others.remove.push(removable),
+            Err(named) => others.left.push(named.path),
+        }
     }
     Ok(others)
 }
