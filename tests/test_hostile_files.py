@@ -37,6 +37,17 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, command):
     assert "regular file" in run(command, tmp_path / "run.h5", *to).refused()
 
 
+def test_a_part_that_has_become_a_pipe_ends_a_check(tmp_path):
+    with Probe("--channels", 4, "--samples", 300) as device:
+        flags = ("--out", tmp_path / "run.h5", "--shots", 20, "--samples", 300, "--channels", 4)
+        record(device, *flags, "--roll-shots", 10).succeeded()
+    part = tmp_path / "run-00001.h5"
+    part.unlink()
+    os.mkfifo(part)
+    ended = run("verify", tmp_path / "run.h5")
+    assert ended.code == 1 and part.name in ended.stdout + ended.stderr, ended.stderr
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_what_has_the_hidden_name_of_a_recording_and_is_no_file_stays(tmp_path, kind):
     hidden = tmp_path / ".run.h5.new"

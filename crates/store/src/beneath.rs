@@ -1,5 +1,6 @@
-//! Files that another file names. Such a name is not the user's word: it is looked up beneath a folder that the user did
-//! name, and nothing outside of it is reached, be it by `..`, an absolute path or a symbolic link.
+//! Opening files by names that may lead anywhere. One that the user gave must be a regular file's. One that another file
+//! gives is looked up beneath a folder that the user named, and nothing outside of it is reached, be it by `..`, an
+//! absolute path or a symbolic link.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};

@@ -1,13 +1,10 @@
 //! Writes what a source has as a recording.
 
 use super::{Described, ImportError, ImportOptions, Imported, Numbers, Piece, Progress, Source, Table};
-use crate::beneath::open_regular;
 use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
-use crate::{Recorder, RecorderConfig, StoreError};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
+use crate::{Recorder, RecorderConfig};
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
@@ -53,7 +50,7 @@ pub(super) fn write(
     let books = Books { streams: counts };
     let (complete, partial, lost) = summed(&books);
     let report = recorder.finish(&books)?;
-    put_in_place(&hidden, to, options.overwrite).inspect_err(|_| {
+    layout::put_in_place(&hidden, to, options.overwrite).inspect_err(|_| {
         let _ = std::fs::remove_file(&hidden);
     })?;
     let mut notes = notes;
@@ -82,18 +79,6 @@ pub(super) fn write(
         file_bytes: report.file_bytes,
         notes,
     })
-}
-
-/// Gives a finished recording its name; not that of one that someone still records.
-fn put_in_place(hidden: &Path, to: &Path, overwrite: bool) -> Result<(), StoreError> {
-    layout::check_target(to, overwrite)?;
-    if let Ok(old) = open_regular(to, OFlags::RDONLY | OFlags::NOFOLLOW) {
-        crate::lock::claim(&old, to)?;
-    }
-    match layout::rename(hidden, to, overwrite) {
-        Err(Errno::EXIST) => Err(StoreError::Exists { path: to.to_owned() }),
-        renamed => renamed.map_err(StoreError::io("name", to)),
-    }
 }
 
 fn summed(books: &Books) -> (u64, u64, u64) {

@@ -143,15 +143,20 @@ impl Hidden {
     fn end(mut self, path: &Path, overwrite: bool) -> Result<(), StoreError> {
         rustix::fs::fsync(&self.file).map_err(StoreError::io("flush", path))?;
         self.check_own(path)?;
-        if let Some(there) = open_own(path, OFlags::RDONLY)? {
-            lock::claim(&there, path)?;
-        }
-        match rename(&self.hidden, path, overwrite) {
-            Err(Errno::EXIST) => return Err(StoreError::Exists { path: path.to_owned() }),
-            renamed => renamed.map_err(StoreError::io("name", path))?,
-        }
+        put_in_place(&self.hidden, path, overwrite)?;
         self.named = true;
         sync_directory(path)
+    }
+}
+
+/// Gives a finished file its name; not that of one that a program is at.
+pub(crate) fn put_in_place(hidden: &Path, path: &Path, overwrite: bool) -> Result<(), StoreError> {
+    if let Some(there) = open_own(path, OFlags::RDONLY)? {
+        lock::claim(&there, path)?;
+    }
+    match rename(hidden, path, overwrite) {
+        Err(Errno::EXIST) => Err(StoreError::Exists { path: path.to_owned() }),
+        renamed => renamed.map_err(StoreError::io("name", path)),
     }
 }
 
