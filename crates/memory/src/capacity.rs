@@ -8,6 +8,9 @@ use std::path::Path;
 /// Bytes of a reserved page.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
+/// Bytes below which a region is made without a look at what there is.
+const SMALL: usize = 16 << 20;
+
 /// How much memory there is, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Available {
@@ -24,6 +27,11 @@ pub fn check_capacity(regions: impl IntoIterator<Item = (Pages, u64)>) -> Result
     let asked = ordinary(regions, reserved.saturating_mul(HUGE_PAGE as u64));
     let available = machine().into_iter().chain(control_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
     fits(asked, available.min_by_key(|available| available.bytes))
+}
+
+/// The same for one region. A small one is not worth the look, which reads a dozen files of the kernel.
+pub(crate) fn check_one(pages: Pages, bytes: usize) -> Result<(), MemoryError> {
+    if bytes < SMALL { Ok(()) } else { check_capacity([(pages, bytes as u64)]) }
 }
 
 /// Bytes of ordinary memory that regions take where so many bytes of reserved pages are free.

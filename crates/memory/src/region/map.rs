@@ -1,7 +1,7 @@
 //! The kinds of regions that are mappings, and how each is had.
 
 use super::{MemoryError, Pages, Region};
-use crate::capacity::{HUGE_PAGE, check_capacity, huge_pages};
+use crate::capacity::{HUGE_PAGE, check_one, huge_pages};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ impl Region {
         }
         let len = whole(len, HUGE_PAGE)?;
         // Not as Transparent: there are too few reserved pages.
-        check_capacity([(Pages::Small, len as u64)])?;
+        check_one(Pages::Small, len)?;
         // Map 2 MiB more than asked, so that the region can begin on a huge-page boundary.
         let raw = anonymous(len + HUGE_PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)
             .map_err(|source| MemoryError::Map { bytes: len, source })?;
@@ -77,7 +77,7 @@ impl Region {
     /// Memory private to this process in ordinary pages, for what is small. Its length is rounded up to whole pages.
     pub fn heap(len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = whole(len, rustix::param::page_size())?;
-        check_capacity([(Pages::Small, len as u64)])?;
+        check_one(Pages::Small, len)?;
         let base = anonymous(len, MapFlags::PRIVATE).map_err(|source| MemoryError::Map { bytes: len, source })?;
         Self::over(base, len, Pages::Small, None, true).populated(Advice::LinuxPopulateWrite)
     }
@@ -106,7 +106,7 @@ impl Region {
     /// map. Its length is rounded up to whole pages and sealed: nobody who gets the descriptor can change it.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = whole(len, rustix::param::page_size())?;
-        check_capacity([(Pages::Memfd, len as u64)])?;
+        check_one(Pages::Memfd, len)?;
         let failed = |source| MemoryError::Map { bytes: len, source };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(failed)?;
