@@ -280,11 +280,12 @@ impl Control {
     }
 }
 
+/// Never 0, which as a token is nobody's.
 fn random(probe: SocketAddr) -> Result<u32, ControlError> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| ControlError::Socket { probe, source: error.into() })?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(u32::from_ne_bytes(bytes).max(1))
 }
 
 #[cfg(test)]
