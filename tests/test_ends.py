@@ -1,5 +1,6 @@
 """How programs end when nobody sees them any more: a terminal that closes, a reader that is gone."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -8,12 +9,13 @@ import signal
 import socket
 import subprocess
 import termios
+from pathlib import Path
 
 import pytest
 from senders.listen import free_port
 from watching import wait_for_rows
 
-from common import PATIENCE, PROGRAM, Probe, Recorder, Recording, check_samples, run, until, verify
+from common import PATIENCE, PROGRAM, Probe, Process, Recorder, Recording, check_samples, run, until, verify
 
 SHOTS = ("--rate-hz", 200, "--samples", 100, "--timeout-ms", 60_000, "--capacity", 5000)
 
@@ -164,21 +166,42 @@ def test_an_error_that_nobody_reads_still_ends_the_program(full, tmp_path):
     assert ended("verify", tmp_path / "none.h5", stderr=full[1]) == (1, b"")
 
 
-def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(tmp_path):
+@pytest.fixture
+def manager(tmp_path):
+    """A service manager whose queue is full, and the environment that names it."""
     manager, others = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
     with manager, others:
         manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
         others.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
                 others.sendto(b"WATCHDOG=1", str(tmp_path / "notify"))
-        env = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
-        with Probe() as probe:
-            source = ("--probe", probe.address, "--bind", "[::1]:0")
-            code, summary = ended(
-                "record", *source, *SHOTS, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=env
-            )
+        yield manager, {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+
+
+def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(manager):
+    with Probe() as probe:
+        source = ("--probe", probe.address, "--bind", "[::1]:0")
+        code, summary = ended(
+            "record", *source, *SHOTS, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=manager[1]
+        )
     assert code == 0 and json.loads(summary)["ended"]["cause"] == "shots", summary
+
+
+def test_a_service_manager_that_reads_late_is_told_that_the_run_is_ready(manager):
+    waits, env = manager
+    at = ("--listen", f"127.0.0.1:{free_port()}", "--framing", "spead", "--pool", "32MiB")
+    with Process("record", *at, "--discard", "--json", env=env) as recorder:
+
+        def has_no_room():
+            with contextlib.suppress(OSError):  # a thread may end meanwhile
+                threads = Path(f"/proc/{recorder.pid}/task").glob("*/comm")
+                return "notify" in [thread.read_text().strip() for thread in threads]
+
+        until(has_no_room, what="the thread that waits for room in the manager's queue")
+        while waits.recv(64) != b"READY=1":
+            pass
 
 
 def test_a_target_serves_on_and_ends_although_nobody_reads_its_messages(full, tmp_path):

@@ -3,6 +3,7 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -40,15 +41,18 @@ pub fn on_trigger(flag: Arc<AtomicBool>) -> std::io::Result<()> {
     signal_hook::flag::register(SIGUSR1, flag).map(|_| ())
 }
 
-/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)). It never blocks.
+/// Tells the service manager that started this program, if one did, that it is ready (sd_notify(3)). It never blocks: where
+/// the manager's queue is full, a thread waits for room.
 pub fn notify_ready() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    // A manager that does not listen, or whose queue is full, is not worth a packet.
-    let _ = address(&path).and_then(|to| {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        socket.send_to_addr(b"READY=1", &to)
-    });
+    // A manager that does not listen is not worth a packet.
+    let Ok((socket, to)) = address(&path).and_then(|to| Ok((UnixDatagram::unbound()?, to))) else { return };
+    let send = move |socket: &UnixDatagram| socket.send_to_addr(b"READY=1", &to);
+    let sent = socket.set_nonblocking(true).and_then(|()| send(&socket));
+    if sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+        let wait = move || drop(socket.set_nonblocking(false).and_then(|()| send(&socket)));
+        drop(std::thread::Builder::new().name("notify".into()).spawn(wait));
+    }
 }
 
 /// A path, or behind `@` a name that no file has.
