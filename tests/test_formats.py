@@ -12,6 +12,7 @@ import pyuff_ustb
 import sigmf
 import zarr
 from formats.source import DATA, Source, export, imported, limited, zea
+from formats.store import object_store, objects
 
 from common import Probe, Process, record, run, until, verify
 
@@ -250,30 +251,8 @@ def test_what_zarr_holds_becomes_the_same_recording_again(tmp_path, source):
 
 @pytest.fixture(scope="module")
 def store():
-    """moto's S3 on loopback: what the program needs in its environment, and a client."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "eu-west-1"}
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="eu-west-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket="runs", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    yield {"AWS_ENDPOINT_URL": endpoint, **keys}, client
-    server.stop()
-
-
-def objects(client):
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="runs")
-    return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+    with object_store() as store:
+        yield store
 
 
 def test_zarr_goes_to_an_object_store_and_comes_back_from_it(tmp_path, holes, store, monkeypatch):
@@ -302,32 +281,6 @@ def test_zarr_goes_to_an_object_store_and_comes_back_from_it(tmp_path, holes, st
     assert not [key for key in objects(client) if "/c/1/" in key], "nothing of what was replaced is left"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert "AWS_ENDPOINT_URL" in run("export", holes.path, to, "--format", "zarr").refused()
-
-
-def test_an_export_that_the_store_breaks_off_removes_what_it_wrote_and_nothing_else(holes, store, monkeypatch):
-    from moto.s3.exceptions import S3AccessDeniedError
-    from moto.s3.models import S3Backend
-
-    settings, client = store
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    probed = run("export", holes.path, "s3://runs/none/0", "--format", "zarr", "--shots", 0)
-    if "--features s3" in probed.stderr:
-        pytest.skip("this program was built without object stores: cargo build --features s3, as make test does")
-    for key in ("off/notes.txt", "off/link0/mine", "off/losses/mine", "off2/zarr.json"):
-        client.put_object(Bucket="runs", Key=key, Body=b"mine")
-    before, put, written = objects(client), S3Backend.put_object, []
-
-    def refusing(self, bucket_name, key_name, *arguments, **options):
-        if key_name.startswith("off/losses/"):
-            raise S3AccessDeniedError
-        written.append(key_name)
-        return put(self, bucket_name, key_name, *arguments, **options)
-
-    monkeypatch.setattr(S3Backend, "put_object", refusing)
-    assert "cannot write" in run("export", holes.path, "s3://runs/off", "--format", "zarr").refused()
-    assert {"off/link0/zarr.json", "off/link1/rf/c/0/0/0"} <= set(written)
-    assert objects(client) == before
 
 
 def here(path):
