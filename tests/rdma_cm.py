@@ -13,7 +13,9 @@ from initiator import icrc
 
 from common import PATIENCE
 
-ROCE, Q_KEY, UD_SEND_ONLY, RC_ACK = 4791, 0x8001_0000, 0x64, 0x11
+ROCE, Q_KEY, UD_SEND_ONLY = 4791, 0x8001_0000, 0x64
+RC_SEND_ONLY, RC_WRITE_ONLY, RC_ACK = 0x04, 0x0A, 0x11
+INTRODUCTION = 56  # bytes of what perftest says of itself
 REQ, REJ, REP, RTU, DREQ = 0x10, 0x12, 0x13, 0x14, 0x15
 
 
@@ -79,12 +81,42 @@ class Stranger:
             if data[0] == UD_SEND_ONLY and data[20 + 16 : 20 + 18] == struct.pack(">H", wanted):
                 return data[20 + 24 : 20 + 256]
 
-    def connect(self):
+    def connect(self, port=7174):
         """Asks, is accepted, and confirms it."""
-        self.ask()
+        self.ask(port)
+        self.accepted()
+        self.confirm()
+
+    def accepted(self):
         reply = self.hear(REP)
+        while int.from_bytes(reply[4:8]) != self.name:
+            reply = self.hear(REP)
         self.theirs, self.their_qp = int.from_bytes(reply[:4]), int.from_bytes(reply[12:15])
+        self.psn = int.from_bytes(reply[20:23])  # of the first packet of this side
+
+    def confirm(self):
         self.say(RTU, struct.pack(">II", self.name, self.theirs))
+
+    def request(self, opcode, payload):
+        self.send(struct.pack(">BBHII", opcode, 0x40, 0xFFFF, self.their_qp, 1 << 31 | self.psn), payload)
+
+    def answered(self, opcode):
+        """What follows the header of the next packet to our queue pair with this opcode."""
+        while True:
+            data = self.socket.recv(4096)
+            if data[0] == opcode and int.from_bytes(data[5:8]) == self.qp:
+                return data[12:-4]
+
+    def introduce(self):
+        """Says who it is, as perftest does over its own connection: the key and the address that it is told."""
+        self.request(RC_SEND_ONLY, bytes(INTRODUCTION))
+        said = self.answered(RC_SEND_ONLY)
+        return struct.unpack_from(">I", said, 16)[0], struct.unpack_from(">Q", said, 24)[0]
+
+    def writes(self, key, address, data):
+        """Whether a WRITE of its is acknowledged: refused by a NAK, if not."""
+        self.request(RC_WRITE_ONLY, struct.pack(">QII", address, key, len(data)) + data)
+        return self.answered(RC_ACK)[0] >> 5 == 0
 
     def acknowledge(self, over):
         """Acknowledges each request on its queue pair, as one that lives does, until it is over."""

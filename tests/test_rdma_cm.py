@@ -1,16 +1,18 @@
 """The connection manager's door of `shotline target --rdma-cm`, with strangers at it. Linux's own is in test_guest.py."""
 
 import contextlib
+import copy
 import struct
 import threading
 
 from memory_target import Target
-from rdma_cm import REJ, ROCE, RTU, Stranger, address_number, forge
+from rdma_cm import DREQ, REJ, ROCE, RTU, Stranger, address_number, forge
 
 from common import run
 
 HERE, HONEST = "127.93.0.1", "127.93.0.2"
 FORGED = 10_000
+PERFTEST = 18515
 COUNT = 20
 NO_RESOURCES, INVALID_ID = 3, 6  # reasons of a REJ
 
@@ -70,6 +72,42 @@ def test_the_last_places_go_to_addresses_that_hold_none():
         rping()
         counts = target.end_report()["rdma_cm"]
     assert (counts["established"], counts["crowded"], counts["no_resources"]) == (4, 1, 1), counts
+
+
+@contextlib.contextmanager
+def perftest():
+    """A stranger whose own connection for introductions a target has accepted."""
+    with door("--rdma-cm", f"perftest:{PERFTEST}") as target, Stranger(HERE, address_number(5), ROCE) as own:
+        own.connect(PERFTEST)
+        yield target, own
+
+
+def test_a_forged_request_does_not_take_the_place_of_the_queue_pair_that_perftest_measures():
+    with perftest() as (target, own):
+        key, address = own.introduce()
+        with Stranger(HERE, own.address) as forged:
+            forged.ask(PERFTEST)
+        own.renew()
+        own.connect(PERFTEST)
+        assert own.writes(key, address, b"measured"), "it belongs to what was introduced"
+        counts = target.end_report()["rdma_cm"]
+    assert (counts["established"], counts["crowded"]) == (2, 0), counts
+
+
+def test_a_perftest_has_one_measured_queue_pair():
+    with perftest() as (target, own):
+        key, address = own.introduce()
+        own.renew()
+        own.ask(PERFTEST)
+        own.accepted()
+        late = copy.copy(own)
+        own.renew()
+        own.connect(PERFTEST)
+        assert own.writes(key, address, b"measured")
+        late.confirm()
+        assert int.from_bytes(late.hear(DREQ)[4:8]) == late.name
+        counts = target.end_report()["rdma_cm"]
+    assert (counts["established"], counts["crowded"]) == (3, 1), counts
 
 
 def test_messages_of_no_connection_are_counted_and_change_nothing():

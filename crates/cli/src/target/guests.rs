@@ -129,11 +129,11 @@ impl Guests {
                 self.waiting.push_back(Waiting { connection, from, request, until });
             }
             Event::Established(connection) => {
-                let taken = self.established();
+                // Several were let in for the last place, and another one was faster.
+                let late = self.established() >= self.most;
                 let Some(guest) = self.guests.get_mut(&connection) else { return };
                 guest.established = true;
-                // Several were let in for the last place, and another one was faster.
-                if taken >= self.most {
+                if late || !self.measure(connection) {
                     self.crowded += 1;
                     self.dismiss(exports, connection);
                 }
@@ -149,6 +149,21 @@ impl Guests {
             // Nobody is asked by this side.
             Event::Agreed(..) => {}
         }
+    }
+
+    /// Tells perftest's own connection which queue pair is measured: the first of its session whose address is proven.
+    /// False for any other, which only asked in its name.
+    fn measure(&mut self, connection: Connection) -> bool {
+        let Some(guest) = self.guests.get(&connection).filter(|guest| matches!(guest.part, Part::Messages)) else {
+            return true;
+        };
+        let (session, number) = (guest.session, guest.with.qp.0);
+        let mut own = self.guests.values_mut().filter(|guest| guest.session == session);
+        let none_yet = own.find_map(|guest| match &mut guest.part {
+            Part::Introductions { measured: measured @ None, .. } => Some(measured),
+            _ => None,
+        });
+        none_yet.map(|measured| *measured = Some(number)).is_some()
     }
 
     /// Places that are taken.
@@ -237,11 +252,6 @@ impl Guests {
         };
         let number = *number;
         self.guests.insert(connection, guest);
-        for guest in self.guests.values_mut().filter(|guest| known == Some(guest.session)) {
-            if let Part::Introductions { measured, .. } = &mut guest.part {
-                *measured = Some(number);
-            }
-        }
         // What the other side begins at once is what this one answers, and the other way round.
         let reads =
             Reads { answers: request.reads.begins.min(RD_ATOMIC), begins: request.reads.answers.min(RD_ATOMIC) };
