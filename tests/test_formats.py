@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import tarfile
 
 import digital_rf
@@ -522,6 +523,18 @@ def test_an_export_that_is_interrupted_leaves_nothing(tmp_path, large):
         until(lambda: (tmp_path / ".run.zarr.partial").exists(), what="the export's beginning")
         refused = process.interrupt().refused()
     assert "stopped" in refused and not list(tmp_path.iterdir())
+
+
+def test_a_second_export_to_one_name_is_refused_and_the_first_goes_on(tmp_path, large):
+    arguments = ("export", large, tmp_path / "run.zarr", "--json")
+    with Process(*arguments) as process:
+        until(lambda: (tmp_path / ".run.zarr.partial" / "run.zarr" / "link0").exists(), what="the export's beginning")
+        process.signal(signal.SIGSTOP)
+        assert "in use" in run(*arguments).refused()
+        process.signal(signal.SIGCONT)
+        process.end().succeeded()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]
+    shutil.rmtree(tmp_path)
 
 
 def test_what_cannot_be_exported_or_imported_is_refused_in_one_line(tmp_path, whole):

@@ -26,6 +26,7 @@ mod beneath;
 mod blocks;
 pub mod clocks;
 pub mod codec;
+mod draft;
 mod error;
 pub mod export;
 pub mod import;

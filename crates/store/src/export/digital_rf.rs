@@ -4,10 +4,10 @@
 //! blocks that it holds. So a lost shot, a missing packet and a pause are all gaps, and no sample is made up.
 //! (<https://github.com/MITHaystack/digital_rf>; written as version 2.6 of its library writes it.)
 
-use super::draft::Draft;
 use super::shots::{Shots, missing_instants};
 use super::timeline::Timeline;
 use super::{ExportError, Radio};
+use crate::draft::Draft;
 use crate::info::{number, text};
 use crate::rows::State;
 use hdf5::H5Type;

@@ -1,8 +1,8 @@
 //! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
 
-use super::draft::Draft;
 use super::shots::Shots;
 use super::{ExportError, Progress, Selection};
+use crate::draft::Draft;
 use crate::layout::{self, ReadAt};
 use crate::medium::{Medium, write_file};
 use rustix::fs::FallocateFlags;

@@ -1,8 +1,8 @@
 //! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
 
-use super::draft::Draft;
 use super::shots::Shots;
 use super::{ExportError, Progress};
+use crate::draft::Draft;
 use crate::pcapng;
 use std::cell::Cell;
 use std::path::Path;

@@ -4,10 +4,10 @@
 //! lost in between is not in the data. Missing packets of a shot are zeros in it, and an annotation says so.
 //! (<https://sigmf.org>, specification 1.2.)
 
-use super::draft::Draft;
 use super::shots::{Shots, missing, missing_instants};
 use super::timeline::{Place, Timeline};
 use super::{ExportError, Radio};
+use crate::draft::Draft;
 use crate::info::timestamp;
 use crate::rows::{Row, State};
 use serde_json::{Map, Value, json};
@@ -27,17 +27,19 @@ pub(super) fn write(
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
     let links = shots.links().to_vec();
-    let mut bytes = 0;
-    for link in &links {
+    let begin = |link: &usize| {
         let name = if links.len() == 1 { base(to) } else { suffixed(&base(to), &format!("-link{link}")) };
-        let data = Draft::new(&suffixed(&name, ".sigmf-data"), replace)?;
-        let meta = Draft::new(&suffixed(&name, ".sigmf-meta"), replace)?;
+        let draft = |suffix| Draft::new(&suffixed(&name, suffix), replace);
+        Ok((draft(".sigmf-data")?, draft(".sigmf-meta")?))
+    };
+    let (all_data, all_meta): (Vec<_>, Vec<_>) =
+        links.iter().map(begin).collect::<Result<Vec<_>, ExportError>>()?.into_iter().unzip();
+    for ((link, data), meta) in links.iter().zip(&all_data).zip(&all_meta) {
         write_link(shots, *link, radio, data.path(), meta.path(), notes)?;
-        bytes += data.bytes() + meta.bytes();
-        // The metadata last: data alone is no recording to anyone.
-        data.finish()?;
-        meta.finish()?;
     }
+    let bytes = all_data.iter().chain(&all_meta).map(Draft::bytes).sum();
+    // The metadata last: data alone is no recording to anyone.
+    all_data.into_iter().chain(all_meta).try_for_each(Draft::finish)?;
     Ok(bytes)
 }
 

@@ -5,8 +5,8 @@
 
 use super::ExportError;
 use super::array::{Array, Frames};
-use super::draft::Draft;
 use super::shots::Shots;
+use crate::draft::Draft;
 use crate::info::text;
 use crate::rows::State;
 use hdf5::types::H5Type;

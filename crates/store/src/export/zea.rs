@@ -6,8 +6,8 @@
 
 use super::ExportError;
 use super::array::{Array, Frames};
-use super::draft::Draft;
 use super::shots::Shots;
+use crate::draft::Draft;
 use crate::info::{text, timestamp};
 use crate::rows::State;
 use hdf5::plist::dataset_create::{AllocTime, FillTime};

@@ -1,6 +1,7 @@
 //! Writes what a source has as a recording.
 
 use super::{Described, ImportError, ImportOptions, Imported, Numbers, Piece, Progress, Source, Table};
+use crate::draft::Draft;
 use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
@@ -32,27 +33,21 @@ pub(super) fn write(
     let mut registrar = Registrar::new();
     let pool = Pool::new(&mut registrar, IN_FLIGHT * links, slot)?;
     layout::check_target(to, options.overwrite)?;
-    // Under a hidden name until it is whole: a part of a source is no recording of it.
-    let hidden = to.with_file_name(format!(".{}.partial", to.file_name().unwrap_or_default().to_string_lossy()));
-    let config = RecorderConfig { in_flight: IN_FLIGHT * links, overwrite: true, ..RecorderConfig::new(shots.max(1)) };
-    let recorder = Recorder::create(&hidden, &config, &run, &registrar.finish())?;
+    // Hidden until it is whole: a part of a source is no recording of it.
+    let draft = Draft::new(to, options.overwrite)?;
+    let config = RecorderConfig { in_flight: IN_FLIGHT * links, ..RecorderConfig::new(shots.max(1)) };
+    let recorder = Recorder::create(draft.path(), &config, &run, &registrar.finish())?;
     let counts = run.links.iter().map(|link| StreamBooks { stream: link.stream, ..StreamBooks::default() }).collect();
     let passes = if numbers == Numbers::Any && options.scale.is_none() { 2 } else { 1 };
     let mut writer =
         Writer { run: &run, pool, recorder, scale, counts, left_out: 0, out_of_range: 0, bytes: Vec::new() };
     let outcome = writer.all(source, (shots, passes), progress);
     let Writer { recorder, counts, left_out, out_of_range, .. } = writer;
-    if let Err(error) = outcome {
-        drop(recorder);
-        let _ = std::fs::remove_file(&hidden);
-        return Err(error);
-    }
+    outcome?;
     let books = Books { streams: counts };
     let (complete, partial, lost) = summed(&books);
     let report = recorder.finish(&books)?;
-    layout::put_in_place(&hidden, to, options.overwrite).inspect_err(|_| {
-        let _ = std::fs::remove_file(&hidden);
-    })?;
+    draft.finish()?;
     let mut notes = notes;
     if scale != 1.0 {
         notes.push(format!(

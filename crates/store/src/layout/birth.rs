@@ -151,13 +151,16 @@ impl Hidden {
 
 /// Gives a finished file its name; not that of one that a program is at.
 pub(crate) fn put_in_place(hidden: &Path, path: &Path, overwrite: bool) -> Result<(), StoreError> {
-    if let Some(there) = open_own(path, OFlags::RDONLY)? {
-        lock::claim(&there, path)?;
-    }
+    check_unused(path)?;
     match rename(hidden, path, overwrite) {
         Err(Errno::EXIST) => Err(StoreError::Exists { path: path.to_owned() }),
         renamed => renamed.map_err(StoreError::io("name", path)),
     }
+}
+
+/// Refuses a file that a program is at.
+pub(crate) fn check_unused(path: &Path) -> Result<(), StoreError> {
+    open_own(path, OFlags::RDONLY)?.map_or(Ok(()), |there| lock::claim(&there, path))
 }
 
 impl Drop for Hidden {
@@ -200,7 +203,7 @@ fn open_own(path: &Path, access: OFlags) -> Result<Option<File>, StoreError> {
 }
 
 /// `.run.h5.new` beside `run.h5`.
-fn hidden(path: &Path) -> PathBuf {
+pub(crate) fn hidden(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");

@@ -36,7 +36,9 @@ use crate::medium::Medium;
 use crate::nvme::{self, Target};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use birth::Birth;
-pub(crate) use birth::{bequeath, disinherit, inheritance, is_in_memory, put_in_place, sync_directory};
+pub(crate) use birth::{
+    bequeath, check_unused, disinherit, hidden, inheritance, is_in_memory, put_in_place, sync_directory,
+};
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;

@@ -8,8 +8,8 @@ pub mod objects;
 pub(crate) mod shard;
 
 use super::ExportError;
-use super::draft::Draft;
 use super::shots::Shots;
+use crate::draft::Draft;
 use crate::rows::State;
 use crate::shot::{Loss, MAX_LINKS};
 use objects::{ObjectError, Objects, is_remote};

@@ -1,0 +1,255 @@
+//! Something under way, in a hidden folder beside its name: it gets that only when it is whole.
+
+use crate::export::is_export;
+use crate::{StoreError, layout, lock};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A file or folder that is being made. Dropped before [`Self::finish`], it leaves nothing.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    to: PathBuf,
+    /// Where it is made: `.NAME.partial`. Its lock tells other programs that somebody is at it.
+    folder: PathBuf,
+    held: File,
+    /// `.NAME.partial/NAME`
+    path: PathBuf,
+    replace: bool,
+}
+
+impl Draft {
+    /// Begins it. Refuses a name that is taken, unless it may be replaced, and one that another program is about to make.
+    pub fn new(to: &Path, replace: bool) -> Result<Self, StoreError> {
+        let name = to.file_name().ok_or_else(|| {
+            let source = std::io::Error::other("it is no name of a file");
+            StoreError::Create { path: to.to_owned(), source }
+        })?;
+        if to.symlink_metadata().is_ok() && !replace {
+            return Err(StoreError::Exists { path: to.to_owned() });
+        }
+        let folder = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+        let held = hold(to, &folder)?;
+        let draft = Self { to: to.to_owned(), held, path: folder.join(name), folder, replace };
+        // Left behind by a program that was killed.
+        draft.clear().map_err(StoreError::io("remove", &draft.path))?;
+        Ok(draft)
+    }
+
+    /// Where to write.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes in it by now.
+    pub fn bytes(&self) -> u64 {
+        size(&self.path)
+    }
+
+    /// Makes it a folder.
+    pub fn folder(self) -> Result<Self, StoreError> {
+        fs::create_dir(&self.path).map_err(|source| StoreError::Create { path: self.path.clone(), source })?;
+        Ok(self)
+    }
+
+    /// Gives it its name. What others have put there meanwhile, or are at, is not replaced.
+    pub fn finish(self) -> Result<(), StoreError> {
+        if self.path.is_dir() || self.to.is_dir() {
+            self.change_places()?;
+        } else {
+            layout::put_in_place(&self.path, &self.to, self.replace)?;
+        }
+        layout::sync_directory(&self.to)
+    }
+
+    /// A folder cannot be renamed over one that is not empty: both change places, and the old one goes with the draft.
+    fn change_places(&self) -> Result<(), StoreError> {
+        let to = &self.to;
+        let there = to.symlink_metadata().is_ok();
+        if there && !self.replace {
+            return Err(StoreError::Exists { path: to.clone() });
+        }
+        if !to.is_dir() {
+            layout::check_unused(to)?;
+        } else if !is_export(to) {
+            let source = std::io::Error::other("it is a folder of other things, which stay");
+            return Err(StoreError::Create { path: to.clone(), source });
+        }
+        let flags = if there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+        match rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags) {
+            Err(Errno::EXIST) => Err(StoreError::Exists { path: to.clone() }),
+            // A file system without these.
+            Err(Errno::INVAL | Errno::NOSYS) => remove(to)
+                .and_then(|()| fs::rename(&self.path, to))
+                .map_err(errno)
+                .map_err(StoreError::io("replace", to)),
+            renamed => renamed.map_err(StoreError::io("replace", to)),
+        }
+    }
+
+    fn clear(&self) -> Result<(), Errno> {
+        let hidden = layout::hidden(&self.path);
+        remove(&self.path).and_then(|()| remove(&hidden)).map_err(errno)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Whatever else is in the folder stays, and so does the folder then.
+        let _ = self.clear();
+        let _ = fs::remove_dir(&self.folder);
+        lock::release(&self.held);
+    }
+}
+
+/// Makes the hidden folder, or takes over that of a program that was killed. Refuses that of one that is at it.
+fn hold(to: &Path, folder: &Path) -> Result<File, StoreError> {
+    let failed = |errno: Errno| StoreError::Create { path: to.to_owned(), source: errno.into() };
+    loop {
+        match rustix::fs::mkdir(folder, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = match rustix::fs::open(folder, flags, Mode::empty()) {
+            Ok(held) => File::from(held),
+            Err(Errno::NOENT) => continue, // its owner has just finished
+            Err(errno) => return Err(failed(errno)),
+        };
+        lock::claim(&held, to)?;
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let ours = rustix::fs::fstat(&held).map(identity).map_err(failed)?;
+        if rustix::fs::lstat(folder).map(identity) == Ok(ours) {
+            return Ok(held);
+        }
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    }
+}
+
+fn size(path: &Path) -> u64 {
+    let Ok(there) = path.symlink_metadata() else { return 0 };
+    if !there.is_dir() {
+        return there.len();
+    }
+    fs::read_dir(path).map_or(0, |entries| entries.flatten().map(|entry| size(&entry.path())).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_that_is_given_up_leaves_nothing_and_touches_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.uff");
+        fs::write(&to, "old").unwrap();
+        assert!(matches!(Draft::new(&to, false), Err(StoreError::Exists { .. })));
+        let draft = Draft::new(&to, true).unwrap();
+        fs::write(draft.path(), "new").unwrap();
+        drop(draft);
+        assert_eq!(fs::read_to_string(&to).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_takes_the_place_of_a_full_one_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.zarr");
+        fs::create_dir(&to).unwrap();
+        fs::write(to.join("zarr.json"), r#"{"attributes": {"format": "shotline zarr"}}"#).unwrap();
+        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        fs::write(draft.path().join("new"), "four").unwrap();
+        assert!(to.join("zarr.json").exists());
+        assert_eq!(draft.bytes(), 4);
+        draft.finish().unwrap();
+        assert!(to.join("new").exists() && !to.join("zarr.json").exists());
+    }
+
+    #[test]
+    fn a_folder_that_no_export_made_stays_even_when_asked_to_replace_it() {
+        // The second: arrays of another program.
+        for (name, words) in [("thesis.tex", "mine"), ("zarr.json", r#"{"zarr_format": 3}"#)] {
+            let folder = tempfile::tempdir().unwrap();
+            let to = folder.path().join("a.zarr");
+            fs::create_dir(&to).unwrap();
+            fs::write(to.join(name), words).unwrap();
+            let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+            let error = draft.finish().unwrap_err().to_string();
+            assert!(error.contains("a folder of other things"), "{error}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+            assert_eq!(fs::read_to_string(to.join(name)).unwrap(), words);
+        }
+    }
+
+    #[test]
+    fn one_name_is_made_by_one_program_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.uff");
+        let first = Draft::new(&to, true).unwrap();
+        fs::write(first.path(), "first").unwrap();
+        assert!(matches!(Draft::new(&to, true), Err(StoreError::InUse { path }) if path == to));
+        assert_eq!(fs::read_to_string(first.path()).unwrap(), "first", "what the first makes stays");
+        first.finish().unwrap();
+        drop(Draft::new(&to, true).unwrap());
+        assert_eq!(fs::read_to_string(&to).unwrap(), "first");
+    }
+
+    #[test]
+    fn what_a_killed_program_left_goes_and_what_others_left_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.h5");
+        let left = folder.path().join(".a.h5.partial");
+        fs::create_dir(&left).unwrap();
+        for name in ["a.h5", ".a.h5.new", "precious"] {
+            fs::write(left.join(name), name).unwrap();
+        }
+        let draft = Draft::new(&to, false).unwrap();
+        assert_eq!(fs::read_dir(&left).unwrap().count(), 1);
+        fs::write(draft.path(), "new").unwrap();
+        draft.finish().unwrap();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "new");
+        assert_eq!(fs::read_to_string(left.join("precious")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_name_that_another_program_took_meanwhile_stays_its_own() {
+        for is_folder in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let to = folder.path().join("a.zarr");
+            let mut draft = Draft::new(&to, false).unwrap();
+            if is_folder {
+                draft = draft.folder().unwrap();
+                fs::create_dir(&to).unwrap();
+            } else {
+                fs::write(draft.path(), "new").unwrap();
+                fs::write(&to, "old").unwrap();
+            }
+            assert!(matches!(draft.finish(), Err(StoreError::Exists { .. })));
+            assert_eq!(to.is_dir(), is_folder);
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+        }
+    }
+
+    #[test]
+    fn a_file_that_a_program_writes_is_not_replaced_by_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.zarr");
+        let written = File::create_new(&to).unwrap();
+        lock::share(&written, &to).unwrap();
+        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        assert!(matches!(draft.finish(), Err(StoreError::InUse { .. })));
+        assert!(to.is_file());
+    }
+}
