@@ -6,14 +6,16 @@ use super::part::Part;
 use super::plan::Plan;
 use super::stretch::share;
 use crate::StoreError;
+use crate::beneath::open_regular;
 use crate::info;
 use crate::layout::{self, folder};
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
 use crate::rows::{self, push_book};
 use crate::shot::{Books, MAX_LINKS};
+use rustix::fs::OFlags;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -282,7 +284,7 @@ impl Back {
         // On the disk first: after a power cut no file has fewer rows than the master says.
         for drive in part.stripes.iter().map(|stripe| stripe.drive).chain(part.failed.iter().map(|failed| failed.0)) {
             let path = self.plan.path(part.number, drive);
-            if let Err(error) = File::open(&path).and_then(|file| file.sync_all()) {
+            if let Err(error) = flush(&path) {
                 self.warn(format!("cannot flush {}: {error}; a power cut may cost rows of it", path.display()));
             }
         }
@@ -478,7 +480,30 @@ fn bytes_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |file| file.blocks() * 512)
 }
 
-/// Rows of a file's `/losses`.
+/// Has a file on its drive. Somebody may have put something else in its place meanwhile: a pipe is not waited for.
+fn flush(path: &Path) -> io::Result<()> {
+    open_regular(path, OFlags::RDONLY)?.sync_all()
+}
+
+/// Rows of a file's `/losses`, none where it is no longer a file.
 fn visible_losses(path: &Path) -> u64 {
+    if open_regular(path, OFlags::RDONLY).is_err() {
+        return 0;
+    }
     hdf5::File::open(path).and_then(|file| file.dataset("losses")).map_or(0, |losses| losses.size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_part_is_an_error_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("run.p0.h5");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(flush(&pipe).unwrap_err().to_string().contains("pipe"));
+        assert_eq!(visible_losses(&pipe), 0);
+    }
 }
