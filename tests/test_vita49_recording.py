@@ -277,6 +277,31 @@ def test_a_stream_is_recorded_as_a_capture(tmp_path):
     assert all(everything[stamp] == data for stamp, data in found.items())
 
 
+def five_blocks_at_once(*arguments):
+    """How a run ends to which five blocks come while it stands still."""
+    with Listener("vita49", *arguments, *PATIENT, "--pool", "64MiB") as listener:
+        sender = Sender(listener)
+        listener.signal(signal.SIGSTOP)
+        for number in range(5):
+            sender.block(number)
+        listener.signal(signal.SIGCONT)
+        return listener.end()
+
+
+@pytest.mark.parametrize(
+    "flags", [("run.h5",), ("run.h5", "--capacity", 50), ("run.pcapng",)], ids=lambda flags: " ".join(map(str, flags))
+)
+def test_a_run_of_so_many_shots_records_no_more_however_many_come_at_once(tmp_path, flags):
+    path, *flags = tmp_path / flags[0], *flags[1:]
+    ended = five_blocks_at_once("--out", path, "--shots", 2, *flags).succeeded()
+    assert ended["shots_recorded"] == ended["rows"] == 2, ended
+    assert ended["ended"]["cause"] == "shots" and not ended["ended"]["early"], ended
+    # What had come behind them by then is named.
+    assert ended["shots_complete"] == 2 and set(ended["drops"]) <= {"sink_full"}, ended
+    if path.suffix == ".h5":
+        balanced(ended, Recording(path))
+
+
 def test_a_replay_sends_the_samples_with_their_stamps(tmp_path):
     record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
     again = tmp_path / "again.h5"

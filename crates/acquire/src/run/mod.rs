@@ -296,8 +296,10 @@ fn receive<P: PacketIo>(
         Some(outs) if packets.is_none() => Some(recording::recorder(settings, &prepared, &clock, outs)?),
         _ => None,
     };
-    // Which of the shots become rows only the capture knows.
-    let rows_left = recorder.as_ref().filter(|_| capture.is_none()).map_or(u64::MAX, Set::remaining);
+    // A sender without set-up sends on after the last shot asked for. Which of the shots become rows only a capture by
+    // triggers knows.
+    let rows = recorder.as_ref().filter(|_| capture.is_none()).map_or(u64::MAX, Set::remaining);
+    let rows_left = rows.min(settings.shots.unwrap_or(u64::MAX));
     let queue = Queue::new(queue_events);
     let mut warnings: Vec<String> = recorder.as_ref().map(|recorder| recorder.warnings().to_vec()).unwrap_or_default();
     let mut receiver = Receiver::new(
