@@ -302,6 +302,29 @@ def test_a_run_of_so_many_shots_records_no_more_however_many_come_at_once(tmp_pa
         balanced(ended, Recording(path))
 
 
+def test_a_file_without_room_for_the_shots_asked_for_is_full_however_many_come_at_once(tmp_path):
+    ended = five_blocks_at_once("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
+    assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
+    balanced(ended, Recording(tmp_path / "run.h5"))
+
+
+def test_a_last_shot_that_finds_no_room_when_the_run_is_stopped_makes_it_full(tmp_path):
+    path, rows = tmp_path / "run.h5", 8
+    with Listener("vita49", "--out", path, "--capacity", rows, *PATIENT, "--pool", "64MiB") as listener:
+        sender = Sender(listener)
+        for number in range(5):
+            sender.block(number)
+        until(lambda: stamp(path) >= stamp_of(4 * BLOCK), what="the fifth block in the file")
+        so_far = Recording(path)
+        end = first_block(so_far) + so_far.numbers()[0] + rows
+        for number in range(5, end):
+            sender.block(number)
+        sender.block(end, lost=(1,))  # it stays open until the run ends
+        ended = listener.end_when_all_is_taken().cut_off("full")
+    assert ended["rows"] == rows and ended["drops"] == {"sink_full": 1}, ended
+    balanced(ended, Recording(path))
+
+
 def test_a_replay_sends_the_samples_with_their_stamps(tmp_path):
     record(tmp_path / "run.h5", lambda s: [s.block(n) for n in range(9)], last=8 * BLOCK)
     again = tmp_path / "again.h5"

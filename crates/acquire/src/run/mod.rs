@@ -335,7 +335,7 @@ fn receive<P: PacketIo>(
 
     let watch = Watch::new(if origin.control.is_some() { streams.len() as u8 } else { 0 });
     let books_slot = OnceLock::new();
-    let (ran, events, recorded) = std::thread::scope(|scope| {
+    let (ran, events, lacked_room, recorded) = std::thread::scope(|scope| {
         let watcher = origin.control.map(|control| scope.spawn(|| watch.follow(control)));
         let waker = recorder.as_ref().map(Set::waker);
         let (queue_of, books) = (&queue, &books_slot);
@@ -378,7 +378,8 @@ fn receive<P: PacketIo>(
         let ran = stage.run(stop, &watch);
         watch.stop();
         stage.finish(&watch);
-        let events = stage.events;
+        // Some of the last shots may have found no room only now.
+        let (events, lacked_room) = (stage.events, stage.lacks_room());
         let books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
         let (device, counters) = (receiver.io().device(), receiver.io().counters());
         let _ = books_slot.set(recording::stored_books(
@@ -397,12 +398,15 @@ fn receive<P: PacketIo>(
         if let Some(Err(_)) = watcher.map(|watcher| watcher.join()) {
             return Err(RunError::Panicked("watch"));
         }
-        Ok((ran, events, recorded))
+        Ok((ran, events, lacked_room, recorded))
     })?;
     let (recorded, lost, ended) = match recorded {
         Ok(recorded) => (recorded, Vec::new(), ran.ended.map_err(|error| (Cause::TransportFailed, error))),
         Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),
     };
+    let given_up = recorded.iter().flat_map(|recorded| &recorded.finished.given_up);
+    let lacked_room = lacked_room || given_up.into_iter().any(|given| given.cause == DropCause::SinkFull);
+    let ended = ended.map(|cause| if lacked_room && !cause.is_early() { Cause::Full } else { cause });
     let end = End::of(Asked::of(settings), events, ran.elapsed, ended);
     let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);
     let triggers = recorded.as_ref().and_then(|recorded| recorded.triggers);

@@ -214,8 +214,8 @@ impl<P: PacketIo> Stage<'_, P> {
     /// Why the run is to end whatever the sender does.
     fn is_to_end(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
         // A file that is full because all shots are in it is no early end.
-        let all = self.asked.shots.filter(|shots| self.events >= *shots).map(|_| Cause::Shots);
-        let is_full = self.live.is_full().then(|| all.unwrap_or(Cause::Full));
+        let full = if self.lacks_room() { Cause::Full } else { Cause::Shots };
+        let is_full = self.live.is_full().then_some(full);
         is_full
             .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
             .or_else(|| (!self.asked.lasts(elapsed)).then_some(Cause::Time))
@@ -261,6 +261,11 @@ impl<P: PacketIo> Stage<'_, P> {
             self.hand_on(true);
         }
         self.live.set_step(self.joiner.step());
+    }
+
+    /// Whether a shot that was asked for has found no room.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.live.is_full() && self.asked.shots.is_none_or(|shots| self.handed < shots)
     }
 
     /// Joins what was received, and hands on what is decided; with `all` everything.
