@@ -9,7 +9,8 @@
 //!
 //! One access is none of these: transports compute the CRC of a payload over a slice of a region that only this process
 //! writes (`payload_crc`). It is no data race only as long as who posted the bytes leaves them alone until the request
-//! completes; nothing here enforces that.
+//! completes (the contract of `Provider::post_send`); nothing here enforces that. By way of a block that is copied first,
+//! as shared regions are read, the CRC of 4096 bytes in cache takes 180 ns instead of 100 (EPYC).
 //!
 //! On x86-64 a long run of whole words is one `rep movsq`, as fast as `memcpy`. What assembly does must be something
 //! that the language could say: it loads and stores 8 bytes, again and again, as the loops for other machines do (aligned

@@ -170,8 +170,14 @@ pub trait Provider {
     /// Destroys it. What was posted does not complete.
     fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError>;
     /// Posts requests with one doorbell. On an error, those before it are posted.
+    ///
+    /// Local memory belongs to the provider until its request completes: no thread writes to it, also not by
+    /// [`Region::write`], because a provider may compute CRCs over a slice of it. Regions that other processes write
+    /// ([`Region::is_shared`]) are exempt, since there is never a slice of them.
     fn post_send(&mut self, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), (usize, PostError)>;
     /// Posts receives. On an error, those before it are posted.
+    ///
+    /// Memory belongs to the provider until its receive completes, as in [`Self::post_send`].
     fn post_recv(&mut self, qp: Qp, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
 
     /// Receives, answers, sends and sends again whatever is due. Returns whether anything was done.
