@@ -67,6 +67,12 @@ pub(crate) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
     })
 }
 
+/// Whether a name is that of an open file.
+pub(crate) fn has_name(file: &File, path: &Path) -> bool {
+    let own = rustix::fs::fstat(file).map(|stat| identity(&stat));
+    own.is_ok() && own == rustix::fs::stat(path).map(|stat| identity(&stat))
+}
+
 /// The first bytes of a regular file, by which formats are told apart: 8, or all of a shorter file.
 pub fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut first = Vec::new();

@@ -2,7 +2,8 @@
 //! we record, so that readers may come, and whoever wants to replace or repair a file asks for all of it.
 
 use crate::StoreError;
-use rustix::fs::FlockOperation;
+use crate::beneath::{has_name, open_regular};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
@@ -21,6 +22,49 @@ pub(crate) fn share(file: &File, path: &Path) -> Result<(), StoreError> {
 /// Refuses a file that a program is at; keeps others away from it until [`release`] or the file's end.
 pub(crate) fn claim(file: &File, path: &Path) -> Result<(), StoreError> {
     take(file, path, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// A lock on a file, given back when this is dropped.
+#[derive(Debug)]
+pub struct Held(File);
+
+impl Held {
+    /// Lets readers in and keeps writers out.
+    pub(crate) fn share(file: File, path: &Path) -> Result<Self, StoreError> {
+        share(&file, path)?;
+        Ok(Self(file))
+    }
+    /// Keeps all others away from the file of this name.
+    pub(crate) fn claim(path: &Path) -> Result<Self, StoreError> {
+        open_claimed(path, OFlags::RDONLY).map(Self)
+    }
+    /// Keeps all others away from a file that is open.
+    pub(crate) fn claim_open(file: File, path: &Path) -> Result<Self, StoreError> {
+        claim(&file, path)?;
+        Ok(Self(file))
+    }
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        release(&self.0);
+    }
+}
+
+/// Opens and claims the file of a name. What was known of it before may be of another time, so it is to be read after this.
+/// If whoever held the lock has put another file in its place, that one is somebody's, too.
+pub(crate) fn open_claimed(path: &Path, access: OFlags) -> Result<File, StoreError> {
+    let file = open_regular(path, access).map_err(StoreError::open(path))?;
+    claim(&file, path)?;
+    if has_name(&file, path) {
+        return Ok(file);
+    }
+    release(&file);
+    Err(StoreError::InUse { path: path.to_owned() })
 }
 
 /// Gives a lock back. To close the file is not enough while a child process is being started.

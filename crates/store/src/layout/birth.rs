@@ -251,8 +251,7 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
 
 /// Only a recording of ours that has no other name gives its blocks away.
 fn is_recyclable(file: &File, path: &Path) -> bool {
-    // libhdf5 takes a shared lock of its own to read it.
-    has_one_name(file) && lock::share(file, path).is_ok() && super::locate(path, file).is_ok()
+    has_one_name(file) && super::locate_locked_file(path, file).is_ok()
 }
 
 /// Whoever gave a file a second name wants to keep its bytes.

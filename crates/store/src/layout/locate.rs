@@ -5,8 +5,9 @@ use super::{Data, Described, Layout, Marks, Table, described, steady};
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
 use crate::medium::Medium;
+use crate::nvme::Extent;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
-use crate::sys::hdf5::{header_address, open_image, open_same};
+use crate::sys::hdf5::{header_address, open_image, open_locked, open_same};
 use shotline_wire::block;
 use shotline_wire::shot::Packing;
 use std::fs::File;
@@ -20,10 +21,27 @@ pub fn locate(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError>
 
 /// The same of any medium.
 pub(crate) fn locate_in(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout), StoreError> {
-    let extent = match medium {
-        Medium::File(file) => return locate(path, file),
-        Medium::Extent(extent) => extent,
-    };
+    match medium {
+        Medium::File(file) => locate(path, file),
+        Medium::Extent(extent) => locate_in_extent(path, medium, extent),
+    }
+}
+
+/// The same of one on which the caller has a lock.
+pub(super) fn locate_locked(path: &Path, medium: &Medium) -> Result<(RunInfo, Layout), StoreError> {
+    match medium {
+        Medium::File(file) => locate_locked_file(path, file),
+        Medium::Extent(extent) => locate_in_extent(path, medium, extent),
+    }
+}
+
+/// The same of a file.
+pub(super) fn locate_locked_file(path: &Path, file: &File) -> Result<(RunInfo, Layout), StoreError> {
+    let hdf5 = open_locked(file).map_err(StoreError::hdf5("open", path))?;
+    locate_by(path, &hdf5, file)
+}
+
+fn locate_in_extent(path: &Path, medium: &Medium, extent: &Extent) -> Result<(RunInfo, Layout), StoreError> {
     // libhdf5 is given what is in front of the data, as if it were all.
     let mut head = extent.head().map_err(StoreError::io("read", path))?;
     let superblock = Superblock::read(&head[..]).map_err(|error| StoreError::format(path, error.to_string()))?;

@@ -28,16 +28,15 @@ mod tail;
 mod text;
 mod tree;
 
-use crate::StoreError;
-use crate::beneath::open_regular;
 use crate::codec::Codec;
 use crate::info::{LinkInfo, RunInfo};
 use crate::medium::Medium;
 use crate::nvme::{self, Target};
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
+use crate::{StoreError, lock};
 use birth::Birth;
 pub(crate) use birth::{
-    bequeath, check_unused, disinherit, hidden, inheritance, is_in_memory, put_in_place, sync_directory,
+    bequeath, check_unused, disinherit, hidden, inheritance, is_in_memory, put_in_place, rename, sync_directory,
 };
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
@@ -46,7 +45,7 @@ pub use header::ReadAt;
 use header::{Place, Superblock};
 pub use locate::locate;
 pub(crate) use locate::locate_in;
-use locate::{assemble, read_marks};
+use locate::{assemble, locate_locked, locate_locked_file, read_marks};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use skeleton::TableShape;
@@ -353,27 +352,30 @@ fn data_start(image: &[u8]) -> u64 {
     (image.len() as u64).next_multiple_of(ALIGN)
 }
 
-/// Opens a recording that exists, to shed what a broken-off run left or to look where things are.
+/// Opens and claims a recording that exists, to shed what a broken-off run left or to look where things are. Refused while
+/// a program is at it.
 pub fn open(path: &Path) -> Result<(RunInfo, Opened), StoreError> {
     let medium = match Target::of(path) {
         Some(target) => Medium::Extent(nvme::open(&target, nvme::Access::Write)?),
-        None => {
-            let file = open_regular(path, OFlags::RDWR).map_err(StoreError::open(path))?;
-            return open_file(file, path);
-        }
+        None => Medium::File(lock::open_claimed(path, OFlags::RDWR)?),
     };
     opened(medium, path)
 }
 
 /// The same of a file that is open for reading and writing.
 pub(crate) fn open_file(file: File, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
-    crate::lock::share(&file, path)?;
+    lock::claim(&file, path)?;
     opened(file.into(), path)
 }
 
 fn opened(file: Medium, path: &Path) -> Result<(RunInfo, Opened), StoreError> {
-    let (run, layout) = locate_in(path, &file)?;
-    Ok((run, Opened { file, path: path.to_owned(), layout, warnings: Vec::new() }))
+    match locate_locked(path, &file) {
+        Ok((run, layout)) => Ok((run, Opened { file, path: path.to_owned(), layout, warnings: Vec::new() })),
+        Err(error) => {
+            lock::release(file.handle());
+            Err(error)
+        }
+    }
 }
 
 /// Walks every chunk index of a recording that was located: each chunk must be where the layout has it, so that HDF5
@@ -424,7 +426,7 @@ pub fn visible(file: &(impl ReadAt + ?Sized), marks: Marks, path: &Path) -> Resu
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        crate::lock::release(self.file.handle());
+        lock::release(self.file.handle());
     }
 }
 

@@ -109,7 +109,8 @@ impl Target {
 pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError> {
     let device = Arc::new(Device::open(target, access)?);
     if access == Access::Write {
-        lock::share(device.handle(), &target.path())?;
+        // What the directory says is read after that: whoever was here may have changed it.
+        lock::claim(device.handle(), &target.path())?;
     }
     let directory = Directory::of(&device)?;
     let found = match &target.run {

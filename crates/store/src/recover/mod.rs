@@ -122,7 +122,6 @@ pub(crate) fn recover_among(
     }
     // What one of several drives does not have, another may.
     others.filled_elsewhere |= others.taken.is_empty() && run.part.is_some_and(|part| part.stripes > 1);
-    crate::lock::claim(opened.file.handle(), path)?;
     let (visible, most) = visible_rows(opened)?;
     let losses = old_losses(opened)?;
     let account = look(run, opened, (visible, &losses), others, progress)?;

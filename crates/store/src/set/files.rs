@@ -7,9 +7,12 @@ use crate::StoreError;
 use crate::beneath::Folder;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{self, Opened, folder};
-use rustix::fs::OFlags;
+use crate::lock::Held;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -51,20 +54,38 @@ pub(super) struct Named {
     pub(super) part: u64,
 }
 
+impl Named {
+    /// A file in the master's folder that is no part.
+    pub(super) fn of_master(path: PathBuf) -> Option<Self> {
+        let name = PathBuf::from(path.file_name()?);
+        Some(Self { folder: 0, name, path, part: 0 })
+    }
+}
+
 /// A file that was read and found removable. It stays open, with the lock on it: its name may be another file's by the
 /// time it is removed, its inode cannot.
 #[derive(Debug)]
 pub(super) struct Removable {
     pub(super) named: Named,
-    file: File,
+    file: Judged,
 }
 
-impl OfRun {
-    /// As a file that is to be removed. `named` is what it was opened by.
-    pub(super) fn removable(&self, named: Named) -> Result<Removable, StoreError> {
-        let file = rustix::io::fcntl_dupfd_cloexec(self.opened.file.handle(), 0);
-        let file = file.map_err(StoreError::io("open", &named.path))?;
-        Ok(Removable { named, file: file.into() })
+#[derive(Debug)]
+enum Judged {
+    Part(Box<OfRun>),
+    Draft(Held),
+}
+
+impl Removable {
+    /// A file of the run; `named` is what it was opened by.
+    pub(super) fn part(named: Named, file: OfRun) -> Self {
+        Self { named, file: Judged::Part(Box::new(file)) }
+    }
+    fn file(&self) -> &File {
+        match &self.file {
+            Judged::Part(part) => part.opened.file.handle(),
+            Judged::Draft(draft) => draft.file(),
+        }
     }
 }
 
@@ -166,29 +187,49 @@ impl Files {
     /// nothing was written to its head. Any other file, also one that a program is at, is given back as it came.
     pub(super) fn draft(&self, named: Named) -> Result<Removable, Named> {
         match self.open_draft(&named) {
-            Some(file) => Ok(Removable { named, file }),
+            Some(draft) => Ok(Removable { named, file: Judged::Draft(draft) }),
             None => Err(named),
         }
     }
 
-    fn open_draft(&self, named: &Named) -> Option<File> {
-        let file = self.folders[named.folder].file(&named.name, OFlags::RDONLY).ok()?;
+    fn open_draft(&self, named: &Named) -> Option<Held> {
+        // Not what has another name, too: that may be the name of a part.
+        let file = self.folders[named.folder].file(&named.name, OFlags::RDONLY | OFlags::NOFOLLOW).ok()?;
+        let has_one_name = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink == 1);
+        // Any other text may be in any file.
+        if !has_one_name || uuid::Uuid::try_parse(&self.run_id).is_err() {
+            return None;
+        }
+        let held = Held::claim_open(file, &named.path).ok()?;
         let mut head = vec![0; HEAD];
         // What cannot be read is not known to be blank.
-        let len = file.read_at(&mut head, 0).ok()?;
+        let len = held.file().read_at(&mut head, 0).ok()?;
         let names_run = || head[..len].windows(self.run_id.len()).any(|bytes| bytes == self.run_id.as_bytes());
-        // Any other text may be in any file.
-        let is_identity = uuid::Uuid::try_parse(&self.run_id).is_ok();
-        let is_draft = is_identity
-            && (head.iter().all(|byte| *byte == 0) || names_run())
-            && crate::lock::claim(&file, &named.path).is_ok();
-        is_draft.then_some(file)
+        (names_run() || is_blank(held.file()).unwrap_or(false)).then_some(held)
     }
 
     /// Removes the file that was found removable, and no other that has come under its name since.
     pub(super) fn remove(&self, removable: &Removable) -> Result<(), StoreError> {
         let Named { folder, name, path, .. } = &removable.named;
-        self.folders[*folder].remove(name, &removable.file).map_err(StoreError::io("remove", path))
+        self.folders[*folder].remove(name, removable.file()).map_err(StoreError::io("remove", path))
+    }
+}
+
+/// Whether a file has no byte that is not zero. What was never written is not read.
+fn is_blank(file: &File) -> io::Result<bool> {
+    let mut block = vec![0; HEAD];
+    let mut at = 0;
+    loop {
+        at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => return Ok(true), // a hole up to the end
+            Err(errno) => return Err(errno.into()),
+        };
+        let len = file.read_at(&mut block, at)?;
+        if block[..len].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += len as u64;
     }
 }
 

@@ -9,6 +9,7 @@ use crate::StoreError;
 use crate::beneath::open_regular;
 use crate::info;
 use crate::layout::{self, folder};
+use crate::lock::Held;
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
 use crate::rows::{self, push_book};
@@ -120,6 +121,8 @@ struct Kept {
 pub(super) struct Back {
     plan: Arc<Plan>,
     master: Master,
+    /// The lock on the master that was written last.
+    held: Held,
     kept: VecDeque<Kept>,
     removed_shots: [u64; MAX_LINKS],
     /// The highest number of a shot of the parts that were removed.
@@ -134,18 +137,21 @@ pub(super) struct Back {
 }
 
 impl Back {
-    /// For a run whose first part is laid out; writes its master.
-    pub(super) fn new(plan: Arc<Plan>, drives: &[usize]) -> Result<Self, StoreError> {
-        let master = Master {
+    /// For a run whose first part is laid out; writes its master, in the place of another if it `replaces` one.
+    pub(super) fn new(plan: Arc<Plan>, drives: &[usize], replaces: bool) -> Result<Self, StoreError> {
+        let mut master = Master {
             run: plan.run.clone(),
             stripes: plan.drives() as u32,
             files: Vec::new(),
             removed: Removed::default(),
             books: Vec::new(),
         };
-        let mut back = Self {
+        begin(&mut master, &plan, 0, drives);
+        let held = master.write(plan.config.master(), replaces)?;
+        Ok(Self {
             plan,
             master,
+            held,
             kept: VecDeque::new(),
             removed_shots: [0; MAX_LINKS],
             stale_to: None,
@@ -153,10 +159,7 @@ impl Back {
             removed: Report::default(),
             warnings: Vec::new(),
             failure: None,
-        };
-        back.begin(0, drives);
-        back.master.write(back.plan.config.master())?;
-        Ok(back)
+        })
     }
 
     fn work(mut self, orders: &Receiver<Order>, news: &Sender<News>) -> Self {
@@ -221,7 +224,7 @@ impl Back {
         removed.parts += 1;
         removed.rows += gone.iter().map(|entry| entry.rows).sum::<u64>();
         // The master first: it never shows what is not there.
-        master.write(self.plan.config.master())?;
+        self.held = master.write(self.plan.config.master(), true)?;
         let (mut any_gone, mut failure) = (false, None);
         for entry in gone {
             let drive = entry.stripe as usize;
@@ -258,25 +261,9 @@ impl Back {
         bytes_of(&self.plan.path(entry.part, entry.stripe as usize))
     }
 
-    fn write(&self) -> Result<(), StoreError> {
-        self.master.write(self.plan.config.master())
-    }
-
-    /// Enters a part that is about to be written.
-    fn begin(&mut self, part: u32, drives: &[usize]) {
-        for drive in drives {
-            self.master.files.push(FileEntry {
-                part,
-                stripe: *drive as u32,
-                state: State::Live,
-                rows: 0,
-                losses: 0,
-                first: 0,
-                last: 0,
-                bytes: 0,
-                file: self.plan.name(part, *drive),
-            });
-        }
+    fn write(&mut self) -> Result<(), StoreError> {
+        self.held = self.master.write(self.plan.config.master(), true)?;
+        Ok(())
     }
 
     /// Has the master show exactly the rows of a part, and whatever comes in the next one.
@@ -301,7 +288,7 @@ impl Back {
             *entry = FileEntry { state: *state, rows: *rows, losses: *losses, first, last, bytes, ..entry.clone() };
         }
         if let Some((part, drives)) = next {
-            self.begin(*part, drives);
+            begin(&mut self.master, &self.plan, *part, drives);
         }
         if let Err(error) = self.write() {
             self.warn(format!("{error}; the parts are whole by themselves"));
@@ -420,6 +407,23 @@ impl Back {
         let files: u64 = self.master.files.iter().map(|entry| self.bytes(entry)).sum();
         report.file_bytes = files + bytes_of(self.plan.config.master());
         Ok((report, removed))
+    }
+}
+
+/// Enters a part that is about to be written.
+fn begin(master: &mut Master, plan: &Plan, part: u32, drives: &[usize]) {
+    for drive in drives {
+        master.files.push(FileEntry {
+            part,
+            stripe: *drive as u32,
+            state: State::Live,
+            rows: 0,
+            losses: 0,
+            first: 0,
+            last: 0,
+            bytes: 0,
+            file: plan.name(part, *drive),
+        });
     }
 }
 

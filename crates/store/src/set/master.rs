@@ -11,13 +11,15 @@ use crate::beneath::open_regular;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
-use crate::layout::{described, sync_directory};
+use crate::layout::{described, rename, sync_directory};
+use crate::lock::Held;
 use crate::medium::write_file;
 use crate::rows::{self, RowFormat};
-use crate::sys::hdf5::{Mapping, create_virtual, image, open_same, read_bytes, sample_type, write_bytes};
+use crate::sys::hdf5::{Mapping, create_virtual, image, open_locked, open_same, read_bytes, sample_type, write_bytes};
 use hdf5::types::{CompoundField, CompoundType, EnumMember, EnumType, IntSize, TypeDescriptor};
 use hdf5::{Dataset, Datatype, Extent, File, Group, SimpleExtents};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -126,24 +128,42 @@ impl Master {
         path.with_file_name(format!(".{name}.new"))
     }
 
-    /// Writes the master, whole or not at all.
-    pub fn write(&self, path: &Path) -> Result<(), StoreError> {
+    /// What a writer that was killed left of a master. Refuses what is in its place and is not to be removed.
+    pub(super) fn check_draft(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+        let draft = Self::draft(path);
+        match draft.symlink_metadata() {
+            Ok(there) if there.is_dir() => Err(StoreError::Create {
+                path: draft,
+                source: std::io::Error::other(
+                    "expected nothing there, where the new master is made, found a folder: move it away",
+                ),
+            }),
+            there => Ok(there.is_ok().then_some(draft)),
+        }
+    }
+
+    /// Writes the master, whole or not at all; unless `overwrite`, under a name that nothing has. Nobody else may write a
+    /// master of this name, or recover the run, as long as what is returned lives.
+    pub fn write(&self, path: &Path, overwrite: bool) -> Result<Held, StoreError> {
         let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
         let hidden = Self::draft(path);
         // What a writer that was killed left. Not through a link that somebody has put there: what it names is theirs.
         let _ = std::fs::remove_file(&hidden);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let write = || {
-            let file = std::fs::File::from(rustix::fs::open(&hidden, flags, Mode::from_raw_mode(0o644))?);
-            write_file(&file, 0, &bytes)?;
-            rustix::fs::fsync(&file)?;
-            rustix::fs::rename(&hidden, path)
+        let failed = StoreError::io("write", path);
+        let file = rustix::fs::open(&hidden, flags, Mode::from_raw_mode(0o644)).map_err(failed)?;
+        let write = |file: std::fs::File| {
+            write_file(&file, 0, &bytes).map_err(StoreError::io("write", path))?;
+            rustix::fs::fsync(&file).map_err(StoreError::io("write", path))?;
+            let held = Held::share(file, path)?;
+            match rename(&hidden, path, overwrite) {
+                Err(Errno::EXIST) => Err(StoreError::Exists { path: path.to_owned() }),
+                renamed => renamed.map(|()| held).map_err(StoreError::io("write", path)),
+            }
         };
-        write().map_err(|source| {
-            let _ = std::fs::remove_file(&hidden);
-            StoreError::Io { what: "write", path: path.to_owned(), source }
-        })?;
-        sync_directory(path)
+        let held = write(file.into()).inspect_err(|_| drop(std::fs::remove_file(&hidden)))?;
+        sync_directory(path)?;
+        Ok(held)
     }
 
     fn image(&self) -> hdf5::Result<Vec<u8>> {
@@ -263,10 +283,20 @@ impl Master {
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
         let plain = open_regular(path, OFlags::RDONLY).map_err(StoreError::open(path))?;
         let file = open_same(&plain).map_err(StoreError::hdf5("open", path))?;
+        Self::of(&file, &plain, path)
+    }
+
+    /// The same of a file that the caller has claimed.
+    pub(super) fn read_claimed(claimed: &Held, path: &Path) -> Result<Option<Self>, StoreError> {
+        let file = open_locked(claimed.file()).map_err(StoreError::hdf5("open", path))?;
+        Self::of(&file, claimed.file(), path)
+    }
+
+    fn of(file: &File, plain: &std::fs::File, path: &Path) -> Result<Option<Self>, StoreError> {
         if file.attr("parts").is_err() {
             return Ok(None);
         }
-        let run = RunInfo::read(&file, &plain, path)?;
+        let run = RunInfo::read(file, plain, path)?;
         let bytes = |name: &str, least: usize| -> hdf5::Result<(Vec<u8>, usize)> {
             let dataset = file.dataset(name)?;
             let row = dataset.dtype()?.size();
@@ -277,7 +307,7 @@ impl Master {
             }
         };
         let read = || -> hdf5::Result<_> {
-            Ok((bytes("parts", NAME)?, bytes("books", rows::BOOK_BYTES)?.0, read_number(&file, "stripes")?))
+            Ok((bytes("parts", NAME)?, bytes("books", rows::BOOK_BYTES)?.0, read_number(file, "stripes")?))
         };
         let ((files, row), books, stripes) = read().map_err(StoreError::hdf5("read the list of parts in", path))?;
         let files: Option<Vec<FileEntry>> = files.chunks_exact(row).map(parse_file).collect();
@@ -290,10 +320,10 @@ impl Master {
             ));
         }
         let removed = Removed {
-            parts: read_number(&file, "ring_removed_parts").unwrap_or(0),
-            rows: read_number(&file, "ring_removed_rows").unwrap_or(0),
-            first: read_number(&file, "ring_removed_first").unwrap_or(0),
-            last: read_number(&file, "ring_removed_last").unwrap_or(0),
+            parts: read_number(file, "ring_removed_parts").unwrap_or(0),
+            rows: read_number(file, "ring_removed_rows").unwrap_or(0),
+            first: read_number(file, "ring_removed_first").unwrap_or(0),
+            last: read_number(file, "ring_removed_last").unwrap_or(0),
         };
         Ok(Some(Self { run, stripes, files, removed, books }))
     }

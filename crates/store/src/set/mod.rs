@@ -136,16 +136,23 @@ impl Set {
         // What can be refused is refused before anything of an earlier run goes.
         run.check()?;
         let replaced = config.replaced()?;
-        plan.check_space(rows, &replaced)?;
-        SetConfig::clear(replaced)?;
+        plan.check_space(rows, &replaced.files())?;
+        replaced.clear_parts()?;
         let plan = Arc::new(plan);
         let drives: Vec<usize> = (0..plan.drives()).collect();
         let (recorders, mut refused) = keeper::lay_out(&plan, (0, &drives), rows, &Former::default());
         let begun = match refused.pop() {
-            None => Back::new(Arc::clone(&plan), &drives),
+            None => Back::new(Arc::clone(&plan), &drives, replaced.has_master()),
             Some((_, error)) => Err(error),
         };
-        let back = begun.inspect_err(|_| remove(&plan, 0, recorders.iter().map(|(drive, _)| *drive)))?;
+        let back = match begun {
+            Ok(back) => back,
+            Err(error) => {
+                remove(&plan, 0, recorders.iter().map(|(drive, _)| *drive));
+                replaced.forgo();
+                return Err(error);
+            }
+        };
         let mut set = Self::over(plan, Part::new(0, recorders, true), Some(Keeper::start(back)));
         set.warnings.extend(config.shared_drives());
         if config.rolls() {

@@ -3,14 +3,16 @@
 use super::master::Master;
 use super::stretch::share;
 use crate::StoreError;
-use crate::beneath::open_regular;
+use crate::beneath::{has_name, open_regular};
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
+use crate::lock::Held;
 use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::open_same;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use shotline_memory::Regions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,18 +89,17 @@ impl SetConfig {
             }
             check_target(out, true)?;
         }
-        self.earlier().map(|_| ())
+        self.earlier(Master::read(self.master()).ok().flatten().as_ref()).map(|_| ())
     }
 
     /// The parts of the run that is to be replaced. A file that only has a part's name may be anything: it is refused.
-    fn earlier(&self) -> Result<Vec<PathBuf>, StoreError> {
-        let master = Master::read(self.master()).ok().flatten();
+    fn earlier(&self, master: Option<&Master>) -> Result<Vec<PathBuf>, StoreError> {
         let mut old = Vec::new();
         for out in &self.outs {
             for (_, part) in parts_beside(out)? {
                 check_target(&part, self.recorder.overwrite)?;
                 let replaced = |master: &Master| part_info(&part, &master.run.run_id).is_some();
-                if !master.as_ref().is_some_and(replaced) {
+                if !master.is_some_and(replaced) {
                     let source = std::io::Error::other(
                         "it is there, has the name of a part, and is none of the run that is replaced: move it away, or choose another name",
                     );
@@ -110,26 +111,21 @@ impl SetConfig {
         Ok(old)
     }
 
-    /// All files of an earlier run of this name; only one that may be overwritten, and that nobody records, gets here.
-    pub(super) fn replaced(&self) -> Result<Vec<PathBuf>, StoreError> {
+    /// All files of an earlier run of this name; only one that may be overwritten, and that nobody records, gets here. The
+    /// master is claimed before its parts are looked for: until then a recorder may have ended some, and begun others.
+    pub(super) fn replaced(&self) -> Result<Replaced, StoreError> {
         self.check()?;
-        let mut old = self.earlier()?;
-        old.extend(Some(self.master().to_owned()).filter(|master| master.exists()));
-        for file in &old {
-            let open = open_regular(file, OFlags::RDONLY)
-                .map_err(|source| StoreError::Create { path: file.clone(), source })?;
-            crate::lock::claim(&open, file)?;
-            crate::lock::release(&open);
+        let name = self.master();
+        let master = match Held::claim(name) {
+            Err(StoreError::Io { source: Errno::NOENT, .. }) => None,
+            claimed => Some(claimed?),
+        };
+        let read = master.as_ref().and_then(|master| Master::read_claimed(master, name).ok().flatten());
+        let parts = self.earlier(read.as_ref())?;
+        for part in &parts {
+            drop(Held::claim(part)?);
         }
-        Ok(old)
-    }
-
-    /// Removes them. The master is the last one: what is still there can be read through it.
-    pub(super) fn clear(replaced: Vec<PathBuf>) -> Result<(), StoreError> {
-        for file in replaced {
-            std::fs::remove_file(&file).map_err(|source| StoreError::Create { path: file, source })?;
-        }
-        Ok(())
+        Ok(Replaced { parts, master: master.map(|held| (name.to_owned(), held)) })
     }
 
     /// Drives that are one and the same, in words.
@@ -144,6 +140,37 @@ impl SetConfig {
             self.outs[later].display()
         ))
     }
+}
+
+/// The files of an earlier run.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    parts: Vec<PathBuf>,
+    /// Claimed, if there is one.
+    master: Option<(PathBuf, Held)>,
+}
+
+impl Replaced {
+    /// All of them.
+    pub(super) fn files(&self) -> Vec<&Path> {
+        self.parts.iter().chain(self.master.iter().map(|(path, _)| path)).map(PathBuf::as_path).collect()
+    }
+    /// Whether its master has the name that the new one is to get.
+    pub(super) fn has_master(&self) -> bool {
+        self.master.is_some()
+    }
+    /// Removes the parts. The master stays, and with it the name is taken, until the new one is there.
+    pub(super) fn clear_parts(&self) -> Result<(), StoreError> {
+        self.parts.iter().try_for_each(|part| remove(part))
+    }
+    /// Removes the master too, of which nothing is left, if there will be no new one.
+    pub(super) fn forgo(self) {
+        let _ = self.master.filter(|(path, held)| has_name(held.file(), path)).map(|(path, _)| remove(&path));
+    }
+}
+
+fn remove(file: &Path) -> Result<(), StoreError> {
+    std::fs::remove_file(file).map_err(|source| StoreError::Create { path: file.to_owned(), source })
 }
 
 /// A run whose files are known.
@@ -177,7 +204,7 @@ impl Plan {
 
     /// Refuses drives that have no room for a first part of so many rows, or that a bounded run would fill before it
     /// reaches its bound. `replaced` are files that will be gone by then.
-    pub(super) fn check_space(&self, rows: u64, replaced: &[PathBuf]) -> Result<(), StoreError> {
+    pub(super) fn check_space(&self, rows: u64, replaced: &[&Path]) -> Result<(), StoreError> {
         let drives = self.drives() as u64;
         let row: u64 = self.run.links.iter().map(|link| u64::from(link.geometry.slot_bytes())).sum();
         let devices: Vec<_> = self.config.outs.iter().map(|out| device(folder(out))).collect();
@@ -187,7 +214,7 @@ impl Plan {
                 |of: u64| devices[of as usize] == devices[drive] && (of == drive as u64 || devices[drive].is_some());
             let on_drive =
                 |all: u64| -> u64 { (0..drives).filter(|of| here(*of)).map(|of| share(all, of, drives)).sum() };
-            let gone = replaced.iter().filter_map(|file| rustix::fs::stat(file).ok());
+            let gone = replaced.iter().filter_map(|file| rustix::fs::stat(*file).ok());
             let gone = gone.filter(|stat| Some(stat.st_dev) == devices[drive] && stat.st_nlink == 1);
             let gone: u64 = gone.map(|stat| stat.st_blocks as u64 * 512).sum();
             let free = rustix::fs::statvfs(folder(out)).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize);

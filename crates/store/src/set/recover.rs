@@ -4,16 +4,17 @@
 //! because it lies in a folder of the user's choice and says of itself that it is this part of this run ([`Files`]).
 //! What holds a shot is never removed.
 
-use super::files::{Files, OfRun, Removable};
+use super::files::{Files, Named, OfRun, Removable};
 use super::master::{FileEntry, Master, State};
 use super::stretch::{share, there, unbroken};
 use crate::StoreError;
 use crate::layout::{self, Opened};
+use crate::lock::Held;
 use crate::nvme::Target;
 use crate::recover::{self as file, Others, Progress, Recovered};
 use crate::runs::Run;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What [`recover`] found and did.
@@ -52,18 +53,22 @@ pub fn recover(
     dry_run: bool,
     progress: &Progress<'_>,
 ) -> Result<RecoveredRun, StoreError> {
-    let master = if Target::of(path).is_some() { None } else { Master::read(path)? };
-    let Some(mut master) = master else {
+    if Target::of(path).is_some() || Master::read(path)?.is_none() {
         let one = file::recover(path, dry_run, progress)?;
         let rows = one.rows;
         return Ok(RecoveredRun { files: vec![one], rows, dry_run, ..RecoveredRun::default() });
-    };
+    }
+    // Read again once nobody else can change it, or the run.
+    let claimed = Held::claim(path)?;
+    let master = Master::read_claimed(&claimed, path)?;
+    let mut master = master.ok_or_else(|| StoreError::InUse { path: path.to_owned() })?;
+    let draft = Master::check_draft(path)?;
     let files = Files::of(path, &master, drives)?;
     let before = master.files.clone();
-    let others = enter_unlisted(&files, &mut master, progress)?;
+    let mut others = enter_unlisted(&files, &mut master, progress)?;
     let mut done =
         RecoveredRun { master: Some(path.to_owned()), dry_run, left: others.left, ..RecoveredRun::default() };
-    let mut begins = None;
+    let (mut begins, mut part_before) = (None, None);
     let ends: Vec<usize> = master
         .parts()
         .scan(0, |end, part| {
@@ -76,6 +81,10 @@ pub fn recover(
         let (part, rest) = master.files[first..].split_at_mut(end - first);
         let following = rest.chunk_by(|a, b| a.part == b.part).next().unwrap_or_default();
         let following = losses_before(&files, following)?;
+        // Numbers of a part that is neither listed nor there are not lost, either.
+        let number = part.first().map(|entry| entry.part);
+        begins = begins.filter(|_| number == part_before.map(|before: u32| before + 1));
+        part_before = number;
         let among = Others { taken: &following, begins, filled_elsewhere: false };
         let skipped = done.skipped.len();
         let behind = recover_part(&files, part, (dry_run, progress), among, &mut done)?;
@@ -86,11 +95,15 @@ pub fn recover(
     done.rows = master.files.iter().map(|entry| entry.rows).sum();
     done.rewritten = master.files != before;
     if done.rewritten {
-        done.removed.extend(Some(Master::draft(path)).filter(|draft| draft.symlink_metadata().is_ok()));
-        if !dry_run {
-            master.write(path)?;
+        done.removed.extend(draft);
+    } else if let Some(draft) = draft.and_then(Named::of_master) {
+        match files.draft(draft) {
+            Ok(removable) => others.remove.push(removable),
+            Err(named) => done.left.push(named.path),
         }
     }
+    // The new one is locked before it has the name.
+    let _held = if done.rewritten && !dry_run { Some(master.write(path, true)?) } else { None };
     for removable in others.remove {
         if !dry_run {
             files.remove(&removable)?;
@@ -198,37 +211,27 @@ struct OthersOfRun {
     left: Vec<PathBuf>,
 }
 
-/// Parts behind the last one of which the master knows: those that have something are entered. Returns what else is there.
+/// Parts of which the master does not know: those that have something are entered, unless a bounded run had given them up.
+/// Returns what else is there.
 fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -> Result<OthersOfRun, StoreError> {
     let mut others = OthersOfRun::default();
-    let (Some(oldest), Some(newest)) = (master.files.first(), master.files.last()) else { return Ok(others) };
-    let (oldest, newest) = (oldest.part, newest.part);
+    let listed: BTreeSet<u32> = master.files.iter().map(|entry| entry.part).collect();
+    let Some(oldest) = listed.first().copied() else { return Ok(others) };
+    let is_listed = |part: u64| u32::try_from(part).is_ok_and(|part| listed.contains(&part));
     let mut parts: BTreeMap<u32, Vec<(FileEntry, Removable)>> = BTreeMap::new();
-    for named in files.named()?.into_iter().filter(|named| !(oldest.into()..=newest.into()).contains(&named.part)) {
-        let Some(mut file) = files.open(&named)? else { continue };
-        if (oldest..=newest).contains(&file.place.part) {
-            continue;
-        }
-        let removable = file.removable(named)?;
+    for named in files.named()?.into_iter().filter(|named| !is_listed(named.part)) {
+        let Some(mut file) = files.open(&named)?.filter(|file| !is_listed(file.place.part.into())) else { continue };
         let OfRun { place, run, opened, name } = &mut file;
         // Shots may have been written while their rows were held back.
         let rows = file::recover_among(run, opened, true, progress, Others::default())?.rows;
-        let (stripe, bytes) = (place.stripe, opened.file.bytes());
-        let entry = FileEntry {
-            part: place.part,
-            stripe,
-            state: State::Live,
-            rows,
-            losses: 0,
-            first: 0,
-            last: 0,
-            bytes,
-            file: std::mem::take(name),
-        };
-        match place.part < oldest {
-            true if rows > 0 => others.left.push(removable.named.path),
-            true => others.remove.push(removable),
-            false => parts.entry(place.part).or_default().push((entry, removable)),
+        let (part, stripe, bytes) = (place.part, place.stripe, opened.file.bytes());
+        let file_name = std::mem::take(name);
+        let entry =
+            FileEntry { part, stripe, state: State::Live, rows, losses: 0, first: 0, last: 0, bytes, file: file_name };
+        match part < oldest {
+            true if rows > 0 => others.left.push(named.path),
+            true => others.remove.push(Removable::part(named, file)),
+            false => parts.entry(part).or_default().push((entry, Removable::part(named, file))),
         }
     }
     for (_, mut of_part) in parts {
@@ -239,6 +242,7 @@ fn enter_unlisted(files: &Files, master: &mut Master, progress: &Progress<'_>) -
             master.files.extend(of_part.into_iter().map(|(entry, _)| entry));
         }
     }
+    master.files.sort_by_key(|entry| (entry.part, entry.stripe));
     for named in files.hidden()? {
         match files.draft(named) {
             Ok(removable) => others.remove.push(removable),

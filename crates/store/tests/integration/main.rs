@@ -1,5 +1,6 @@
 //! What the recorder writes, as everyone reads it, and what is left when things go wrong.
 
+mod claims;
 mod common;
 mod compression;
 mod device;

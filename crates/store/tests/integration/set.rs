@@ -273,7 +273,7 @@ fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
     master.removed = set::Removed { parts: 1, rows: 10, first: 0, last: 9 };
     master.books.clear();
     master.files[1].rows += 3;
-    master.write(&outs[0]).unwrap();
+    master.write(&outs[0], true).unwrap();
     let recovered = set::recover(&outs[0], &[], false, &|_, _| ()).unwrap();
     // It holds shots, and only the master says that it is to go.
     assert_eq!((recovered.rows, recovered.left), (25, vec![folder.path().join("a-00000.h5")]));
@@ -281,6 +281,33 @@ fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
     assert!(verify(&folder.path().join("a-00000.h5"), &VerifyOptions::default()).unwrap().verified);
     assert_eq!(proven(&outs[0]).rows, 25);
     assert_eq!(numbers(&outs[0]), (10..35).collect::<Vec<_>>());
+}
+
+#[test]
+fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
+    or_skip!(needs_python());
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..35).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
+    let listed = master.files.clone();
+    master.files.remove(1);
+    master.write(&outs[0], true).unwrap();
+    let parts: Vec<Vec<u8>> = files(&outs[0]).iter().map(|file| std::fs::read(file).unwrap()).collect();
+    // Without its file, none of its numbers is said to be lost, and the others stay as they are.
+    let (lacking, away) = (folder.path().join("a-00001.h5"), folder.path().join("away"));
+    std::fs::rename(&lacking, &away).unwrap();
+    assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().rows, 25);
+    std::fs::rename(&away, &lacking).unwrap();
+    assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().rows, 35);
+    assert_eq!(set::Master::read(&outs[0]).unwrap().unwrap().files, listed);
+    assert_eq!(numbers(&outs[0]), (0..35).collect::<Vec<_>>());
+    for (part, was) in [0, 2, 3].into_iter().zip(parts) {
+        assert!(std::fs::read(folder.path().join(format!("a-0000{part}.h5"))).unwrap() == was, "part {part}");
+    }
+    proven(&outs[0]);
 }
 
 #[test]
@@ -314,7 +341,7 @@ fn recovery_writes_through_no_link_and_removes_no_stranger() {
     bench.finish();
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
     master.files[3].state = State::Live;
-    master.write(&outs[0]).unwrap();
+    master.write(&outs[0], true).unwrap();
     // Where the master is made before it gets its name, and where parts are laid out.
     let draft = inside.join(".a.h5.new");
     std::os::unix::fs::symlink(&precious, &draft).unwrap();
@@ -331,6 +358,40 @@ fn recovery_writes_through_no_link_and_removes_no_stranger() {
     assert_eq!((dry.removed, dry.left), (recovered.removed, recovered.left));
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
     assert!(hidden[..2].iter().all(|file| !file.exists()) && hidden[2..].iter().all(|file| file.exists()));
+}
+
+#[test]
+fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..25).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    let hidden = [5, 6, 7, 8].map(|part| folder.path().join(format!(".a-0000{part}.h5.new")));
+    let [blank, late, linked, named] = &hidden;
+    std::fs::write(blank, vec![0; 300_000]).unwrap();
+    std::fs::write(late, [vec![0; 300_000], b"of somebody".to_vec()].concat()).unwrap();
+    std::fs::hard_link(folder.path().join("a-00001.h5"), linked).unwrap();
+    std::os::unix::fs::symlink("a-00002.h5", named).unwrap();
+    for dry_run in [true, false] {
+        let recovered = set::recover(&outs[0], &[], dry_run, &|_, _| ()).unwrap();
+        assert_eq!(recovered.removed, std::slice::from_ref(blank));
+        assert_eq!(recovered.left, [late.clone(), linked.clone(), named.clone()]);
+    }
+    assert!(!blank.exists());
+    // A new master that was not to be: of this run, then somebody's file.
+    let draft = folder.path().join(".a.h5.new");
+    std::fs::copy(&outs[0], &draft).unwrap();
+    assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().removed, std::slice::from_ref(&draft));
+    std::fs::write(&draft, "of somebody").unwrap();
+    assert!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().left.contains(&draft));
+    std::fs::remove_file(&draft).unwrap();
+    // What is in the way of a new master is told before anything is done.
+    std::fs::create_dir(&draft).unwrap();
+    for dry_run in [true, false] {
+        let error = set::recover(&outs[0], &[], dry_run, &|_, _| ()).unwrap_err();
+        assert!(matches!(&error, StoreError::Create { path, .. } if *path == draft), "{error}");
+    }
 }
 
 #[test]

@@ -26,12 +26,12 @@ impl Drive {
 
     /// Takes the space of some rows away from a recording that is laid out, and all that is left.
     pub fn steal(&self, file: &Path, rows: std::ops::Range<u64>) {
-        let (_, opened) = layout::open(file).unwrap();
-        let layout = &opened.layout;
+        let recording = File::options().read(true).write(true).open(file).unwrap();
+        let (_, layout) = layout::locate(file, &recording).unwrap();
         let end = if rows.end < layout.rows { layout.slot(rows.end, 0) } else { layout.data_end(layout.rows) };
         let from = layout.slot(rows.start, 0);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(opened.file.handle(), punch, from, end - from).unwrap();
+        fallocate(&recording, punch, from, end - from).unwrap();
         self.fill();
     }
 
