@@ -1,6 +1,6 @@
 //! Something under way, in a hidden folder beside its name: it gets that only when it is whole.
 
-use crate::export::is_export;
+use crate::export::own::foreign;
 use crate::{StoreError, layout, lock};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -28,6 +28,9 @@ impl Draft {
         })?;
         if to.symlink_metadata().is_ok() && !replace {
             return Err(StoreError::Exists { path: to.to_owned() });
+        }
+        if to.is_dir() {
+            check_folder(to)?;
         }
         let folder = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
         let held = hold(to, &folder)?;
@@ -72,9 +75,8 @@ impl Draft {
         }
         if !to.is_dir() {
             layout::check_unused(to)?;
-        } else if !is_export(to) {
-            let source = std::io::Error::other("it is a folder of other things, which stay");
-            return Err(StoreError::Create { path: to.clone(), source });
+        } else {
+            check_folder(to)?;
         }
         let flags = if there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags) {
@@ -101,6 +103,15 @@ impl Drop for Draft {
         let _ = fs::remove_dir(&self.folder);
         lock::release(&self.held);
     }
+}
+
+/// Refuses to replace a folder that has anything in it but an export.
+fn check_folder(to: &Path) -> Result<(), StoreError> {
+    let Some(foreign) = foreign(to).map_err(|source| StoreError::Create { path: to.to_owned(), source })? else {
+        return Ok(());
+    };
+    let why = format!("{} is of no export, and would be lost: move it away, or choose another name", foreign.display());
+    Err(StoreError::Create { path: to.to_owned(), source: std::io::Error::other(why) })
 }
 
 /// Makes the hidden folder, or takes over that of a program that was killed. Refuses that of one that is at it.
@@ -185,12 +196,24 @@ mod tests {
             let to = folder.path().join("a.zarr");
             fs::create_dir(&to).unwrap();
             fs::write(to.join(name), words).unwrap();
-            let draft = Draft::new(&to, true).unwrap().folder().unwrap();
-            let error = draft.finish().unwrap_err().to_string();
-            assert!(error.contains("a folder of other things"), "{error}");
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+            let error = Draft::new(&to, true).unwrap_err().to_string();
+            assert!(error.contains(&format!("{} is of no export", to.join(name).display())), "{error}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "there is no draft");
             assert_eq!(fs::read_to_string(to.join(name)).unwrap(), words);
         }
+    }
+
+    #[test]
+    fn what_came_into_an_export_while_its_successor_was_made_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.zarr");
+        fs::create_dir(&to).unwrap();
+        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        fs::write(to.join("thesis.tex"), "mine").unwrap();
+        let error = draft.finish().unwrap_err().to_string();
+        assert!(error.contains("thesis.tex is of no export"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the draft is gone");
+        assert_eq!(fs::read_to_string(to.join("thesis.tex")).unwrap(), "mine");
     }
 
     #[test]

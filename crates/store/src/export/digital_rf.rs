@@ -19,6 +19,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "digital-rf";
+/// A channel's file of properties.
+pub(super) const PROPERTIES: &str = "drf_properties.h5";
+/// The attribute of a channel's properties by which it is known as ours.
+pub(super) const MARK: &str = "shotline_run_id";
 const SUBDIR_SECONDS: u64 = 3600;
 /// Bytes of a file, at most, where a millisecond has fewer.
 const FILE_BYTES: u64 = 256 << 20;
@@ -45,6 +49,11 @@ struct Complex16 {
 struct Complex8 {
     r: u8,
     i: u8,
+}
+
+/// The files of an export, with `#` for numbers.
+pub(super) fn names() -> Vec<String> {
+    ["link#/drf_properties.h#", "link#/#-#-#T#-#-#/rf@#.#.h#"].map(str::to_owned).to_vec()
 }
 
 pub(super) fn write(
@@ -145,12 +154,12 @@ impl Channel {
         let cadence_ms = CADENCES.into_iter().find(|ms| second * ms / 1000 <= FILE_BYTES).unwrap_or(1);
         let subchannels = if radio.iq { channels / 2 } else { channels };
         let properties = Properties { rate: rate.into(), cadence_ms, subchannels, complex: radio.iq, packing };
-        let path = folder.join("drf_properties.h5");
+        let path = folder.join(PROPERTIES);
         let made = || -> hdf5::Result<()> {
             let file = File::create_excl(&path)?;
             properties.write(&file)?;
             let run = shots.run();
-            text(&file, "shotline_run_id", &run.run_id)?;
+            text(&file, MARK, &run.run_id)?;
             text(&file, "shotline_software", &run.software)?;
             text(&file, "shotline_instrument", &run.instrument)?;
             number(&file, "shotline_samples_per_shot", samples)?;

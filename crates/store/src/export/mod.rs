@@ -7,6 +7,7 @@
 mod array;
 mod digital_rf;
 mod image;
+pub(crate) mod own;
 mod packets;
 mod select;
 mod shots;
@@ -22,7 +23,6 @@ pub use array::Array;
 pub use select::Selection;
 use serde::Serialize;
 use shots::Shots;
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 pub use zarr::ZarrOptions;
@@ -196,13 +196,4 @@ pub fn export(
         bytes,
         notes,
     })
-}
-
-/// Whether a folder is what an export makes: Zarr, or Digital RF, or nothing yet.
-pub(crate) fn is_export(folder: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(folder) else { return false };
-    let entries: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    let radio = |path: &PathBuf| path.join("drf_properties.h5").exists();
-    let zarr = || fs::read(folder.join("zarr.json")).is_ok_and(|root| zarr::is_own(&root));
-    entries.is_empty() || zarr() || entries.iter().all(radio)
 }

@@ -136,6 +136,16 @@ pub(super) fn is_own(root: &[u8]) -> bool {
     serde_json::from_slice::<Value>(root).is_ok_and(|root| root["attributes"]["format"] == KIND)
 }
 
+/// The files of an export, with `#` for numbers.
+pub(super) fn names() -> Vec<String> {
+    let runs = ["losses/runs", "link#/missing", "link#/presence"];
+    let columns = COLUMNS.iter().map(|(name, ..)| format!("link#/{name}"));
+    let arrays = columns.map(|at| (at, "c/#")).chain(runs.map(|at| (at.to_owned(), "c/#/#")));
+    let arrays = arrays.chain([("link#/rf".to_owned(), "c/#/#/#")]);
+    let files = arrays.flat_map(|(at, chunk)| [format!("{at}/zarr.json"), format!("{at}/{chunk}")]);
+    files.chain(["zarr.json", "losses/zarr.json", "link#/zarr.json"].map(str::to_owned)).collect()
+}
+
 struct Out {
     objects: Objects,
     bytes: u64,

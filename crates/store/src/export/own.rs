@@ -1,0 +1,98 @@
+//! Which folders are exports of ours and nothing else, so that one may take their place.
+
+use super::zarr::objects::Objects;
+use super::{digital_rf, zarr};
+use crate::beneath::Folder;
+use crate::sys::hdf5::open_same;
+use rustix::fs::OFlags;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The first thing in a folder that no export writes; none: all of it is an export's.
+pub(crate) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let root = Folder::open(folder)?;
+    let node = folder.join("zarr.json");
+    let arrays = node.symlink_metadata().is_ok();
+    if arrays {
+        // At most so much: it may be anything.
+        let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", zarr::MOST_NODE));
+        if !objects.is_ok_and(|node| node.is_some_and(|node| zarr::is_own(&node))) {
+            return Ok(Some(node));
+        }
+    }
+    let names = if arrays { zarr::names() } else { digital_rf::names() };
+    let own = |name: &str, is_folder: bool| match is_folder {
+        true => names.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))),
+        false => names.iter().any(|known| known == name),
+    };
+    // Whose a channel is its properties say, and so they must be there.
+    let marked = |channel: &Path| {
+        let file = root.file(&channel.join(digital_rf::PROPERTIES), OFlags::RDONLY).ok()?;
+        open_same(&file).and_then(|file| file.attr(digital_rf::MARK)).ok()
+    };
+    let mut next: Vec<PathBuf> = entries(folder, Path::new(""))?;
+    while let Some(path) = next.pop() {
+        let there = folder.join(&path).symlink_metadata()?;
+        if !own(&shape(&path), there.is_dir()) || !(there.is_dir() || there.is_file()) {
+            return Ok(Some(folder.join(path)));
+        }
+        if there.is_dir() {
+            if !arrays && path.components().count() == 1 && marked(&path).is_none() {
+                let channel = folder.join(path);
+                let properties = channel.join(digital_rf::PROPERTIES);
+                return Ok(Some(if properties.symlink_metadata().is_ok() { properties } else { channel }));
+            }
+            next.extend(entries(folder, &path)?);
+        }
+    }
+    Ok(None)
+}
+
+/// What is in a folder below another one, the last of its names first.
+fn entries(folder: &Path, below: &Path) -> io::Result<Vec<PathBuf>> {
+    let listed = fs::read_dir(folder.join(below))?.map(|entry| Ok(below.join(entry?.file_name())));
+    let mut listed = listed.collect::<io::Result<Vec<_>>>()?;
+    listed.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(listed)
+}
+
+/// A path with `#` for each number in it.
+fn shape(path: &Path) -> String {
+    let mut out = String::new();
+    for letter in path.to_string_lossy().chars() {
+        match letter {
+            '0'..='9' if out.ends_with('#') => {}
+            '0'..='9' => out.push('#'),
+            // Not to be taken for a number.
+            '#' => out.push('?'),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_may_be_any_and_nothing_else_may() {
+        let of = |path: &str| shape(Path::new(path));
+        assert_eq!(of("link12/rf/c/0/10/200"), "link#/rf/c/#/#/#");
+        assert_eq!(of("link0/2026-11-21T04-00-00/rf@1763697600.000.h5"), "link#/#-#-#T#-#-#/rf@#.#.h#");
+        assert_ne!(of("link#/rf"), of("link0/rf"));
+    }
+
+    #[test]
+    fn an_empty_folder_is_nobodys_and_a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(foreign(folder.path()).unwrap(), None);
+        let channel = folder.path().join("link0");
+        fs::create_dir(&channel).unwrap();
+        let properties = channel.join("drf_properties.h5");
+        rustix::fs::mknodat(rustix::fs::CWD, &properties, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        assert_eq!(foreign(folder.path()).unwrap(), Some(properties));
+    }
+}
