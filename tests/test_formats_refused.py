@@ -1,8 +1,13 @@
-"""What is refused so that nothing is lost: folders of others in the way of an export."""
+"""What is refused so that nothing is lost or made up: folders of others in the way of an export, numbers of a source that
+no recording has."""
 
+import json
+import re
 import shutil
+from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from formats.source import export
 
@@ -67,3 +72,136 @@ def test_a_forced_export_replaces_what_is_an_export_alone(tmp_path, small, kind)
     export(small, to, "--format", kind, "--links", 1, "--force")
     assert [path.name for path in to.iterdir() if path.name.startswith("link")] == ["link1"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "the old one is gone"
+
+
+# --- imports -----------------------------------------------------------------------------------------
+
+LARGEST = 2**64 - 1
+
+
+def captured(keep=None, numbers=True, first=None, last=None, **others):
+    """Changes the metadata of SigMF: the first capture, the last one, what is of all."""
+
+    def change(folder):
+        path = folder / "run.sigmf-meta"
+        meta = json.loads(path.read_text())
+        captures = meta["captures"] = meta["captures"][:keep]
+        assert keep or len(captures) > 1
+        captures[0].update(first or {})
+        captures[-1].update(last or {})
+        if not numbers:
+            meta["captures"] = [
+                {name: value for name, value in capture.items() if name != "shotline:number"} for capture in captures
+            ]
+        meta["global"].update({f"{name.replace('_', ':', 1)}": value for name, value in others.items()})
+        path.write_text(json.dumps(meta))
+
+    return change
+
+
+def attribute(name, value):
+    def change(folder):
+        with h5py.File(folder / "run/link0/drf_properties.h5", "r+") as file:
+            del file.attrs[name]
+            file.attrs[name] = value
+
+    return change
+
+
+def indexed(change_index):
+    """Changes the index of the last file of Digital RF."""
+
+    def change(folder):
+        with h5py.File(max((folder / "run").glob("link0/*/rf@*.h5")), "r+") as file:
+            index = change_index(file["rf_data_index"][...])
+            del file["rf_data_index"]
+            file["rf_data_index"] = index
+
+    return change
+
+
+def column(name, kind, place, value):
+    def change(folder):
+        path = next((folder / "run" / name / "c").rglob("0"))
+        path = path if path.is_file() else path / "0"
+        numbers = np.fromfile(path, kind)
+        numbers[place] = value
+        numbers.tofile(path)
+
+    return change
+
+
+def node(name, *path, value):
+    def change(folder):
+        file = folder / "run" / name / "zarr.json"
+        meta = at = json.loads(file.read_text())
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+        file.write_text(json.dumps(meta))
+
+    return change
+
+
+def shaped(name, *shape):
+    """Makes an array of HDF5 claim a shape, of which nothing is stored."""
+
+    def change(folder):
+        with h5py.File(folder / "run.h5", "r+") as file:
+            name_there = name if name in file else f"tracks/track_0/{name}"
+            kind = file[name_there].dtype
+            del file[name_there]
+            file.create_dataset(name_there, shape, kind, chunks=tuple(min(n, 64) for n in shape))
+
+    return change
+
+
+SIGMF, RADIO, ZARR, UFF, ZEA = (
+    ("run.sigmf-meta", ()),
+    ("run", ("--format", "digital-rf")),
+    ("run", ("--format", "zarr")),
+    ("run.h5", ("--format", "uff")),
+    ("run.h5", ("--format", "zea")),
+)
+NUMBERS = {
+    "sigmf-number": (SIGMF, captured(first={"shotline:number": LARGEST}), f"shotline:number.*{LARGEST}"),
+    "sigmf-number-words": (SIGMF, captured(first={"shotline:number": "1"}), 'shotline:number.*"1"'),
+    "sigmf-falling": (SIGMF, captured(last={"shotline:number": 0}), "shotline:number.* found 0"),
+    "sigmf-last-number": (SIGMF, captured(last={"shotline:number": 2**48}), f"shotline:number.*{2**48}"),
+    "sigmf-gap": (SIGMF, captured(numbers=False, last={"core:global_index": 2**62}), "shots .*--pauses"),
+    "sigmf-ahead": (SIGMF, captured(shotline_tai_minus_utc_s=2**62 - 1), f"shotline:tai_minus_utc_s.*{2**62 - 1}"),
+    "sigmf-behind": (SIGMF, captured(shotline_tai_minus_utc_s=-1001), "shotline:tai_minus_utc_s.*-1001"),
+    "sigmf-ahead-words": (SIGMF, captured(shotline_tai_minus_utc_s=LARGEST), "shotline:tai_minus_utc_s"),
+    "sigmf-late": (SIGMF, captured(first={"core:datetime": "9999-12-31T23:59:59Z"}), "core:datetime.*9999"),
+    "sigmf-slow": (SIGMF, captured(keep=1, core_sample_rate=1e-300), "time of sample"),
+    "radio-ahead": (RADIO, attribute("shotline_tai_minus_utc_s", 2**62), "shotline_tai_minus_utc_s.*46116860184"),
+    "radio-channels": (RADIO, attribute("num_subchannels", 2**62), "num_subchannels.*46116860184"),
+    "radio-rate": (RADIO, attribute("sample_rate_denominator", 2**63), "rate"),
+    "radio-late": (
+        RADIO,
+        indexed(lambda index: index + np.array([2**62 - int(index[-1, 0]), 0], np.uint64)),
+        "shots|time",
+    ),
+    "radio-narrow": (RADIO, indexed(lambda index: index[:, :1]), "rf_data_index"),
+    "zarr-number": (ZARR, column("link1/number", "<u8", 1, LARGEST), f"link1/number.*{LARGEST}"),
+    "zarr-falling": (ZARR, column("link0/number", "<u8", 1, 0), "number"),
+    "zarr-differing": (ZARR, column("link1/number", "<u8", -1, 2**40), f"link1/number.*{2**40}"),
+    "zarr-loss": (ZARR, column("losses/runs", "<u8", 2, LARGEST), f"losses/runs.*{LARGEST}"),
+    "zarr-losses": (ZARR, column("losses/runs", "<u8", 3, LARGEST), f"losses/runs.*{LARGEST}"),
+    "zarr-ahead": (ZARR, node("", "attributes", "run", "clock", "tai_minus_utc_s", value=2**62), "tai_minus_utc_s"),
+    "uff-shots": (UFF, shaped("channel_data/data", 2**40, 2**30, 8, 500), "shots"),
+    "uff-channels": (UFF, shaped("channel_data/data", 1, 1, 2**62, 500), "channels"),
+    "zea-masks": (ZEA, shaped("custom/shot_state", 1, 1, 2), "shot_state"),
+    "zea-shots": (ZEA, shaped("data/raw_data", 2**40, 2**30, 500, 8, 1), "shots"),
+    "zea-channels": (ZEA, shaped("data/raw_data", 1, 1, 500, 2**40, 2**30), "channels"),
+}
+
+
+@pytest.mark.parametrize(("source", "change", "words"), NUMBERS.values(), ids=NUMBERS)
+def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, source, change, words):
+    (name, flags), links = source, () if source in (ZARR, UFF, ZEA) else ("--links", 0)
+    export(small, tmp_path / name, *flags, *links)
+    change(tmp_path)
+    said = run("import", tmp_path / name, tmp_path / "again.h5").refused()
+    assert Path(name).stem in said and re.search(words, said), said
+    assert not (tmp_path / "again.h5").exists()

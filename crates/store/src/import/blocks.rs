@@ -2,9 +2,11 @@
 //!
 //! Each block without a gap is cut into shots from its beginning. What is left at its end is a partial shot.
 
+use super::bounds::time;
 use super::{Described, ImportError, ImportOptions, Piece, Pieces, Source};
 use crate::info::RunInfo;
-use std::path::Path;
+use shotline_wire::shot::MAX_SHOTS;
+use std::path::{Path, PathBuf};
 
 /// Samples of a shot, at most, where they are chosen here.
 const MOST_SAMPLES: u64 = 16_384;
@@ -29,13 +31,16 @@ pub(super) struct Block {
 /// Reads so many instants of a block, from an offset on.
 pub(super) type ReadBlock = Box<dyn FnMut(usize, u64, usize) -> Result<Vec<f64>, ImportError>>;
 
+/// The time of a block's sample, in TAI nanoseconds; 0: unknown.
+pub(super) type Stamp = Box<dyn Fn(usize, u64) -> i128>;
+
 /// A source of blocks.
 pub(super) struct Blocks {
+    path: PathBuf,
     described: Described,
     blocks: Vec<Block>,
     pauses: bool,
-    /// TAI nanoseconds of a block's sample.
-    stamp: Box<dyn Fn(usize, u64) -> u64>,
+    stamp: Stamp,
     read: ReadBlock,
     block: usize,
     offset: u64,
@@ -43,15 +48,17 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// `stamp` gives the time of a block's sample, 0 if it is unknown; `read` its samples, all channels of each.
+    /// `read` reads the samples of a block, all channels of each.
     pub fn new(
+        path: &Path,
         described: Described,
         blocks: Vec<Block>,
         options: &ImportOptions,
-        stamp: Box<dyn Fn(usize, u64) -> u64>,
+        stamp: Stamp,
         read: ReadBlock,
     ) -> Self {
-        Self { described, blocks, pauses: options.pauses, stamp, read, block: 0, offset: 0, number: 0 }
+        let path = path.to_owned();
+        Self { path, described, blocks, pauses: options.pauses, stamp, read, block: 0, offset: 0, number: 0 }
     }
 
     /// The number of the shot that begins here.
@@ -79,9 +86,15 @@ impl Source for Blocks {
         let Some(block) = self.blocks.get(self.block).copied() else { return Ok(None) };
         let geometry = self.described.run.links[0].geometry;
         let (samples, channels) = (u64::from(geometry.samples()), usize::from(geometry.channels()));
-        let number = self.number_here(samples);
+        let (number, at) = (self.number_here(samples), block.start + self.offset);
+        if number >= MAX_SHOTS {
+            let found = format!("expected shot numbers below {MAX_SHOTS}, found {number} at sample {at}");
+            let found = format!("{found}: if its gaps are pauses, in which no shots are lost, say so (--pauses)");
+            return Err(ImportError::format(&self.path, found));
+        }
         let count = samples.min(block.samples - self.offset);
-        let stamp_tai_ns = (self.stamp)(self.block, self.offset);
+        let stamp = (self.stamp)(self.block, self.offset);
+        let stamp_tai_ns = time(&self.path, &format!("the time of sample {at}"), stamp)?;
         let mut values = (self.read)(self.block, self.offset, count as usize)?;
         values.resize(samples as usize * channels, f64::NAN);
         self.number = number + 1;
@@ -121,12 +134,12 @@ fn divisor(a: u64, b: u64) -> u64 {
 
 /// Nanoseconds by which the recording's TAI is ahead of UTC: what the source says, else what this machine's clock
 /// says (0 where that is not set). The run begins with the source's first sample, if its time is known.
-pub(super) fn begin(run: &mut RunInfo, said_s: Option<i64>, first_utc_ns: Option<u64>) -> u64 {
-    const SECOND: u64 = 1_000_000_000;
-    let own = (run.start_tai_ns.saturating_sub(run.start_utc_ns) + SECOND / 2) / SECOND * SECOND;
-    let ahead = said_s.and_then(|seconds| u64::try_from(seconds).ok()).map_or(own, |seconds| seconds * SECOND);
+pub(super) fn begin(run: &mut RunInfo, said_s: Option<i64>, first_utc_ns: Option<u64>) -> i64 {
+    const SECOND: i64 = 1_000_000_000;
+    let own = (run.start_tai_ns.saturating_sub(run.start_utc_ns) as i64 + SECOND / 2) / SECOND * SECOND;
+    let ahead = said_s.map_or(own, |seconds| seconds * SECOND);
     run.start_utc_ns = first_utc_ns.unwrap_or(run.start_utc_ns);
-    run.start_tai_ns = run.start_utc_ns + ahead;
+    run.start_tai_ns = run.start_utc_ns.saturating_add_signed(ahead);
     ahead
 }
 

@@ -1,6 +1,7 @@
 //! Digital RF: the channel of a folder, its blocks as the files' indexes tell them.
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
+use super::bounds::{AHEAD_S, bounded, time};
 use super::frames::{Shape, described, whole_rate};
 use super::{ImportError, ImportOptions, Numbers, beneath, expect_own, open_below};
 use crate::beneath::Folder;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "digital-rf";
 const PROPERTIES: &str = "drf_properties.h5";
+/// Sample rates are fractions of whole numbers: times are exact with these.
+const MOST_NUMERATOR: f64 = (1_u64 << 53) as f64;
+const MOST_DENOMINATOR: f64 = (1_u64 << 32) as f64;
 
 /// A complex sample as HDF5 converts it for us.
 #[derive(Clone, Copy, Debug, H5Type)]
@@ -43,14 +47,16 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         Ok(numerator) => (numerator, one("sample_rate_denominator").map_err(failed())?),
         Err(_) => (one("samples_per_second").map_err(failed())?, 1.0),
     };
-    if !(numerator >= 1.0 && denominator >= 1.0) {
-        let found = format!("expected a sample rate, found {numerator}/{denominator}");
+    if !((1.0..=MOST_NUMERATOR).contains(&numerator) && (1.0..=MOST_DENOMINATOR).contains(&denominator)) {
+        let found = format!("expected a sample rate of up to 2^53/2^32, found {numerator}/{denominator}");
         return Err(ImportError::format(&properties, found));
     }
     let complex = one("is_complex").map_err(failed())? != 0.0;
-    let subchannels = one("num_subchannels").map_err(failed())? as u64;
+    let subchannels = one("num_subchannels").map_err(failed())?;
+    let most = f64::from(u16::MAX);
+    let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=most)? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
-    let (files, pieces) = index(&folder)?;
+    let (files, pieces) = index(&folder, subchannels)?;
     let numbers = numbers(&files[0])?;
     let blocks = joined(&pieces);
     let own = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
@@ -65,10 +71,12 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let starts: Vec<u64> = blocks.iter().map(|block| block.start).collect();
     let utc_ns = move |sample: u64| {
         let whole = u128::from(sample) * denominator as u128 * 1_000_000_000;
-        ((whole + numerator as u128 / 2) / numerator as u128) as u64
+        ((whole + numerator as u128 / 2) / numerator as u128) as i128
     };
-    let said = one("shotline_tai_minus_utc_s").ok().map(|seconds| seconds as i64);
-    let ahead = begin(&mut described.run, said, starts.first().map(|start| utc_ns(*start)));
+    let field = "shotline_tai_minus_utc_s";
+    let said = one(field).ok().map(|seconds| bounded(&properties, field, &seconds, Some(seconds as i64), AHEAD_S));
+    let first = starts.first().map(|start| time(&channel, "the first sample", utc_ns(*start))).transpose()?;
+    let ahead = i128::from(begin(&mut described.run, said.transpose()?, first));
     let stamp = {
         let starts = starts.clone();
         move |block: usize, offset: u64| utc_ns(starts[block] + offset) + ahead
@@ -94,7 +102,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         }
         Ok(values)
     };
-    Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
+    Ok(Blocks::new(&channel, described, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
 /// The folder of the channel: this one, its only one, or the one that is named.
@@ -135,7 +143,7 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
 }
 
 /// All files of a channel and what is in them, in the order of time.
-fn index(within: &Folder) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
+fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
     let channel = within.path();
     let (mut files, mut pieces) = (Vec::new(), Vec::new());
     for folder in folders(channel)? {
@@ -152,15 +160,24 @@ fn index(within: &Folder) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
         let opened = open_below(within, path.strip_prefix(channel).unwrap_or(path))?;
         let data = opened.dataset("rf_data").map_err(failed())?;
         expect_own(&data, path)?;
-        let rows = data.shape().first().copied().unwrap_or(0) as u64;
+        let shape = data.shape();
+        let rows = shape.first().copied().unwrap_or(0) as u64;
+        if shape.iter().skip(1).map(|columns| *columns as u64).product::<u64>() != subchannels {
+            let found = format!("rf_data: expected {subchannels} columns (num_subchannels), found {shape:?}");
+            return Err(ImportError::format(path, found));
+        }
         let listed = opened.dataset("rf_data_index").map_err(failed())?;
         expect_own(&listed, path)?;
         let listed: Array2<u64> = listed.read_2d().map_err(failed())?;
+        if listed.ncols() != 2 {
+            let found = format!("rf_data_index: expected rows of 2 numbers, found {}", listed.ncols());
+            return Err(ImportError::format(path, found));
+        }
         let listed: Vec<(u64, u64)> = listed.rows().into_iter().map(|row| (row[0], row[1])).collect();
         for (at, (start, row)) in listed.iter().enumerate() {
             let end = listed.get(at + 1).map_or(rows, |next| next.1);
             let samples = end.saturating_sub(*row);
-            if end > rows || *start > MOST_INDEX {
+            if end > rows || rows > MOST_INDEX || *start > MOST_INDEX {
                 let found =
                     format!("expected blocks within its {rows} samples, found one from {row} to {end} at {start}");
                 return Err(ImportError::format(path, found));

@@ -2,7 +2,7 @@
 
 use super::{Described, ImportError, Numbers, Piece, Pieces, Source};
 use crate::info::{LinkInfo, RunInfo};
-use shotline_wire::shot::{Geometry, Packing};
+use shotline_wire::shot::{Geometry, MAX_SHOTS, Packing};
 use std::path::Path;
 
 type ReadShot = Box<dyn FnMut(u64) -> Result<Piece, ImportError>>;
@@ -56,6 +56,9 @@ pub(super) fn described(path: &Path, format: &'static str, shape: Shape) -> Resu
             format!("expected shots of 1 to 65535 channels and 1 or more samples, found {channels} x {samples}");
         ImportError::format(path, found)
     };
+    if shots > MAX_SHOTS {
+        return Err(ImportError::format(path, format!("expected at most {MAX_SHOTS} shots, found {shots}")));
+    }
     let (channels, samples) =
         (u16::try_from(channels).map_err(|_| unfit())?, u32::try_from(samples).map_err(|_| unfit())?);
     let (bits, packing) = if numbers == Numbers::Bytes { (8, Packing::Uint8) } else { (16, Packing::Int16Le) };

@@ -4,6 +4,7 @@
 //! exported. [`import`] reads shot by shot, so its memory does not grow with the input.
 
 mod blocks;
+mod bounds;
 mod digital_rf;
 mod frames;
 mod npy;
@@ -264,7 +265,7 @@ fn fitting(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, Impor
         }
     }
     let limit = f64::from(i16::MAX);
-    Ok(if (whole && most <= limit) || most == 0.0 { 1.0 } else { limit / most })
+    Ok(if (whole && most <= limit) || most == 0.0 { 1.0 } else { (limit / most).min(f64::MAX) })
 }
 
 fn open(from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportError> {

@@ -3,6 +3,7 @@
 //! Of recordings that were exported from here the shots are known: how long, which numbers, what is missing.
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
+use super::bounds::{AHEAD_S, time, told};
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
 use super::{ImportError, ImportOptions, Numbers, beneath};
@@ -11,6 +12,7 @@ use crate::layout::folder;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::Value;
+use shotline_wire::shot::MAX_SHOTS;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -82,14 +84,16 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     if let Some(hz) = meta["captures"][0]["core:frequency"].as_f64() {
         described.run.config.push_str(&format!("centre_hz = {hz:?}\n"));
     }
-    let said = global["shotline:tai_minus_utc_s"].as_i64();
-    let ahead = begin(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns));
+    let field = "shotline:tai_minus_utc_s";
+    let said = told(path, field, &global[field], Value::as_i64, AHEAD_S)?;
+    let ahead = i128::from(begin(&mut described.run, said, captures.first().and_then(|capture| capture.utc_ns)));
     let missing = missing(&meta);
     let starts: Vec<u64> = captures.iter().map(|capture| capture.at).collect();
     let times: Vec<Option<u64>> = captures.iter().map(|capture| capture.utc_ns).collect();
     let stamp = move |block: usize, offset: u64| match times[block] {
-        Some(utc) if rate > 0.0 => utc + ahead + (offset as f64 * 1e9 / rate).round() as u64,
-        Some(utc) if offset == 0 => utc + ahead,
+        // As far as 64 bits reach, which is beyond any time.
+        Some(utc) if rate > 0.0 => i128::from(utc) + ahead + i128::from((offset as f64 * 1e9 / rate).round() as u64),
+        Some(utc) if offset == 0 => i128::from(utc) + ahead,
         _ => 0,
     };
     let read = move |block: usize, offset: u64, count: usize| {
@@ -112,7 +116,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
         }
         Ok(values)
     };
-    Ok(Blocks::new(described, blocks, options, Box::new(stamp), Box::new(read)))
+    Ok(Blocks::new(path, described, blocks, options, Box::new(stamp), Box::new(read)))
 }
 
 fn read_text(path: &Path) -> Result<Vec<u8>, ImportError> {
@@ -151,7 +155,7 @@ struct Capture {
 
 fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, ImportError> {
     let listed = meta["captures"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut out: Vec<Capture> = Vec::new();
+    let (mut out, mut next) = (Vec::<Capture>::new(), 0);
     let whole = serde_json::json!({"core:sample_start": 0});
     let listed = if listed.is_empty() { std::slice::from_ref(&whole) } else { listed };
     for (index, capture) in listed.iter().enumerate() {
@@ -167,7 +171,9 @@ fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, Impor
         if start > MOST_INDEX {
             return Err(ImportError::format(path, format!("expected a global_index up to 2^62, found {start}")));
         }
-        let number = capture["shotline:number"].as_u64();
+        let field = "shotline:number";
+        let number = told(path, field, &capture[field], Value::as_u64, next..=MAX_SHOTS - 1)?;
+        next = number.map_or(next, |number| number + 1);
         if let Some(last) = out.last_mut()
             && last.block.start + last.block.samples == start
             && number.is_none()
@@ -175,9 +181,10 @@ fn captures(meta: &Value, total: u64, path: &Path) -> Result<Vec<Capture>, Impor
             last.block.samples += end - at;
             continue;
         }
-        let time = capture["core:datetime"].as_str().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
-        let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let utc_ns = since.map(|since| since.as_nanos() as u64);
+        let said = capture["core:datetime"].as_str().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
+        let since = said.and_then(|said| said.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let field = format!("core:datetime {}", capture["core:datetime"]);
+        let utc_ns = since.map(|since| time(path, &field, since.as_nanos() as i128)).transpose()?;
         out.push(Capture { at, utc_ns, block: Block { start, samples: end - at, number } });
     }
     Ok(out)

@@ -57,9 +57,9 @@ pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
     let numbers = numbers_of(&parts[0], path)?;
     let width = parts.len();
     let shape = Shape {
-        channels: (channels * width) as u64,
+        channels: (channels as u64).saturating_mul(width as u64),
         samples: samples as u64,
-        shots: (frames * waves) as u64,
+        shots: (frames as u64).saturating_mul(waves as u64),
         rate_hz,
         numbers,
     };

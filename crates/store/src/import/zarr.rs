@@ -1,14 +1,16 @@
 //! Zarr that was exported from here: every shot with its number, its stamps and what is missing of it.
 
+use super::bounds::{AHEAD_S, bounded, told};
 use super::frames::Shape;
 use super::{Described, ImportError, Numbers, Piece, Pieces, Source, Table};
 use crate::export::zarr::objects::Objects;
 use crate::export::zarr::shard::{Codec, split};
 use crate::export::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use crate::info::{LinkInfo, RunInfo};
+use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
 use serde_json::Value;
-use shotline_wire::shot::{DropCause, Geometry, PACKET_BYTES, Packing};
+use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,10 +18,13 @@ const FORMAT: &str = "zarr";
 
 /// A group that was exported from here.
 pub(super) struct Zarr {
+    path: PathBuf,
     described: Described,
     links: Vec<Link>,
     losses: Vec<Loss>,
     row: u64,
+    /// The least number that the next shot may have.
+    next: u64,
 }
 
 /// One link's arrays.
@@ -69,20 +74,21 @@ impl Zarr {
             let stream = u32::try_from(run[0]).ok().filter(|stream| streams.contains(stream))?;
             Some(Loss { stream, cause, first: run[2], count: run[3] })
         };
-        let losses = runs.as_chunks::<4>().0.iter().copied().filter_map(loss).collect();
+        let losses: Vec<Loss> = runs.as_chunks::<4>().0.iter().copied().filter_map(loss).collect();
+        check_losses(&losses, path)?;
         let described = Described {
             format: FORMAT,
             numbers: Numbers::Int16,
-            run: run(infos, &attributes["run"], path),
+            run: run(infos, &attributes["run"], path)?,
             shots: shape.shots,
             notes: Vec::new(),
         };
-        Ok(Self { described, links, losses, row: 0 })
+        Ok(Self { path: path.to_owned(), described, links, losses, row: 0, next: 0 })
     }
 }
 
 /// The run that was exported.
-fn run(links: Vec<LinkInfo>, said: &Value, path: &Path) -> RunInfo {
+fn run(links: Vec<LinkInfo>, said: &Value, path: &Path) -> Result<RunInfo, ImportError> {
     let mut run = RunInfo::new(links);
     let words = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| said[name].as_u64();
@@ -94,11 +100,27 @@ fn run(links: Vec<LinkInfo>, said: &Value, path: &Path) -> RunInfo {
     run.clock.source = clock["source"].as_str().unwrap_or_default().into();
     run.clock.locked = clock["locked"].as_bool().unwrap_or(false);
     run.clock.max_error_ns = clock["max_error_ns"].as_u64().unwrap_or(0);
-    run.clock.tai_minus_utc_s = clock["tai_minus_utc_s"].as_i64().unwrap_or(0);
+    let field = "tai_minus_utc_s";
+    run.clock.tai_minus_utc_s = told(path, field, &clock[field], Value::as_i64, AHEAD_S)?.unwrap_or(0);
     run.config = words("config");
     let (from, run_id) = (path.display().to_string(), words("run_id"));
     run.config.push_str(&format!("\n[import]\nfrom = {from:?}\nformat = {FORMAT:?}\nrun_id = {run_id:?}\n"));
-    run
+    Ok(run)
+}
+
+/// Refuses losses of shots that cannot be, or that are lost twice.
+fn check_losses(losses: &[Loss], path: &Path) -> Result<(), ImportError> {
+    let mut sorted: Vec<&Loss> = losses.iter().collect();
+    sorted.sort_by_key(|loss| (loss.stream, loss.first));
+    let mut before = None;
+    for loss in sorted {
+        let (field, Loss { stream, first, count, .. }) = ("losses/runs", loss);
+        let least = before.filter(|(of, _)| of == stream).map_or(0, |(_, end)| end);
+        bounded(path, field, first, Some(*first), least..=MAX_SHOTS - 1)?;
+        bounded(path, field, count, Some(*count), 0..=MAX_SHOTS - first)?;
+        before = Some((*stream, first + count));
+    }
+    Ok(())
 }
 
 impl Source for Zarr {
@@ -107,18 +129,32 @@ impl Source for Zarr {
     }
 
     fn next(&mut self) -> Result<Option<Pieces>, ImportError> {
-        if self.row == self.described.shots {
-            return Ok(None);
+        while self.row < self.described.shots {
+            let row = self.row;
+            self.row += 1;
+            let (mut known, mut links) = (None, Vec::new());
+            for link in &mut self.links {
+                let (number, piece) = link.read(row)?;
+                links.push(piece);
+                // Nobody knows which shot of this link it would be.
+                if number == NO_NUMBER && links.last().is_some_and(Option::is_none) {
+                    continue;
+                }
+                let field = &link.columns[0].at;
+                if let Some(other) = known.filter(|other| *other != number) {
+                    let found =
+                        format!("{field}: expected {other} in row {row}, as another link has it, found {number}");
+                    let found = format!("{found}: export each link by itself (--links)");
+                    return Err(ImportError::format(&self.path, found));
+                }
+                known = Some(bounded(&self.path, field, &number, Some(number), self.next..=MAX_SHOTS - 1)?);
+            }
+            if let Some(number) = known {
+                self.next = number + 1;
+                return Ok(Some(Pieces { number, links }));
+            }
         }
-        let row = self.row;
-        self.row += 1;
-        let mut pieces = Pieces::default();
-        for link in &mut self.links {
-            let (number, piece) = link.read(row)?;
-            pieces.number = number;
-            pieces.links.push(piece);
-        }
-        Ok(Some(pieces))
+        Ok(None)
     }
 
     fn losses(&self) -> Option<&[Loss]> {
@@ -252,6 +288,7 @@ impl Samples {
             Codec::of(&sharding["codecs"]).ok_or_else(|| store.wrong(at, "the codecs bytes, or bytes and zstd"))?;
         let numbers = if width == 1 { Numbers::Bytes } else { Numbers::Int16 };
         let [shots, samples, channels] = shape;
+        bounded(&store.path, &format!("{at}: shape"), &shots, Some(shots), 0..=MAX_SHOTS)?;
         Ok(Self {
             store: Rc::clone(store),
             at: at.to_owned(),
@@ -361,8 +398,8 @@ impl Column {
             self.held = Some((index, bytes));
         }
         let bytes = self.width * self.item;
-        let at = (row % self.chunk) as usize * bytes;
-        let found = self.held.as_ref().and_then(|(_, held)| held.get(at..at + bytes));
+        let at = (row % self.chunk).saturating_mul(bytes as u64) as usize;
+        let found = self.held.as_ref().and_then(|(_, held)| held.get(at..)?.get(..bytes));
         let found = found.ok_or_else(|| self.store.wrong(&self.at, "chunks as long as it says"))?;
         Ok(found.chunks_exact(self.item).map(unsigned).collect())
     }

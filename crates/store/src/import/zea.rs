@@ -35,13 +35,14 @@ pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
     expect_own(&rate, path)?;
     let rate = rate.read_scalar::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate, &mut notes);
-    let channels = (elements * parts) as u64;
+    let channels = (elements as u64).saturating_mul(parts as u64);
+    let shots = (frames as u64).saturating_mul(waves as u64);
     let numbers = numbers_of(&raw, path)?;
-    let shape = Shape { channels, samples: samples as u64, shots: (frames * waves) as u64, rate_hz, numbers };
+    let shape = Shape { channels, samples: samples as u64, shots, rate_hz, numbers };
     let mut described = described(path, FORMAT, shape)?;
     described.run.config.push_str(&format!("waves = {waves}\n"));
     described.notes = notes;
-    let masks = Masks::of(&file, path)?;
+    let masks = Masks::of(&file, path, [frames, waves])?;
     let owned = path.to_owned();
     let read = move |shot: u64| {
         let (frame, wave) = (shot as usize / waves, shot as usize % waves);
@@ -65,17 +66,20 @@ struct Masks {
 }
 
 impl Masks {
-    fn of(file: &File, path: &Path) -> Result<Option<Self>, ImportError> {
+    fn of(file: &File, path: &Path, shots: [usize; 2]) -> Result<Option<Self>, ImportError> {
         let member = |name: &str| file.dataset(&format!("custom/{name}"));
         let (Ok(state), Ok(stamp), Ok(missing)) = (member("shot_state"), member("stamp_tai_ns"), member("missing"))
         else {
             return Ok(None);
         };
         [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_own(member, path))?;
-        let shapes_fit = state.ndim() == 3 && stamp.ndim() == 3 && missing.ndim() == 2 && missing.shape()[1] == 5;
+        let of_shots = |mask: &Dataset| mask.ndim() == 3 && mask.shape()[..2] == shots;
+        let shapes_fit = of_shots(&state) && of_shots(&stamp) && missing.ndim() == 2 && missing.shape()[1] == 5;
         if !shapes_fit {
-            let found =
-                "expected custom/shot_state and custom/stamp_tai_ns of 3 dimensions, custom/missing of 2; found others";
+            let [frames, waves] = shots;
+            let found = format!(
+                "expected custom/shot_state and custom/stamp_tai_ns of {frames} x {waves} x links, custom/missing of rows of 5; found others"
+            );
             return Err(ImportError::format(path, found));
         }
         let mut runs = BTreeMap::<_, Vec<_>>::new();
