@@ -57,7 +57,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
     let subchannels = bounded(&properties, "num_subchannels", &subchannels, Some(subchannels), 1.0..=most)? as u64;
     let channels = subchannels * if complex { 2 } else { 1 };
     let (files, pieces) = index(&folder, subchannels)?;
-    let numbers = numbers(&files[0])?;
+    let numbers = numbers(&folder, &files[0])?;
     let blocks = joined(&pieces);
     let own = one("shotline_samples_per_shot").ok().map(|samples| samples as u32).filter(|samples| *samples > 0);
     let samples = samples_of(&channel, &blocks, channels, options.samples.or(own))?;
@@ -91,7 +91,7 @@ pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, Impor
             let path = &files[piece.file];
             let data = match open.take() {
                 Some((file, data)) if file == piece.file => data,
-                _ => File::open(path).and_then(|file| file.dataset("rf_data")).map_err(ImportError::hdf5(path))?,
+                _ => data(&folder, path)?.1,
             };
             let row = (piece.row + at - piece.start) as usize;
             let rows = (end.min(piece.start + piece.samples) - at) as usize;
@@ -142,6 +142,14 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
     Ok(listed)
 }
 
+/// A file of a channel, and its samples.
+fn data(within: &Folder, path: &Path) -> Result<(File, Dataset), ImportError> {
+    let file = open_below(within, path.strip_prefix(within.path()).unwrap_or(path))?;
+    let data = file.dataset("rf_data").map_err(ImportError::hdf5(path))?;
+    expect_own(&data, &file, path)?;
+    Ok((file, data))
+}
+
 /// All files of a channel and what is in them, in the order of time.
 fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>), ImportError> {
     let channel = within.path();
@@ -157,9 +165,7 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
     }
     for (file, path) in files.iter().enumerate() {
         let failed = || ImportError::hdf5(path);
-        let opened = open_below(within, path.strip_prefix(channel).unwrap_or(path))?;
-        let data = opened.dataset("rf_data").map_err(failed())?;
-        expect_own(&data, path)?;
+        let (opened, data) = data(within, path)?;
         let shape = data.shape();
         let rows = shape.first().copied().unwrap_or(0) as u64;
         if shape.iter().skip(1).map(|columns| *columns as u64).product::<u64>() != subchannels {
@@ -167,7 +173,7 @@ fn index(within: &Folder, subchannels: u64) -> Result<(Vec<PathBuf>, Vec<Piece>)
             return Err(ImportError::format(path, found));
         }
         let listed = opened.dataset("rf_data_index").map_err(failed())?;
-        expect_own(&listed, path)?;
+        expect_own(&listed, &opened, path)?;
         let listed: Array2<u64> = listed.read_2d().map_err(failed())?;
         if listed.ncols() != 2 {
             let found = format!("rf_data_index: expected rows of 2 numbers, found {}", listed.ncols());
@@ -206,8 +212,8 @@ fn joined(pieces: &[Piece]) -> Vec<Block> {
     out
 }
 
-fn numbers(path: &Path) -> Result<Numbers, ImportError> {
-    let kind = File::open(path).and_then(|file| file.dataset("rf_data")?.dtype()?.to_descriptor());
+fn numbers(within: &Folder, path: &Path) -> Result<Numbers, ImportError> {
+    let kind = data(within, path)?.1.dtype().and_then(|kind| kind.to_descriptor());
     let kind = kind.map_err(ImportError::hdf5(path))?;
     let number = match &kind {
         TypeDescriptor::Compound(compound) => compound.fields.first().map(|field| &field.ty),

@@ -19,6 +19,7 @@ use crate::beneath::{Folder, first_bytes};
 use crate::export::zarr::objects::{ObjectError, is_remote};
 use crate::info::RunInfo;
 use crate::shot::Loss;
+use crate::sys::hdf5::open_same;
 use hdf5::Dataset;
 use hdf5::dataset::Layout;
 use rustix::fs::OFlags;
@@ -139,8 +140,11 @@ impl ImportError {
 pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 /// Refuses a dataset whose numbers are in other files: whoever made this one would choose what is read.
-fn expect_own(dataset: &Dataset, path: &Path) -> Result<(), ImportError> {
-    let own = dataset.filename() == path.to_string_lossy() && dataset.layout() != Layout::Virtual;
+fn expect_own(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
+    // Names of files do not tell them apart: a link may go by any.
+    let numbers = dataset.loc_info().and_then(|there| Ok((there.fileno, file.loc_info()?.fileno)));
+    let (there, here) = numbers.map_err(ImportError::hdf5(path))?;
+    let own = there == here && dataset.layout() != Layout::Virtual;
     let external = dataset.dcpl().and_then(|plist| plist.get_external()).map_err(ImportError::hdf5(path))?;
     if own && external.is_empty() {
         return Ok(());
@@ -152,8 +156,8 @@ fn expect_own(dataset: &Dataset, path: &Path) -> Result<(), ImportError> {
 /// Opens a file that lies in or below the folder of the source, for HDF5.
 fn open_below(folder: &Folder, name: &Path) -> Result<hdf5::File, ImportError> {
     let path = folder.path().join(name);
-    folder.file(name, OFlags::RDONLY).map_err(|errno| beneath(&path, errno))?;
-    hdf5::File::open(&path).map_err(ImportError::hdf5(&path))
+    let file = folder.file(name, OFlags::RDONLY).map_err(|errno| beneath(&path, errno))?;
+    open_same(&file).map_err(ImportError::hdf5(&path))
 }
 
 /// Why a file that another one names is not read.
@@ -284,7 +288,7 @@ fn open(from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportE
         b"\x89HDF\r\n\x1a\n" => {
             let file = hdf5::File::open(from).map_err(ImportError::hdf5(from))?;
             if let Some(data) = uff::find(&file) {
-                return Ok(Box::new(uff::open(from, &data)?));
+                return Ok(Box::new(uff::open(from, &file, &data)?));
             }
             if zea::is_zea(&file) {
                 return Ok(Box::new(zea::open(from, file)?));
@@ -297,5 +301,28 @@ fn open(from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportE
             from,
             "expected SigMF (.sigmf-meta), a folder of Digital RF or Zarr, UFF or zea (HDF5), or NumPy (.npy), found none of them",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_the_file_that_was_looked_at_whatever_takes_its_name() {
+        let outside = tempfile::tempdir().unwrap();
+        let (named, moved) = (outside.path().join("named"), outside.path().join("moved"));
+        let made = |folder: &Path, number: u32| {
+            std::fs::create_dir(folder).unwrap();
+            let file = hdf5::File::create(folder.join("a.h5")).unwrap();
+            file.new_dataset_builder().with_data(&[number]).create("data").unwrap();
+        };
+        made(&named, 1);
+        let folder = Folder::open(&named).unwrap();
+        std::fs::rename(&named, &moved).unwrap();
+        made(&named, 2);
+        let file = open_below(&folder, Path::new("a.h5")).unwrap();
+        let data = file.dataset("data").unwrap();
+        assert_eq!(data.read_raw::<u32>().unwrap(), [1]);
     }
 }

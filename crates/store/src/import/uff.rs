@@ -29,7 +29,7 @@ fn is_channel_data(at: &Location) -> bool {
     words.as_deref() == Some("uff.channel_data")
 }
 
-pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
+pub(super) fn open(path: &Path, file: &File, data: &Group) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
     let parts = match data.dataset("data") {
         Ok(real) => vec![real],
@@ -38,7 +38,7 @@ pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
             vec![complex.dataset("real").map_err(failed())?, complex.dataset("imag").map_err(failed())?]
         }
     };
-    parts.iter().try_for_each(|part| expect_own(part, path))?;
+    parts.iter().try_for_each(|part| expect_own(part, file, path))?;
     let mut shape = parts[0].shape();
     if !(2..=4).contains(&shape.len()) || parts.iter().any(|part| part.shape() != shape) {
         let found = format!("expected data of (frame, wave, channel, time), found {shape:?}");
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, data: &Group) -> Result<Frames, ImportError> {
     let [frames, waves, channels, samples] = [shape[0], shape[1], shape[2], shape[3]];
     let mut notes = Vec::new();
     let rate = data.dataset("sampling_frequency").map_err(failed())?;
-    expect_own(&rate, path)?;
+    expect_own(&rate, file, path)?;
     let rate = rate.read_raw::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate.first().copied().unwrap_or(0.0), &mut notes);
     let numbers = numbers_of(&parts[0], path)?;

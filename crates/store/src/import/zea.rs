@@ -22,7 +22,7 @@ pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
     let found = PLACES.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PLACES[0]);
     let raw = file.dataset(found.0).map_err(failed())?;
-    expect_own(&raw, path)?;
+    expect_own(&raw, &file, path)?;
     let mut notes = Vec::new();
     if file.group("tracks").is_ok_and(|tracks| tracks.len() > 1) {
         notes.push("it has several tracks: the first one is imported".into());
@@ -32,7 +32,7 @@ pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
         return Err(ImportError::format(path, format!("expected raw_data of 5 dimensions, found {shape:?}")));
     };
     let rate = file.dataset(&format!("{}/sampling_frequency", found.1)).map_err(failed())?;
-    expect_own(&rate, path)?;
+    expect_own(&rate, &file, path)?;
     let rate = rate.read_scalar::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate, &mut notes);
     let channels = (elements as u64).saturating_mul(parts as u64);
@@ -72,7 +72,7 @@ impl Masks {
         else {
             return Ok(None);
         };
-        [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_own(member, path))?;
+        [&state, &stamp, &missing].into_iter().try_for_each(|member| expect_own(member, file, path))?;
         let of_shots = |mask: &Dataset| mask.ndim() == 3 && mask.shape()[..2] == shots;
         let shapes_fit = of_shots(&state) && of_shots(&stamp) && missing.ndim() == 2 && missing.shape()[1] == 5;
         if !shapes_fit {
