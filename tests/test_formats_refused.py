@@ -205,3 +205,27 @@ def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, sour
     said = run("import", tmp_path / name, tmp_path / "again.h5").refused()
     assert Path(name).stem in said and re.search(words, said), said
     assert not (tmp_path / "again.h5").exists()
+
+
+def test_options_that_a_source_has_no_use_for_are_refused(tmp_path, small):
+    assert "link 0 is named twice" in run("export", small, tmp_path / "a.uff", "--links", "0,1,0").refused()
+    given = {"--samples": 5, "--rate-hz": 5, "--channel": "link0", "--pauses": None}
+    sources = {
+        "run.uff": ("uff", UFF, ()),
+        "run.hdf5": ("zea", ZEA, ()),
+        "run": ("digital-rf", RADIO, ("--samples", "--channel", "--pauses")),
+        "run.zarr": ("zarr", ZARR, ()),
+        "run.sigmf-meta": ("sigmf", SIGMF, ("--samples", "--rate-hz", "--pauses")),
+        "run.npy": ("npy", None, ("--rate-hz",)),
+    }
+    np.save(tmp_path / "run.npy", np.zeros((2, 30, 4), np.int16))
+    for name, (kind, source, used) in sources.items():
+        if source:
+            export(small, tmp_path / name, *source[1], "--links", 0)
+        for option, value in given.items():
+            done = run("import", tmp_path / name, tmp_path / "b.h5", option, *filter(None, [value]), "--force")
+            if option in used:
+                assert done.code == 0, done.stderr
+            else:
+                assert f"{kind} has no {option}: leave it out" in done.refused()
+    assert "--rate-hz: expected" in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--rate-hz", 0).refused()

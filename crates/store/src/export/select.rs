@@ -46,7 +46,9 @@ impl Selection {
         }
         let mut links = self.links.clone();
         links.sort_unstable();
-        links.dedup();
+        if let Some(pair) = links.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ExportError::Nothing(format!("link {} is named twice: name it once (--links)", pair[0])));
+        }
         Ok(if links.is_empty() { (0..there).collect() } else { links })
     }
 }

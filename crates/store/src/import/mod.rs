@@ -241,7 +241,12 @@ pub fn import(
     options: &ImportOptions,
     progress: Progress<'_>,
 ) -> Result<Imported, ImportError> {
+    if options.rate_hz == Some(0) {
+        let found = "--rate-hz: expected 1 or more, found 0: leave it out if the sample rate is not known";
+        return Err(ImportError::format(from, found));
+    }
     let mut source = open(from, options)?;
+    check_options(source.described().format, from, options)?;
     let scale = match (options.scale, source.described().numbers) {
         (Some(scale), _) => scale,
         (None, Numbers::Bytes | Numbers::Int16) => 1.0,
@@ -252,6 +257,21 @@ pub fn import(
         }
     };
     write::write(&mut *source, to, options, scale, progress)
+}
+
+/// Refuses options that would change nothing.
+fn check_options(format: &'static str, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
+    let goes_on = matches!(format, "digital-rf" | "sigmf");
+    let options = [
+        ("--samples", options.samples.is_some(), goes_on),
+        ("--rate-hz", options.rate_hz.is_some(), matches!(format, "npy" | "sigmf")),
+        ("--channel", options.channel.is_some(), format == "digital-rf"),
+        ("--pauses", options.pauses, goes_on),
+    ];
+    match options.into_iter().find(|(_, given, used)| *given && !used) {
+        Some((name, ..)) => Err(ImportError::format(from, format!("{format} has no {name}: leave it out"))),
+        None => Ok(()),
+    }
 }
 
 /// The factor that makes a source's numbers fit 16 bits: 1 if they do and are whole.
