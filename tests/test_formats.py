@@ -250,6 +250,16 @@ def test_what_zarr_holds_becomes_the_same_recording_again(tmp_path, source):
             assert np.array_equal(again.tables[link][name], source.tables[link][name]), name
 
 
+def test_a_part_of_a_run_that_lacks_shots_comes_back_from_zarr(tmp_path, holes):
+    numbers = holes.numbers()
+    for name, part in (("first", ("--shots", 20)), ("middle", ("--from", numbers[20], "--shots", 20))):
+        export(holes.path, tmp_path / f"{name}.zarr", *part)
+        imported(tmp_path / f"{name}.zarr", tmp_path / f"{name}.h5")
+        verify(tmp_path / f"{name}.h5")
+        again = Source(tmp_path / f"{name}.h5")
+        assert set(again.numbers()) <= set(numbers[:20] if name == "first" else numbers[20:40])
+
+
 @pytest.fixture(scope="module")
 def store():
     with object_store() as store:

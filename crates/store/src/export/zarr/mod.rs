@@ -10,7 +10,7 @@ pub(crate) mod shard;
 use super::ExportError;
 use super::shots::Shots;
 use crate::draft::Draft;
-use crate::rows::State;
+use crate::rows::{NO_NUMBER, State};
 use crate::shot::{Loss, MAX_LINKS};
 use objects::{ObjectError, Objects, is_remote};
 use serde_json::{Value, json};
@@ -168,10 +168,14 @@ impl Out {
 
 fn all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut Out) -> Result<(), ExportError> {
     let links = shots.links().to_vec();
+    let mut told = shots.recording().losses()?;
     for link in &links {
-        write_link(shots, *link, options, out)?;
+        let numbers = write_link(shots, *link, options, out)?;
+        let stream = shots.link(*link).stream;
+        told.iter_mut().filter(|loss| loss.stream == stream).for_each(|loss| shorten(loss, &numbers));
     }
-    losses(&shots.recording().losses()?, out)?;
+    told.retain(|loss| loss.count > 0);
+    losses(&told, out)?;
     let attributes = json!({
         "format": KIND,
         "format_version": 1,
@@ -183,7 +187,20 @@ fn all(shots: &mut Shots<'_>, options: &ZarrOptions, out: &mut Out) -> Result<()
     Ok(())
 }
 
-fn write_link(shots: &mut Shots<'_>, link: usize, options: &ZarrOptions, out: &mut Out) -> Result<(), ExportError> {
+/// Leaves of a loss what is within these numbers.
+fn shorten(loss: &mut Loss, numbers: &Range<u64>) {
+    let end = loss.first.saturating_add(loss.count).min(numbers.end);
+    loss.first = loss.first.max(numbers.start);
+    loss.count = end.saturating_sub(loss.first);
+}
+
+/// Writes a link's shots. Returns the numbers of which the export tells: without an end where the recording has one.
+fn write_link(
+    shots: &mut Shots<'_>,
+    link: usize,
+    options: &ZarrOptions,
+    out: &mut Out,
+) -> Result<Range<u64>, ExportError> {
     let g = shots.link(link).geometry;
     let grid = Grid::of(&g, options)?;
     let codec = options.zstd.map_or(Codec::Plain, Codec::Zstd);
@@ -202,8 +219,12 @@ fn write_link(shots: &mut Shots<'_>, link: usize, options: &ZarrOptions, out: &m
     };
     let chunk = (rows.end - rows.start).min(COLUMN_ROWS) as usize;
     let mut columns = Columns::new(&at, chunk, g.packets().div_ceil(8) as usize);
-    let mut row = 0_u64;
+    // Numbers ascend.
+    let (mut row, mut first, mut last) = (0_u64, None, None);
     shots.each(link, |shot| {
+        if shot.row.number != NO_NUMBER {
+            (first, last) = (first.or(Some(shot.row.number)), Some(shot.row.number));
+        }
         samples.push(shot.samples, shot.row.state != State::Lost, out)?;
         let values = [
             shot.row.number,
@@ -229,7 +250,10 @@ fn write_link(shots: &mut Shots<'_>, link: usize, options: &ZarrOptions, out: &m
         "trailer": g.trailer().name(),
     });
     out.node(&at, &json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))?;
-    Ok(())
+    let start = if rows.start == 0 { 0 } else { first.unwrap_or(u64::MAX) };
+    let whole = rows.end == shots.recording().rows();
+    let end = if whole { u64::MAX } else { last.map_or(0, |last: u64| last.saturating_add(1)) };
+    Ok(start..end)
 }
 
 /// One link's samples on their way into shards.
