@@ -9,9 +9,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from formats.source import export
+from formats.source import Source, export, imported
 
-from common import Probe, record, run
+from common import Probe, record, run, verify
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +205,18 @@ def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, sour
     said = run("import", tmp_path / name, tmp_path / "again.h5").refused()
     assert Path(name).stem in said and re.search(words, said), said
     assert not (tmp_path / "again.h5").exists()
+
+
+def test_a_row_of_zarr_in_which_no_link_has_a_shot_is_passed_over(tmp_path, small):
+    """As runs have them whose rows join shots by their stamps: nobody knows which shot would be there."""
+    report = export(small, tmp_path / "run", "--format", "zarr", "--links", 0, "--shots", 3)
+    assert report["links"] == 1
+    column("link0/number", "<u8", 2, LARGEST)(tmp_path)
+    column("link0/state", "u1", 2, 0)(tmp_path)
+    imported(tmp_path / "run", tmp_path / "again.h5")
+    verify(tmp_path / "again.h5")
+    there, again = Source(small).numbers(), Source(tmp_path / "again.h5").numbers()
+    assert again and set(again) <= set(there[:2])
 
 
 def test_options_that_a_source_has_no_use_for_are_refused(tmp_path, small):
