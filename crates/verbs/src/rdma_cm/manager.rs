@@ -27,7 +27,7 @@ pub enum Event {
     Lapsed(Connection),
     /// The other side ends it, or has agreed to its end. Nothing more will be said.
     Ended(Connection),
-    /// The other side does not answer any more.
+    /// The other side does not answer any more, or its answer to the end is not waited for any longer.
     Silent(Connection),
     /// A half-open connection has given way to a newer one. Nothing more will be said.
     Displaced(Connection),
@@ -88,7 +88,8 @@ const FEW_TRIES: u32 = 4;
 const MEMORY: Duration = Duration::from_secs(10);
 /// Established connections that are kept, unless said otherwise ([`Manager::serve`]).
 const ESTABLISHED: usize = 1024;
-/// Others that are kept beside them when somebody asks for one more: half-open ones, and ended ones as far as there is room.
+/// Others that are kept beside them when somebody asks for one more: half-open ones, and those that end or have ended as
+/// far as there is room.
 const OTHERS: usize = 1024;
 /// Half-open connections; one more displaces the oldest.
 const MOST_HALF_OPEN: usize = 512;
@@ -334,10 +335,10 @@ impl<S: BuildHasher> Manager<S> {
     fn asked(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
         let known = self.requests.get(&(from, remote, transaction)).copied();
         if let Some((name, entry)) = known.and_then(|name| Some((name, self.connections.get(&name)?))) {
-            // Once more, because the answer was lost or is not there yet.
-            let (again, ended) = (entry.last.clone(), entry.state == State::Ended);
-            if let Some(message) = again {
-                self.say(now, name, message, !ended);
+            // Once more, because the answer was lost or is not there yet. It puts nothing off: who asks without end would
+            // keep its connection for ever.
+            if let Some(message) = entry.last.clone() {
+                self.say(now, name, message, false);
             }
             return;
         }
@@ -375,7 +376,8 @@ impl<S: BuildHasher> Manager<S> {
         oldest(of_one, MOST_HALF_OPEN_OF_ONE).or_else(|| oldest(self.half_open(), MOST_HALF_OPEN))
     }
 
-    /// Makes room for one more connection; whether there is any. The oldest ended one is forgotten if need be.
+    /// Makes room for one more connection; whether there is any. The oldest ended one is forgotten if need be, else the
+    /// oldest that this side has said the end of: a DREQ may never be answered, and one that comes later is (`stray`).
     fn make_room(&mut self, in_the_way: Option<u32>) -> bool {
         if let Some(name) = in_the_way {
             self.counts.displaced += 1;
@@ -383,9 +385,15 @@ impl<S: BuildHasher> Manager<S> {
             self.events.push_back(Event::Displaced(Connection(name)));
         }
         if self.connections.len() >= self.most {
-            let over = self.connections.iter().filter(|(_, entry)| entry.state == State::Ended);
-            let Some(name) = oldest(over, 1) else { return false };
-            self.remove(name);
+            let of = |state| self.connections.iter().filter(move |(_, entry)| entry.state == state);
+            if let Some(name) = oldest(of(State::Ended), 1) {
+                self.remove(name);
+            } else if let Some(name) = oldest(of(State::Ending), 1) {
+                self.remove(name);
+                self.events.push_back(Event::Silent(Connection(name)));
+            } else {
+                return false;
+            }
         }
         self.events.len() < self.most
     }

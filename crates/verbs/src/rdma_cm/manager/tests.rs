@@ -314,6 +314,47 @@ fn as_many_connections_are_kept_as_are_served() {
     assert_eq!((counts.established, counts.no_resources), (3000, 0), "{counts:?}");
 }
 
+/// Lets a stranger in, and ends the connection once its address is proven.
+fn dismiss(passive: &mut Manager, now: Duration, stranger: u32) {
+    ask(passive, now, stranger);
+    accept_all(passive, now);
+    let [(_, Message::Rep(_))] = &said(passive)[..] else { panic!("{stranger} is not let in") };
+    let name = passive.requests[&(ip(1), stranger, stranger.into())];
+    let rtu = Datagram { transaction: stranger.into(), local: stranger, remote: name, message: Message::Rtu };
+    passive.receive(now, ip(1), &rtu.emit());
+    passive.disconnect(now, Connection(name));
+    assert_eq!(said(passive), [(stranger, Message::Dreq(0x11))]);
+}
+
+#[test]
+fn who_never_answers_a_dreq_gives_way_to_who_asks() {
+    let mut passive = asked(0);
+    passive.serve(4);
+    let more_than_all = passive.most as u32 + 100;
+    (0..more_than_all).for_each(|stranger| dismiss(&mut passive, Duration::ZERO, stranger));
+    forge(&mut passive, Duration::ZERO, 77);
+    accept_all(&mut passive, Duration::ZERO);
+    let counts = passive.counts();
+    assert_eq!((counts.no_resources, counts.half_open), (0, 1), "{counts:?}");
+    assert!(passive.connections.len() <= passive.most && passive.requests.len() <= passive.most);
+}
+
+#[test]
+fn a_request_that_is_repeated_puts_nothing_off() {
+    let mut passive = asked(0);
+    dismiss(&mut passive, Duration::ZERO, 0);
+    ask(&mut passive, Duration::ZERO, 1);
+    accept_all(&mut passive, Duration::ZERO);
+    let (mut now, mut silent) = (Duration::ZERO, 0);
+    while now < MEMORY + Duration::from_secs(3) {
+        (0..2).for_each(|stranger| ask(&mut passive, now, stranger));
+        passive.expire(now);
+        silent += std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Silent(_))).count();
+        now += Duration::from_millis(100);
+    }
+    assert_eq!((silent, passive.counts().unconfirmed), (2, 1), "12.4 s after it was said first");
+}
+
 #[test]
 fn a_side_that_hears_nothing_gives_up_and_forgets() {
     let mut both = Both::new(|_| true);
