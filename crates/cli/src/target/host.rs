@@ -1,7 +1,7 @@
 //! The target behind its control connections: exported memory, and parts in measurements.
 
 use super::guests::GuestCounts;
-use super::play::Player;
+use super::play::{Budget, Player};
 use super::report::{InitiatorState, RegionState, State};
 use crate::Result as Outcome;
 use rustix::fd::BorrowedFd;
@@ -45,6 +45,7 @@ pub struct Served<P: Endpoint> {
     exports: Exports<P>,
     door: Option<Box<dyn Door<P>>>,
     players: HashMap<SessionId, Vec<Player>>,
+    rounds: usize,
     /// Whether initiators may ask for messages to be taken and for parts to be played.
     plays: bool,
 }
@@ -52,7 +53,7 @@ pub struct Served<P: Endpoint> {
 impl<P: Endpoint> Served<P> {
     /// With these exports.
     pub fn new(exports: Exports<P>, plays: bool) -> Self {
-        Self { exports, door: None, players: HashMap::new(), plays }
+        Self { exports, door: None, players: HashMap::new(), rounds: 0, plays }
     }
 
     /// With another door, if there is one.
@@ -63,6 +64,21 @@ impl<P: Endpoint> Served<P> {
     /// What happened to the endpoint as a whole.
     pub fn total(&self) -> Tally {
         self.exports.provider().total()
+    }
+
+    /// As [`Serving::progress`]; players post no more than is left of a budget.
+    pub fn round(&mut self, budget: &mut Budget) -> Outcome<bool> {
+        let provider = self.exports.provider_mut();
+        let mut busy = provider.progress()?;
+        while provider.next_event().is_some() {}
+        self.rounds = self.rounds.wrapping_add(1);
+        for player in in_turn(self.players.values_mut().flatten(), self.rounds) {
+            busy |= player.progress(self.exports.provider_mut(), budget);
+        }
+        if let Some(door) = &mut self.door {
+            busy |= door.progress(&mut self.exports)?;
+        }
+        Ok(busy)
     }
 
     fn forget(&mut self, session: SessionId, qp: Option<u32>) {
@@ -80,18 +96,17 @@ impl<P: Endpoint> Served<P> {
     }
 }
 
+/// All of them, in each round beginning with another one: the first of them may use up what there is for all.
+pub fn in_turn<T>(all: impl Iterator<Item = T>, round: usize) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    let first = round.checked_rem(all.len()).unwrap_or(0);
+    all.rotate_left(first);
+    all
+}
+
 impl<P: Endpoint> Serving for Served<P> {
     fn progress(&mut self) -> Outcome<bool> {
-        let provider = self.exports.provider_mut();
-        let mut busy = provider.progress()?;
-        while provider.next_event().is_some() {}
-        for player in self.players.values_mut().flatten() {
-            busy |= player.progress(self.exports.provider_mut());
-        }
-        if let Some(door) = &mut self.door {
-            busy |= door.progress(&mut self.exports)?;
-        }
-        Ok(busy)
+        self.round(&mut Budget::of_a_round())
     }
 
     fn close(&mut self) -> Outcome {
@@ -197,5 +212,78 @@ impl<P: Endpoint> Host for Served<P> {
         // What was registered for its messages first: then nothing uses its protection domain any more.
         self.forget(session, None);
         self.exports.left(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_memory::{Access, Addressing, Region};
+    use shotline_verbs::api::{
+        Modify, Mtu, Provider as _, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError,
+    };
+    use shotline_verbs::cm::message::{Bits24, Keyed, Kind, PathMtu, Play, Receives};
+    use shotline_verbs::shm::ShmEndpoint;
+    use shotline_wire::aeth::RnrTimer;
+    use std::time::Duration;
+
+    const SESSION: SessionId = 1;
+    const MIB: u64 = 1 << 20;
+    const PSN: u32 = 5;
+
+    fn bring_up(side: &mut ShmEndpoint, qp: Qp, peer: Bits24) -> Result<(), VerbsError> {
+        let receive = ReadyToReceive {
+            peer: Some(("127.0.0.1:0".parse().unwrap(), peer.get())),
+            mtu: Mtu::B4096,
+            psn: PSN,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: RnrTimer::from_code(1).unwrap(),
+            ack_every: 0,
+        };
+        let timeout = Duration::from_secs(1);
+        let send = ReadyToSend { psn: PSN, timeout, retries: 7, rnr_retries: 7, max_rd_atomic: 1 };
+        let init = Modify::Init { access: Access::ALL, q_key: 0 };
+        let steps = [init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)];
+        steps.into_iter().try_for_each(|step| side.modify_qp(qp, step))
+    }
+
+    #[test]
+    fn a_round_copies_so_much_whatever_is_streamed_and_all_have_their_turn() {
+        const PAIRS: u64 = 6;
+        const GROUP: u16 = 16;
+        const ROUNDS: u64 = 64;
+        let (mut initiator, target) = ShmEndpoint::pair().unwrap();
+        let mut served = Served::new(Exports::new(target), true);
+        let pd = initiator.alloc_pd().unwrap();
+        let cq = initiator.create_cq(16).unwrap();
+        let region = Region::memfd("theirs", usize::from(GROUP) << 20).unwrap();
+        let len = region.len() as u64;
+        let mr = initiator.reg_mr(pd, &region, 0, len, Access::ALL, Addressing::ZeroBased).unwrap();
+        for _ in 0..PAIRS {
+            let qp = initiator.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap();
+            let offer = Offer {
+                kind: Kind::Rc,
+                address: None,
+                qp: Bits24::new(qp.0).unwrap(),
+                psn: Bits24::new(PSN).unwrap(),
+                mtu: PathMtu(Mtu::B4096),
+                max_dest_rd_atomic: 1,
+                max_rd_atomic: 1,
+                receives: Receives::default(),
+                sends: GROUP,
+            };
+            let accept = served.connect(SESSION, None, &offer).unwrap();
+            bring_up(&mut initiator, qp, accept.qp).unwrap();
+            let memory = Keyed { address: mr.address, bytes: len, rkey: mr.rkey };
+            let part = Play::Stream { read: false, bytes: MIB as u32, group: GROUP, memory };
+            served.play(SESSION, &Playing { qp: accept.qp, part }).unwrap();
+        }
+        for _ in 0..ROUNDS {
+            assert!(served.progress().unwrap(), "there is always more to stream");
+        }
+        // Operations count when their group is whole.
+        let copied: Vec<u64> = served.players[&SESSION].iter().map(|player| player.bytes).collect();
+        assert!(copied.iter().sum::<u64>() <= ROUNDS * 4 * MIB, "{copied:?}");
+        assert!(copied.iter().all(|bytes| *bytes > 0), "{copied:?}");
     }
 }

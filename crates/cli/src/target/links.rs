@@ -1,6 +1,7 @@
 //! A target that is reached by shared memory: a link, and so an endpoint, for each initiator.
 
-use super::host::{Served, Serving};
+use super::host::{Served, Serving, in_turn};
+use super::play::Budget;
 use super::report::{InitiatorState, RegionState, State};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -25,6 +26,7 @@ pub struct Links {
     strict: bool,
     account: Account,
     links: HashMap<SessionId, Link>,
+    rounds: usize,
     /// What happened to links that have ended.
     past: Tally,
 }
@@ -32,7 +34,8 @@ pub struct Links {
 impl Links {
     /// Of these regions, each with memory that can be handed to another process; `strict` as for queue pairs.
     pub fn new(exports: Vec<Export>, plays: bool, max_queue_pairs: u32, strict: bool, account: Account) -> Self {
-        Self { exports, plays, max_queue_pairs, strict, account, links: HashMap::new(), past: Tally::default() }
+        let (links, rounds, past) = (HashMap::new(), 0, Tally::default());
+        Self { exports, plays, max_queue_pairs, strict, account, links, rounds, past }
     }
 
     fn link(&mut self, session: SessionId) -> Result<&mut Served<ShmEndpoint>, Refusal> {
@@ -43,7 +46,10 @@ impl Links {
 
 impl Serving for Links {
     fn progress(&mut self) -> Outcome<bool> {
-        self.links.values_mut().try_fold(false, |busy, link| Ok(link.served.progress()? | busy))
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut budget = Budget::of_a_round();
+        let mut links = in_turn(self.links.values_mut(), self.rounds).into_iter();
+        links.try_fold(false, |busy, link| Ok(link.served.round(&mut budget)? | busy))
     }
     fn must_poll(&self) -> bool {
         self.links.values().any(|link| link.served.must_poll())

@@ -291,8 +291,9 @@ fn serve(args: &Args, host: &mut impl Serving, memory: Option<SocketAddr>, stop:
     Ok(reporter.report("end", host.state(), control.counts(), 0))
 }
 
-/// Rounds of a busy endpoint between two looks at the control connections.
+/// Rounds of a busy endpoint between two looks at the control connections, and the time after which there are no more.
 const ROUNDS: u32 = 256;
+const LOOK: Duration = Duration::from_millis(5);
 /// An idle target looks on for so long before it sleeps: to be woken takes longer than to see the next packet.
 const AWAKE: Duration = Duration::from_micros(50);
 /// The longest sleep: a signal may come just before it.
@@ -307,19 +308,21 @@ fn turn(
 ) -> Result {
     let tell = args.every.is_some() || (!args.json && std::io::stderr().is_terminal());
     let every = args.every.unwrap_or(Duration::from_secs(1));
-    let (mut rounds, mut idle_since) = (0, None);
-    let mut next = Instant::now() + every;
+    let (mut rounds, mut idle_since) = (0_u32, None);
+    let mut looked = Instant::now();
+    let mut next = looked + every;
     while !stop.load(Ordering::Relaxed) {
         let busy = host.progress()?;
         rounds += 1;
         if busy {
             idle_since = None;
-            if rounds % ROUNDS != 0 {
+            if rounds < ROUNDS && looked.elapsed() < LOOK {
                 continue;
             }
         }
         control.progress(host)?;
         let now = Instant::now();
+        (rounds, looked) = (0, now);
         if args.seconds.is_some_and(|seconds| reporter.elapsed() >= seconds) {
             break;
         }

@@ -18,6 +18,28 @@ const BATCH: usize = 32;
 /// Longest operation that is posted inline.
 const INLINE: u32 = 64;
 
+/// Bytes of operations that all players together may yet post in a round. Over shared memory an operation is copied when
+/// it is posted, and control connections wait meanwhile.
+pub struct Budget(u64);
+
+impl Budget {
+    const BYTES: u64 = 4 << 20;
+    /// What an operation costs at least.
+    const LEAST: u64 = 256;
+
+    /// For one round.
+    pub fn of_a_round() -> Self {
+        Self(Self::BYTES)
+    }
+
+    /// Whether an operation may be posted. The last one may be larger than what is left.
+    fn allows(&mut self, bytes: u64) -> bool {
+        let allows = self.0 > 0;
+        self.0 = self.0.saturating_sub(bytes.max(Self::LEAST));
+        allows
+    }
+}
+
 /// One queue pair that does more than to serve memory.
 pub struct Player {
     with: Connected,
@@ -48,7 +70,8 @@ enum Part {
         bytes: u32,
         group: u16,
         to: Keyed,
-        under_way: bool,
+        /// Operations of the group under way that are posted.
+        posted: u16,
     },
 }
 
@@ -145,7 +168,7 @@ impl Player {
                     return Err(Refusal::new(Cause::Limit, words));
                 }
                 self.grow(provider, u64::from(bytes) * u64::from(group), lend)?;
-                Part::Stream { read, bytes, group, to: memory, under_way: false }
+                Part::Stream { read, bytes, group, to: memory, posted: 0 }
             }
         };
         Ok(())
@@ -183,7 +206,7 @@ impl Player {
     }
 
     /// Takes completions, and does what follows from them. Returns whether there was anything.
-    pub fn progress<P: Endpoint>(&mut self, provider: &mut P) -> bool {
+    pub fn progress<P: Endpoint>(&mut self, provider: &mut P, budget: &mut Budget) -> bool {
         if self.failed {
             return false;
         }
@@ -216,9 +239,8 @@ impl Player {
                 self.bytes += payload;
                 true
             }
-            Part::Stream { under_way, .. } if !*under_way => {
-                *under_way = true;
-                self.post_group(provider);
+            Part::Stream { group, posted, .. } if *posted < *group => {
+                self.post_group(provider, budget);
                 true
             }
             _ => false,
@@ -243,10 +265,10 @@ impl Player {
                 self.bytes += u64::from(completion.bytes);
                 self.failed |= self.post_receive(provider, completion.id).is_err();
             }
-            (Part::Stream { bytes, group, under_way, .. }, Completed::Write | Completed::Read) => {
+            (Part::Stream { bytes, group, posted, .. }, Completed::Write | Completed::Read) => {
                 self.operations += u64::from(*group);
                 self.bytes += u64::from(*group) * u64::from(*bytes);
-                *under_way = false;
+                *posted = 0;
             }
             _ => {}
         }
@@ -262,16 +284,19 @@ impl Player {
         posted.map_err(|(_, error)| Refusal::new(Cause::Failed, error.to_string()))
     }
 
-    fn post_group<P: Endpoint>(&mut self, provider: &mut P) {
-        let Part::Stream { read, bytes, group, to, .. } = self.part else { return };
-        for place in 0..u64::from(group) {
+    /// Posts a group, or as much more of it as may be in this round.
+    fn post_group<P: Endpoint>(&mut self, provider: &mut P, budget: &mut Budget) {
+        let Part::Stream { read, bytes, group, to, posted } = &mut self.part else { return };
+        while *posted < *group && budget.allows(u64::from(*bytes)) {
             // The address is what the initiator says of its own memory; it refuses what is none of it.
-            let offset = place * u64::from(bytes);
-            let elements = [Element { address: self.memory.address + offset, len: bytes, lkey: self.memory.lkey }];
+            let place = u64::from(*posted);
+            let offset = place * u64::from(*bytes);
+            let elements = [Element { address: self.memory.address + offset, len: *bytes, lkey: self.memory.lkey }];
             let remote = Remote { address: to.address.wrapping_add(offset), rkey: to.rkey };
-            let operation = if read { Operation::Read(remote) } else { Operation::Write(remote) };
-            let signalled = place + 1 == u64::from(group);
-            let request = SendWr { signalled, ..SendWr::new(place, operation, Data::Elements(&elements)) };
+            let operation = if *read { Operation::Read(remote) } else { Operation::Write(remote) };
+            *posted += 1;
+            let request =
+                SendWr { signalled: posted == group, ..SendWr::new(place, operation, Data::Elements(&elements)) };
             if provider.post_send(self.with.qp, &[request]).is_err() {
                 self.failed = true;
                 return;

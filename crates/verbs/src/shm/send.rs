@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// The longest operation in bytes.
 pub(super) const MOST: u64 = 1 << 31;
+/// Bytes of requests that have waited and are carried out before everything else gets its turn.
+const TURN: u64 = 4 << 20;
 
 impl ShmEndpoint {
     /// Posts a request, and carries it out if nothing is in its way.
@@ -153,9 +155,14 @@ impl ShmEndpoint {
 
     /// Goes on with every queue pair that waits for something. Returns whether any got further.
     pub(super) fn advance_all(&mut self) -> bool {
-        let (mut done, mut index) = (false, 0);
+        let (mut done, mut index, mut left) = (false, 0, TURN);
         while let Some(slot) = self.active.get(index).map(|slot| *slot as usize) {
-            done |= self.advance(slot);
+            if left == 0 {
+                // The others come first in the next turn.
+                self.active.rotate_left(index);
+                break;
+            }
+            done |= self.advance(slot, &mut left);
             match self.pairs[slot].as_deref_mut() {
                 Some(pair) if !pair.requests.is_empty() => index += 1,
                 gone => {
@@ -172,11 +179,12 @@ impl ShmEndpoint {
         done
     }
 
-    fn advance(&mut self, slot: usize) -> bool {
+    /// Goes on with a queue pair until it waits or nothing is left of what may be carried out.
+    fn advance(&mut self, slot: usize, left: &mut u64) -> bool {
         let mut done = self.retire(slot);
         while let Some(pair) = self.pairs[slot].as_deref_mut() {
             let at = pair.carried;
-            if pair.is_stopped() || at >= pair.requests.len() {
+            if pair.is_stopped() || at >= pair.requests.len() || *left == 0 {
                 break;
             }
             let request = &mut pair.requests[at];
@@ -187,6 +195,9 @@ impl ShmEndpoint {
             let payload = if request.is_inline { Payload::Inline(&inline) } else { Payload::Elements(&held.elements) };
             let outcome = self.carry_out(slot, &operation, payload, len, solicited, before);
             done |= !matches!(outcome, Outcome::Waits(_, progress) if progress == before);
+            if matches!(outcome, Outcome::Done) {
+                *left = left.saturating_sub(len);
+            }
             if !self.settle(slot, at, outcome, held, inline) {
                 break;
             }
