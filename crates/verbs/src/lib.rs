@@ -14,6 +14,7 @@ pub mod api;
 pub mod cm;
 pub mod conformance;
 pub mod engine;
+mod handed;
 pub mod ibverbs;
 pub mod pair;
 pub mod rdma_cm;

@@ -3,14 +3,13 @@
 use super::Token;
 use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Times};
 use crate::engine::Nanos;
+use crate::handed;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags};
-use rustix::net::{SocketType, recvmsg, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
-use std::io::{self, IoSliceMut, Read as _, Write as _};
-use std::mem::MaybeUninit;
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -301,10 +300,14 @@ impl Held {
         let mut bytes = [0; 4096];
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read(&mut bytes),
-            Stream::Unix(stream) => read_with_socket(stream, &mut bytes).map(|(read, socket)| {
-                socket.into_iter().for_each(|socket| self.with.hand(socket));
-                read
-            }),
+            Stream::Unix(stream) => {
+                // Strangers have nothing to hand over.
+                let wanted = |fd: BorrowedFd<'_>| self.with.is_welcome() && handed::is_link(fd);
+                handed::receive(stream, &mut bytes, wanted).map_err(io::Error::from).map(|(read, socket)| {
+                    socket.into_iter().for_each(|socket| self.with.hand(socket));
+                    read
+                })
+            }
         };
         let come = match read {
             Ok(0) => return false,
@@ -349,13 +352,13 @@ impl Listener {
                 Ok((Stream::Tcp(stream), Some(peer.ip())))
             }
             Self::Unix(listener, _) => {
-                let (stream, _) = listener.accept()?;
+                let stream = Stream::Unix(listener.accept()?.0);
                 // The mode of the socket's name says the same, but for the moment before it was set.
-                if sockopt::socket_peercred(&stream)?.uid != rustix::process::geteuid() {
+                if sockopt::socket_peercred(stream.as_fd())?.uid != rustix::process::geteuid() {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Unix(stream), None))
+                rustix::io::ioctl_fionbio(stream.as_fd(), true)?;
+                Ok((stream, None))
             }
         }
     }
@@ -366,6 +369,14 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Self::Unix(stream) = self {
+            handed::drain(stream);
         }
     }
 }
@@ -385,18 +396,6 @@ pub(super) fn keep_alive(fd: BorrowedFd<'_>) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(fd, KEEPALIVE_EACH)?;
     sockopt::set_tcp_keepcnt(fd, 4)?;
     Ok(())
-}
-
-/// Bytes, and a file descriptor if one comes with them; of several the first.
-fn read_with_socket(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let read = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
-    let rights = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
-        _ => None,
-    });
-    Ok((read, rights.flatten().next()))
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
@@ -423,7 +422,35 @@ fn nanos(time: Duration) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conversation::tests::Desk;
     use super::*;
+    use crate::handed::tests::{LINGERS, hand, lingering};
+
+    #[test]
+    fn a_stranger_who_hands_over_what_lingers_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let token = Token::random().unwrap();
+        let mut control = Control::listen(&Listen::Unix(path.clone()), token, Limits::default()).unwrap();
+        let began = Instant::now();
+        let (mut strangers, mut peers) = (Vec::new(), Vec::new());
+        for count in 1..=2 {
+            let stranger = UnixStream::connect(&path).unwrap();
+            let (fd, peer) = lingering();
+            hand(&stranger, fd);
+            if count == 2 {
+                stranger.shutdown(std::net::Shutdown::Both).unwrap(); // closed unread
+            }
+            strangers.push(stranger);
+            peers.push(peer);
+            while control.counts().begun < count {
+                control.progress(&mut Desk::default()).unwrap();
+            }
+            control.progress(&mut Desk::default()).unwrap();
+        }
+        drop(control);
+        assert!(began.elapsed() < LINGERS / 2);
+    }
 
     #[test]
     fn a_socket_whose_queue_is_full_has_an_owner() {

@@ -6,6 +6,7 @@ use super::message::{
     Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
+use crate::handed;
 use rustix::fd::OwnedFd;
 use std::net::IpAddr;
 
@@ -177,9 +178,9 @@ impl Conversation {
         self.progress()
     }
 
-    /// A socket has come with bytes. Strangers have nothing to hand over.
+    /// A socket has come with bytes.
     pub(super) fn hand(&mut self, socket: OwnedFd) {
-        self.socket = Some(socket).filter(|_| self.welcomed);
+        handed::discard(self.socket.replace(socket).into_iter().collect());
     }
 
     /// Bytes have come.
@@ -309,6 +310,12 @@ impl Conversation {
     }
 }
 
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        handed::discard(self.socket.take().into_iter().collect());
+    }
+}
+
 /// Packets go to whoever asks for them, and to nobody else.
 fn same_address(peer: Option<IpAddr>, offer: &Offer) -> Result<(), Refusal> {
     match (peer, offer.address) {
@@ -327,7 +334,7 @@ impl From<Malformed> for Refusal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::message::{Bits24, Hello, Kind, PathMtu, Receives};
     use super::*;
     use crate::api::Mtu;
@@ -336,7 +343,7 @@ mod tests {
     const TIMES: Times = Times { message: 5_000, wrong: 500 };
 
     #[derive(Default)]
-    struct Desk {
+    pub(in crate::cm) struct Desk {
         connected: Vec<SessionId>,
         left: Vec<SessionId>,
     }

@@ -5,11 +5,10 @@
 //! eventfd can make it block, and with it every writer.
 
 use super::board::KEYS;
+use crate::handed;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice, IoSliceMut};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use shotline_memory::Access;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -182,24 +181,19 @@ impl Control {
             return Heard::Gone;
         }
         let mut bytes = [0; BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
-        match got {
-            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+        match handed::receive(&self.socket, &mut bytes, handed::is_memory) {
+            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
             // Only the end of the connection has no bytes: our messages all have 128.
-            Err(_) => return Heard::Gone,
-            Ok(message) if message.bytes == 0 => return Heard::Gone,
-            Ok(message) if message.bytes != BYTES => return Heard::Nonsense,
-            Ok(_) => {}
+            Err(_) | Ok((0, _)) => Heard::Gone,
+            Ok((BYTES, fd)) => Letter { bytes, fd }.open().map_or(Heard::Nonsense, Heard::Message),
+            Ok(_) => Heard::Nonsense,
         }
-        let mut fds = ancillary.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        });
-        let fd = fds.next().and_then(|mut fds| fds.next());
-        Letter { bytes, fd }.open().map_or(Heard::Nonsense, Heard::Message)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        handed::drain(&self.socket);
     }
 }
 

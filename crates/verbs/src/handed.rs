@@ -1,0 +1,155 @@
+//! Descriptors that come over a Unix socket.
+//!
+//! Whoever sends them chooses what they are, and this process may have the last copy: to close a TCP socket that lingers
+//! takes as long as its owner liked. What there is no room for, and what nobody reads, the kernel closes while the receiver
+//! waits. So whoever receives from such a socket takes all of them, and makes them harmless before they go.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSliceMut};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketType};
+use rustix::net::{recvmsg, shutdown, sockopt};
+use std::mem::MaybeUninit;
+
+/// Most descriptors of one message (the kernel's SCM_MAX_FD).
+const MOST: usize = 253;
+/// Messages that a socket's queue can hold, whatever the kernel is told.
+const MOST_QUEUED: usize = 1024;
+
+/// Receives bytes without waiting, and the first descriptor with them that is `wanted`. The others are discarded.
+pub(crate) fn receive(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    wanted: impl Fn(BorrowedFd<'_>) -> bool,
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let (received, mut all) = take(socket, bytes)?;
+    let first = all.iter().position(|fd| wanted(fd.as_fd()));
+    let first = first.map(|first| all.swap_remove(first));
+    discard(all);
+    Ok((received, first))
+}
+
+/// Takes what waits in a Unix socket that is about to be closed. Nothing more can be sent to it.
+pub(crate) fn drain(socket: impl AsFd) {
+    discard(queued(socket));
+}
+
+/// Closes descriptors of others, and those that wait in them.
+pub(crate) fn discard(mut all: Vec<OwnedFd>) {
+    while let Some(fd) = all.pop() {
+        let _ = sockopt::set_socket_linger(&fd, None); // no socket: then it does not linger
+        if sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX) && all.len() < MOST_QUEUED {
+            all.extend(queued(&fd));
+        }
+    }
+}
+
+/// Whether a descriptor can be one end of a link.
+pub(crate) fn is_link(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+}
+
+/// Whether a descriptor is shared memory: nothing else has seals.
+pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok()
+}
+
+fn queued(socket: impl AsFd) -> Vec<OwnedFd> {
+    let _ = shutdown(&socket, Shutdown::Both);
+    let is_stream = sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
+    let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+    for _ in 0..MOST_QUEUED {
+        // A packet may have no bytes.
+        match take(&socket, &mut bytes) {
+            Ok((0, _)) if is_stream => break,
+            Ok((_, fds)) => all.extend(fds),
+            Err(_) => break,
+        }
+    }
+    all
+}
+
+fn take(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?.bytes;
+    let rights = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    Ok((received, rights.flatten().collect()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rustix::io::IoSlice;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, sendmsg, socketpair};
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    pub(crate) const LINGERS: Duration = Duration::from_secs(20);
+
+    /// A connection whose close waits for a peer that does not read.
+    pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        one.set_nonblocking(true).unwrap();
+        while one.write(&[0; 1 << 16]).is_ok() {}
+        sockopt::set_socket_linger(&one, Some(LINGERS)).unwrap();
+        (one.into(), other)
+    }
+
+    fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    /// Hands a descriptor over, and keeps none.
+    pub(crate) fn hand(over: impl AsFd, fd: OwnedFd) {
+        let fds = [fd.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(over, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_lingers_is_closed_at_once() {
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            for nested in [false, true] {
+                for read in [false, true] {
+                    let (theirs, ours) = pair(kind);
+                    let (fd, _peer) = lingering();
+                    let fd = if nested {
+                        let (inner, outer) = pair(kind);
+                        hand(&inner, fd);
+                        outer
+                    } else {
+                        fd
+                    };
+                    hand(&theirs, fd);
+                    let began = Instant::now();
+                    if read {
+                        assert!(matches!(receive(&ours, &mut [0; 9], is_memory), Ok((1, None))));
+                    } else {
+                        drain(&ours);
+                    }
+                    drop(ours);
+                    assert!(began.elapsed() < LINGERS / 2, "{kind:?}, nested: {nested}, read: {read}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_descriptors_the_first_that_is_wanted_is_kept() {
+        let (theirs, ours) = pair(SocketType::SEQPACKET);
+        hand(&theirs, std::fs::File::open("/dev/null").unwrap().into());
+        hand(&theirs, rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap());
+        hand(&theirs, pair(SocketType::SEQPACKET).0);
+        let kept = || receive(&ours, &mut [0; 9], |fd| is_memory(fd) || is_link(fd)).unwrap().1;
+        assert_eq!([kept().is_some(), kept().is_some(), kept().is_some()], [false, true, true]);
+    }
+}
