@@ -81,6 +81,11 @@ impl<P: Endpoint> Served<P> {
         Ok(busy)
     }
 
+    /// The endpoint itself.
+    pub fn provider_mut(&mut self) -> &mut P {
+        self.exports.provider_mut()
+    }
+
     fn forget(&mut self, session: SessionId, qp: Option<u32>) {
         let Some(players) = self.players.get_mut(&session) else { return };
         players.retain(|player| {

@@ -101,7 +101,8 @@ impl Host for Links {
         }
         let loan = self.account.lend(session, ShmEndpoint::MEMORY_BYTES, "a link of shared memory")?;
         let endpoint = ShmEndpoint::over_offered(socket);
-        let endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
+        let mut endpoint = endpoint.map_err(|error| Refusal::new(Cause::Failed, error.to_string()))?;
+        endpoint.charge(self.account.clone(), session);
         let mut exports = Exports::new(endpoint);
         (exports.max_queue_pairs, exports.strict) = (self.max_queue_pairs, self.strict);
         exports.account = self.account.clone();
@@ -114,7 +115,10 @@ impl Host for Links {
         self.link(session)?.connect(session, peer, offer)
     }
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
-        self.link(session)?.play(session, playing)
+        let link = self.link(session)?;
+        // Who has opened more memory than there is room for hears of it when it is to be used.
+        link.provider_mut().refusal().map_or(Ok(()), Err)?;
+        link.play(session, playing)
     }
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
         self.link(session)?.disconnect(session, qp)

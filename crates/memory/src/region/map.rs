@@ -119,6 +119,9 @@ impl Region {
     /// Shared memory that another process made and handed over by its file descriptor, as long as it is now. It must be
     /// sealed against shrinking: otherwise its maker could kill this process by shortening it. The descriptor is closed
     /// (the mapping needs none), so that many regions of a peer do not use up those that a process may have.
+    ///
+    /// Its pages are not touched: those of somebody else's memory must neither take this process's time nor, where its
+    /// maker has not touched them either, fill the machine's memory.
     pub fn from_fd(fd: OwnedFd, writable: bool) -> Result<Arc<Self>, MemoryError> {
         // Only memfds have seals: this refuses everything else, too.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotSealed)?;
@@ -128,12 +131,7 @@ impl Region {
         let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Seal)?;
         let len = usize::try_from(stat.st_size).ok().filter(|len| *len > 0).ok_or(MemoryError::Empty)?;
         let base = shared(fd.as_fd(), len, writable).map_err(|source| MemoryError::Map { bytes: len, source })?;
-        let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-        let region = Self::over(base, len, Pages::Memfd, None, writable);
-        // Pages that its maker has not touched stay untouched: a few bytes of somebody else's file must not have this
-        // process fill the machine's memory. (Blocks are of 512 bytes, whatever the file system.)
-        let there = (stat.st_blocks as u64).saturating_mul(512) >= len as u64;
-        if there { region.populated(advice) } else { Ok(Arc::new(region)) }
+        Ok(Arc::new(Self::over(base, len, Pages::Memfd, None, writable)))
     }
 
     /// Lets nobody who gets the file descriptor of a [`Self::memfd`] from now on write to it (if `read_only`), and

@@ -30,7 +30,7 @@ pub enum Pages {
     Device,
 }
 
-/// Pre-faulted memory at a fixed address ([`Self::file`] and [`Self::device`] say where they differ).
+/// Pre-faulted memory at a fixed address ([`Self::file`], [`Self::from_fd`] and [`Self::device`] say where they differ).
 ///
 /// Its bytes may be written by the kernel, a device, another process or another thread at any time, so it hands out no
 /// references: only copies by atomic words, and a pointer for the parties that register it. A copy that races with such a

@@ -101,6 +101,19 @@ fn memory_sealed_for_reading_cannot_be_mapped_for_writing_by_who_gets_it() {
 }
 
 #[test]
+fn memory_of_another_process_is_mapped_and_not_touched() {
+    let ours = Region::memfd("test", 4 << 20).unwrap();
+    for writable in [false, true] {
+        let theirs = Region::from_fd(ours.fd().unwrap().try_clone_to_owned().unwrap(), writable).unwrap();
+        let begin = format!("{:x}-", theirs.address(0, 1).addr());
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapping = &smaps[smaps.find(&format!("\n{begin}")).unwrap()..];
+        let resident = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        assert_eq!(resident.trim(), "0 kB", "writable: {writable}");
+    }
+}
+
+#[test]
 fn memory_whose_maker_could_shorten_it_is_refused() {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, 4096).unwrap();

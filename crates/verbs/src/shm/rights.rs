@@ -5,6 +5,8 @@ use super::control::{KeyOffer, Message, NAME};
 use super::endpoint::{PeerRegion, ShmEndpoint};
 use super::link::failed;
 use crate::api::VerbsError;
+use crate::cm::message::Refusal;
+use crate::cm::{Account, Loan, SessionId};
 use rustix::fd::OwnedFd;
 use rustix::fs::SealFlags;
 use shotline_memory::{Access, KeyMap, Mr, Pages, Pd, Refused, Region};
@@ -17,7 +19,13 @@ use std::sync::atomic::Ordering;
 pub(super) struct PeerKey {
     pub(super) offer: KeyOffer,
     pub(super) region: Arc<Region>,
+    _loan: Option<Loan>,
 }
+
+/// What a mapping costs: the kernel's entry for it and its page tables where they are shared with no other; and a page
+/// table for each 512 pages. A process may have some 65,000 mappings, of which all initiators together shall not have most.
+const MAPPING: u64 = 128 << 10;
+const PAGES_OF_A_TABLE: u64 = 512;
 
 impl PeerKey {
     /// Where in the region the bytes are, if they may be touched so. The owner's board has the last word on whether the
@@ -54,6 +62,10 @@ pub(super) struct Rights {
     pub(super) slot_of: KeyMap<u32>,
     free: Vec<u32>,
     next: u32,
+    /// Whose account the peer's memory is on, if on any.
+    pub(super) account: Option<(Account, SessionId)>,
+    /// Why some of it was not mapped.
+    pub(super) refusal: Option<Refusal>,
 }
 
 impl Rights {
@@ -66,16 +78,31 @@ impl Rights {
             slot_of: KeyMap::default(),
             free: Vec::new(),
             next: 0,
+            account: None,
+            refusal: None,
         }
     }
 
-    /// The peer opens memory. Returns whether that can be.
+    /// Enters a mapping on the peer's account, if there is one.
+    fn lend(&self, bytes: u64) -> Result<Option<Loan>, Refusal> {
+        let Some((account, session)) = &self.account else { return Ok(None) };
+        account.lend(*session, MAPPING + bytes / PAGES_OF_A_TABLE, "a mapping of an initiator's memory").map(Some)
+    }
+
+    /// The peer opens memory. Returns whether that can be; memory that does not fit its account is refused.
     pub(super) fn take(&mut self, offer: KeyOffer, memory: OwnedFd) -> bool {
         let Ok(region) = Region::from_fd(memory, offer.access.is_remote_change()) else { return false };
         let fits = offer.len <= region.len() as u64 && offer.address.checked_add(offer.len).is_some();
         if !fits || offer.rkey == 0 || self.theirs.contains_key(&offer.rkey) {
             return false;
         }
+        let loan = match self.lend(region.len() as u64) {
+            Ok(loan) => loan,
+            Err(refusal) => {
+                self.refusal = Some(refusal);
+                return true;
+            }
+        };
         let slot = offer.slot as usize;
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
@@ -84,7 +111,7 @@ impl Rights {
         if self.theirs.remove(&before).is_some() {
             self.names.retain(|_, named| *named != before);
         }
-        self.theirs.insert(offer.rkey, PeerKey { offer, region });
+        self.theirs.insert(offer.rkey, PeerKey { offer, region, _loan: loan });
         true
     }
     /// A key of the peer has ended.
@@ -176,6 +203,17 @@ impl ShmEndpoint {
         }
         self.control.tell(Message::Named { rkey: mr.rkey, name: name.as_bytes().to_vec() });
         Ok(())
+    }
+
+    /// Has the peer's memory on an account from now on.
+    pub fn charge(&mut self, account: Account, session: SessionId) {
+        self.rights.account = Some((account, session));
+    }
+
+    /// Why memory of the peer was not taken since the last call, as far as the peer has told of any.
+    pub fn refusal(&mut self) -> Option<Refusal> {
+        self.listen();
+        self.rights.refusal.take()
     }
 
     /// The peer's memory of this name, if the peer has told it.

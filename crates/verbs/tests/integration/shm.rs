@@ -6,6 +6,7 @@ use shotline_verbs::api::{
     Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, PostError, Provider, Qp, QpConfig, QpState,
     QpType, ReadyToReceive, ReadyToSend, RecvWr, Remote, SendWr, Status, VerbsError,
 };
+use shotline_verbs::cm::{Account, Bound};
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_wire::aeth::RnrTimer;
 use std::sync::Arc;
@@ -108,6 +109,25 @@ fn settle(a: &mut Side, b: &mut Side) -> (Vec<Completion>, Vec<Completion>) {
         idle = if of_a.len() + of_b.len() == before { idle + 1 } else { 0 };
     }
     (of_a, of_b)
+}
+
+#[test]
+fn memory_of_a_peer_is_on_its_account_and_what_does_not_fit_is_refused() {
+    let (mut a, mut b) = ShmEndpoint::pair().unwrap();
+    let (one, all) = (Bound { bytes: 1 << 20, option: "--one" }, Bound { bytes: 1 << 30, option: "--all" });
+    let account = Account::new(one, all);
+    a.charge(account.clone(), 7);
+    let pd = b.alloc_pd().unwrap();
+    let region = Region::memfd("test", 1 << 20).unwrap();
+    let mut open = || b.reg_mr(pd, &region, 0, 1 << 20, Access::ALL, Addressing::ZeroBased).unwrap();
+    let keys: Vec<Mr> = (0..20).map(|_| open()).collect();
+    let refusal = until_some("a refusal", || a.refusal());
+    assert!(refusal.words.contains("an initiator's memory") && refusal.words.contains("--one"), "{refusal}");
+    let state = account.state();
+    assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
+    keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
+    until("its return", || a.refusal().is_none() && account.state().held_bytes == 0);
+    assert_eq!(a.counters().nonsense, 0);
 }
 
 #[test]
