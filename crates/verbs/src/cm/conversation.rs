@@ -526,6 +526,21 @@ pub(super) mod tests {
         assert!(matches!(door.ask(&Request::Statistics, 0), Some(Answer::Statistics(_))));
     }
 
+    #[test]
+    fn a_refusal_is_short_however_long_what_it_repeats() {
+        for text in ["\u{80}", "\u{1}", "\\", "n"] {
+            let mut door = known();
+            let text = serde_json::to_string(&text.repeat(10_000)).unwrap();
+            let message = format!(r#"{{"type":"disconnect","qp":{text}}}"#);
+            let mut bytes = (message.len() as u32).to_be_bytes().to_vec();
+            bytes.extend(message.as_bytes());
+            door.say(&bytes, 0);
+            assert!(door.with.output(0).len() < 10_000, "{}", door.with.output(0).len());
+            let Some(Answer::Refused(refusal)) = door.hear(0) else { panic!("a refusal") };
+            assert!(refusal.cause == Cause::Message && refusal.words.ends_with("..."), "{refusal}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_it_and_every_stranger_is_counted_once(

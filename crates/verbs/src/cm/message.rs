@@ -15,6 +15,8 @@ pub const VERSION: u32 = 1;
 pub const LONGEST: usize = 64 << 10;
 /// Bytes of the longest message of somebody who has not shown the token.
 pub const LONGEST_HELLO: usize = 256;
+/// Characters of a refusal's words: even if each is escaped, the message is not too long.
+const MOST_WORDS: usize = 1000;
 /// Most regions of a target.
 pub const MOST_REGIONS: usize = 256;
 /// Most receives that a queue pair of a target has posted.
@@ -294,9 +296,14 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// With these words.
+    /// With the beginning of these words: they may repeat what somebody else has said, at greater length.
     pub fn new(cause: Cause, words: impl Into<String>) -> Self {
-        Self { cause, words: words.into() }
+        let mut words: String = words.into();
+        if let Some((end, _)) = words.char_indices().nth(MOST_WORDS) {
+            words.truncate(end);
+            words.push_str("...");
+        }
+        Self { cause, words }
     }
 }
 
