@@ -13,6 +13,7 @@
 pub mod api;
 pub mod cm;
 pub mod conformance;
+mod dial;
 pub mod engine;
 mod handed;
 pub mod ibverbs;

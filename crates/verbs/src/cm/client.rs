@@ -9,13 +9,14 @@ use super::message::{
     Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::api::{Mtu, Qp, QpConfig, QpType, VerbsError};
+use crate::dial;
 use crate::shm::ShmEndpoint;
 use rustix::fd::OwnedFd;
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, ipproto, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg};
 use shotline_memory::Access;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub enum ClientError {
     Random,
 }
 
-/// How long an answer may take: a target may have to be woken, and a wrong token is answered late.
+/// How long a connection and an answer may take: a target may have to be woken, and a wrong token is answered late.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A control connection to a target.
@@ -271,7 +272,7 @@ impl Stream {
     fn open(to: &Listen, from: Option<IpAddr>) -> io::Result<Self> {
         match to {
             Listen::Tcp(address) => {
-                let stream = connect_from(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()))?;
+                let stream = dial::tcp(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()), PATIENCE)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
@@ -279,7 +280,7 @@ impl Stream {
                 Ok(Self::Tcp(stream))
             }
             Listen::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
+                let stream = UnixStream::from(dial::unix(path, SocketType::STREAM, PATIENCE)?);
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 Ok(Self::Unix(stream))
@@ -310,17 +311,4 @@ fn send_with_socket(stream: &UnixStream, message: &[u8], socket: OwnedFd) -> io:
     control.push(SendAncillaryMessage::ScmRights(&fds));
     let sent = sendmsg(stream, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
     (&*stream).write_all(&message[sent..])
-}
-
-/// A TCP connection from an address of this machine (any, if none is named).
-fn connect_from(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
-    let Some(from) = from.filter(|from| !from.is_unspecified()) else {
-        return TcpStream::connect_timeout(&to, PATIENCE);
-    };
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
-    rustix::net::connect(&socket, &to)?;
-    Ok(TcpStream::from(socket))
 }

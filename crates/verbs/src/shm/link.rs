@@ -4,6 +4,7 @@ use super::board::Board;
 use super::control::{Control, Heard, Message};
 use super::endpoint::ShmEndpoint;
 use crate::api::VerbsError;
+use crate::dial;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use shotline_transport::IoError;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the other side may take for its first message.
+/// How long the other side may take to take a connection, and for its first message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A socket that processes of the same user connect to.
@@ -103,11 +104,10 @@ impl ShmOffer {
 }
 
 impl ShmEndpoint {
-    /// Links with the process that listens at a path.
+    /// Links with the process that listens at a path. Waits at most 5 s until it takes the connection.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
-        let socket = packets()?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_ref()).map_err(failed)?).map_err(failed)?;
-        Self::over(socket)
+        let socket = dial::unix(path.as_ref(), SocketType::SEQPACKET, PATIENCE);
+        Self::over(socket.map_err(|source| VerbsError::Io(failure(source)))?)
     }
 
     /// Links with whoever has the other end of a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits for
@@ -146,7 +146,11 @@ fn packets() -> Result<OwnedFd, VerbsError> {
 }
 
 pub(super) fn failed(error: Errno) -> VerbsError {
-    VerbsError::Io(IoError::System { what: "the link between two processes".into(), source: error.into(), hint: "" })
+    VerbsError::Io(failure(error.into()))
+}
+
+fn failure(source: std::io::Error) -> IoError {
+    IoError::System { what: "the link between two processes".into(), source, hint: "" }
 }
 
 fn timespec(duration: Duration) -> Timespec {
