@@ -8,13 +8,13 @@ import threading
 from memory_target import Target
 from rdma_cm import DREQ, REJ, ROCE, RTU, Stranger, address_number, forge
 
-from common import run
+from common import Process, run
 
 HERE, HONEST = "127.93.0.1", "127.93.0.2"
 FORGED = 10_000
 PERFTEST = 18515
 COUNT = 20
-NO_RESOURCES, INVALID_ID = 3, 6  # reasons of a REJ
+NO_RESOURCES, INVALID_ID, CONSUMER = 3, 6, 28  # reasons of a REJ
 
 
 @contextlib.contextmanager
@@ -119,3 +119,17 @@ def test_messages_of_no_connection_are_counted_and_change_nothing():
         rping()
         counts = target.end_report()["rdma_cm"]
     assert (counts["stray"], counts["malformed"], counts["asked"]) == (1, 1, 1), counts
+
+
+def test_a_server_waits_on_when_who_asked_is_not_there():
+    with Process("interop", "rping", "--bind", HERE, "--json") as server:
+        assert "waits on" in server.popen.stderr.readline()
+        with Stranger(HERE, address_number(5), ROCE) as stranger:
+            for _ in range(2):
+                stranger.ask()
+                stranger.accepted()
+                stranger.say(REJ, struct.pack(">IIHH", stranger.name, stranger.theirs, 0, CONSUMER))
+                assert "the other side refuses it" in server.popen.stderr.readline()
+                stranger.renew()
+        rping()
+        assert server.end().succeeded()["operations"] == COUNT

@@ -54,9 +54,23 @@ pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Playe
     }
 }
 
-/// Waits for somebody who asks for a connection, and agrees.
+/// Waits for somebody who asks for a connection, and agrees, until one is made: whoever asks may not be there at all.
 fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
-    let (connection, mtu) = loop {
+    loop {
+        let own = side.own();
+        let (connection, mtu) = agree(plan, side)?;
+        // A first message says as much as an RTU, which may be lost or overtaken.
+        match side.next_event()? {
+            None | Some(Event::Established(_)) => return Ok((connection, mtu)),
+            Some(event) => errln!("a connection was not made: {event}; waits for another"),
+        }
+        side.forget(&own)?;
+    }
+}
+
+/// Agrees to what the next one asks for.
+fn agree(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
+    loop {
         if let Some(Event::Asked(connection, from, request)) = side.next_event()? {
             let Request { qp, psn, reads, mtu, .. } = *request;
             let (own, mtu) = (side.own(), mtu.min(plan.mtu));
@@ -68,13 +82,8 @@ fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
             let reply = Reply { qp: own.qp, psn: own.psn, reads, rnr_retries: 7, private: [0; REPLY_PRIVATE] };
             let (manager, now) = side.manage()?.manager();
             manager.accept(now, connection, reply);
-            break (connection, mtu);
+            return Ok((connection, mtu));
         }
-    };
-    // A first message says as much as an RTU, which may be lost or overtaken.
-    match side.next_event()? {
-        None | Some(Event::Established(_)) => Ok((connection, mtu)),
-        Some(event) => Err(format!("the connection was not made: {event:?}").into()),
     }
 }
 
@@ -102,7 +111,7 @@ fn echo(side: &mut Side) -> Result<u64> {
         match side.next_event()? {
             Some(Event::Ended(_)) => return Ok(pings),
             Some(Event::Established(_)) => continue,
-            Some(event) => return Err(format!("the connection broke: {event:?}").into()),
+            Some(event) => return Err(format!("the connection broke: {event}").into()),
             // The last answer of the text before has arrived: that may have been the end.
             None => match side.next()? {
                 sent if sent.completed == Completed::Send => continue,

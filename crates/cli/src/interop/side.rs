@@ -161,6 +161,14 @@ impl Side {
         Ok(())
     }
 
+    /// Is as before [`Self::connect`], with what was this side's own then.
+    pub fn forget(&mut self, own: &Peer) -> Result {
+        self.provider.modify_qp(self.qp, Modify::Reset)?;
+        (self.psn, self.taken) = (own.psn, false);
+        self.done.clear();
+        Ok(())
+    }
+
     /// Takes any queue pair to where it can send, beginning with this sequence number.
     pub fn bring_up(&mut self, qp: Qp, service: Service, peer: &Peer, psn: u32, mtu: Mtu) -> Result {
         let address = SocketAddr::new(peer.ip, ROCE_PORT);
@@ -258,7 +266,7 @@ impl Side {
             }
             match self.events.pop_front() {
                 None | Some(Event::Established(_)) => {} // its first message has said so before
-                Some(event) => return Err(format!("the other side has ended the connection: {event:?}").into()),
+                Some(event) => return Err(format!("the connection broke: {event}").into()),
             }
             self.turn(None)?;
             self.check(&mut end)?;

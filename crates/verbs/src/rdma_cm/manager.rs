@@ -4,6 +4,7 @@ use super::MAD_LEN;
 use super::counts::Counts;
 use super::message::{Datagram, Message, Reply, Request, reason};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,6 +32,21 @@ pub enum Event {
     Silent(Connection),
     /// A half-open connection has given way to a newer one. Nothing more will be said.
     Displaced(Connection),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(_, from, _) => write!(f, "{from} asks for a connection"),
+            Self::Agreed(..) => f.write_str("the other side agrees to a connection"),
+            Self::Established(_) => f.write_str("the connection is made"),
+            Self::Refused(_, reason) => write!(f, "the other side refuses it (reason {reason} of IBTA 12.6.7.2)"),
+            Self::Lapsed(_) => f.write_str("it was not decided in time"),
+            Self::Ended(_) => f.write_str("the other side has ended it"),
+            Self::Silent(_) => f.write_str("the other side does not answer any more"),
+            Self::Displaced(_) => f.write_str("it has given way to a newer one"),
+        }
+    }
 }
 
 /// Where a connection is.
