@@ -3,7 +3,7 @@
 use super::{MemoryError, Pages, Region};
 use crate::capacity::{HUGE_PAGE, check_one, huge_pages};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, FsWord, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::path::Path;
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Bytes that are touched in one go, and threads that do so at most.
 const PIECE: usize = 32 << 20;
 const MOST_THREADS: usize = 8;
+/// The file system of reserved huge pages (HUGETLBFS_MAGIC).
+const HUGETLBFS: FsWord = 0x9584_58F6;
 
 impl Region {
     /// Memory private to this process: reserved huge pages where there are enough, else transparent ones. Its length
@@ -117,8 +119,9 @@ impl Region {
     }
 
     /// Shared memory that another process made and handed over by its file descriptor, as long as it is now. It must be
-    /// sealed against shrinking: otherwise its maker could kill this process by shortening it. The descriptor is closed
-    /// (the mapping needs none), so that many regions of a peer do not use up those that a process may have.
+    /// sealed against shrinking, and not of reserved huge pages: otherwise its maker could kill this process by taking pages
+    /// away. The descriptor is closed (the mapping needs none), so that many regions of a peer do not use up those that a
+    /// process may have.
     ///
     /// Its pages are not touched: those of somebody else's memory must neither take this process's time nor, where its
     /// maker has not touched them either, fill the machine's memory.
@@ -127,6 +130,9 @@ impl Region {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemoryError::NotSealed);
+        }
+        if rustix::fs::fstatfs(&fd).map_err(MemoryError::Seal)?.f_type == HUGETLBFS {
+            return Err(MemoryError::SharedHugePages);
         }
         let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Seal)?;
         let len = usize::try_from(stat.st_size).ok().filter(|len| *len > 0).ok_or(MemoryError::Empty)?;

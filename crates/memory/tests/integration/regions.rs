@@ -1,5 +1,6 @@
 //! Every kind of region keeps its bytes, its length and its rights.
 
+use rustix::fs::{MemfdFlags, SealFlags};
 use shotline_memory::{
     Access, Addressing, DeviceMemory, MemoryError, Pages, Protection, Region, RegisterError, Registrar,
 };
@@ -115,11 +116,21 @@ fn memory_of_another_process_is_mapped_and_not_touched() {
 
 #[test]
 fn memory_whose_maker_could_shorten_it_is_refused() {
-    let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    let fd = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, 4096).unwrap();
     assert!(matches!(Region::from_fd(fd, true), Err(MemoryError::NotSealed)));
     let file = tempfile::tempfile().unwrap();
     assert!(matches!(Region::from_fd(file.into(), true), Err(MemoryError::NotSealed)));
+}
+
+#[test]
+fn shared_memory_of_reserved_pages_is_refused() {
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let fd = rustix::fs::memfd_create("test", flags).unwrap();
+    rustix::fs::ftruncate(&fd, 2 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+    let error = Region::from_fd(fd, true).unwrap_err();
+    assert!(error.to_string().contains("reserved huge pages"), "{error}");
 }
 
 #[test]
