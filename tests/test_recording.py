@@ -273,6 +273,23 @@ def test_shot_numbers_beyond_20_bits_are_whole_from_the_first(tmp_path):
     verify(path)
 
 
+def test_a_run_whose_shots_would_outnumber_2_to_the_48_is_refused(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--first-shot", (1 << 48) - 5) as probe:
+        words = record(probe, "--out", path, "--shots", 6, "--samples", 100, *SLOW).refused()
+        assert all(word in words for word in [str((1 << 48) - 5), "6 shots", "2^48", "reset"]), words
+        assert not path.exists()
+        assert record(probe, "--out", path, "--shots", 5, "--samples", 100, *SLOW).succeeded()["rows"] == 5
+
+
+def test_a_run_without_a_count_ends_where_the_numbers_of_shots_do(tmp_path):
+    path = tmp_path / "run.h5"
+    with Probe("--first-shot", (1 << 48) - 3) as probe:
+        record(probe, "--out", path, "--samples", 100, "--capacity", 100, *SLOW).cut_off("numbers-over")
+    assert Recording(path).numbers() == [(1 << 48) - number for number in (3, 2, 1)]
+    verify(path)
+
+
 def test_a_next_run_goes_on_where_the_one_before_ended(tmp_path):
     with Probe() as probe:
         for turn, framing in enumerate(["ud", "ud", "counted", "counted", "udp", "udp"]):

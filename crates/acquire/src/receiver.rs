@@ -8,7 +8,7 @@ use crate::stream::{Arrival, Ended, Item, SPARES, Stream, StreamConfig, Times, e
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
 use shotline_wire::framing::Framing;
-use shotline_wire::shot::DropCause;
+use shotline_wire::shot::{DropCause, MAX_SHOTS};
 use std::sync::Arc;
 
 mod in_order;
@@ -158,6 +158,11 @@ impl<P: PacketIo> Receiver<P> {
     /// The first shot of a stream that has not left.
     pub fn next(&self, stream: usize) -> Option<u64> {
         self.steering.streams[stream].next()
+    }
+
+    /// Whether the last shot that can have a number has left a stream.
+    pub fn numbers_are_over(&self) -> bool {
+        self.steering.streams.iter().any(|stream| stream.next() == Some(MAX_SHOTS))
     }
 
     /// The books of one stream.

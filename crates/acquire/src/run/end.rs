@@ -44,6 +44,8 @@ pub enum Cause {
     Silence,
     /// The file, or the drive, has no room for more.
     Full,
+    /// The sender's shots have used up their numbers.
+    NumbersOver,
     /// The probe stopped before the shots or the time that were asked for. (Where neither was, its end is the run's.)
     ProbeStopped,
     /// The probe does not answer any more.
@@ -74,6 +76,7 @@ impl Cause {
             Self::Signal => "it was stopped",
             Self::Silence => "nothing came any more",
             Self::Full => "the file is full",
+            Self::NumbersOver => "the numbers of shots end at 2^48: reset the sender",
             Self::ProbeStopped => "the probe has stopped, and not at this run's word",
             Self::ProbeLost => "the probe does not answer any more",
             Self::TakenOver => "another receiver has taken the probe over",

@@ -257,6 +257,20 @@ fn sequence(settings: &Settings, control: &mut Control) -> Result<(), RunError> 
     Ok(())
 }
 
+/// Has the probe start, if it has numbers for the shots asked for; returns the first. Shots without end go on to the last
+/// number that there is.
+fn begin(control: &mut Control, start: Start) -> Result<u64, RunError> {
+    // Asked before: once it has begun, it uses numbers up.
+    let first = control.status(0)?.next_shot;
+    if first.saturating_add(start.shots.max(1)) > MAX_SHOTS {
+        let shots = if start.shots > 0 { format!(" and {} shots were asked for", start.shots) } else { String::new() };
+        return Err(RunError::Settings(format!(
+            "the probe begins with shot {first}{shots}, numbers stay below 2^48: reset it"
+        )));
+    }
+    Ok(control.start(start)?)
+}
+
 /// Where shots come from.
 struct Origin {
     /// The conversation with the probe, if it takes set-up.
@@ -314,13 +328,7 @@ fn receive<P: PacketIo>(
         },
     );
     if let Some(control) = &mut origin.control {
-        let begun = control.start(start).map_err(RunError::from).and_then(|first| match first {
-            0..MAX_SHOTS => Ok(first),
-            _ => Err(RunError::Settings(format!(
-                "the probe begins with shot {first}, numbers stay below 2^48: reset it"
-            ))),
-        });
-        let first_shot = begun.inspect_err(|_| {
+        let first_shot = begin(control, start).inspect_err(|_| {
             // A run that never began leaves no file.
             if let Some(set) = recorder.take() {
                 set.abandon();

@@ -219,6 +219,12 @@ impl<P: PacketIo> Stage<'_, P> {
         is_full
             .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
             .or_else(|| (!self.asked.lasts(elapsed)).then_some(Cause::Time))
+            .or_else(|| self.numbers_are_over().then_some(Cause::NumbersOver))
+    }
+
+    /// Whether a link's shots have used up their numbers. A probe has room for those that it was asked for.
+    fn numbers_are_over(&self) -> bool {
+        self.asked.shots.is_none() && self.receiver.numbers_are_over()
     }
 
     /// Why a sender without set-up sends no more, or enough of it has come.

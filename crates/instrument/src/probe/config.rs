@@ -3,7 +3,7 @@
 use super::faults::FaultRates;
 use super::pace::Pace;
 use serde::{Deserialize, Serialize};
-use shotline_wire::shot::Packing;
+use shotline_wire::shot::{MAX_SHOTS, Packing};
 use std::path::PathBuf;
 
 /// Deepest reordering: records of shots whose packets may still be held back stay untouched so long.
@@ -95,6 +95,12 @@ pub enum ConfigError {
         /// As configured.
         found: f64,
     },
+    /// A number that no shot can have.
+    #[error("the first shot has a number below 2^48, found {found}")]
+    FirstShot {
+        /// As configured.
+        found: u64,
+    },
     /// Held back for too long.
     #[error("a packet is held back for 1 to {MAX_REORDER_DEPTH} others, found {found}")]
     ReorderDepth {
@@ -109,6 +115,9 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.links == 0 {
             return Err(ConfigError::Links);
+        }
+        if self.first_shot >= MAX_SHOTS {
+            return Err(ConfigError::FirstShot { found: self.first_shot });
         }
         let positive = |what, found: f64| match found.is_finite() && found > 0.0 {
             true => Ok(()),
@@ -182,6 +191,7 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(refused(|c| c.links = 0).contains("links, found 0"));
+        assert!(refused(|c| c.first_shot = 1 << 48).contains("below 2^48, found 281474976710656"));
         assert!(refused(|c| c.free_running = Pace::Rate(0.0)).contains("shot rate must be a positive number, found 0"));
         assert!(refused(|c| c.trigger_hz = Some(f64::NAN)).contains("found NaN"));
         assert!(refused(|c| c.faults.loss = 1.5).contains("probability of loss"));
