@@ -290,6 +290,16 @@ def test_a_run_without_a_count_ends_where_the_numbers_of_shots_do(tmp_path):
     verify(path)
 
 
+@pytest.mark.parametrize("sink", ["out", "discard"])
+def test_a_run_of_which_no_packet_arrives_fails_and_says_where_to_look(tmp_path, sink):
+    to = ["--out", tmp_path / "run.h5"] if sink == "out" else ["--discard"]
+    with Probe("--loss", 1) as probe:
+        ended = record(probe, *to, "--shots", 3, "--samples", 100, *SLOW)
+    assert ended.code == 1 and ended.json["shots_sent"] == 6 and ended.json["packets"] == 0, ended.stdout
+    (line,) = ended.stderr.splitlines()
+    assert all(word in line for word in ["sent 6 shots", "no packet arrived at [::1]:", "firewall", "--bind"]), line
+
+
 def test_a_next_run_goes_on_where_the_one_before_ended(tmp_path):
     with Probe() as probe:
         for turn, framing in enumerate(["ud", "ud", "counted", "counted", "udp", "udp"]):

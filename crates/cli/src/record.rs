@@ -92,7 +92,15 @@ pub fn run(args: Args) -> Result {
             output::warn(warning);
         }
     }
-    // A probe says whether it sent anything; of another sender nobody knows.
+    // A probe says what it sent.
+    if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && summary.packets == 0) {
+        return Err(format!(
+            "the probe sent {sent} shots, and no packet arrived at {}: does a firewall drop them, and does the probe reach this address (--bind)?",
+            outcome.local
+        )
+        .into());
+    }
+    // Of another sender nobody knows whether it sent anything.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
             "no shot came to {address} in {} packets: is the sender on, is this its destination, and is the shape right?",

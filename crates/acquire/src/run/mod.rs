@@ -128,6 +128,8 @@ pub struct Outcome {
     pub end: End,
     /// From the first packet to the last, in seconds.
     pub seconds: f64,
+    /// Where packets were to come to.
+    pub local: SocketAddr,
     /// Rows that readers of the file see.
     pub rows: u64,
     /// The recorder's report, unless shots were discarded, or the recorder failed.
@@ -437,6 +439,7 @@ fn receive<P: PacketIo>(
         device: receiver.io().device(),
         end,
         seconds: ran.seconds,
+        local: origin.local,
         rows: finished.as_ref().map_or_else(|| live.read().rows, |finished| finished.report.rows),
         removed: finished.as_ref().map(|finished| finished.removed).unwrap_or_default(),
         report: finished.map(|finished| finished.report),
