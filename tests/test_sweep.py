@@ -7,8 +7,9 @@ import struct
 import sys
 
 import pytest
+from needs import need_root
 
-from common import ROOT, Probe, Process, run
+from common import PATIENCE, ROOT, Probe, Process, command, run
 
 SPREAD = {"mean", "std", "min", "max"}
 TINY = ("--pool", "16MiB", "--seconds", 0.1)
@@ -158,6 +159,21 @@ def test_a_disk_sweep_writes_counts_and_cleans_up(measured):
         conserved(point)
         assert set(point["write_gbps"]) == SPREAD, point
     assert list(folder.iterdir()) == []
+
+
+def test_a_drive_that_fills_before_the_time_is_over_is_no_measurement(tmp_path):
+    need_root("mount")
+    command("mount", "-t", "tmpfs", "-o", "size=32m", "none", tmp_path)
+    try:
+        flags = ["--dir", tmp_path, "--samples", 500, "--json", "--pool", "16MiB", "--seconds", PATIENCE / 2]
+        for words in [["disk", "--f-ext", 400, "--repeats", 1], ["search", "--framing", "ud", "--from", 1, "--to", 2]]:
+            ended = run("sweep", *words, *flags)
+            assert ended.code == 1 and "point" not in ended.stdout and "trial" not in ended.stdout, ended.stdout
+            (line,) = ended.stderr.splitlines()
+            assert all(word in line for word in ["the file is full", "--seconds", "--dir"]), line
+            assert list(tmp_path.iterdir()) == []
+    finally:
+        command("umount", tmp_path)
 
 
 def test_files_that_are_kept_are_good_recordings(tmp_path):

@@ -11,7 +11,7 @@ use shotline_acquire::books::Books;
 use shotline_acquire::config::Settings;
 use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
-use shotline_acquire::run::Outcome;
+use shotline_acquire::run::{Cause, Outcome};
 use shotline_wire::setup::{Describe, Report};
 use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::net::SocketAddr;
@@ -142,9 +142,14 @@ impl Ready<'_> {
         // afterwards.
         let received = std::thread::scope(|scope| scope.spawn(|| over_udp(&settings, stop, &Live::default())).join());
         let outcome = received.map_err(|_| "the receive thread panicked: this is a defect, please report it")??;
-        // A point whose recorder or network failed is no measurement.
-        if outcome.end.error.is_some() {
-            outcome.end.check()?;
+        // A point that did not last its time, or whose recorder or network failed, is no measurement.
+        if outcome.end.error.is_some() || outcome.end.after_s < *seconds {
+            outcome.end.check().map_err(|end| match outcome.end.cause {
+                Cause::Full => {
+                    format!("a run at {} Hz {end}: give --seconds of less, or a --dir with more room", point.hz)
+                }
+                _ => end,
+            })?;
         }
         Ok((!self.bench.interrupted()).then(|| Run::of(&outcome, *by, point)))
     }
