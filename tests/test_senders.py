@@ -126,6 +126,16 @@ def test_it_ends_after_the_shots_asked_for_though_the_sender_goes_on(tmp_path):
     verify(path)
 
 
+@pytest.mark.parametrize("asked", [("--shots", 5), ("--seconds", 3600)])
+def test_a_sender_that_stops_before_the_end_asked_for_cuts_the_run_off(tmp_path, asked):
+    path = tmp_path / "run.h5"
+    with Listener("spead", "--out", path, "--capacity", 10, *asked, *PATIENT) as listener:
+        spead2_sends(listener.port, heaps=3)
+        ended = listener.end().cut_off("sender-stopped")
+    assert ended["ended"]["after_shots"] == ended["rows"] == 3, ended
+    verify(path)
+
+
 # --- loss --------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,11 @@ impl Asked {
         Self { shots: settings.shots, seconds: settings.seconds }
     }
 
+    /// Whether a sender that stops after so many shots stops before the run was to end.
+    pub(super) fn wants_more(&self, events: u64) -> bool {
+        self.shots.map_or(self.seconds.is_some(), |shots| events < shots)
+    }
+
     /// Whether the run is to last longer than this.
     pub(super) fn lasts(&self, elapsed: Duration) -> bool {
         self.seconds.is_none_or(|seconds| elapsed.as_secs_f64() <= seconds)
@@ -52,6 +57,8 @@ pub enum Cause {
     ProbeLost,
     /// Another receiver has taken the probe over.
     TakenOver,
+    /// The sender said that it stops, before the shots or the time that were asked for.
+    SenderStopped,
     /// The sender's context tells another sample rate or format.
     SenderChanged,
     /// The sender began to count anew, with numbers that the run has already.
@@ -80,6 +87,7 @@ impl Cause {
             Self::ProbeStopped => "the probe has stopped, and not at this run's word",
             Self::ProbeLost => "the probe does not answer any more",
             Self::TakenOver => "another receiver has taken the probe over",
+            Self::SenderStopped => "the sender has stopped",
             Self::SenderChanged => "the sender has changed its sample rate or format",
             Self::SenderRestarted => "the sender has begun to count anew",
             Self::TransportFailed => "the transport failed",

@@ -416,6 +416,11 @@ fn receive<P: PacketIo>(
     };
     let given_up = recorded.iter().flat_map(|recorded| &recorded.finished.given_up);
     let lacked_room = lacked_room || given_up.into_iter().any(|given| given.cause == DropCause::SinkFull);
+    let ended = ended.map(|cause| match cause {
+        // The last shots may have been whole only now.
+        Cause::SenderStopped if !Asked::of(settings).wants_more(events) => Cause::Shots,
+        cause => cause,
+    });
     let ended = ended.map(|cause| if lacked_room && !cause.is_early() { Cause::Full } else { cause });
     let end = End::of(Asked::of(settings), events, ran.elapsed, ended);
     let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);

@@ -232,8 +232,9 @@ impl<P: PacketIo> Stage<'_, P> {
         let enough = self.asked.shots.is_some_and(|shots| self.events >= shots);
         let silent = self.idle.is_some_and(|idle| silence > idle);
         let stopped = self.receiver.has_stopped() && silence > STRAGGLERS;
+        let all = if self.asked.wants_more(self.events) { Cause::SenderStopped } else { Cause::Shots };
         (enough || stopped)
-            .then_some(Cause::Shots)
+            .then_some(all)
             .or_else(|| self.receiver.ended().map(Cause::from))
             .or_else(|| silent.then_some(Cause::Silence))
     }
@@ -251,8 +252,7 @@ impl<P: PacketIo> Stage<'_, P> {
             return None;
         }
         let sent = reports.iter().map(|report| report.shots_sent).min();
-        let is_short = self.asked.shots.map_or(self.asked.seconds.is_some(), |shots| sent < Some(shots));
-        Some(if is_short { Cause::ProbeStopped } else { Cause::Shots })
+        Some(if self.asked.wants_more(sent.unwrap_or(0)) { Cause::ProbeStopped } else { Cause::Shots })
     }
 
     /// Closes all shots and hands on the rest.
