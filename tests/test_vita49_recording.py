@@ -305,6 +305,7 @@ def test_a_run_of_so_many_shots_records_no_more_however_many_come_at_once(tmp_pa
 def test_a_file_without_room_for_the_shots_asked_for_is_full_however_many_come_at_once(tmp_path):
     ended = five_blocks_at_once("--out", tmp_path / "run.h5", "--shots", 3, "--capacity", 2).cut_off("full")
     assert ended["shots_recorded"] == ended["rows"] == 2 and set(ended["drops"]) == {"sink_full"}, ended
+    assert ended["ended"]["shots_without_room"] == ended["ended"]["after_shots"] - 2, ended
     balanced(ended, Recording(tmp_path / "run.h5"))
 
 

@@ -105,6 +105,10 @@ impl From<Ended> for Cause {
     }
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct End {
@@ -114,6 +118,9 @@ pub struct End {
     pub early: bool,
     /// Events that had been received by then.
     pub after_shots: u64,
+    /// Of these, events that found no room in the file.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shots_without_room: u64,
     /// How long it had lasted, in seconds.
     pub after_s: f64,
     /// Where it was to end.
@@ -126,12 +133,22 @@ pub struct End {
 
 impl End {
     /// Of what the receive thread and the recorder ended: a failure comes before whatever else ended the run.
-    pub(super) fn of(asked: Asked, after_shots: u64, after: Duration, ended: Result<Cause, (Cause, RunError)>) -> Self {
+    /// `shots` are all that came, and those of them that found no room.
+    pub(super) fn of(
+        asked: Asked,
+        shots: (u64, u64),
+        after: Duration,
+        ended: Result<Cause, (Cause, RunError)>,
+    ) -> Self {
+        let (after_shots, shots_without_room) = shots;
         let (cause, error) = match ended {
             Ok(cause) => (cause, None),
             Err((cause, error)) => (cause, Some(error.to_string())),
         };
-        Self { cause, early: cause.is_early(), after_shots, after_s: after.as_secs_f64(), asked, error }
+        let after_s = after.as_secs_f64();
+        // What came behind the last shot asked for needed none.
+        let shots_without_room = if cause == Cause::Full { shots_without_room } else { 0 };
+        Self { cause, early: cause.is_early(), after_shots, shots_without_room, after_s, asked, error }
     }
 
     /// An error, in words, if the run was cut off.
@@ -142,9 +159,14 @@ impl End {
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after_s, after_shots, .. } = self;
+        let Self { after_s, after_shots, shots_without_room, .. } = self;
         match self.asked {
-            Asked { shots: Some(shots), .. } => write!(f, "ended after {after_shots} of {shots} shots")?,
+            Asked { shots: Some(shots), .. } => {
+                write!(f, "ended after {after_shots} of {shots} shots")?;
+                if *shots_without_room > 0 {
+                    write!(f, ", of which {shots_without_room} found no room")?;
+                }
+            }
             Asked { seconds: Some(seconds), .. } => write!(f, "ended after {after_s:.1} of {seconds} s")?,
             _ => write!(f, "ended after {after_s:.1} s")?,
         }
@@ -161,12 +183,14 @@ mod tests {
 
     #[test]
     fn an_end_says_how_far_the_run_came() {
-        let end = |cause, asked| End::of(asked, 412, Duration::from_millis(700), Ok(cause)).to_string();
+        let end = |cause, asked| End::of(asked, (412, 12), Duration::from_millis(700), Ok(cause)).to_string();
         let seconds = Asked { seconds: Some(10.0), shots: None };
         assert_eq!(end(Cause::Full, seconds), "ended after 0.7 of 10 s: the file is full");
         let shots = Asked { seconds: Some(10.0), shots: Some(1000) };
         let lost = "ended after 412 of 1000 shots: the probe does not answer any more";
         assert_eq!(end(Cause::ProbeLost, shots), lost);
+        let full = "ended after 412 of 1000 shots, of which 12 found no room: the file is full";
+        assert_eq!(end(Cause::Full, shots), full);
         assert_eq!(end(Cause::Full, Asked::default()), "ended after 0.7 s: the file is full");
     }
 }

@@ -422,21 +422,22 @@ fn receive<P: PacketIo>(
         cause => cause,
     });
     let ended = ended.map(|cause| if lacked_room && !cause.is_early() { Cause::Full } else { cause });
-    let end = End::of(Asked::of(settings), events, ran.elapsed, ended);
     let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);
     let triggers = recorded.as_ref().and_then(|recorded| recorded.triggers);
     let finished = recorded.map(|recorded| recorded.finished);
     warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
     warnings.extend(watch.warnings());
     warnings.extend(ending(&receiver));
-    let events = Some(live.step()).filter(|_| streams.len() > 1);
-    warnings.extend(events.as_ref().and_then(|step| incomplete(step, settings)));
+    let step = Some(live.step()).filter(|_| streams.len() > 1);
+    warnings.extend(step.as_ref().and_then(|step| incomplete(step, settings)));
     let mut told = HashSet::new();
     warnings.retain(|warning| told.insert(warning.clone()));
     let mut books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
     for given in finished.iter().flat_map(|finished| &finished.given_up).chain(&lost) {
         books[given.link].take_back(given.complete, given.partial, given.cause);
     }
+    let without_room = books.iter().map(|books| books.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
+    let end = End::of(Asked::of(settings), (events, without_room), ran.elapsed, ended);
     let outcome = Outcome {
         sent: watch.reports().unwrap_or_default().to_vec(),
         streams: books,
@@ -458,7 +459,7 @@ fn receive<P: PacketIo>(
         pages: prepared.pool.region().pages(),
         pool_bytes: prepared.pool.region().len(),
         stages: live.stages(),
-        events,
+        events: step,
         warnings,
     };
     outcome.total().balance()?;
