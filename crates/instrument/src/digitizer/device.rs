@@ -32,6 +32,8 @@ const SPINS: u32 = 4;
 const READING: Duration = Duration::from_micros(100);
 /// Longest sleep: how soon the stop flag is seen.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
+/// Longest wait of a device that is told to stop for its link to take the rest of a block.
+const LONGEST_END_NS: u64 = 1_000_000_000;
 
 /// Why a digitizer could not start.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +82,8 @@ pub struct Stats {
     pub made: Made,
     /// Blocks that were sent whole.
     pub blocks_sent: u64,
-    /// Blocks that were not sent whole: there was no link, or the path stayed full when the device was told to stop.
+    /// Blocks that were not sent whole: there was no link, or the path stayed full, or was too slow for the rest of a block,
+    /// when the device was told to stop.
     pub blocks_abandoned: u64,
     /// Packets sent.
     pub packets_sent: u64,
@@ -222,8 +225,8 @@ impl<P: PrebuiltIo + Send> Digitizer<P> {
         Arc::clone(&self.live)
     }
 
-    /// Runs until all blocks are sent, or `stop`: then the block under way is sent to its end, at its pace, and what else
-    /// is on board is not sent. A failure sets `stop`, for whatever runs beside it.
+    /// Runs until all blocks are sent, or `stop`: then the block under way is sent to its end, at its pace if that takes no
+    /// longer than a second, and what else is on board is not sent. A failure sets `stop`, for whatever runs beside it.
     pub fn run(self, start: Start, stop: &AtomicBool) -> Result<Stats, IoError> {
         let Self { config, memory, frames, engine, io, live } = self;
         let (config, memory, frames, live) = (&config, &memory, &frames, &*live);
@@ -338,6 +341,8 @@ struct Sender<'a, P> {
     live: &'a Live,
     stop: &'a AtomicBool,
     bucket: Option<Bucket>,
+    /// How long it has waited for the link since it was told to stop.
+    stopping_ns: u64,
     /// Packets taken by the backend.
     taken: u64,
     /// Buffers that were sent, and how many packets had been taken then: they are free when those have been read.
@@ -362,7 +367,8 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
             (None, _) => Some((own * LINK_HEADROOM, own * CATCHING_UP)),
         };
         let bucket = rates.map(|(steady, peak)| Bucket::new(steady, peak, frames.frame_bytes(0), steady_ns()));
-        Self { config, memory, frames, io, live, stop, bucket, taken: 0, reading: VecDeque::with_capacity(BUFFERS) }
+        let reading = VecDeque::with_capacity(BUFFERS);
+        Self { config, memory, frames, io, live, stop, bucket, stopping_ns: 0, taken: 0, reading }
     }
 
     fn serve(&mut self, filled: &mpsc::Receiver<Filled>, free: &mpsc::Sender<usize>) -> Result<(), IoError> {
@@ -434,7 +440,7 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         Ok(())
     }
 
-    /// Sends frames of one length; false if it was told to stop while the path was full.
+    /// Sends frames of one length; false if it was told to stop while the path was full, or slow.
     fn send_equal(
         &mut self,
         block: &Block,
@@ -447,7 +453,7 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         while next < part.end {
             self.unread(free);
             let count = (part.end - next).min(AT_ONCE);
-            let count = self.may_go(self.frames.frame_bytes(next), count, paced_ns);
+            let Some(count) = self.may_go(self.frames.frame_bytes(next), count, paced_ns) else { return Ok(false) };
             self.frames.stamp(buffer, next..next + count, block);
             if !self.send_all(self.frames.run(buffer, next, count))? {
                 return Ok(false);
@@ -482,15 +488,19 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         Ok(true)
     }
 
-    /// Waits until at least one of so many frames may go; how many may.
-    fn may_go(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> u32 {
-        let Some(bucket) = &mut self.bucket else { return count };
+    /// Waits until at least one of so many frames may go; how many may. None if it was told to stop, and the block under
+    /// way takes too long.
+    fn may_go(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> Option<u32> {
+        let Some(bucket) = &mut self.bucket else { return Some(count) };
         loop {
             let now = steady_ns();
             match bucket.take(frame, count, now) {
-                Ok(frames) => return frames,
+                Ok(frames) => return Some(frames),
+                Err(_) if self.stopping_ns > LONGEST_END_NS => return None,
                 Err(wait) => {
-                    std::thread::sleep(Duration::from_nanos(wait.min(LONGEST_SLEEP_NS)));
+                    let wait = wait.min(LONGEST_SLEEP_NS);
+                    self.stopping_ns += if self.stop.load(Relaxed) { wait } else { 0 };
+                    std::thread::sleep(Duration::from_nanos(wait));
                     *paced_ns += steady_ns() - now;
                 }
             }

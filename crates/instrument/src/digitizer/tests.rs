@@ -309,6 +309,24 @@ fn who_is_told_to_stop_ends_with_the_block_under_way() {
 }
 
 #[test]
+fn a_link_too_slow_for_a_block_does_not_keep_a_device_from_stopping() {
+    for sequential in [false, true] {
+        // A block takes a minute.
+        let config = Config { sequential, blocks: None, link_bits_per_s: Some(1e4), ..config() };
+        let (digitizer, packets) = digitizer(&config, 0, &Arc::new(AtomicUsize::new(64)));
+        let (live, stop) = (digitizer.live(), AtomicBool::new(false));
+        let stats = std::thread::scope(|scope| {
+            let running = scope.spawn(|| digitizer.run(Start::now(), &stop).unwrap());
+            until("a block is under way", || live.stats().packets_sent > 0);
+            stop.store(true, Relaxed);
+            running.join().unwrap()
+        });
+        assert_eq!((stats.blocks_sent, stats.blocks_abandoned), (0, 1));
+        assert_eq!(stats.packets_sent, packets.try_iter().count() as u64);
+    }
+}
+
+#[test]
 fn what_is_sent_without_a_link_is_not_counted_as_sent() {
     let room = Arc::new(AtomicUsize::new(NO_LINK));
     let (digitizer, packets) = digitizer(&config(), 42, &room);
