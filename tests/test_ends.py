@@ -39,6 +39,20 @@ def test_a_closed_terminal_ends_a_run_in_order(tmp_path):
     assert path.stat().st_size < laid_out // 2, "room that was not used stays"
 
 
+@pytest.mark.parametrize("command", ["record", "trigger"])
+def test_the_first_signal_ends_the_wait_for_a_probe_that_does_not_answer(command):
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as silent:
+        silent.bind(("::1", 0))
+        silent.settimeout(PATIENCE)
+        at = f"[::1]:{silent.getsockname()[1]}"
+        with Process(command, "--probe", at, *(["--discard"] if command == "record" else [])) as process:
+            for _ in range(2):
+                silent.recv(1 << 16)
+            process.signal(signal.SIGINT)
+            line = process.end().refused()
+    assert "stopped before" in line and at in line, line
+
+
 def test_nohup_keeps_a_run_going(tmp_path):
     path = tmp_path / "run.h5"
 

@@ -8,11 +8,14 @@ use shotline_wire::setup::{
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A probe that is there answers in microseconds; an emulated one may be preparing shots.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const TRIES: u32 = 6;
+/// Between two looks whether anybody still wants the answer.
+const LOOK: Duration = Duration::from_millis(50);
 /// An owner that was heard so recently is there.
 const ALIVE: Duration = Duration::from_secs(2);
 
@@ -38,6 +41,14 @@ pub enum ControlError {
         tries: u32,
         /// Time waited in all.
         waited: Duration,
+    },
+    /// The answer is not wanted any more.
+    #[error("stopped before the probe at {probe} had answered: it was asked {tries} times")]
+    Stopped {
+        /// The probe's set-up address.
+        probe: SocketAddr,
+        /// Requests sent.
+        tries: u32,
     },
     /// It answered no.
     #[error("the probe at {probe} refused: {refusal}")]
@@ -88,15 +99,16 @@ fn owned(heard: Option<Duration>) -> String {
 }
 
 /// A conversation with one probe. Every request is repeated until it is answered.
-pub struct Control {
+pub struct Control<'a> {
     socket: UdpSocket,
     probe: SocketAddr,
     token: u32,
     sequence: u32,
     take_over: bool,
+    stop: Option<&'a AtomicBool>,
 }
 
-impl Control {
+impl<'a> Control<'a> {
     /// Opens a socket towards `probe`, under a token that nobody else has. With `take_over` its requests overrule
     /// another receiver.
     pub fn open(probe: SocketAddr, take_over: bool) -> Result<Self, ControlError> {
@@ -110,7 +122,12 @@ impl Control {
         let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
         socket.connect(probe).map_err(failed)?;
         // Not from 0: the probe would take the request for a repetition of another program's with this token.
-        Ok(Self { socket, probe, token, sequence: random(probe)?, take_over })
+        Ok(Self { socket, probe, token, sequence: random(probe)?, take_over, stop: None })
+    }
+
+    /// From now on nothing is asked again once `stop` is set; without one, everything is until it is answered.
+    pub fn ask_until(&mut self, stop: Option<&'a AtomicBool>) {
+        self.stop = stop;
     }
 
     /// The local address that packets from the probe will come to, unless told otherwise.
@@ -252,7 +269,7 @@ impl Control {
         let failed = |source| ControlError::Socket { probe, source };
         let begun = Instant::now();
         let mut wait = FIRST_WAIT;
-        for _ in 0..TRIES {
+        for tries in 0..TRIES {
             match self.socket.send(message) {
                 // An earlier datagram was answered with "port unreachable": the probe may still be starting.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -260,6 +277,11 @@ impl Control {
             }
             let deadline = Instant::now() + wait;
             while let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                // A probe that is there has the time of the first wait.
+                if tries > 0 && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                    return Err(ControlError::Stopped { probe, tries: tries + 1 });
+                }
+                let left = left.min(LOOK);
                 self.socket.set_read_timeout(Some(left)).map_err(failed)?;
                 let mut datagram = [0; LEN + 1];
                 match self.socket.recv(&mut datagram) {
@@ -269,7 +291,7 @@ impl Control {
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::thread::sleep(left),
-                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => return Err(failed(error)),
                 }
@@ -354,6 +376,21 @@ mod tests {
             let said = result.unwrap_err().to_string();
             assert!(said.contains(words) && said.contains("--take-over"), "{said}");
         }
+    }
+
+    #[test]
+    fn nothing_is_asked_again_once_the_answer_is_not_wanted() {
+        let stop = AtomicBool::new(true);
+        let (result, came) = with_probe(
+            |_, _| None,
+            |probe| {
+                let mut control = Control::open(probe, false).unwrap();
+                control.ask_until(Some(&stop));
+                control.query()
+            },
+        );
+        assert!(matches!(result, Err(ControlError::Stopped { tries: 2, .. })), "{result:?}");
+        assert!(came.len() <= 2);
     }
 
     #[test]

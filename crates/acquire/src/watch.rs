@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// The watch thread: until the probe has ended by itself, was stopped, or is gone.
-    pub(crate) fn follow(&self, mut control: Control) {
+    pub(crate) fn follow(&self, mut control: Control<'_>) {
         let mut looks = 0;
         loop {
             let stop = self.stop.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Watch {
     }
 
     /// Whether the probe has ended.
-    fn ask(&self, control: &mut Control, stop: bool) -> Result<bool, ControlError> {
+    fn ask(&self, control: &mut Control<'_>, stop: bool) -> Result<bool, ControlError> {
         let mut reports = Vec::with_capacity(self.links.into());
         for link in 0..self.links {
             reports.push(if stop { control.stop(link)? } else { control.status(link)? });

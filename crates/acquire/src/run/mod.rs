@@ -221,6 +221,7 @@ pub fn run<P: PacketIo>(
     };
     memory.settle()?;
     let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
+    control.ask_until(Some(stop));
     let mut prepared = Prepared::for_probe(settings, &memory, &mut control)?;
     let bind = match settings.bind {
         Some(bind) => bind,
@@ -252,7 +253,7 @@ pub fn run<P: PacketIo>(
 }
 
 /// Tells the probe the transmit events, once it is ours.
-fn sequence(settings: &Settings, control: &mut Control) -> Result<(), RunError> {
+fn sequence(settings: &Settings, control: &mut Control<'_>) -> Result<(), RunError> {
     let Some(events) = &settings.transmit_sequence else { return Ok(()) };
     let sequence = Sequence::new(events).map_err(|error| RunError::Settings(error.to_string()))?;
     control.sequence(sequence)?;
@@ -261,7 +262,7 @@ fn sequence(settings: &Settings, control: &mut Control) -> Result<(), RunError> 
 
 /// Has the probe start, if it has numbers for the shots asked for; returns the first. Shots without end go on to the last
 /// number that there is.
-fn begin(control: &mut Control, start: Start) -> Result<u64, RunError> {
+fn begin(control: &mut Control<'_>, start: Start) -> Result<u64, RunError> {
     // Asked before: once it has begun, it uses numbers up.
     let first = control.status(0)?.next_shot;
     if first.saturating_add(start.shots.max(1)) > MAX_SHOTS {
@@ -270,13 +271,15 @@ fn begin(control: &mut Control, start: Start) -> Result<u64, RunError> {
             "the probe begins with shot {first}{shots}, numbers stay below 2^48: reset it"
         )));
     }
+    // A probe that may run is stopped, however often it must be asked.
+    control.ask_until(None);
     Ok(control.start(start)?)
 }
 
 /// Where shots come from.
-struct Origin {
+struct Origin<'a> {
     /// The conversation with the probe, if it takes set-up.
-    control: Option<Control>,
+    control: Option<Control<'a>>,
     /// Where packets come to.
     local: SocketAddr,
     receive_buffer: usize,
@@ -286,7 +289,7 @@ struct Origin {
 fn receive<P: PacketIo>(
     settings: &Settings,
     prepared: Prepared,
-    mut origin: Origin,
+    mut origin: Origin<'_>,
     io: P,
     stop: &AtomicBool,
     live: &Live,

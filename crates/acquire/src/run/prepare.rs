@@ -62,7 +62,7 @@ pub(super) fn framing_of(settings: &Settings) -> Result<&'static dyn Framing, Ru
 
 impl Prepared {
     /// For a probe that takes set-up: it says what it is.
-    pub(super) fn for_probe(settings: &Settings, memory: &Memory, control: &mut Control) -> Result<Self, RunError> {
+    pub(super) fn for_probe(settings: &Settings, memory: &Memory, control: &mut Control<'_>) -> Result<Self, RunError> {
         let framing = framing_of(settings)?;
         let describe = control.query()?;
         let links = settings.links.unwrap_or(describe.links);
@@ -210,7 +210,7 @@ impl Prepared {
     /// Tells the probe where one link's shots are to go, and learns where they come from.
     pub(super) fn configure(
         &mut self,
-        control: &mut Control,
+        control: &mut Control<'_>,
         link: usize,
         local: SocketAddr,
         queue_pair: (u32, u32),
@@ -225,7 +225,7 @@ impl Prepared {
     pub(super) fn configure_device(
         &mut self,
         settings: &Settings,
-        control: &mut Control,
+        control: &mut Control<'_>,
         local: SocketAddr,
         queue_pair: (u32, u32),
     ) -> Result<(), RunError> {

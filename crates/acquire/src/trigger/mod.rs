@@ -165,6 +165,7 @@ pub fn measure<P: PacketIo>(
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Point, TriggerError> {
     let mut control = Control::open(settings.probe, settings.take_over)?;
+    control.ask_until(Some(stop));
     let bind = match settings.bind {
         Some(bind) => bind,
         None => SocketAddr::new(control.local_ip()?, 0),
@@ -188,9 +189,9 @@ pub fn measure<P: PacketIo>(
 }
 
 /// A probe that waits for triggers, and the receiver of its shots.
-struct Bench<P> {
+struct Bench<'a, P> {
     settings: Settings,
-    control: Control,
+    control: Control<'a>,
     commands: Commands,
     receiver: Receiver<Noting<P>>,
     clock: Clock,
@@ -202,10 +203,10 @@ struct Bench<P> {
     point: Point,
 }
 
-impl<P: PacketIo> Bench<P> {
+impl<'a, P: PacketIo> Bench<'a, P> {
     /// Asks the probe whether it acknowledges, while it is at rest and could not take a command for a trigger, and
     /// starts it.
-    fn new(settings: &Settings, mut control: Control, prepared: Prepared, io: P) -> Result<Self, TriggerError> {
+    fn new(settings: &Settings, mut control: Control<'a>, prepared: Prepared, io: P) -> Result<Self, TriggerError> {
         let Prepared { describe, geometry, streams, pool, memory } = prepared;
         match control.trigger(Trigger { command_only: true, ..Trigger::new(0) }) {
             Err(ControlError::Silent { probe, .. }) => return Err(TriggerError::NoAcknowledgement { probe }),
@@ -222,6 +223,8 @@ impl<P: PacketIo> Bench<P> {
             clock: None,
         };
         let mut receiver = Receiver::new(io, config);
+        // A probe that may wait for triggers is stopped, however often it must be asked.
+        control.ask_until(None);
         let first_shot = control.start(Start { mode: Mode::ExternalTrigger, shots: 0 })?;
         for (index, config) in streams.into_iter().enumerate() {
             receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..config });

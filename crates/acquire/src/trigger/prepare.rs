@@ -27,7 +27,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(settings: &Settings, control: &mut Control) -> Result<Self, TriggerError> {
+    pub(super) fn new(settings: &Settings, control: &mut Control<'_>) -> Result<Self, TriggerError> {
         let describe = control.query()?;
         let links = settings.links;
         if links == 0 || links > describe.links {

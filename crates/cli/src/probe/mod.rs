@@ -307,7 +307,7 @@ fn trigger(args: &TriggerArgs) -> Result {
 }
 
 impl Owner {
-    fn control(&self, target: &Target) -> Result<Control> {
+    fn control(&self, target: &Target) -> Result<Control<'_>> {
         Ok(Control::open_as(self.token.unwrap_or_else(own_token), target.probe, self.take_over)?)
     }
 }
