@@ -423,6 +423,24 @@ def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
             assert not (tmp_path / "run.h5").exists(), flags
 
 
+def test_what_a_probe_says_of_its_samples_is_not_contradicted(tmp_path):
+    with Probe("--links", 1, "--channels", 16, "--samples", 100) as probe:
+        right = [
+            "--channels",
+            16,
+            "--bits",
+            12,
+            "--sample-rate-hz",
+            40_000_000,
+            "--sample-format",
+            "packed12_msb_first",
+        ]
+        for flag, other in zip(right[::2], [17, 11, 40_000_001, "int16_le"], strict=True):
+            message = record(probe, "--shots", 1, "--discard", flag, other).refused()
+            assert "the probe says 16 channels of 12 bits" in message and flag in message, message
+        assert record(probe, "--shots", 1, "--discard", *right).succeeded()["shots_complete"] == 1
+
+
 def test_a_configuration_file_is_obeyed_and_its_mistakes_are_named(tmp_path):
     path, settings = tmp_path / "run.h5", tmp_path / "run.toml"
     settings.write_text(f'out = "{path}"\nshots = 15\nsamples = 200\nrate_hz = 1000\n')

@@ -15,6 +15,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), String> {
         self.check_ranges()?;
         self.codec()?;
+        self.check_source()?;
         if self.align_window.is_some() && self.align != Some(Align::Stamp) {
             return Err("--align-window is for stamps: add --align stamp".into());
         }
@@ -30,6 +31,25 @@ impl Settings {
         }
         if self.pre_trigger.is_none() && (self.post_trigger.is_some() || self.trigger.is_some()) {
             return Err("--post-trigger and --trigger say when to record beside --pre-trigger: add that one".into());
+        }
+        Ok(())
+    }
+
+    /// Refuses what the source that is named knows nothing of.
+    fn check_source(&self) -> Result<(), String> {
+        let of_listening = [
+            ("--queue-pair", self.queue_pair.is_some(), "a probe is told the queue pair"),
+            ("--q-key", self.q_key.is_some(), "a probe is told the key"),
+            ("--pages", self.pages.is_some(), "a probe has no ring of pages"),
+            ("--idle-s", self.idle_s.is_some(), "a probe says when it ends, and --seconds ends it"),
+        ];
+        if self.probe.is_some()
+            && let Some((name, _, why)) = of_listening.into_iter().find(|(_, given, _)| *given)
+        {
+            return Err(format!("{name} is for a sender that is listened to (--listen): {why}, leave it out"));
+        }
+        if self.listen.is_some() && self.transmit_sequence.is_some() {
+            return Err("--transmit-sequence is for a --probe: no other sender can be told its events".into());
         }
         Ok(())
     }
@@ -104,6 +124,11 @@ mod tests {
             ("commit_ms = 0", "--commit-ms from 1"),
             ("keep = 0", "--keep above 0, found 0"),
             ("receive_buffer = \"3GiB\"", "--receive-buffer from 1"),
+            ("probe = \"[::1]:9\"\nqueue_pair = 17", "--queue-pair is for a sender that is listened to"),
+            ("probe = \"[::1]:9\"\nq_key = 17", "--q-key is for a sender"),
+            ("probe = \"[::1]:9\"\npages = 4", "--pages is for a sender"),
+            ("probe = \"[::1]:9\"\nidle_s = 4.0", "--seconds"),
+            ("listen = \"[::1]:9\"\ntransmit_sequence = [1, 2]", "--transmit-sequence is for a --probe"),
         ] {
             assert!(check(text).is_err_and(|error| error.contains(word)), "{text}");
         }

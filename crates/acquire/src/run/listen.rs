@@ -1,6 +1,6 @@
 //! Senders that take no set-up: what they send is said by settings, or learned from it.
 
-use super::prepare::{Instrument, Prepared, framing_of, pool_bytes, receive_buffer};
+use super::prepare::{Instrument, Prepared, check_shape, framing_of, pool_bytes, receive_buffer};
 use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
 use crate::config::Settings;
 use crate::learn::{self, Held, Hints, Learned, Until};
@@ -204,19 +204,7 @@ fn common_shape(settings: &Settings, learned: &[Learned]) -> Result<(Geometry, S
 fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
     let told = learned.shape;
     if let Some(told) = told {
-        let differs = settings.channels.is_some_and(|channels| channels != told.channels)
-            || settings.bits.is_some_and(|bits| bits != told.bits)
-            || settings.sample_rate_hz.is_some_and(|rate| rate != told.sample_rate_hz)
-            || settings.sample_format.as_deref().is_some_and(|format| format != told.packing.name());
-        if differs {
-            return Err(RunError::Settings(format!(
-                "its packets say {} channels of {} bits as {} at {} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
-                told.channels,
-                told.bits,
-                told.packing.name(),
-                told.sample_rate_hz
-            )));
-        }
+        check_shape(settings, "its packets say", told)?;
     }
     let packing = packing(settings, told.map_or(Packing::Uint8, |told| told.packing))?;
     let channels = settings.channels.or(told.map(|told| told.channels)).unwrap_or(1);

@@ -4,6 +4,7 @@ use super::{RunError, Wanted};
 use crate::align;
 use crate::config::{Bytes, Settings};
 use crate::control::Control;
+use crate::learn::Shape;
 use crate::memory::Memory;
 use crate::received;
 use crate::receiver;
@@ -12,7 +13,7 @@ use crate::stream::StreamConfig;
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_verbs::ud::stand_in_port;
 use shotline_wire::framing::{self, Framing};
-use shotline_wire::setup::Mode;
+use shotline_wire::setup::{Describe, Mode};
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,6 +54,22 @@ pub(super) struct Prepared {
     in_order: usize,
 }
 
+/// Refuses settings that say something else of the samples than their source does. `who` is who says it, in words.
+pub(super) fn check_shape(settings: &Settings, who: &str, told: Shape) -> Result<(), RunError> {
+    let Shape { channels, bits, packing, sample_rate_hz } = told;
+    let differs = settings.channels.is_some_and(|other| other != channels)
+        || settings.bits.is_some_and(|other| other != bits)
+        || settings.sample_rate_hz.is_some_and(|other| other != sample_rate_hz)
+        || settings.sample_format.as_deref().is_some_and(|other| other != packing.name());
+    if !differs {
+        return Ok(());
+    }
+    Err(RunError::Settings(format!(
+        "{who} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
+        packing.name()
+    )))
+}
+
 /// The framing that settings ask for, among those that set-up and listening share.
 pub(super) fn framing_of(settings: &Settings) -> Result<&'static dyn Framing, RunError> {
     let name = settings.framing.as_deref().unwrap_or("ud");
@@ -76,6 +93,8 @@ impl Prepared {
             describe.packing,
             describe.sample_rate_hz,
         )?;
+        let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
+        check_shape(settings, "the probe says", Shape { channels, bits, packing, sample_rate_hz })?;
         let instrument =
             Instrument { name: describe.model.as_str().to_owned(), pattern_period: describe.pattern_period };
         Self::new(settings, memory, framing, geometry, links, instrument)
