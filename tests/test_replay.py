@@ -466,6 +466,8 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(holes, tmp_path):
         ((cut,), "cut.h5"),
         ((path, "--from", 10_000), "no shot"),
         ((path, "--to", to), "--queue-pair"),
+        ((path, "--to", to, "--queue-pair", 0x1000010, "--q-key", 1), "from 1 to 0xffffff"),
+        ((path, "--to", to, "--queue-pair", 0xFFFFFF, "--q-key", 1), "found 0xffffff and link 1"),
         ((path, "--to", to, "--framing", "counted"), "only set-up tells"),
         ((path, "--to", to, "--framing", "spead"), "once for each of 2 links"),
         ((path, "--to", to, "--framing", "morse"), "found morse"),

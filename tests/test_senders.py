@@ -288,6 +288,8 @@ def refused(*arguments, **options):
         (["--framing", "counted"], ["counted", "set-up", "--probe"]),
         (["--framing", "ud"], ["--queue-pair", "--q-key"]),
         (["--framing", "ud", "--queue-pair", 7], ["--queue-pair", "--q-key"]),
+        (["--framing", "ud", "--queue-pair", 0, "--q-key", 7], ["from 1 to 0xffffff", "found 0x0"]),
+        (["--framing", "ud", "--queue-pair", 0xFFFFFF, "--q-key", 7, "--links", 2], ["from 1 to 0xffffff", "link 1"]),
         (["--framing", "spead", "--rate-hz", 5], ["--rate-hz", "--probe"]),
         (["--framing", "spead", "--gbps", 5], ["--gbps", "--probe"]),
         (["--framing", "ud", "--external-trigger"], ["--external-trigger", "--probe"]),

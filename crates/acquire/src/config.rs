@@ -382,6 +382,14 @@ pub fn number(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| format!("expected a number such as 4660 or 0x1234, below 2^32, found {text}"))
 }
 
+/// The queue pair of a link where link 0 has `first`: packets have 24 bits for it, and 0 is nobody's.
+pub fn queue_pair(first: u32, link: u8) -> Result<u32, String> {
+    let pair = first.checked_add(link.into()).filter(|pair| first > 0 && *pair <= 0xff_ffff);
+    pair.ok_or_else(|| {
+        format!("expected --queue-pair from 1 to 0xffffff on all links, found {first:#x} and link {link}")
+    })
+}
+
 /// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -461,6 +469,14 @@ mod tests {
         }
         assert!(toml::from_str::<Settings>("probe = \"localhost:47910\"").unwrap().probe.unwrap().ip().is_loopback());
         assert!(peer("localhost").unwrap_err().contains("with a port"), "no port");
+    }
+
+    #[test]
+    fn a_queue_pair_has_24_bits_on_every_link() {
+        assert_eq!((queue_pair(1, 0), queue_pair(0xff_fffe, 1)), (Ok(1), Ok(0xff_ffff)));
+        for (first, link) in [(0, 0), (0, 1), (0x100_0010, 0), (0xff_ffff, 1), (u32::MAX, 1)] {
+            assert!(queue_pair(first, link).is_err_and(|error| error.contains(&format!("{first:#x}"))), "{first:#x}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::prepare::{Instrument, Prepared, check_shape, framing_of, pool_bytes, receive_buffer};
 use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
-use crate::config::Settings;
+use crate::config::{Settings, queue_pair};
 use crate::learn::{self, Held, Hints, Learned, Until};
 use crate::live::{Live, Notice};
 use crate::memory::Memory;
@@ -92,7 +92,7 @@ fn told<P: PacketIo>(
     };
     let mut io = Ud::new(io);
     for (link, config) in (0..).zip(&mut prepared.configs) {
-        config.key = first.wrapping_add(link) & 0xff_ffff;
+        config.key = queue_pair(first, link).map_err(RunError::Settings)?;
         io.attach(QueuePair { number: config.key, q_key });
     }
     receive(settings, prepared, origin, io, stop, live)

@@ -7,7 +7,7 @@ use crate::emulate::open;
 use crate::output::CpuTime;
 use crate::{Result, signals};
 use serde::Serialize;
-use shotline_acquire::config::peer;
+use shotline_acquire::config::{peer, queue_pair};
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Probe, Server, Stats};
 use shotline_instrument::replay::{Form, Recorded, Stamps, Tape};
@@ -159,8 +159,7 @@ pub fn run(args: &Args) -> Result {
                     Box::leak(framing.ok_or_else(|| format!("{name} packets cannot be made of a recording"))?);
                 let to = args.to[(link as usize).min(args.to.len() - 1)];
                 let (qp, q_key) = args.keys(name)?;
-                let keys =
-                    Link { dest_qp: qp.wrapping_add(link.into()) & 0xff_ffff, src_qp: 0, q_key, stream: *stream };
+                let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
                 probe.aim(link, to, framing, keys)?;
             }
             begun = Some(Instant::now());
