@@ -196,6 +196,26 @@ def test_regions_that_the_machine_cannot_hold_are_refused():
     assert all(word in message for word in ["are needed", "available", "file=PATH", "huge"]), message
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (["--initiators", 0], "expected --initiators above 0, found 0"),
+        (["--queue-pairs", 0], "expected --queue-pairs above 0, found 0"),
+        (["--memory", 0], "expected --memory above 0, found 0"),
+        (["--initiator-memory", 0], "expected --initiator-memory above 0, found 0"),
+        (["--initiator-memory", "3M", "--memory", "2M"], "of at most --memory, found 3 MiB of 2 MiB"),
+    ],
+)
+def test_limits_that_let_nobody_in_are_refused(limits, words):
+    at = ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--seconds", 1]
+    assert words in run("target", "--region", "a=4K", *at, *limits).refused()
+
+
+def test_strict_and_lax_exclude_one_another():
+    ended = run("target", "--region", "a=4K", "--bind", "127.0.0.1:0", "--strict-ib", "--lax", "--seconds", 1)
+    assert ended.code == 2 and "cannot be used with" in ended.stderr, ended.stderr
+
+
 def test_a_target_whose_reports_nobody_reads_serves_on_and_ends():
     """Its standard error is a pipe of one page that fills at once."""
     words = [word for n in range(9) for word in ("--region", f"{n}{'a' * 60}=4K")]

@@ -36,6 +36,9 @@ use std::time::{Duration, Instant};
 /// Where initiators come to, unless told otherwise.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
 
+/// Bytes that one initiator may take, unless told otherwise.
+const INITIATOR_MEMORY: u64 = 512 << 20;
+
 /// Arguments of `shotline target`.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -75,7 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
     mtu: Mtu,
     /// Answer what is wrong with a NAK and the error state, as the InfiniBand rules have it, instead of dropping it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "lax")]
     strict_ib: bool,
     /// Take an initiator's packets from whatever UDP port they come, and one-sided operations over IPv4 whatever their
     /// identification: for devices that change the one, or do not count the other up
@@ -96,8 +99,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     queue_pairs: u32,
     /// Most memory that one initiator may take for queue pairs, messages and streams; the regions do not count
-    #[arg(long, value_name = "BYTES", default_value = "512M")]
-    initiator_memory: Size,
+    /// [default: 512M, or --memory if that is less]
+    #[arg(long, value_name = "BYTES")]
+    initiator_memory: Option<Size>,
     /// The same for all initiators together
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     memory: Size,
@@ -177,6 +181,7 @@ pub fn run(args: &Args) -> Result {
         std::thread::spawn(move || crate::emulate::stop_at_end_of_stdin(&stop));
     }
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
+    args.check()?;
     let shared = args.transport == Transport::Shm;
     check_capacity(args.regions.iter().map(|wanted| wanted.memory(shared))).map_err(|error| {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
@@ -232,8 +237,30 @@ fn export<P: Endpoint>(
 }
 
 impl Args {
+    /// Refuses limits that let nobody in.
+    fn check(&self) -> Result {
+        let limits = [
+            ("--initiators", self.initiators as u64),
+            ("--queue-pairs", self.queue_pairs.into()),
+            ("--initiator-memory", self.initiator_memory().0),
+            ("--memory", self.memory.0),
+        ];
+        if let Some((name, _)) = limits.into_iter().rfind(|(_, most)| *most == 0) {
+            return Err(format!("expected {name} above 0, found 0: nobody could connect").into());
+        }
+        let (each, all) = (self.initiator_memory(), self.memory);
+        match each.0 > all.0 {
+            true => Err(format!("expected --initiator-memory of at most --memory, found {each} of {all}").into()),
+            false => Ok(()),
+        }
+    }
+
+    fn initiator_memory(&self) -> Size {
+        self.initiator_memory.unwrap_or(Size(INITIATOR_MEMORY.min(self.memory.0)))
+    }
+
     fn account(&self) -> Account {
-        let each = Bound { bytes: self.initiator_memory.0, option: "--initiator-memory" };
+        let each = Bound { bytes: self.initiator_memory().0, option: "--initiator-memory" };
         Account::new(each, Bound { bytes: self.memory.0, option: "--memory" })
     }
 
