@@ -17,7 +17,8 @@ from watching import wait_for_rows
 
 from common import PATIENCE, PROGRAM, Probe, Process, Recorder, Recording, check_samples, run, until, verify
 
-SHOTS = ("--rate-hz", 200, "--samples", 100, "--timeout-ms", 60_000, "--capacity", 5000)
+SLOW = ("--rate-hz", 200, "--samples", 100, "--timeout-ms", 60_000)
+SHOTS = (*SLOW, "--capacity", 5000)
 
 
 def test_a_closed_terminal_ends_a_run_in_order(tmp_path):
@@ -198,7 +199,7 @@ def test_a_service_manager_that_reads_nothing_does_not_stop_the_receiver(manager
     with Probe() as probe:
         source = ("--probe", probe.address, "--bind", "[::1]:0")
         code, summary = ended(
-            "record", *source, *SHOTS, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=manager[1]
+            "record", *source, *SLOW, "--shots", 50, "--discard", "--json", stderr=subprocess.PIPE, env=manager[1]
         )
     assert code == 0 and json.loads(summary)["ended"]["cause"] == "shots", summary
 

@@ -61,7 +61,7 @@ pub struct Args {
 /// Records until the end that the settings name, or Ctrl-C.
 pub fn run(args: Args) -> Result {
     let settings = match &args.config {
-        Some(path) => args.settings.over(Settings::read(path)?),
+        Some(path) => args.settings.over_file(Settings::read(path)?),
         None => args.settings,
     };
     let listens = settings.listen;

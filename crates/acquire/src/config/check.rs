@@ -32,7 +32,7 @@ impl Settings {
         if self.pre_trigger.is_none() && (self.post_trigger.is_some() || self.trigger.is_some()) {
             return Err("--post-trigger and --trigger say when to record beside --pre-trigger: add that one".into());
         }
-        Ok(())
+        self.check_sink()
     }
 
     /// Refuses what the source that is named knows nothing of.
@@ -52,6 +52,51 @@ impl Settings {
             return Err("--transmit-sequence is for a --probe: no other sender can be told its events".into());
         }
         Ok(())
+    }
+
+    /// Refuses to discard what is to be recorded.
+    fn check_sink(&self) -> Result<(), String> {
+        let recording = [
+            ("--out", self.out.is_some()),
+            ("--recycle", self.recycle == Some(true)),
+            ("--durable", self.durable == Some(true)),
+            ("--compress", self.compress.as_deref().is_some_and(|codec| codec != "none")),
+            ("--capacity", self.capacity.is_some()),
+            ("--roll-size", self.roll_size.is_some()),
+            ("--roll-seconds", self.roll_seconds.is_some()),
+            ("--roll-shots", self.roll_shots.is_some()),
+            ("--keep", self.keep.is_some()),
+            ("--pre-trigger", self.pre_trigger.is_some()),
+        ];
+        match recording.into_iter().find(|(_, given)| self.discard == Some(true) && *given) {
+            Some((name, _)) => Err(format!("--discard keeps nothing, and {name} says how to record: leave one out")),
+            None => Ok(()),
+        }
+    }
+
+    /// These settings over those of a file, where to discard and to record exclude one another.
+    pub fn over_file(self, file: Self) -> Self {
+        let (discards, records) = (self.discard == Some(true), self.out.is_some());
+        self.over(match (discards, records) {
+            (true, _) => Self {
+                out: None,
+                recycle: None,
+                durable: None,
+                compress: None,
+                compress_level: None,
+                capacity: None,
+                roll_size: None,
+                roll_seconds: None,
+                roll_shots: None,
+                keep: None,
+                pre_trigger: None,
+                post_trigger: None,
+                trigger: None,
+                ..file
+            },
+            (false, true) => Self { discard: None, ..file },
+            (false, false) => file,
+        })
     }
 
     /// Refuses numbers that mean nothing: a zero is no way to say "without end".
@@ -102,6 +147,29 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_be_recorded_is_not_discarded_unless_flags_overrule_a_file() {
+        let of = |text: &str| toml::from_str::<Settings>(text).unwrap();
+        let (discard, out) =
+            (of("discard = true"), of("out = \"run.h5\"\nkeep = \"4GiB\"\npost_trigger = 1.0\npre_trigger = 1.0"));
+        for text in [
+            "out = \"run.h5\"",
+            "durable = true",
+            "compress = \"lz4\"",
+            "capacity = 5",
+            "roll_shots = 5",
+            "pre_trigger = 1.0",
+        ] {
+            let both = of(&format!("discard = true\n{text}"));
+            assert!(both.check().is_err_and(|error| error.starts_with("--discard keeps nothing")), "{text}");
+        }
+        assert_eq!(discard.clone().over_file(out.clone()).check(), Ok(()));
+        assert_eq!(discard.clone().over_file(out.clone()).out, None);
+        let recorded = of("out = \"other.h5\"").over_file(discard.clone());
+        assert_eq!((recorded.check(), recorded.discard), (Ok(()), None));
+        assert!(of("capacity = 5").over_file(discard).check().is_err(), "neither was said on the command line");
+    }
 
     #[test]
     fn what_cannot_be_meant_is_refused_in_a_file_too() {
