@@ -255,6 +255,21 @@ def test_a_drive_that_stands_still_longer_than_the_silence_that_ends_a_run_does_
         check_same(blocks)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--tone", "600:0"], "--tone up to 500 Hz from the centre, half the sample rate, found 600"),
+        (["--tone=-501:0"], "found -501"),
+        (["--noise", 1], "--noise of 0 dB or less"),
+        (["--first-block", 2**64 - 1], "below 2^48"),
+    ],
+)
+def test_numbers_that_no_digitizer_has_are_refused(flags, words):
+    shape = ("--decimation", 1, "--sample-rate", 1000, "--block", "64KiB", "--distinct", 1, "--blocks", 1, "--no-send")
+    line = run("emulate", "digitizer", "--to", "[::1]:9", *shape, *flags).refused()
+    assert words in line, line
+
+
 def test_a_time_shorter_than_half_a_block_makes_one():
     """A block of 64 KiB at 10 kS/s takes 1.6 s."""
     what = ("--decimation", 1, "--sample-rate", 10_000, "--block", "64KiB", "--distinct", 1, "--seconds", 0.01)

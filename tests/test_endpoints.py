@@ -204,6 +204,10 @@ def test_latencies_over_shared_memory():
     assert [row["us"]["count"] for row in rows] == [row["operations"] for row in rows] and len(rows) == 5
 
 
+def test_a_span_of_nothing_is_refused():
+    assert "--span above 0" in run("perf", "write", "--span", 0).refused()
+
+
 def test_a_target_over_shared_memory_has_a_socket_of_its_owner_only(tmp_path):
     path = tmp_path / "target"
     regions = ("--region", "a=64K,rights=rw", "--region", "ro=4K")

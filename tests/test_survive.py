@@ -423,6 +423,12 @@ def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
             assert not (tmp_path / "run.h5").exists(), flags
 
 
+@pytest.mark.parametrize("ppb", [-1_000_001, 1_000_001])
+def test_a_probes_clock_drifts_by_a_thousandth_at_most(ppb):
+    ended = run("emulate", "probe", "--listen", "[::1]:0", "--clock-drift-ppb", ppb)
+    assert ended.code == 2 and f"{ppb} is not in -1000000..=1000000" in ended.stderr, ended.stderr
+
+
 def test_what_a_probe_says_of_its_samples_is_not_contradicted(tmp_path):
     with Probe("--links", 1, "--channels", 16, "--samples", 100) as probe:
         right = [

@@ -216,6 +216,16 @@ impl Digitizer {
         let input = match (&self.file, self.format) {
             (Some(path), Some(format)) => Input::File { path: path.clone(), format: format.into() },
             _ => {
+                let most = self.sample_rate / 2.0;
+                if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > most) {
+                    return Err(format!(
+                        "expected a --tone up to {most} Hz from the centre, half the sample rate, found {hz}"
+                    )
+                    .into());
+                }
+                if self.noise > 0.0 {
+                    return Err(format!("expected --noise of 0 dB or less, full scale, found {}", self.noise).into());
+                }
                 let mut tones = self.tones.clone();
                 if tones.is_empty() {
                     tones.push(Tone { hz: self.sample_rate / 10.0, dbfs: -6.0 });

@@ -74,7 +74,7 @@ pub struct Probe {
     #[arg(long, default_value_t = 0, value_name = "NS", allow_negative_numbers = true)]
     clock_offset_ns: i64,
     /// And runs faster by so many parts in 10^9
-    #[arg(long, default_value_t = 0, value_name = "PPB", allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_name = "PPB", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1_000_000..=1_000_000))]
     clock_drift_ppb: i64,
     /// Probability that a packet is lost
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]

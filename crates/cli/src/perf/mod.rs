@@ -244,6 +244,9 @@ impl Args {
             return Err("--bidirectional is for write and read".into());
         }
         self.check_service(verb)?;
+        if self.span == Some(Size(0)) {
+            return Err("expected --span above 0, found 0".into());
+        }
         let mut points = Vec::new();
         for size in sizes {
             if self.qp == Service::Ud && size.0 > self.mtu.bytes().into() {

@@ -4,7 +4,7 @@ use super::board::Distinct;
 use super::frames::Frames;
 use shotline_memory::Pages;
 use shotline_wire::record;
-use shotline_wire::shot::{Cut, Geometry, GeometryError, PAD_BYTES, Packing, Trailer};
+use shotline_wire::shot::{Cut, Geometry, GeometryError, MAX_SHOTS, PAD_BYTES, Packing, Trailer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -219,6 +219,9 @@ impl Config {
                 return Err(ConfigError::Trigger { hz, most_hz });
             }
         }
+        if self.first_block.saturating_add(self.blocks.unwrap_or(1)) > MAX_SHOTS {
+            return Err(ConfigError::FirstBlock(self.first_block));
+        }
         let drift = self.clock_drift_ppb;
         if !drift.is_finite() || drift.abs() > 1e6 {
             return Err(ConfigError::Drift(drift));
@@ -329,6 +332,9 @@ pub enum ConfigError {
         /// Possible.
         most_hz: f64,
     },
+    /// A number that no block can have.
+    #[error("blocks have numbers below 2^48: the first one is {0}, and there is no room for all")]
+    FirstBlock(u64),
     /// A clock that is none.
     #[error("a drift of {0} parts per billion: -1000000 to 1000000")]
     Drift(f64),
@@ -365,6 +371,9 @@ mod tests {
         assert!(refused(Config { clock_drift_ppb: 1e7, ..config() }).contains("parts per billion"));
         assert!(refused(Config { payload: 1000, ..config() }).contains("payloads of 1000 bytes are no multiple of 64"));
         assert!(refused(Config { framing: Framing::Vita49, payload: 1402, ..config() }).contains("multiple of 4"));
+        assert!(refused(Config { first_block: u64::MAX, ..config() }).contains("below 2^48"));
+        assert!(refused(Config { first_block: (1 << 48) - 2, blocks: Some(3), ..config() }).contains("below 2^48"));
+        assert!(Config { first_block: (1 << 48) - 2, blocks: Some(2), ..config() }.check().is_ok());
         assert!(refused(Config { ring: 0, ..config() }).contains("--ring"));
         assert!(Config { begin: Begin::Trigger(29.8), ..config() }.check().is_ok());
     }

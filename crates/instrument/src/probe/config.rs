@@ -129,7 +129,8 @@ impl Config {
             Pace::Recorded(speed) => positive("the speed", speed)?,
             Pace::Device | Pace::Max => {}
         }
-        for (what, found) in [("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {
+        let sample_rate = ("the sample rate", self.sample_rate_hz.map(f64::from));
+        for (what, found) in [sample_rate, ("the trigger frequency", self.trigger_hz), ("the scale", self.scale)] {
             found.map_or(Ok(()), |found| positive(what, found))?;
         }
         let FaultRates { loss, duplicate, reorder, corrupt, reorder_depth } = self.faults;
@@ -193,6 +194,7 @@ mod tests {
         assert!(refused(|c| c.links = 0).contains("links, found 0"));
         assert!(refused(|c| c.first_shot = 1 << 48).contains("below 2^48, found 281474976710656"));
         assert!(refused(|c| c.free_running = Pace::Rate(0.0)).contains("shot rate must be a positive number, found 0"));
+        assert!(refused(|c| c.sample_rate_hz = Some(0)).contains("the sample rate must be a positive number, found 0"));
         assert!(refused(|c| c.trigger_hz = Some(f64::NAN)).contains("found NaN"));
         assert!(refused(|c| c.faults.loss = 1.5).contains("probability of loss"));
         assert!(refused(|c| c.faults.reorder_depth = 0).contains("found 0"));
