@@ -402,7 +402,8 @@ def test_a_port_in_use_is_one_clear_error(tmp_path):
 
 SETTINGS_THAT_CANNOT_BE = [
     (["--framing", "morse"], ["ud, counted, udp", "morse"]),
-    (["--links", "3"], ["2 links"]),
+    (["--links", "3"], ["2 links", "--links from 1 to 2", "found 3"]),
+    (["--gbps=-1"], ["0.001 to 1e9 shots/s", "--gbps -1"]),
     (["--pool", "1MiB"], ["--pool"]),
     (["--rate-hz", "10", "--gbps", "1"], ["--rate-hz", "--gbps"]),
     (["--rate-hz", "nan"], ["NaN"]),
@@ -427,6 +428,12 @@ def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
 def test_a_probes_clock_drifts_by_a_thousandth_at_most(ppb):
     ended = run("emulate", "probe", "--listen", "[::1]:0", "--clock-drift-ppb", ppb)
     assert ended.code == 2 and f"{ppb} is not in -1000000..=1000000" in ended.stderr, ended.stderr
+
+
+def test_a_probe_of_more_links_than_a_run_has_is_told_how_many_there_may_be():
+    with Probe("--links", 9, "--channels", 1, "--samples", 100) as probe:
+        message = record(probe, "--discard", "--shots", 1).refused()
+        assert "9 links" in message and "--links from 1 to 8, found 9" in message, message
 
 
 def test_what_a_probe_says_of_its_samples_is_not_contradicted(tmp_path):

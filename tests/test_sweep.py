@@ -267,7 +267,9 @@ def test_a_sweep_for_people_is_a_table(tmp_path):
         (["disk", "--dir", "/nowhere"], ["--dir", "/nowhere"]),
         (["search", "--precision", "0"], ["precision", "found 0"]),
         (["search", "--confidence", "100%"], ["confidence", "found 1"]),
-        (["search", "--from", "5", "--to", "2"], ["range", "5 to 2"]),
+        (["search", "--from", "5", "--to", "2"], ["--from below --to", "5 to 2 Gbit/s"]),
+        (["search", "--unit", "hz", "--from", "500", "--to", "200"], ["--from below --to", "500 to 200 shots/s"]),
+        (["network", "--out", "/dev/full", "--force"], ["cannot write /dev/full", "No space"]),
         (["search", "--trials", "0"], ["trial", "found 0"]),
     ],
 )

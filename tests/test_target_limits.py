@@ -211,6 +211,11 @@ def test_limits_that_let_nobody_in_are_refused(limits, words):
     assert words in run("target", "--region", "a=4K", *at, *limits).refused()
 
 
+def test_a_time_that_is_too_long_is_told_its_bound():
+    ended = run("target", "--region", "a=4K", "--seconds", "1e300")
+    assert ended.code == 2 and "0.01 to 1e9" in ended.stderr, ended.stderr
+
+
 def test_strict_and_lax_exclude_one_another():
     ended = run("target", "--region", "a=4K", "--bind", "127.0.0.1:0", "--strict-ib", "--lax", "--seconds", 1)
     assert ended.code == 2 and "cannot be used with" in ended.stderr, ended.stderr

@@ -11,6 +11,7 @@ use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
 use shotline_memory::{Pool, Regions, Sge};
+use shotline_store::shot::MAX_LINKS;
 use shotline_verbs::ud::stand_in_port;
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::{Describe, Mode};
@@ -83,8 +84,12 @@ impl Prepared {
         let framing = framing_of(settings)?;
         let describe = control.query()?;
         let links = settings.links.unwrap_or(describe.links);
-        if links == 0 || links > describe.links || usize::from(links) > shotline_store::shot::MAX_LINKS {
-            return Err(RunError::Settings(format!("the probe has {} links, cannot record {links}", describe.links)));
+        let most = describe.links.min(MAX_LINKS as u8);
+        if !(1..=most).contains(&links) {
+            return Err(RunError::Settings(format!(
+                "the probe has {} links, and a run up to {MAX_LINKS}: expected --links from 1 to {most}, found {links}",
+                describe.links
+            )));
         }
         let geometry = Geometry::new(
             describe.channels,
@@ -271,17 +276,20 @@ impl Prepared {
     /// What starts a shot.
     pub(super) fn mode(&self, settings: &Settings) -> Result<Mode, RunError> {
         let shot_bits = f64::from(self.geometry.shot_bytes()) * 8.0 * self.configs.len() as f64;
-        let hz = match (settings.rate_hz, settings.gbps, settings.external_trigger.unwrap_or(false)) {
+        let (hz, found) = match (settings.rate_hz, settings.gbps, settings.external_trigger.unwrap_or(false)) {
             (None, None, false) => return Ok(Mode::FreeRunning),
             (None, None, true) => return Ok(Mode::ExternalTrigger),
-            (Some(hz), None, false) => hz,
-            (None, Some(gbps), false) => gbps * 1e9 / shot_bits,
+            (Some(hz), None, false) => (hz, format!("--rate-hz {hz}")),
+            (None, Some(gbps), false) => {
+                let hz = gbps * 1e9 / shot_bits;
+                (hz, format!("--gbps {gbps}, which is {hz} shots/s"))
+            }
             _ => return Err(RunError::Settings("give one of --rate-hz, --gbps and --external-trigger".into())),
         };
         if hz.is_finite() && (0.001..=1e9).contains(&hz) {
             Ok(Mode::FixedRate { millihertz: (hz * 1000.0).round() as u64 })
         } else {
-            Err(RunError::Settings(format!("expected 0.001 to 1e9 shots/s, found {hz}")))
+            Err(RunError::Settings(format!("expected 0.001 to 1e9 shots/s, found {found}")))
         }
     }
 }

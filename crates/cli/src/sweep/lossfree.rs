@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Result {
     let event_bytes = u64::from(geometry.slot_bytes()) * u64::from(links);
     let files = args.dir.as_ref().map(|dir| Files::in_folder(dir, false, event_bytes)).transpose()?;
     let shot_gbit = f64::from(geometry.shot_bytes()) * 8e-9 * f64::from(links);
-    let question = args.question(shot_gbit);
+    let question = args.question(shot_gbit)?;
     Search::new(question)?;
     let mut report = Report::begin(&args.common, &Header::new("search", &args.common, &bench, &probe)?)?;
     let receive = args.discard || files.is_none();
@@ -162,16 +162,20 @@ pub fn run(args: &Args) -> Result {
 
 impl Args {
     /// In Gbit/s.
-    fn question(&self, shot_gbit: f64) -> Question {
-        let gbit = |rate: f64| if self.unit == Unit::Hz { rate * shot_gbit } else { rate };
-        Question {
-            from: self.from.map_or(0.1, gbit),
-            to: self.to.map_or(200.0, gbit),
+    fn question(&self, shot_gbit: f64) -> Result<Question> {
+        let (gbit, unit) = if self.unit == Unit::Hz { (shot_gbit, "shots/s") } else { (1.0, "Gbit/s") };
+        let (from, to) = (self.from.unwrap_or(0.1 / gbit), self.to.unwrap_or(200.0 / gbit));
+        if from >= to {
+            return Err(format!("expected a range of rates with --from below --to, found {from} to {to} {unit}").into());
+        }
+        Ok(Question {
+            from: from * gbit,
+            to: to * gbit,
             precision: self.precision,
             confidence: self.confidence,
             passing: self.passing,
             trials: self.trials,
-        }
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use shotline_plan::formula::shot::DEAD_TIME_S;
 use shotline_wire::setup::Describe;
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The first line: which machine, which program, which probe.
@@ -81,7 +82,7 @@ struct End<'a> {
 /// Where it all goes.
 pub struct Report {
     json: bool,
-    file: Option<std::fs::File>,
+    file: Option<(std::fs::File, PathBuf)>,
     terminal: bool,
     begun: Instant,
     warnings: Vec<String>,
@@ -90,13 +91,14 @@ pub struct Report {
 impl Report {
     /// Opens the file, if one is wanted, and writes the header.
     pub fn begin(common: &Common, header: &Header) -> Result<Self> {
-        let file = common.out.as_ref().map(|path| {
+        let file = common.out.clone().map(|path| {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).create_new(!common.force);
-            options.open(path).map_err(|error| match error.kind() {
+            let opened = options.open(&path).map_err(|error| match error.kind() {
                 std::io::ErrorKind::AlreadyExists => format!("{} exists already: --force", path.display()),
                 _ => format!("cannot write {}: {error}", path.display()),
-            })
+            });
+            opened.map(|file| (file, path))
         });
         let mut report = Self {
             json: common.json,
@@ -114,8 +116,8 @@ impl Report {
     pub fn line(&mut self, line: &impl Serialize) -> Result {
         let mut text = serde_json::to_string(line)?;
         text.push('\n');
-        if let Some(file) = &mut self.file {
-            file.write_all(text.as_bytes())?;
+        if let Some((file, path)) = &mut self.file {
+            file.write_all(text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
         if self.json {
             self.clear();

@@ -170,7 +170,7 @@ pub fn mtu(text: &str) -> std::result::Result<Mtu, String> {
 /// A positive number of seconds.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let number = text.parse().ok().filter(|seconds| (0.01..=1e9).contains(seconds));
-    number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds above 0.01, found {text}"))
+    number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds from 0.01 to 1e9, found {text}"))
 }
 
 /// Serves until it is asked to stop.
