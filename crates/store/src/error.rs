@@ -30,7 +30,7 @@ pub enum StoreError {
         folders: Vec<PathBuf>,
     },
     /// No file can be made there.
-    #[error("cannot create {}: {source}; check that its directory exists and may be written to", path.display())]
+    #[error("cannot create {}: {source}{}", path.display(), hint(source))]
     Create {
         /// The file.
         path: PathBuf,
@@ -197,6 +197,11 @@ pub enum StoreError {
         /// The latest reason.
         source: Errno,
     },
+}
+
+/// What to do where the kernel refuses to create a file; a reason of our own says that itself.
+fn hint(source: &std::io::Error) -> &'static str {
+    if source.raw_os_error().is_some() { "; check that its directory exists and may be written to" } else { "" }
 }
 
 impl StoreError {

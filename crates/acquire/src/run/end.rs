@@ -162,10 +162,7 @@ impl fmt::Display for End {
         let Self { after_s, after_shots, shots_without_room, .. } = self;
         match self.asked {
             Asked { shots: Some(shots), .. } => {
-                write!(f, "ended after {after_shots} of {shots} shots")?;
-                if *shots_without_room > 0 {
-                    write!(f, ", of which {shots_without_room} found no room")?;
-                }
+                write!(f, "ended after {} of {shots} shots", after_shots.saturating_sub(*shots_without_room))?;
             }
             Asked { seconds: Some(seconds), .. } => write!(f, "ended after {after_s:.1} of {seconds} s")?,
             _ => write!(f, "ended after {after_s:.1} s")?,
@@ -189,7 +186,7 @@ mod tests {
         let shots = Asked { seconds: Some(10.0), shots: Some(1000) };
         let lost = "ended after 412 of 1000 shots: the probe does not answer any more";
         assert_eq!(end(Cause::ProbeLost, shots), lost);
-        let full = "ended after 412 of 1000 shots, of which 12 found no room: the file is full";
+        let full = "ended after 400 of 1000 shots: the file is full";
         assert_eq!(end(Cause::Full, shots), full);
         assert_eq!(end(Cause::Full, Asked::default()), "ended after 0.7 s: the file is full");
     }
