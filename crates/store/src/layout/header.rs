@@ -8,7 +8,7 @@ use std::fmt;
 
 /// An undefined file address.
 pub const UNDEFINED: u64 = u64::MAX;
-const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+pub(crate) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 const MESSAGE_DATASPACE: u16 = 0x0001;
 const MESSAGE_LAYOUT: u16 = 0x0008;
 const MESSAGE_CONTINUATION: u16 = 0x0010;

@@ -42,6 +42,7 @@ pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;
 pub use header::ReadAt;
+pub(crate) use header::SIGNATURE;
 use header::{Place, Superblock};
 pub use locate::locate;
 pub(crate) use locate::locate_in;

@@ -11,7 +11,7 @@ use crate::beneath::open_regular;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
-use crate::layout::{described, rename, sync_directory};
+use crate::layout::{SIGNATURE, described, rename, sync_directory};
 use crate::lock::Held;
 use crate::medium::write_file;
 use crate::rows::{self, RowFormat};
@@ -22,6 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::{CStr, CString};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How a file of a run is.
@@ -282,6 +283,7 @@ impl Master {
     /// Reads a master; none if the file is a recording by itself.
     pub fn read(path: &Path) -> Result<Option<Self>, StoreError> {
         let plain = open_regular(path, OFlags::RDONLY).map_err(StoreError::open(path))?;
+        check_signature(&plain, path)?;
         let file = open_same(&plain).map_err(StoreError::hdf5("open", path))?;
         Self::of(&file, &plain, path)
     }
@@ -327,6 +329,18 @@ impl Master {
         };
         Ok(Some(Self { run, stripes, files, removed, books }))
     }
+}
+
+/// Refuses what is no HDF5 file, in other words than libhdf5's.
+fn check_signature(file: &std::fs::File, path: &Path) -> Result<(), StoreError> {
+    let mut first = [0; SIGNATURE.len()];
+    let len = file.read_at(&mut first, 0).map_err(StoreError::open(path))?;
+    if first == *SIGNATURE {
+        return Ok(());
+    }
+    let bytes: Vec<String> = first[..len].iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = if len == 0 { "an empty one".into() } else { format!("one that begins with {}", bytes.join(" ")) };
+    Err(StoreError::format(path, format!("expected an HDF5 file, found {found}; shotline inspect reads captures, too")))
 }
 
 /// Rows of a file as rows of the run.

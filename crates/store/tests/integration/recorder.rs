@@ -10,7 +10,7 @@ use shotline_store::info::RunInfo;
 use shotline_store::recover::recover;
 use shotline_store::rows::State;
 use shotline_store::shot::{Books, Loss, StreamBooks};
-use shotline_store::{StoreError, VerifyOptions, inspect, read, verify};
+use shotline_store::{StoreError, VerifyOptions, inspect, read, set, verify};
 use shotline_testing::{or_skip, until_asleep};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::time::Duration;
@@ -364,5 +364,19 @@ fn a_durable_run_and_one_without_direct_io_hold_the_same() {
         let (path, report) = recording.finish(&Books::default());
         assert_eq!(report.rows, 50);
         assert!(verify(&path, &VerifyOptions::default()).unwrap().verified);
+    }
+}
+
+#[test]
+fn what_is_no_hdf5_file_is_told_by_its_first_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.h5");
+    for (bytes, words) in [(&b"not one"[..], "begins with 6e 6f 74 20 6f 6e 65"), (b"", "an empty one")] {
+        std::fs::write(&path, bytes).unwrap();
+        let refused =
+            [verify(&path, &VerifyOptions::default()).err(), set::recover(&path, &[], true, &|_, _| ()).err()];
+        for error in refused.map(|error| error.unwrap().to_string()) {
+            assert!(error.contains("expected an HDF5 file") && error.contains(words), "{error}");
+        }
     }
 }
