@@ -213,26 +213,7 @@ impl Digitizer {
             }
         }
         let block_bytes = u32::try_from(self.block.0).unwrap_or(u32::MAX);
-        let input = match (&self.file, self.format) {
-            (Some(path), Some(format)) => Input::File { path: path.clone(), format: format.into() },
-            _ => {
-                let most = self.sample_rate / 2.0;
-                if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > most) {
-                    return Err(format!(
-                        "expected a --tone up to {most} Hz from the centre, half the sample rate, found {hz}"
-                    )
-                    .into());
-                }
-                if self.noise > 0.0 {
-                    return Err(format!("expected --noise of 0 dB or less, full scale, found {}", self.noise).into());
-                }
-                let mut tones = self.tones.clone();
-                if tones.is_empty() {
-                    tones.push(Tone { hz: self.sample_rate / 10.0, dbfs: -6.0 });
-                }
-                Input::Synthetic { tones, noise_dbfs: self.noise }
-            }
-        };
+        let input = self.input()?;
         let one = |index: usize| {
             let mut config = Config {
                 stream: self.stream.wrapping_add(index as u32),
@@ -278,6 +259,25 @@ impl Digitizer {
             Ok(config)
         };
         (0..streams).map(one).collect()
+    }
+
+    fn input(&self) -> Result<Input> {
+        if let (Some(path), Some(format)) = (&self.file, self.format) {
+            return Ok(Input::File { path: path.clone(), format: format.into() });
+        }
+        let most = self.sample_rate / 2.0;
+        if let Some(Tone { hz, .. }) = self.tones.iter().find(|tone| tone.hz.abs() > most) {
+            let expected = format!("expected a --tone up to {most} Hz from the centre, half the sample rate");
+            return Err(format!("{expected}, found {hz}").into());
+        }
+        if self.noise > 0.0 {
+            return Err(format!("expected --noise of 0 dB or less, full scale, found {}", self.noise).into());
+        }
+        let mut tones = self.tones.clone();
+        if tones.is_empty() {
+            tones.push(Tone { hz: self.sample_rate / 10.0, dbfs: -6.0 });
+        }
+        Ok(Input::Synthetic { tones, noise_dbfs: self.noise })
     }
 }
 
