@@ -300,6 +300,14 @@ def test_a_run_of_which_no_packet_arrives_fails_and_says_where_to_look(tmp_path,
     assert all(word in line for word in ["sent 6 shots", "no packet arrived at [::1]:", "firewall", "--bind"]), line
 
 
+def test_a_run_of_which_no_packet_is_good_fails_and_says_where_to_look(tmp_path):
+    with Probe("--corrupt", 1) as probe:
+        ended = record(probe, "--out", tmp_path / "run.h5", "--shots", 3, "--samples", 100, *SLOW)
+    assert ended.code == 1 and ended.json["packets"] == ended.json["packet_drops"]["bad_icrc"] > 0, ended.stdout
+    (line,) = ended.stderr.splitlines()
+    assert f"none of the {ended.json['packets']} packets that arrived could be placed" in line, line
+
+
 def test_a_next_run_goes_on_where_the_one_before_ended(tmp_path):
     with Probe() as probe:
         for turn, framing in enumerate(["ud", "ud", "counted", "counted", "udp", "udp"]):

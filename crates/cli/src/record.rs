@@ -93,11 +93,16 @@ pub fn run(args: Args) -> Result {
         }
     }
     // A probe says what it sent.
-    if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && summary.packets == 0) {
-        return Err(format!(
-            "the probe sent {sent} shots, and no packet arrived at {}: does a firewall drop them, and does the probe reach this address (--bind)?",
-            outcome.local
-        )
+    if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && outcome.total().placed == 0) {
+        let (packets, local) = (summary.packets, outcome.local);
+        return Err(match packets {
+            0 => format!(
+                "the probe sent {sent} shots, and no packet arrived at {local}: does a firewall drop them, and does the probe reach this address (--bind)?"
+            ),
+            _ => format!(
+                "the probe sent {sent} shots, and none of the {packets} packets that arrived could be placed: \"packets dropped\" says why"
+            ),
+        }
         .into());
     }
     // Of another sender nobody knows whether it sent anything.
