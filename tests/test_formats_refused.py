@@ -208,7 +208,7 @@ def test_numbers_that_no_recording_has_are_refused_by_name(tmp_path, small, sour
 
 
 def test_a_row_of_zarr_in_which_no_link_has_a_shot_is_passed_over(tmp_path, small):
-    """As runs have them whose rows join shots by their stamps: nobody knows which shot would be there."""
+    """Runs whose rows join shots by their stamps have such rows: there is no number to enter as missing."""
     report = export(small, tmp_path / "run", "--format", "zarr", "--links", 0, "--shots", 3)
     assert report["links"] == 1
     column("link0/number", "<u8", 2, LARGEST)(tmp_path)

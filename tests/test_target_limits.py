@@ -206,7 +206,7 @@ def test_regions_that_the_machine_cannot_hold_are_refused():
         (["--initiator-memory", "3M", "--memory", "2M"], "of at most --memory, found 3 MiB of 2 MiB"),
     ],
 )
-def test_limits_that_let_nobody_in_are_refused(limits, words):
+def test_limits_under_which_no_initiator_can_connect_are_refused(limits, words):
     at = ["--bind", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--seconds", 1]
     assert words in run("target", "--region", "a=4K", *at, *limits).refused()
 

@@ -278,7 +278,7 @@ def test_a_stream_is_recorded_as_a_capture(tmp_path):
 
 
 def five_blocks_at_once(*arguments):
-    """How a run ends to which five blocks come while it stands still."""
+    """How a run ends that receives five blocks while its process is stopped."""
     with Listener("vita49", *arguments, *PATIENT, "--pool", "64MiB") as listener:
         sender = Sender(listener)
         listener.signal(signal.SIGSTOP)

@@ -382,7 +382,7 @@ pub fn number(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| format!("expected a number such as 4660 or 0x1234, below 2^32, found {text}"))
 }
 
-/// The queue pair of a link where link 0 has `first`: packets have 24 bits for it, and 0 is nobody's.
+/// The queue pair of a link where link 0 has `first`: 24 bits in a packet, and 0 is for subnet management.
 pub fn queue_pair(first: u32, link: u8) -> Result<u32, String> {
     let pair = first.checked_add(link.into()).filter(|pair| first > 0 && *pair <= 0xff_ffff);
     pair.ok_or_else(|| {

@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Result {
         }
         .into());
     }
-    // Of another sender nobody knows whether it sent anything.
+    // Other senders have no report.
     if let Some(address) = listens.filter(|_| summary.shots_complete + summary.shots_partial == 0) {
         return Err(format!(
             "no shot came to {address} in {} packets: is the sender on, is this its destination, and is the shape right?",

@@ -55,8 +55,8 @@ impl Drop for Held {
     }
 }
 
-/// Opens and claims the file of a name. What was known of it before may be of another time, so it is to be read after this.
-/// If whoever held the lock has put another file in its place, that one is somebody's, too.
+/// Opens a file and takes the exclusive lock. Read the file after this: what was read before may have changed while the lock
+/// was waited for. Fails with [`StoreError::InUse`] if the previous holder put another file in its place.
 pub(crate) fn open_claimed(path: &Path, access: OFlags) -> Result<File, StoreError> {
     let file = open_regular(path, access).map_err(StoreError::open(path))?;
     claim(&file, path)?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(10);
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// A connection to whoever listens at a path.
+/// Connects to the Unix socket at a path.
 pub(crate) fn unix(path: &Path, kind: SocketType, patience: Duration) -> io::Result<OwnedFd> {
     let end = Instant::now() + patience;
     let address = SocketAddrUnix::new(path)?;
@@ -42,7 +42,7 @@ pub(crate) fn tcp(to: SocketAddr, from: Option<IpAddr>, patience: Duration) -> i
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
             if poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&timespec(patience)))? == 0 {
-                return Err(late("nobody answered", patience));
+                return Err(late("no answer", patience));
             }
             sockopt::socket_error(&socket)??;
         }

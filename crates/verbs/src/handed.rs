@@ -1,8 +1,8 @@
 //! Descriptors that come over a Unix socket.
 //!
-//! Whoever sends them chooses what they are, and this process may have the last copy: to close a TCP socket that lingers
-//! takes as long as its owner liked. What there is no room for, and what nobody reads, the kernel closes while the receiver
-//! waits. So whoever receives from such a socket takes all of them, and makes them harmless before they go.
+//! The sender chooses what they are, and this process may have the last copy: closing a TCP socket with SO_LINGER then
+//! blocks for the time that the sender has set. Descriptors that the receiver has no room for, or never reads, are closed by
+//! the kernel in the receiver's context. So all of them are received here, and SO_LINGER is cleared before they are closed.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 
 /// Most descriptors of one message (the kernel's SCM_MAX_FD).
 const MOST: usize = 253;
-/// Messages that a socket's queue can hold, whatever the kernel is told.
+/// Upper bound of the messages read from one socket's queue.
 const MOST_QUEUED: usize = 1024;
 
 /// Receives bytes without waiting, and the first descriptor with them that is `wanted`. The others are discarded.

@@ -38,8 +38,8 @@ impl Settings {
     /// Refuses what the source that is named knows nothing of.
     fn check_source(&self) -> Result<(), String> {
         let of_listening = [
-            ("--queue-pair", self.queue_pair.is_some(), "a probe is told the queue pair"),
-            ("--q-key", self.q_key.is_some(), "a probe is told the key"),
+            ("--queue-pair", self.queue_pair.is_some(), "set-up assigns the queue pair of a probe"),
+            ("--q-key", self.q_key.is_some(), "set-up assigns the key of a probe"),
             ("--pages", self.pages.is_some(), "a probe has no ring of pages"),
             ("--idle-s", self.idle_s.is_some(), "a probe says when it ends, and --seconds ends it"),
         ];

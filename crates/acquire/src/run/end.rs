@@ -24,7 +24,7 @@ impl Asked {
         Self { shots: settings.shots, seconds: settings.seconds }
     }
 
-    /// Whether a sender that stops after so many shots stops before the run was to end.
+    /// Whether a sender that stops after this number of shots stops before the requested end.
     pub(super) fn wants_more(&self, events: u64) -> bool {
         self.shots.map_or(self.seconds.is_some(), |shots| events < shots)
     }
@@ -109,6 +109,17 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// What became of the shots of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shots {
+    /// Events received.
+    pub(super) received: u64,
+    /// Events dropped for want of room in the file.
+    pub(super) without_room: u64,
+    /// Whether one that was requested is among these.
+    pub(super) lacked_room: bool,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct End {
@@ -132,22 +143,19 @@ pub struct End {
 }
 
 impl End {
-    /// Of what the receive thread and the recorder ended: a failure comes before whatever else ended the run.
-    /// `shots` are all that came, and those of them that found no room.
-    pub(super) fn of(
-        asked: Asked,
-        shots: (u64, u64),
-        after: Duration,
-        ended: Result<Cause, (Cause, RunError)>,
-    ) -> Self {
-        let (after_shots, shots_without_room) = shots;
+    /// Combines what the receive thread saw last with what became of the shots since. A failure takes precedence over any
+    /// other cause.
+    pub(super) fn of(asked: Asked, shots: Shots, after: Duration, ended: Result<Cause, (Cause, RunError)>) -> Self {
+        let Shots { received: after_shots, without_room, lacked_room } = shots;
         let (cause, error) = match ended {
+            Ok(Cause::SenderStopped) if !asked.wants_more(after_shots) => (Cause::Shots, None),
             Ok(cause) => (cause, None),
             Err((cause, error)) => (cause, Some(error.to_string())),
         };
+        let cause = if lacked_room && !cause.is_early() { Cause::Full } else { cause };
         let after_s = after.as_secs_f64();
-        // What came behind the last shot asked for needed none.
-        let shots_without_room = if cause == Cause::Full { shots_without_room } else { 0 };
+        // Shots behind the last one requested need no room.
+        let shots_without_room = if cause == Cause::Full { without_room } else { 0 };
         Self { cause, early: cause.is_early(), after_shots, shots_without_room, after_s, asked, error }
     }
 
@@ -180,7 +188,10 @@ mod tests {
 
     #[test]
     fn an_end_says_how_far_the_run_came() {
-        let end = |cause, asked| End::of(asked, (412, 12), Duration::from_millis(700), Ok(cause)).to_string();
+        let end = |cause, asked| {
+            let shots = Shots { received: 412, without_room: 12, lacked_room: false };
+            End::of(asked, shots, Duration::from_millis(700), Ok(cause)).to_string()
+        };
         let seconds = Asked { seconds: Some(10.0), shots: None };
         assert_eq!(end(Cause::Full, seconds), "ended after 0.7 of 10 s: the file is full");
         let shots = Asked { seconds: Some(10.0), shots: Some(1000) };
@@ -189,5 +200,19 @@ mod tests {
         let full = "ended after 400 of 1000 shots: the file is full";
         assert_eq!(end(Cause::Full, shots), full);
         assert_eq!(end(Cause::Full, Asked::default()), "ended after 0.7 s: the file is full");
+    }
+
+    #[test]
+    fn the_last_shots_decide_whether_an_end_is_early() {
+        let asked = Asked { seconds: None, shots: Some(10) };
+        let cause = |cause, received, lacked_room| {
+            End::of(asked, Shots { received, without_room: 1, lacked_room }, Duration::ZERO, Ok(cause)).cause
+        };
+        assert_eq!(cause(Cause::Shots, 10, false), Cause::Shots);
+        assert_eq!(cause(Cause::Shots, 10, true), Cause::Full);
+        assert_eq!(cause(Cause::SenderStopped, 9, false), Cause::SenderStopped);
+        assert_eq!(cause(Cause::SenderStopped, 10, false), Cause::Shots);
+        assert_eq!(cause(Cause::SenderStopped, 10, true), Cause::Full);
+        assert_eq!(cause(Cause::ProbeLost, 10, true), Cause::ProbeLost);
     }
 }

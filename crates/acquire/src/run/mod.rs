@@ -29,6 +29,7 @@ use crate::sink::{Gate, Policy, Queue};
 use crate::stages;
 use crate::stream::{Ended, StreamConfig, Times};
 use crate::watch::Watch;
+use end::Shots;
 pub use end::{Asked, Cause, End};
 use prepare::{Prepared, default_port, pool_bytes};
 use rest::Rest;
@@ -417,14 +418,6 @@ fn receive<P: PacketIo>(
         Ok(recorded) => (recorded, Vec::new(), ran.ended.map_err(|error| (Cause::TransportFailed, error))),
         Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),
     };
-    let given_up = recorded.iter().flat_map(|recorded| &recorded.finished.given_up);
-    let lacked_room = lacked_room || given_up.into_iter().any(|given| given.cause == DropCause::SinkFull);
-    let ended = ended.map(|cause| match cause {
-        // The last shots may have been whole only now.
-        Cause::SenderStopped if !Asked::of(settings).wants_more(events) => Cause::Shots,
-        cause => cause,
-    });
-    let ended = ended.map(|cause| if lacked_room && !cause.is_early() { Cause::Full } else { cause });
     let write_seconds = recorded.as_ref().map_or(0.0, |recorded| recorded.seconds);
     let triggers = recorded.as_ref().and_then(|recorded| recorded.triggers);
     let finished = recorded.map(|recorded| recorded.finished);
@@ -436,11 +429,14 @@ fn receive<P: PacketIo>(
     let mut told = HashSet::new();
     warnings.retain(|warning| told.insert(warning.clone()));
     let mut books: Vec<Books> = (0..streams.len()).map(|index| *receiver.books(index)).collect();
+    let mut lacked_room = lacked_room;
     for given in finished.iter().flat_map(|finished| &finished.given_up).chain(&lost) {
+        lacked_room |= given.cause == DropCause::SinkFull;
         books[given.link].take_back(given.complete, given.partial, given.cause);
     }
     let without_room = books.iter().map(|books| books.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
-    let end = End::of(Asked::of(settings), (events, without_room), ran.elapsed, ended);
+    let shots = Shots { received: events, without_room, lacked_room };
+    let end = End::of(Asked::of(settings), shots, ran.elapsed, ended);
     let outcome = Outcome {
         sent: watch.reports().unwrap_or_default().to_vec(),
         streams: books,

@@ -55,7 +55,7 @@ pub(super) struct Prepared {
     in_order: usize,
 }
 
-/// Refuses settings that say something else of the samples than their source does. `who` is who says it, in words.
+/// Refuses settings that contradict what the source says of its samples. `who` names the source in the error.
 pub(super) fn check_shape(settings: &Settings, who: &str, told: Shape) -> Result<(), RunError> {
     let Shape { channels, bits, packing, sample_rate_hz } = told;
     let differs = settings.channels.is_some_and(|other| other != channels)

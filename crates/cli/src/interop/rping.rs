@@ -54,7 +54,7 @@ pub(super) fn run(plan: &Plan, side: &mut Side, common: &Common) -> Result<Playe
     }
 }
 
-/// Waits for somebody who asks for a connection, and agrees, until one is made: whoever asks may not be there at all.
+/// Accepts requests until one of them is followed by a connection. A request may be forged, or its sender gone.
 fn accept(plan: &Plan, side: &mut Side) -> Result<(Connection, Mtu)> {
     loop {
         let own = side.own();

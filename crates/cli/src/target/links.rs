@@ -116,7 +116,7 @@ impl Host for Links {
     }
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
         let link = self.link(session)?;
-        // Who has opened more memory than there is room for hears of it when it is to be used.
+        // Memory that exceeded the account when the initiator opened it is refused when it is used.
         link.provider_mut().refusal().map_or(Ok(()), Err)?;
         link.play(session, playing)
     }

@@ -237,7 +237,7 @@ fn export<P: Endpoint>(
 }
 
 impl Args {
-    /// Refuses limits that let nobody in.
+    /// Refuses limits under which no initiator can connect.
     fn check(&self) -> Result {
         let limits = [
             ("--initiators", self.initiators as u64),
@@ -246,7 +246,7 @@ impl Args {
             ("--memory", self.memory.0),
         ];
         if let Some((name, _)) = limits.into_iter().rfind(|(_, most)| *most == 0) {
-            return Err(format!("expected {name} above 0, found 0: nobody could connect").into());
+            return Err(format!("expected {name} above 0, found 0: no initiator could connect").into());
         }
         let (each, all) = (self.initiator_memory(), self.memory);
         match each.0 > all.0 {

@@ -32,7 +32,7 @@ const SPINS: u32 = 4;
 const READING: Duration = Duration::from_micros(100);
 /// Longest sleep: how soon the stop flag is seen.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
-/// Longest wait of a device that is told to stop for its link to take the rest of a block.
+/// Longest time, in ns, that a stopped device waits for its link to take the rest of a block.
 const LONGEST_END_NS: u64 = 1_000_000_000;
 
 /// Why a digitizer could not start.
@@ -488,8 +488,8 @@ impl<'a, P: PrebuiltIo> Sender<'a, P> {
         Ok(true)
     }
 
-    /// Waits until at least one of so many frames may go; how many may. None if it was told to stop, and the block under
-    /// way takes too long.
+    /// Waits until the pace allows at least one of `count` frames, and returns how many. None if the device was stopped and
+    /// the rest of the block would take longer than [`LONGEST_END_NS`].
     fn may_go(&mut self, frame: u32, count: u32, paced_ns: &mut u64) -> Option<u32> {
         let Some(bucket) = &mut self.bucket else { return Some(count) };
         loop {

@@ -79,8 +79,8 @@ pub enum MemoryError {
     /// A file descriptor of somebody else could become shorter while it is mapped, which would kill this process.
     #[error("the shared memory is not sealed against shrinking: seal it with F_SEAL_SHRINK before handing it over")]
     NotSealed,
-    /// Reserved huge pages that somebody else takes out of the memory, which the seal allows, may not come back: the next
-    /// touch would kill this process.
+    /// Another process can punch holes into memory of reserved huge pages in spite of its seals; if no page is left to fill
+    /// one, the next access raises SIGBUS.
     #[error("the shared memory is of reserved huge pages: expected a memfd without MFD_HUGETLB")]
     SharedHugePages,
     /// A seal could not be set: the file descriptor is not of this kind, or somebody has sealed the seals.

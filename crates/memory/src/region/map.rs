@@ -123,8 +123,8 @@ impl Region {
     /// away. The descriptor is closed (the mapping needs none), so that many regions of a peer do not use up those that a
     /// process may have.
     ///
-    /// Its pages are not touched: those of somebody else's memory must neither take this process's time nor, where its
-    /// maker has not touched them either, fill the machine's memory.
+    /// The mapping is not populated: another process's memory must not cost this one the time of its page faults, nor make
+    /// the kernel allocate pages that its owner never touched.
     pub fn from_fd(fd: OwnedFd, writable: bool) -> Result<Arc<Self>, MemoryError> {
         // Only memfds have seals: this refuses everything else, too.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotSealed)?;

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_is_nobodys_and_a_pipe_is_not_waited_for() {
+    fn an_empty_folder_has_no_foreign_file_and_a_pipe_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(foreign(folder.path()).unwrap(), None);
         let channel = folder.path().join("link0");

@@ -136,7 +136,7 @@ impl Source for Zarr {
             for link in &mut self.links {
                 let (number, piece) = link.read(row)?;
                 links.push(piece);
-                // Nobody knows which shot of this link it would be.
+                // The row has no number, so no shot can be entered as missing.
                 if number == NO_NUMBER && links.last().is_some_and(Option::is_none) {
                     continue;
                 }

@@ -109,7 +109,7 @@ impl Target {
 pub(crate) fn open(target: &Target, access: Access) -> Result<Extent, StoreError> {
     let device = Arc::new(Device::open(target, access)?);
     if access == Access::Write {
-        // What the directory says is read after that: whoever was here may have changed it.
+        // The directory is read after that: the previous holder of the lock may have changed it.
         lock::claim(device.handle(), &target.path())?;
     }
     let directory = Directory::of(&device)?;

@@ -143,8 +143,8 @@ impl Master {
         }
     }
 
-    /// Writes the master, whole or not at all; unless `overwrite`, under a name that nothing has. Nobody else may write a
-    /// master of this name, or recover the run, as long as what is returned lives.
+    /// Writes the master atomically. Fails with [`StoreError::Exists`] if there is a file of this name, unless `overwrite`.
+    /// The returned lock keeps other programs from replacing the master and from recovering the run.
     pub fn write(&self, path: &Path, overwrite: bool) -> Result<Held, StoreError> {
         let bytes = self.image().map_err(StoreError::hdf5("make the master file", path))?;
         let hidden = Self::draft(path);

@@ -111,8 +111,8 @@ impl SetConfig {
         Ok(old)
     }
 
-    /// All files of an earlier run of this name; only one that may be overwritten, and that nobody records, gets here. The
-    /// master is claimed before its parts are looked for: until then a recorder may have ended some, and begun others.
+    /// All files of an earlier run of this name. Refused if it may not be overwritten, or is in use. The master is claimed
+    /// before its parts are listed: until then a recorder may end some and begin others.
     pub(super) fn replaced(&self) -> Result<Replaced, StoreError> {
         self.check()?;
         let name = self.master();

@@ -58,7 +58,7 @@ pub fn recover(
         let rows = one.rows;
         return Ok(RecoveredRun { files: vec![one], rows, dry_run, ..RecoveredRun::default() });
     }
-    // Read again once nobody else can change it, or the run.
+    // Read again under the lock: from here on no other program changes it, or the run.
     let claimed = Held::claim(path)?;
     let master = Master::read_claimed(&claimed, path)?;
     let mut master = master.ok_or_else(|| StoreError::InUse { path: path.to_owned() })?;

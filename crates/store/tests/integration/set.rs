@@ -11,6 +11,16 @@ use shotline_testing::or_skip;
 use shotline_wire::shot::{DropCause, Packing};
 use std::path::PathBuf;
 
+/// A run that has ended, in parts of 10 shots.
+fn recorded(shots: u64) -> (tempfile::TempDir, [PathBuf; 1]) {
+    let folder = tempfile::tempdir().unwrap();
+    let outs = [folder.path().join("a.h5")];
+    let mut bench = Bench::new(&config(&outs, Some(10)));
+    (0..shots).for_each(|number| bench.event(number).unwrap());
+    bench.finish();
+    (folder, outs)
+}
+
 #[test]
 fn many_parts_on_three_drives_are_one_recording() {
     or_skip!(needs_python());
@@ -236,11 +246,7 @@ fn a_run_that_broke_off_is_read_through_its_master_and_recovered() {
 
 #[test]
 fn recovery_leaves_files_of_other_runs_alone_and_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..35).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let (folder, outs) = recorded(35);
     let foreign = folder.path().join("a-00001.h5");
     std::fs::remove_file(&foreign).unwrap();
     let mut other = Bench::new(&config(std::slice::from_ref(&foreign), None));
@@ -262,11 +268,7 @@ fn recovery_leaves_files_of_other_runs_alone_and_goes_on() {
 #[test]
 fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
     or_skip!(needs_python());
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..35).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let (folder, outs) = recorded(35);
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
     master.files.pop();
     master.files.remove(0);
@@ -286,11 +288,7 @@ fn recovery_enters_a_part_that_has_rows_and_leaves_what_the_bound_gave_up() {
 #[test]
 fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
     or_skip!(needs_python());
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..35).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let (folder, outs) = recorded(35);
     let mut master = set::Master::read(&outs[0]).unwrap().unwrap();
     let listed = master.files.clone();
     master.files.remove(1);
@@ -312,11 +310,7 @@ fn recovery_enters_a_part_that_the_master_lacks_in_its_place() {
 
 #[test]
 fn recovery_does_nothing_to_a_file_that_is_another_part_of_the_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..35).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let (folder, outs) = recorded(35);
     let replaced = folder.path().join("a-00002.h5");
     std::fs::copy(folder.path().join("a-00001.h5"), &replaced).unwrap();
     // Longer than it need be, so that there would be something to cut.
@@ -362,15 +356,11 @@ fn recovery_writes_through_no_link_and_removes_no_stranger() {
 
 #[test]
 fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let outs = [folder.path().join("a.h5")];
-    let mut bench = Bench::new(&config(&outs, Some(10)));
-    (0..25).for_each(|number| bench.event(number).unwrap());
-    bench.finish();
+    let (folder, outs) = recorded(25);
     let hidden = [5, 6, 7, 8].map(|part| folder.path().join(format!(".a-0000{part}.h5.new")));
     let [blank, late, linked, named] = &hidden;
     std::fs::write(blank, vec![0; 300_000]).unwrap();
-    std::fs::write(late, [vec![0; 300_000], b"of somebody".to_vec()].concat()).unwrap();
+    std::fs::write(late, [vec![0; 300_000], b"of another program".to_vec()].concat()).unwrap();
     std::fs::hard_link(folder.path().join("a-00001.h5"), linked).unwrap();
     std::os::unix::fs::symlink("a-00002.h5", named).unwrap();
     for dry_run in [true, false] {
@@ -379,14 +369,14 @@ fn recovery_removes_hidden_files_only_if_blank_and_of_one_name() {
         assert_eq!(recovered.left, [late.clone(), linked.clone(), named.clone()]);
     }
     assert!(!blank.exists());
-    // A new master that was not to be: of this run, then somebody's file.
+    // What is left of a master of this run is removed, a file of another program is not.
     let draft = folder.path().join(".a.h5.new");
     std::fs::copy(&outs[0], &draft).unwrap();
     assert_eq!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().removed, std::slice::from_ref(&draft));
-    std::fs::write(&draft, "of somebody").unwrap();
+    std::fs::write(&draft, "of another program").unwrap();
     assert!(set::recover(&outs[0], &[], false, &|_, _| ()).unwrap().left.contains(&draft));
     std::fs::remove_file(&draft).unwrap();
-    // What is in the way of a new master is told before anything is done.
+    // A folder in the place of the new master is refused before anything is changed.
     std::fs::create_dir(&draft).unwrap();
     for dry_run in [true, false] {
         let error = set::recover(&outs[0], &[], dry_run, &|_, _| ()).unwrap_err();

@@ -427,7 +427,7 @@ mod tests {
     use crate::handed::tests::{LINGERS, hand, lingering};
 
     #[test]
-    fn a_stranger_who_hands_over_what_lingers_holds_nobody_up() {
+    fn a_lingering_socket_from_a_stranger_does_not_block_the_target() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let token = Token::random().unwrap();

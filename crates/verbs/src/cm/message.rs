@@ -296,7 +296,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// With the beginning of these words: they may repeat what somebody else has said, at greater length.
+    /// Truncates `words`, which may quote a message of the peer, to the length that a refusal may have.
     pub fn new(cause: Cause, words: impl Into<String>) -> Self {
         let mut words: String = words.into();
         if let Some((end, _)) = words.char_indices().nth(MOST_WORDS) {

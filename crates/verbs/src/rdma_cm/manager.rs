@@ -104,8 +104,8 @@ const FEW_TRIES: u32 = 4;
 const MEMORY: Duration = Duration::from_secs(10);
 /// Established connections that are kept, unless said otherwise ([`Manager::serve`]).
 const ESTABLISHED: usize = 1024;
-/// Others that are kept beside them when somebody asks for one more: half-open ones, and those that end or have ended as
-/// far as there is room.
+/// Connections in other states that are kept beside them: half-open ones, and ending and ended ones as far as there is
+/// room.
 const OTHERS: usize = 1024;
 /// Half-open connections; one more displaces the oldest.
 const MOST_HALF_OPEN: usize = 512;
@@ -351,8 +351,8 @@ impl<S: BuildHasher> Manager<S> {
     fn asked(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
         let known = self.requests.get(&(from, remote, transaction)).copied();
         if let Some((name, entry)) = known.and_then(|name| Some((name, self.connections.get(&name)?))) {
-            // Once more, because the answer was lost or is not there yet. It puts nothing off: who asks without end would
-            // keep its connection for ever.
+            // Once more, because the answer was lost or is not there yet. It extends no timeout: a request that is
+            // repeated for ever would keep its connection for ever.
             if let Some(message) = entry.last.clone() {
                 self.say(now, name, message, false);
             }
