@@ -11,6 +11,7 @@ mod listen;
 mod prepare;
 mod recording;
 mod rest;
+mod sinks;
 mod stage;
 mod unseen;
 
@@ -40,6 +41,7 @@ use shotline_transport::{DeviceCounts, IoError, PacketIo};
 use shotline_verbs::ud::Ud;
 use shotline_wire::setup::{Sequence, Start};
 use shotline_wire::shot::{DropCause, Geometry, GeometryError, MAX_SHOTS};
+use sinks::Sinks;
 use stage::Stage;
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -303,25 +305,10 @@ fn receive<P: PacketIo>(
     let start = Start { mode: prepared.mode(settings)?, shots: settings.shots.unwrap_or(0) };
     let clock = Arc::new(Clock::open(&settings.clock.clone().unwrap_or_default())?);
     let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
-    let outs = settings.out.as_ref().filter(|_| settings.discard != Some(true));
-    outs.map_or(Ok(()), |outs| capture::check(settings, outs))?;
-    let packets = match outs.map(Vec::as_slice) {
-        Some([out]) if capture::is_capture(out) => {
-            Some(capture::create(settings, &prepared, &clock, origin.local, out)?)
-        }
-        _ => None,
-    };
-    let (queue_events, capture) = recording::capture(settings, &prepared)?;
-    let mut recorder = match outs {
-        Some(outs) if packets.is_none() => Some(recording::recorder(settings, &prepared, &clock, outs)?),
-        _ => None,
-    };
-    // A sender without set-up sends on after the last shot asked for. Which of the shots become rows only a capture by
-    // triggers knows.
-    let rows = recorder.as_ref().filter(|_| capture.is_none()).map_or(u64::MAX, Set::remaining);
-    let rows_left = rows.min(settings.shots.unwrap_or(u64::MAX));
-    let queue = Queue::new(queue_events);
-    let mut warnings: Vec<String> = recorder.as_ref().map(|recorder| recorder.warnings().to_vec()).unwrap_or_default();
+    let sinks = Sinks::open(settings, &prepared, &clock, origin.local)?;
+    let rows_left = sinks.rows_left(settings);
+    let queue = Queue::new(sinks.queue_events);
+    let mut warnings: Vec<String> = sinks.recorder.as_ref().map(|set| set.warnings().to_vec()).unwrap_or_default();
     let mut receiver = Receiver::new(
         io,
         ReceiverConfig {
@@ -334,19 +321,19 @@ fn receive<P: PacketIo>(
         },
     );
     if let Some(control) = &mut origin.control {
-        let first_shot = begin(control, start).inspect_err(|_| {
-            // A run that never began leaves no file.
-            if let Some(set) = recorder.take() {
-                set.abandon();
-            } else if let (Some(_), Some([out])) = (&packets, outs.map(Vec::as_slice)) {
-                let _ = std::fs::remove_file(out);
+        let first_shot = match begin(control, start) {
+            Ok(first_shot) => first_shot,
+            Err(error) => {
+                sinks.abandon();
+                return Err(error);
             }
-        })?;
+        };
         for (index, config) in prepared.configs.iter().enumerate() {
             receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..*config });
         }
     }
 
+    let Sinks { packets, recorder, triggers: capture, .. } = sinks;
     let watch = Watch::new(if origin.control.is_some() { streams.len() as u8 } else { 0 });
     let books_slot = OnceLock::new();
     let (ran, events, lacked_room, recorded) = std::thread::scope(|scope| {
