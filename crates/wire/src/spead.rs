@@ -112,15 +112,15 @@ impl Header {
             let value = item & ((1 << flavour.bits()) - 1);
             let immediate = item >> 63 == 1;
             match ((item & !(1 << 63)) >> flavour.bits(), immediate) {
-                (known, true) if known == id::HEAP_COUNTER.into() => heap = Some(value),
-                (known, true) if known == id::HEAP_SIZE.into() => heap_bytes = Some(value),
-                (known, true) if known == id::HEAP_OFFSET.into() => offset = Some(value),
-                (known, true) if known == id::PAYLOAD_LENGTH.into() => len = Some(value),
-                (known, true) if known == id::STREAM_CONTROL.into() => {
+                (known, true) if known == u64::from(id::HEAP_COUNTER) => heap = Some(value),
+                (known, true) if known == u64::from(id::HEAP_SIZE) => heap_bytes = Some(value),
+                (known, true) if known == u64::from(id::HEAP_OFFSET) => offset = Some(value),
+                (known, true) if known == u64::from(id::PAYLOAD_LENGTH) => len = Some(value),
+                (known, true) if known == u64::from(id::STREAM_CONTROL) => {
                     control = true;
                     stop |= value == STREAM_STOP;
                 }
-                (known, _) if known == id::DESCRIPTOR.into() => control = true,
+                (known, _) if known == u64::from(id::DESCRIPTOR) => control = true,
                 _ => {}
             }
         }

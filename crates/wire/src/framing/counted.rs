@@ -6,10 +6,12 @@
 //! with each packet, and wraps at 2^24: packet `(psn - first) mod 2^24` belongs to the shot that the count
 //! divided by the packets of a shot gives. The header is 20 bytes: BTH, DETH.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, ud};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
+use crate::udp::ROCE_PORT;
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -18,17 +20,32 @@ pub const SEQUENCE_BITS: u32 = 24;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 20;
 
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "counted",
+    set_up: SetUp::Required { id: 1 },
+    sealed: true,
+    header_len: HEADER_LEN as u32,
+    trailer: Trailer::Record,
+    port: ROCE_PORT,
+    shares_address: true,
+    keys: Keys::QueuePairAndQKey,
+    completions: Completions::Count,
+    replay: Replay::Refused,
+    large_shots: false,
+};
+
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
 impl Framing for Counted {
     fn name(&self) -> &'static str {
-        "counted"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        true
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, _first: &[u8]) -> usize {

@@ -22,8 +22,9 @@
 //! block's description ([`crate::block`]) and the end-of-shot record, 256 bytes together. All packets but the last have
 //! equal payloads.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -147,17 +148,32 @@ fn finite(what: &'static str, bits: u64) -> Result<f64, ParseError> {
     if value.is_finite() { Ok(value) } else { Err(ParseError::Unknown { what, found: bits }) }
 }
 
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "digitizer",
+    set_up: SetUp::Learned,
+    sealed: false,
+    header_len: HEADER_LEN as u32,
+    trailer: Trailer::Block,
+    port: 47912,
+    shares_address: true,
+    keys: Keys::None,
+    completions: Completions::Unsupported,
+    replay: Replay::Complete,
+    large_shots: true,
+};
+
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digitizer;
 
 impl Framing for Digitizer {
     fn name(&self) -> &'static str {
-        "digitizer"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        false
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, _first: &[u8]) -> usize {

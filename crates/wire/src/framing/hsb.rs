@@ -4,12 +4,14 @@
 //! the packet sequence number. The header is BTH and RETH, 28 bytes, and in the last packet of a frame an immediate
 //! behind them.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
 use crate::bth::{Bth, Opcode};
 use crate::hsb::PSN_BITS;
 use crate::imm::ImmDt;
 use crate::reth::Reth;
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
+use crate::udp::ROCE_PORT;
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -17,6 +19,21 @@ use arrayvec::ArrayVec;
 pub const HEADER_LEN: usize = Bth::LEN + Reth::LEN;
 /// Bytes of the header of a frame's last packet.
 pub const LAST_HEADER_LEN: usize = HEADER_LEN + ImmDt::LEN;
+
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "hsb",
+    set_up: SetUp::Learned,
+    sealed: true,
+    header_len: HEADER_LEN as u32,
+    trailer: Trailer::HsbMetadata,
+    port: ROCE_PORT,
+    shares_address: false,
+    keys: Keys::QueuePair,
+    completions: Completions::Unsupported,
+    replay: Replay::AddressPerLink,
+    large_shots: false,
+};
 
 /// The framing: what the bridge was told about the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +50,11 @@ pub struct Hsb {
 
 impl Framing for Hsb {
     fn name(&self) -> &'static str {
-        "hsb"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        true
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, first: &[u8]) -> usize {

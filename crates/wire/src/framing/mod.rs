@@ -65,7 +65,10 @@ use crate::shot::Geometry;
 use arrayvec::ArrayVec;
 use core::fmt::Debug;
 
+mod kind;
+
 pub mod counted;
+pub mod description;
 pub mod digitizer;
 pub mod hsb;
 pub mod spead;
@@ -75,8 +78,10 @@ pub mod vita49;
 
 pub use self::vita49::Vita49;
 pub use counted::Counted;
+pub use description::Description;
 pub use digitizer::Digitizer;
 pub use hsb::Hsb;
+pub use kind::{Cell, Kind, NoSetUp, UnknownFraming};
 pub use spead::Spead;
 pub use ud::Ud;
 pub use udp::Udp; // not the crate of that name, which tests use

@@ -4,11 +4,27 @@
 //! packet has. Senders differ in how many items a packet carries, and some put more into a heap's first packet; so
 //! the framing is told what to expect, and a packet that is otherwise is still read right, only with one copy more.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, Signal};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
 use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
+
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "spead",
+    set_up: SetUp::Learned,
+    sealed: false,
+    header_len: 40,
+    trailer: Trailer::None,
+    port: 7148,
+    shares_address: false,
+    keys: Keys::None,
+    completions: Completions::Unsupported,
+    replay: Replay::AddressPerLink,
+    large_shots: false,
+};
 
 /// The framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +39,11 @@ pub struct Spead {
 
 impl Framing for Spead {
     fn name(&self) -> &'static str {
-        "spead"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        false
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, first: &[u8]) -> usize {

@@ -5,10 +5,12 @@
 //! 4096 bytes, the last of a shot shorter; the solicited-event bit is set on the last and only there. The
 //! header is 24 bytes: BTH, DETH, immediate.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
+use crate::udp::ROCE_PORT;
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -18,6 +20,21 @@ pub const SHOT_BITS: u32 = 20;
 pub const INDEX_BITS: u32 = 12;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 24;
+
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "ud",
+    set_up: SetUp::Optional { id: 0 },
+    sealed: true,
+    header_len: HEADER_LEN as u32,
+    trailer: Trailer::Record,
+    port: ROCE_PORT,
+    shares_address: true,
+    keys: Keys::QueuePairAndQKey,
+    completions: Completions::Immediate,
+    replay: Replay::Complete,
+    large_shots: false,
+};
 
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,11 +66,11 @@ pub(super) fn unpadded(header: &UdHeader, payload_len: u32) -> Result<u32, Parse
 
 impl Framing for Ud {
     fn name(&self) -> &'static str {
-        "ud"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        true
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, _first: &[u8]) -> usize {

@@ -13,8 +13,9 @@
 //! | 24 | payload bytes | u32 |
 //! | 28 | bytes of the whole shot | u32 |
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
 
@@ -87,17 +88,32 @@ impl Header {
     }
 }
 
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "udp",
+    set_up: SetUp::Optional { id: 2 },
+    sealed: false,
+    header_len: HEADER_LEN as u32,
+    trailer: Trailer::Record,
+    port: 47911,
+    shares_address: true,
+    keys: Keys::None,
+    completions: Completions::Unsupported,
+    replay: Replay::Complete,
+    large_shots: false,
+};
+
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Udp;
 
 impl Framing for Udp {
     fn name(&self) -> &'static str {
-        "udp"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        false
+        DESCRIPTION.sealed
     }
 
     fn header_len(&self, _first: &[u8]) -> usize {

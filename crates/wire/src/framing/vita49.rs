@@ -6,11 +6,27 @@
 //! the blocks behind them mean. Samples stay as they are on the wire (big-endian). Packets with a trailer are refused:
 //! behind the payload there is no place for it.
 
+use super::description::{Completions, Description, Keys, Replay, SetUp};
 use super::{Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
-use crate::shot::Geometry;
+use crate::shot::{Geometry, Trailer};
 use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, Prologue, Seconds, Time, WORD};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
+
+/// What the registry of framings says of it.
+pub const DESCRIPTION: Description = Description {
+    name: "vita49",
+    set_up: SetUp::Learned,
+    sealed: false,
+    header_len: 20,
+    trailer: Trailer::Context,
+    port: 4991,
+    shares_address: false,
+    keys: Keys::None,
+    completions: Completions::Unsupported,
+    replay: Replay::WithoutContext,
+    large_shots: true,
+};
 
 /// The framing of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,11 +81,11 @@ impl Vita49 {
 
 impl Framing for Vita49 {
     fn name(&self) -> &'static str {
-        "vita49"
+        DESCRIPTION.name
     }
 
     fn sealed(&self) -> bool {
-        false
+        DESCRIPTION.sealed
     }
 
     /// All of a packet of context, as far as a header can be so long.

@@ -1,0 +1,263 @@
+//! The registry of framings.
+
+use super::description::{Completions, Description, Keys, Replay, SetUp};
+use super::{Counted, Digitizer, Framing, Ud, Udp};
+use arrayvec::ArrayString;
+use core::fmt::{self, Display, Write};
+use core::str::FromStr;
+
+/// A framing of this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// [`super::ud`].
+    Ud,
+    /// [`super::counted`].
+    Counted,
+    /// [`super::udp`].
+    Udp,
+    /// [`super::digitizer`].
+    Digitizer,
+    /// [`super::vita49`].
+    Vita49,
+    /// [`super::spead`].
+    Spead,
+    /// [`super::hsb`].
+    Hsb,
+}
+
+impl Kind {
+    /// Every member.
+    pub const ALL: [Self; 7] =
+        [Self::Ud, Self::Counted, Self::Udp, Self::Digitizer, Self::Vita49, Self::Spead, Self::Hsb];
+
+    /// Properties that all streams of the framing share.
+    pub const fn description(self) -> &'static Description {
+        match self {
+            Self::Ud => &super::ud::DESCRIPTION,
+            Self::Counted => &super::counted::DESCRIPTION,
+            Self::Udp => &super::udp::DESCRIPTION,
+            Self::Digitizer => &super::digitizer::DESCRIPTION,
+            Self::Vita49 => &super::vita49::DESCRIPTION,
+            Self::Spead => &super::spead::DESCRIPTION,
+            Self::Hsb => &super::hsb::DESCRIPTION,
+        }
+    }
+
+    /// The implementation; none if it has parameters that only a sender's packets or settings tell.
+    pub fn framing(self) -> Option<&'static dyn Framing> {
+        match self {
+            Self::Ud => Some(&Ud),
+            Self::Counted => Some(&Counted),
+            Self::Udp => Some(&Udp),
+            Self::Digitizer => Some(&Digitizer),
+            Self::Vita49 | Self::Spead | Self::Hsb => None,
+        }
+    }
+
+    /// Name in configuration, messages and recordings.
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// Identifier in set-up messages; none if such senders take no set-up.
+    pub const fn id(self) -> Option<u8> {
+        self.description().set_up.id()
+    }
+
+    /// The member with this identifier in set-up messages.
+    pub fn with_id(id: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.id() == Some(id))
+    }
+
+    /// The members that set-up messages can ask for, in the order of their identifiers.
+    pub fn with_set_up() -> impl Iterator<Item = Self> + Clone {
+        (0..=u8::MAX).map_while(Self::with_id)
+    }
+
+    /// Identifier in set-up messages.
+    ///
+    /// # Errors
+    /// If such senders take no set-up.
+    pub fn set_up_id(self) -> Result<u8, NoSetUp> {
+        self.id().ok_or(NoSetUp(self))
+    }
+
+    /// Titles of the columns of [`Self::cells`].
+    pub const HEADER: [&'static str; 10] = [
+        "framing",
+        "sender known by",
+        "id",
+        "ICRC",
+        "shot closed by",
+        "port",
+        "links of an address",
+        "keys",
+        "RDMA device",
+        "replay without set-up",
+    ];
+
+    /// The member's row in a table of capabilities.
+    pub fn cells(self) -> [Cell; Self::HEADER.len()] {
+        let Description { name, set_up, sealed, trailer, port, shares_address, keys, completions, replay, .. } =
+            self.description();
+        let known_by = match set_up {
+            SetUp::Required { .. } => "set-up",
+            SetUp::Optional { .. } => "set-up or settings",
+            SetUp::Learned => "its packets",
+        };
+        let keys = match keys {
+            Keys::None => "none",
+            Keys::QueuePair => "queue pair",
+            Keys::QueuePairAndQKey => "queue pair, Q_Key",
+        };
+        let device = match completions {
+            Completions::Immediate => "by immediate data",
+            Completions::Count => "by counting",
+            Completions::Unsupported => "no",
+        };
+        let replay = match replay {
+            Replay::Complete => "yes",
+            Replay::AddressPerLink => "an address per link",
+            Replay::WithoutContext => "without context",
+            Replay::Refused => "no",
+        };
+        let id = set_up.id().map_or_else(|| cell("none"), cell);
+        let (sealed, links) = (if *sealed { "yes" } else { "no" }, if *shares_address { "several" } else { "one" });
+        let [name, known_by, sealed, trailer] = [name, known_by, sealed, trailer.name()].map(cell);
+        let [links, keys, device, replay] = [links, keys, device, replay].map(cell);
+        [name, known_by, id, sealed, trailer, cell(port), links, keys, device, replay]
+    }
+}
+
+/// Text of a cell in a table of capabilities.
+pub type Cell = ArrayString<24>;
+
+/// As much of a value's text as a cell holds.
+fn cell(value: impl Display) -> Cell {
+    let mut text = Cell::new();
+    let _ = write!(text, "{value}");
+    text
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownFraming;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFraming> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownFraming::new(name))
+    }
+}
+
+/// No framing of this crate has that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownFraming {
+    /// The beginning of what was found.
+    found: ArrayString<32>,
+}
+
+impl UnknownFraming {
+    fn new(name: &str) -> Self {
+        let mut found = ArrayString::new();
+        name.chars().take_while(|letter| found.try_push(*letter).is_ok()).for_each(drop);
+        Self { found }
+    }
+}
+
+impl Display for UnknownFraming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected a framing of {}, found {}", Names(Kind::ALL.into_iter()), self.found)
+    }
+}
+
+impl core::error::Error for UnknownFraming {}
+
+/// A framing whose senders take no set-up was asked for where set-up is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSetUp(pub Kind);
+
+impl Display for NoSetUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(found) = self;
+        write!(f, "expected a framing of {}, found {found}, which takes no set-up", Names(Kind::with_set_up()))
+    }
+}
+
+impl core::error::Error for NoSetUp {}
+
+/// Names with commas between them.
+struct Names<I>(I);
+
+impl<I: Iterator<Item = Kind> + Clone> Display for Names<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, kind) in self.0.clone().enumerate() {
+            write!(f, "{}{kind}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn every_name_and_identifier_has_one_member() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+            assert_eq!(kind.id().and_then(Kind::with_id), kind.id().map(|_| kind));
+        }
+        assert!(Kind::with_set_up().eq([Kind::Ud, Kind::Counted, Kind::Udp]), "in the order of the identifiers");
+        assert_eq!((Kind::with_id(3), "UD".parse::<Kind>().is_err(), "".parse::<Kind>().is_err()), (None, true, true));
+    }
+
+    #[test]
+    fn descriptions_and_implementations_agree() {
+        for kind in Kind::ALL {
+            let description = kind.description();
+            // A device's UD queue pair receives RoCE datagrams, and their keys are its own.
+            let is_datagram = description.keys == Keys::QueuePairAndQKey;
+            assert_eq!(description.completions != Completions::Unsupported, is_datagram, "{kind}");
+            assert_eq!(description.sealed, description.port == crate::udp::ROCE_PORT, "{kind}");
+            let Some(framing) = kind.framing() else { continue };
+            assert_eq!((framing.name(), framing.sealed()), (description.name, description.sealed));
+            assert_eq!(framing.header_len(&[]), description.header_len as usize, "{kind}");
+        }
+    }
+
+    #[test]
+    fn errors_list_the_names_and_what_was_found() {
+        let long = "é".repeat(40).parse::<Kind>().unwrap_err().to_string();
+        assert!(long.ends_with(&"é".repeat(16)), "{long}");
+        let unknown = "morse".parse::<Kind>().unwrap_err().to_string();
+        assert_eq!(unknown, "expected a framing of ud, counted, udp, digitizer, vita49, spead, hsb, found morse");
+        let refused = Kind::Spead.set_up_id().unwrap_err().to_string();
+        assert_eq!(refused, "expected a framing of ud, counted, udp, found spead, which takes no set-up");
+    }
+
+    #[test]
+    fn the_rows_of_the_table_hold_whole_words() {
+        let row = Kind::Hsb.cells();
+        let expected = [
+            "hsb",
+            "its packets",
+            "none",
+            "yes",
+            "hsb_metadata",
+            "4791",
+            "one",
+            "queue pair",
+            "no",
+            "an address per link",
+        ];
+        assert_eq!(row.each_ref().map(|cell| cell.as_str()), expected);
+        for cell in Kind::ALL.into_iter().flat_map(Kind::cells) {
+            assert!(!cell.is_empty() && !cell.is_full(), "{cell}");
+        }
+    }
+}
