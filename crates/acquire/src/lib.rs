@@ -28,7 +28,6 @@ pub mod stages;
 mod stream;
 mod sys;
 pub mod trigger;
-mod watch;
 
 pub use receiver::{Receiver, ReceiverConfig};
 pub use stream::{Ended, Item, StreamConfig, Times};

@@ -1,97 +1,48 @@
 //! The sink that writes a packet capture instead of a recording: the file's name ends in `.pcapng`.
 
-use super::RunError;
+use super::error::RunError;
+use super::files::run_info;
 use super::prepare::Prepared;
 use super::recording::{Recorded, drain};
+use super::sinks::Shared;
 use super::unseen::{Failed, Unseen};
 use crate::clock::Clock;
-use crate::config::Settings;
-use crate::live::Live;
-use crate::sink::Queue;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
-use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::pcapng::{Ends, Live as Capture};
 use shotline_store::set::{Finished, Removed};
 use shotline_store::shot::Books;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the sink rests when there is nothing to write.
 const REST: Duration = Duration::from_millis(1);
 
-/// Whether shots are to be written as packets.
-pub(super) fn is_capture(out: &Path) -> bool {
-    out.extension().is_some_and(|ending| ending == "pcapng")
-}
-
-/// Refuses what a packet capture cannot do.
-pub(super) fn check(settings: &Settings, outs: &[PathBuf]) -> Result<(), RunError> {
-    if !outs.iter().any(|out| is_capture(out)) {
-        return Ok(());
-    }
-    let others = [settings.pre_trigger.is_some(), settings.compress.is_some(), super::prepare::rolls(settings)];
-    let laid_out = [settings.durable, settings.recycle, settings.buffered].contains(&Some(true))
-        || settings.capacity.is_some()
-        || settings.commit_ms.is_some();
-    if outs.len() > 1 || laid_out || others.contains(&true) {
-        return Err(RunError::Settings(
-            "a packet capture is one plain file: it has no layout, commits or durability, no compression, rolling or trigger: record to .h5, and make the capture from it with `shotline export`".into(),
-        ));
-    }
-    Ok(())
-}
-
 /// Makes the file. `local` is where packets come to.
 pub(super) fn create(
-    settings: &Settings,
-    prepared: &Prepared,
+    prepared: &Prepared<'_>,
     clock: &Clock,
     local: SocketAddr,
     out: &Path,
 ) -> Result<Capture, RunError> {
-    let link = |config: &StreamConfig| LinkInfo {
-        name: format!("{} link {}", prepared.instrument.name, config.stream),
-        stream: config.stream,
-        geometry: prepared.geometry,
-    };
     let ends = |config: &StreamConfig| Ends {
         source: config.source,
         destination: Some(local),
         dest_qp: prepared.framing.sealed().then_some(config.key),
     };
-    let health = clock.refresh();
-    let info = RunInfo {
-        start_tai_ns: clock.now_tai_ns(),
-        clock: ClockInfo { tai_minus_utc_s: health.tai_minus_utc_s, ..ClockInfo::default() },
-        instrument: prepared.instrument.name.clone(),
-        framing: prepared.framing.name().into(),
-        ..RunInfo::new(prepared.configs.iter().map(link).collect())
-    };
     let ends = prepared.configs.iter().map(ends).collect();
-    Ok(Capture::create(out, settings.force.unwrap_or(false), info, ends)?)
+    Ok(Capture::create(out, prepared.settings.force.unwrap_or(false), run_info(prepared, clock), ends)?)
 }
 
-/// The sink's thread. Whatever goes wrong, it empties the queue to the end, so that nobody waits for it.
-pub(super) fn record(
-    capture: Capture,
-    queue: &Queue,
-    books: &OnceLock<Books>,
-    live: &Live,
-) -> Result<Recorded, Failed> {
+/// The sink's thread. Whatever goes wrong, it empties the queue to the end, so that the receive thread never waits for it.
+pub(super) fn record(capture: Capture, shared: Shared<'_>) -> Result<Recorded, Failed> {
     let mut unseen = Unseen::default();
-    record_all(capture, queue, books, live, &mut unseen).map_err(|error| drain(queue, live, unseen, error))
+    record_all(capture, shared, &mut unseen).map_err(|error| drain(shared, unseen, error))
 }
 
-fn record_all(
-    mut capture: Capture,
-    queue: &Queue,
-    books: &OnceLock<Books>,
-    live: &Live,
-    unseen: &mut Unseen,
-) -> Result<Recorded, StoreError> {
+fn record_all(mut capture: Capture, shared: Shared<'_>, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
+    let Shared { queue, books, live } = shared;
     let mut begun: Option<Instant> = None;
     while !queue.is_finished() {
         let event = queue.pop();

@@ -1,7 +1,11 @@
 //! Senders that take no set-up: what they send is said by settings, or learned from it.
 
-use super::prepare::{Instrument, Prepared, check_shape, framing_of, pool_bytes, receive_buffer};
-use super::{Opened, Origin, Outcome, RunError, Wanted, receive};
+use super::error::RunError;
+use super::open::{Opened, Wanted};
+use super::outcome::Outcome;
+use super::prepare::{Instrument, Origin, Prepared, check_shape, receive_buffer};
+use super::receive::receive;
+use super::room::pool_bytes;
 use crate::config::{Settings, queue_pair};
 use crate::learn::{self, Held, Hints, Learned, Until};
 use crate::live::{Live, Notice};
@@ -10,7 +14,8 @@ use crate::receiver;
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
-use shotline_wire::framing::{self, Digitizer, Framing};
+use shotline_wire::framing::description::SetUp;
+use shotline_wire::framing::{Digitizer, Framing, NoSetUp};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,9 +27,10 @@ const LEARNING_CAPACITY: usize = 1 << 16;
 /// The same for blocks of digitizers, which have more packets than any shot.
 const BLOCKS_CAPACITY: usize = 1 << 18;
 
-/// A pool of so many bytes is filled before a port is opened.
+/// Largest pool in bytes that is filled before a port is opened.
 const SMALL_POOL: u64 = 256 << 20;
 
+/// Receives from a sender of the framing that settings name.
 pub(super) fn run<P: PacketIo>(
     settings: &Settings,
     memory: Memory,
@@ -33,34 +39,30 @@ pub(super) fn run<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let asks_for_set_up =
-        [settings.rate_hz.is_some(), settings.gbps.is_some(), settings.external_trigger == Some(true)];
-    if asks_for_set_up.contains(&true) || settings.bind.is_some() {
-        return Err(RunError::Settings(
-            "--rate-hz, --gbps, --external-trigger and --bind are for a --probe: a sender that is listened to does as it does, and --listen is the address".into(),
-        ));
-    }
-    match settings.framing.as_deref().unwrap_or("ud") {
-        name if learn::can_learn(name) => learned(settings, memory, name, listen, stop, live, open),
-        "counted" => Err(RunError::Settings(
-            "counted packets say nothing but a count, and only set-up tells where it begins: record from a --probe, or have the sender use ud".into(),
-        )),
-        _ => told(settings, memory, listen, stop, live, open),
+    match settings.framing().description().set_up {
+        SetUp::Learned => learned(settings, memory, listen, stop, live, open),
+        SetUp::Optional { .. } | SetUp::Required { .. } => {
+            described(settings, memory, from_settings(settings)?, listen, stop, live, open)
+        }
     }
 }
 
-/// The sender was described by settings.
-fn told<P: PacketIo>(
-    settings: &Settings,
-    mut memory: Memory,
-    listen: SocketAddr,
-    stop: &AtomicBool,
-    live: &Live,
-    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
-) -> Result<Outcome, RunError> {
-    memory.settle()?;
-    let framing = framing_of(settings)?;
-    let packing = packing(settings, Packing::Packed12)?;
+/// A sender without set-up that is described instead of learned from its packets.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// How its packets name their places.
+    pub framing: &'static dyn Framing,
+    /// The shape of its shots, the same on all links.
+    pub geometry: Geometry,
+    /// What it is, for the recording.
+    pub name: String,
+}
+
+/// A sender as settings describe it.
+fn from_settings(settings: &Settings) -> Result<Described, RunError> {
+    let kind = settings.framing();
+    let framing = kind.framing().ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
+    let packing = settings.sample_format.unwrap_or(Packing::Packed12);
     let geometry = Geometry::new(
         settings.channels.unwrap_or(96),
         settings.samples.unwrap_or(2000),
@@ -68,22 +70,36 @@ fn told<P: PacketIo>(
         packing,
         settings.sample_rate_hz.unwrap_or(0),
     )?;
+    Ok(Described { framing, geometry, name: format!("{} sender", framing.name()) })
+}
+
+/// Receives from a sender that is described.
+pub(super) fn described<P: PacketIo>(
+    settings: &Settings,
+    mut memory: Memory,
+    sender: Described,
+    listen: SocketAddr,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    memory.settle()?;
+    let Described { framing, geometry, name } = sender;
     let links = settings.links.unwrap_or(1);
-    check_links(links)?;
-    let instrument = Instrument { name: format!("{} sender", framing.name()), pattern_period: 0 };
+    let instrument = Instrument { name, pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
-    let Opened { io, receive_buffer, .. } = open(&prepared.wanted(settings, &memory, listen), &memory.regions)?;
+    let Opened { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
             "a device chooses its queue pair's number, and only set-up can tell it: record from a --probe, or with --transport udp".into(),
         ));
     }
     let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
-    if !framing.sealed() {
+    if !prepared.framing.sealed() {
         for config in &mut prepared.configs {
             config.key = config.stream;
         }
-        return receive(settings, prepared, origin, io, stop, live);
+        return receive(prepared, origin, io, stop, live);
     }
     let (Some(first), Some(q_key)) = (settings.queue_pair, settings.q_key) else {
         return Err(RunError::Settings(
@@ -95,30 +111,25 @@ fn told<P: PacketIo>(
         config.key = queue_pair(first, link).map_err(RunError::Settings)?;
         io.attach(QueuePair { number: config.key, q_key });
     }
-    receive(settings, prepared, origin, io, stop, live)
+    receive(prepared, origin, io, stop, live)
 }
 
-/// The sender is looked at first.
+/// Learns a sender from its packets, then receives from it.
 fn learned<P: PacketIo>(
     settings: &Settings,
     mut memory: Memory,
-    name: &str,
     listen: SocketAddr,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let blocks = super::prepare::blocks(settings);
+    let kind = settings.framing();
     let links = settings.links.unwrap_or(1);
-    if links != 1 && name != Digitizer.name() {
-        return Err(RunError::Settings(format!("a {name} sender is one link: run one receiver for each address")));
-    }
-    check_links(links)?;
     let wanted = Wanted {
         bind: listen,
-        sealed: framing::is_sealed(name).unwrap_or(false),
-        remainders: name == Digitizer.name(),
-        capacity: if blocks { BLOCKS_CAPACITY } else { LEARNING_CAPACITY },
+        sealed: kind.description().sealed,
+        remainders: kind.description().trailer.has_record(),
+        capacity: if kind.description().large_shots { BLOCKS_CAPACITY } else { LEARNING_CAPACITY },
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
     };
@@ -128,36 +139,15 @@ fn learned<P: PacketIo>(
     }
     let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     if io.queue_pair().is_some() {
-        return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {name}")));
+        return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
-    let (begun, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
-    let idle = settings.idle_s.map(Duration::from_secs_f64);
-    let ended = |silence: Duration| {
-        stop.load(Ordering::Relaxed)
-            || seconds.zip(begun.get()).is_some_and(|(seconds, begun): (_, Instant)| begun.elapsed() > seconds)
-            || idle.is_some_and(|idle| silence > idle)
-    };
-    let Settings { pages, samples, sample_rate_hz, .. } = *settings;
-    let hints = Hints { pages, samples, sample_rate_hz, streams: links.into() };
-    // The port is open, and what comes is looked at, while the pool is still being filled with pages.
-    let ready = || {
-        let ready = memory.is_settled();
-        if ready {
-            live.listens(listen);
-            begun.set(begun.get().or_else(|| Some(Instant::now())));
-        }
-        ready
-    };
-    let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: name.into(), why: why.into() });
-    let (until, pool) = (Until { ready, ended, refused }, (&memory.regions, memory.scratch));
-    let learned = learn::learn(name, hints, io, pool, until);
-    let (mut learned, io): (_, Held<P>) = learned.map_err(|error| error.at(listen))?;
+    let (mut learned, io) = look(settings, &memory, listen, io, stop, live)?;
     memory.settle()?;
     let (geometry, words) = common_shape(settings, &learned)?;
     // Like the framings of set-up it lives as long as the program: some bytes, once a run.
     let framing: Box<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer));
     let framing = Box::leak(framing);
-    let instrument = Instrument { name: format!("{name} sender"), pattern_period: 0 };
+    let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
     if capacity > wanted.capacity {
@@ -174,15 +164,40 @@ fn learned<P: PacketIo>(
         config.first_shot = learned.first_shot;
     }
     let origin = Origin { control: None, local: listen, receive_buffer, learned: Some(words) };
-    receive(settings, prepared, origin, io, stop, live)
+    receive(prepared, origin, io, stop, live)
 }
 
-fn check_links(links: u8) -> Result<(), RunError> {
-    if links == 0 || usize::from(links) > shotline_store::shot::MAX_LINKS {
-        let most = shotline_store::shot::MAX_LINKS;
-        return Err(RunError::Settings(format!("expected 1 to {most} links, found {links}")));
-    }
-    Ok(())
+/// Looks at packets until the sender is known.
+fn look<P: PacketIo>(
+    settings: &Settings,
+    memory: &Memory,
+    listen: SocketAddr,
+    io: P,
+    stop: &AtomicBool,
+    live: &Live,
+) -> Result<(Vec<Learned>, Held<P>), RunError> {
+    let kind = settings.framing();
+    let (begun, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
+    let idle = settings.idle_s.map(Duration::from_secs_f64);
+    let ended = |silence: Duration| {
+        stop.load(Ordering::Relaxed)
+            || seconds.zip(begun.get()).is_some_and(|(seconds, begun): (_, Instant)| begun.elapsed() > seconds)
+            || idle.is_some_and(|idle| silence > idle)
+    };
+    let Settings { pages, samples, sample_rate_hz, .. } = *settings;
+    let hints = Hints { pages, samples, sample_rate_hz, streams: settings.links.unwrap_or(1).into() };
+    // The port is open, and what comes is looked at, while the pool is still being filled with pages.
+    let ready = || {
+        let ready = memory.is_settled();
+        if ready {
+            live.listens(listen);
+            begun.set(begun.get().or_else(|| Some(Instant::now())));
+        }
+        ready
+    };
+    let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), why: why.into() });
+    let (until, pool) = (Until { ready, ended, refused }, (&memory.regions, memory.scratch));
+    learn::learn(kind.name(), hints, io, pool, until).map_err(|error| error.at(listen).into())
 }
 
 /// The shape of the shots of all streams, and what was learned of them in words.
@@ -206,7 +221,7 @@ fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
     if let Some(told) = told {
         check_shape(settings, "its packets say", told)?;
     }
-    let packing = packing(settings, told.map_or(Packing::Uint8, |told| told.packing))?;
+    let packing = settings.sample_format.or(told.map(|told| told.packing)).unwrap_or(Packing::Uint8);
     let channels = settings.channels.or(told.map(|told| told.channels)).unwrap_or(1);
     let bits_all = u64::from(learned.sample_bytes) * 8;
     let instant = u64::from(packing.bits_per_sample()) * u64::from(channels);
@@ -225,13 +240,6 @@ fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
     let bits = settings.bits.or(told.map(|told| told.bits)).unwrap_or(packing.bits_per_sample() as u8);
     Geometry::cut_as((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
         .map_err(|error: GeometryError| error.into())
-}
-
-fn packing(settings: &Settings, default: Packing) -> Result<Packing, RunError> {
-    let Some(name) = &settings.sample_format else { return Ok(default) };
-    let known = || Packing::ALL.map(Packing::name).join(", ");
-    Packing::by_name(name)
-        .ok_or_else(|| RunError::Settings(format!("expected a sample format of {}, found {name}", known())))
 }
 
 fn bits(settings: &Settings, packing: Packing) -> u8 {

@@ -1,63 +1,131 @@
-//! Where the shots of a run go.
+//! Where the shots of a run go, and the thread that puts them there.
 
+use super::error::RunError;
 use super::prepare::Prepared;
-use super::{RunError, capture, recording};
+use super::recording::{Recorded, Recording};
+use super::unseen::Failed;
+use super::{capture, files};
 use crate::clock::Clock;
-use crate::config::Settings;
-use crate::pretrigger::PreTrigger;
+use crate::config::{Settings, Sink};
+use crate::live::Live;
+use crate::pretrigger::{PreTrigger, Window};
+use crate::sink::Queue;
 use shotline_store::Set;
 use shotline_store::pcapng::Live as Capture;
+use shotline_store::set::Waker;
+use shotline_store::shot::Books;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::thread::{Scope, ScopedJoinHandle};
 
-/// The files of a run, laid out: a recording or a packet capture, or none of both.
-pub(super) struct Sinks<'a> {
-    outs: Option<&'a [PathBuf]>,
+/// Seconds that are recorded after the last trigger by default.
+pub(super) const POST_TRIGGER_S: f64 = 1.0;
+
+/// What the sink's thread shares with others.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) queue: &'a Queue,
+    /// The counters of the run, once it is over.
+    pub(super) books: &'a OnceLock<Books>,
+    pub(super) live: &'a Live,
+}
+
+/// The files of a run, laid out.
+enum Files<'a> {
+    /// Shots are discarded.
+    None,
     /// A packet capture.
-    pub(super) packets: Option<Capture>,
-    /// A recording.
-    pub(super) recorder: Option<Set>,
-    /// What selects the shots around triggers.
-    pub(super) triggers: Option<PreTrigger>,
+    Capture(Box<Capture>, &'a Path),
+    /// A recording, perhaps only of the shots around triggers.
+    Recording(Box<Set>, Option<PreTrigger>),
+}
+
+/// The sink of a run.
+pub(super) struct Sinks<'a> {
+    files: Files<'a>,
     /// Events that the queue to the sink holds.
     pub(super) queue_events: usize,
 }
 
 impl<'a> Sinks<'a> {
     /// Creates the files. `local` is the address that packets are sent to.
-    pub(super) fn open(
-        settings: &'a Settings,
-        prepared: &Prepared,
-        clock: &Clock,
-        local: SocketAddr,
-    ) -> Result<Self, RunError> {
-        let outs = settings.out.as_deref().filter(|_| settings.discard != Some(true));
-        outs.map_or(Ok(()), |outs| capture::check(settings, outs))?;
-        let packets = match outs {
-            Some([out]) if capture::is_capture(out) => Some(capture::create(settings, prepared, clock, local, out)?),
-            _ => None,
+    ///
+    /// # Errors
+    /// If one cannot be made, or the pool has no room for what is held before a trigger.
+    pub(super) fn open(prepared: &Prepared<'a>, clock: &Clock, local: SocketAddr) -> Result<Self, RunError> {
+        let settings = prepared.settings;
+        let (queue_events, triggers) = triggers(prepared)?;
+        let files = match settings.sink()? {
+            Sink::Discard => Files::None,
+            Sink::Capture(out) => Files::Capture(Box::new(capture::create(prepared, clock, local, out)?), out),
+            Sink::Recording(outs) => Files::Recording(Box::new(files::lay_out(prepared, clock, outs)?), triggers),
         };
-        let (queue_events, triggers) = recording::capture(settings, prepared)?;
-        let recorder = match outs {
-            Some(outs) if packets.is_none() => Some(recording::recorder(settings, prepared, clock, outs)?),
-            _ => None,
-        };
-        Ok(Self { outs, packets, recorder, triggers, queue_events })
+        Ok(Self { files, queue_events })
     }
 
     /// Shots that may be handed to the sink. A sender without set-up goes on after the last shot requested. With triggers
     /// only those requested are bounded here, because fewer of them may become rows.
     pub(super) fn rows_left(&self, settings: &Settings) -> u64 {
-        let rows = self.recorder.as_ref().filter(|_| self.triggers.is_none()).map_or(u64::MAX, Set::remaining);
+        let rows = match &self.files {
+            Files::Recording(set, None) => set.remaining(),
+            Files::None | Files::Capture(..) | Files::Recording(..) => u64::MAX,
+        };
         rows.min(settings.shots.unwrap_or(u64::MAX))
+    }
+
+    /// What did not go as it should while files were laid out.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        match &self.files {
+            Files::Recording(set, _) => set.warnings().to_vec(),
+            Files::None | Files::Capture(..) => Vec::new(),
+        }
+    }
+
+    /// What wakes the sink's thread, if it sleeps otherwise than for a time.
+    pub(super) fn waker(&self) -> Option<Waker> {
+        match &self.files {
+            Files::Recording(set, _) => Some(set.waker()),
+            Files::None | Files::Capture(..) => None,
+        }
+    }
+
+    /// Starts the sink's thread; none if shots are discarded. Whatever goes wrong, it empties the queue.
+    pub(super) fn spawn<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        shared: Shared<'scope>,
+    ) -> Option<ScopedJoinHandle<'scope, Result<Recorded, Failed>>>
+    where
+        'a: 'scope,
+    {
+        match self.files {
+            Files::None => None,
+            Files::Capture(capture, _) => Some(scope.spawn(move || capture::record(*capture, shared))),
+            Files::Recording(set, triggers) => {
+                Some(scope.spawn(move || Recording { set: *set, capture: triggers, shared }.run()))
+            }
+        }
     }
 
     /// Removes the files of a run that never began.
     pub(super) fn abandon(self) {
-        if let Some(set) = self.recorder {
-            set.abandon();
-        } else if let (Some(_), Some([out])) = (&self.packets, self.outs) {
-            let _ = std::fs::remove_file(out);
+        match self.files {
+            Files::None => {}
+            Files::Capture(_, out) => drop(std::fs::remove_file(out)),
+            Files::Recording(set, _) => set.abandon(),
         }
     }
+}
+
+/// Events that the queue has room for, and what selects those around triggers.
+fn triggers(prepared: &Prepared<'_>) -> Result<(usize, Option<PreTrigger>), RunError> {
+    let settings = prepared.settings;
+    let (queue, events) = prepared.queues(settings.pre_trigger)?;
+    let window = settings.pre_trigger.map(|before_s| {
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let after_ns = ns(settings.post_trigger.unwrap_or(POST_TRIGGER_S));
+        Window { before_ns: ns(before_s), after_ns, events, by: settings.trigger.unwrap_or_default() }
+    });
+    Ok((queue, window.map(PreTrigger::new)))
 }

@@ -1,8 +1,11 @@
 //! The receive thread's work.
 
-use super::RunError;
-use super::end::{Asked, Cause};
+use super::cause::Cause;
+use super::end::{Asked, Shots};
+use super::error::RunError;
+use super::prepare::Prepared;
 use super::rest::{Idle, Rest};
+use super::watch::{Watch, after_last};
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::event::{Joined, Joiner};
@@ -11,7 +14,7 @@ use crate::receiver::Receiver;
 use crate::sink::Gate;
 use crate::stages::Spent;
 use crate::stream::Item;
-use crate::watch::{Watch, after_last};
+
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
@@ -29,35 +32,42 @@ const CLOCK_EVERY: Duration = Duration::from_secs(1);
 /// A pause of this thread is no silence of a link: between two looks at what came no more time than this passes for them.
 const LONGEST_LOOK: Duration = Duration::from_millis(10);
 
-/// Receives, joins and hands on.
-pub(super) struct Stage<'a, P> {
-    pub(super) receiver: &'a mut Receiver<P>,
-    pub(super) joiner: Joiner,
+/// Where the receive thread hands its events.
+pub(super) struct Output<'a> {
+    /// The queue to the sink; none: shots are discarded.
     pub(super) gate: Option<Gate>,
+    /// Wakes the sink.
     pub(super) wake: &'a dyn Fn(),
-    pub(super) items: Vec<Item>,
-    /// Items that were received, and not yet joined.
-    pub(super) arriving: VecDeque<Item>,
-    /// The time that has passed for links and shots: while packets were taken, in ns.
-    pub(super) listened_ns: u64,
-    /// Under the policy `block`: what the queue had no room for.
-    pub(super) blocked: Option<Joined>,
     /// Rows that the sink still has room for.
     pub(super) rows_left: u64,
     pub(super) live: &'a Live,
-    pub(super) busy_poll: bool,
-    pub(super) clock: &'a Clock,
+}
+
+/// Receives, joins and hands on.
+pub(super) struct Stage<'a, P> {
+    receiver: &'a mut Receiver<P>,
+    joiner: Joiner,
+    output: Output<'a>,
+    items: Vec<Item>,
+    /// Items that were received, and not yet joined.
+    arriving: VecDeque<Item>,
+    /// The time that has passed for links and shots: while packets were taken, in ns.
+    listened_ns: u64,
+    /// Under the policy `block`: what the queue had no room for.
+    blocked: Option<Joined>,
+    busy_poll: bool,
+    clock: &'a Clock,
     /// Where the run is to end.
-    pub(super) asked: Asked,
+    asked: Asked,
     /// Silence after which it ends.
-    pub(super) idle: Option<Duration>,
+    idle: Option<Duration>,
     /// Events so far.
-    pub(super) events: u64,
+    events: u64,
     /// Receive nothing while the sink works: stages one after the other.
-    pub(super) sequential: bool,
+    sequential: bool,
     /// Events that the sink has been given.
-    pub(super) handed: u64,
-    pub(super) rest: Rest,
+    handed: u64,
+    rest: Rest,
 }
 
 /// What the receive thread did.
@@ -111,7 +121,36 @@ impl Turns {
     }
 }
 
-impl<P: PacketIo> Stage<'_, P> {
+impl<'a, P: PacketIo> Stage<'a, P> {
+    /// A stage that has received nothing yet. `receive_buffer`: what the kernel granted, in bytes.
+    pub(super) fn new(
+        prepared: &Prepared<'_>,
+        receiver: &'a mut Receiver<P>,
+        output: Output<'a>,
+        clock: &'a Clock,
+        receive_buffer: usize,
+    ) -> Self {
+        let settings = prepared.settings;
+        let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
+        Self {
+            receiver,
+            joiner: Joiner::new(&streams, prepared.alignment()),
+            output,
+            items: Vec::with_capacity(64),
+            arriving: VecDeque::with_capacity(64),
+            listened_ns: 0,
+            blocked: None,
+            busy_poll: settings.busy_poll.unwrap_or(false),
+            clock,
+            asked: Asked::of(settings),
+            idle: settings.idle_s.map(Duration::from_secs_f64),
+            events: 0,
+            sequential: settings.sequential.unwrap_or(false),
+            handed: 0,
+            rest: Rest::new(receive_buffer, prepared.geometry.cut().rest, Instant::now()),
+        }
+    }
+
     /// Receives until the run is over.
     pub(super) fn run(&mut self, stop: &AtomicBool, watch: &Watch) -> Ran {
         let mut turns = Turns::new(Instant::now());
@@ -133,7 +172,7 @@ impl<P: PacketIo> Stage<'_, P> {
         let now = Instant::now();
         turns.spent[turns.turn as usize] += now - turns.turned;
         turns.turned = now;
-        let waits = self.blocked.is_some() || self.sequential && self.live.stored() < self.handed;
+        let waits = self.blocked.is_some() || self.sequential && self.output.live.stored() < self.handed;
         // Nobody is late or silent while nobody listens.
         if !waits {
             self.listened_ns += (now - turns.looked).min(LONGEST_LOOK).as_nanos() as u64;
@@ -200,14 +239,14 @@ impl<P: PacketIo> Stage<'_, P> {
 
     /// Lets others see the counts.
     fn show(&mut self, total: &Books) {
-        self.live.update(total, self.receiver.io().device().lost());
-        self.live.set_step(self.joiner.step());
+        self.output.live.update(total, self.receiver.io().device().lost());
+        self.output.live.set_step(self.joiner.step());
     }
 
     /// Enters how the time since the last call was spent.
     fn enter(&self, spent: &mut [Duration; 3]) {
         for how in [Spent::Busy, Spent::Starved, Spent::Stalled] {
-            self.live.receive.spend(how, std::mem::take(&mut spent[how as usize]), 0.0);
+            self.output.live.receive.spend(how, std::mem::take(&mut spent[how as usize]), 0.0);
         }
     }
 
@@ -215,7 +254,7 @@ impl<P: PacketIo> Stage<'_, P> {
     fn is_to_end(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
         // A file that is full because all shots are in it is no early end.
         let full = if self.lacks_room() { Cause::Full } else { Cause::Shots };
-        let is_full = self.live.is_full().then_some(full);
+        let is_full = self.output.live.is_full().then_some(full);
         is_full
             .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
             .or_else(|| (!self.asked.lasts(elapsed)).then_some(Cause::Time))
@@ -262,16 +301,21 @@ impl<P: PacketIo> Stage<'_, P> {
         self.receiver.finish(&ends, &mut self.items);
         self.hand_on(true);
         while self.blocked.is_some() {
-            (self.wake)();
+            (self.output.wake)();
             std::thread::sleep(Duration::from_millis(1));
             self.hand_on(true);
         }
-        self.live.set_step(self.joiner.step());
+        self.output.live.set_step(self.joiner.step());
+    }
+
+    /// What became of the events so far.
+    pub(super) fn shots(&self) -> Shots {
+        Shots { received: self.events, without_room: 0, lacked_room: self.lacks_room() }
     }
 
     /// Whether a shot that was asked for has found no room.
-    pub(super) fn lacks_room(&self) -> bool {
-        self.live.is_full() && self.asked.shots.is_none_or(|shots| self.handed < shots)
+    fn lacks_room(&self) -> bool {
+        self.output.live.is_full() && self.asked.shots.is_none_or(|shots| self.handed < shots)
     }
 
     /// Joins what was received, and hands on what is decided; with `all` everything.
@@ -287,7 +331,7 @@ impl<P: PacketIo> Stage<'_, P> {
             self.joiner.push(self.listened_ns, item);
         }
         if handed {
-            (self.wake)();
+            (self.output.wake)();
         }
     }
 
@@ -303,11 +347,11 @@ impl<P: PacketIo> Stage<'_, P> {
             let Some(joined) = next else { break };
             self.events += u64::from(matches!(joined, Joined::Event(_)));
             // Without a gate shots are discarded here, and their buffers are free again.
-            let Some(gate) = &self.gate else { continue };
+            let Some(gate) = &self.output.gate else { continue };
             handed = true;
             let is_event = matches!(joined, Joined::Event(_));
-            if is_event && self.rows_left == 0 {
-                self.live.set_full();
+            if is_event && self.output.rows_left == 0 {
+                self.output.live.set_full();
             }
             let receiver = &mut *self.receiver;
             let mut given_up = 0;
@@ -319,12 +363,12 @@ impl<P: PacketIo> Stage<'_, P> {
                     }
                 }
             };
-            if let Err(event) = gate.put(joined, self.rows_left > 0, &mut give_up) {
+            if let Err(event) = gate.put(joined, self.output.rows_left > 0, &mut give_up) {
                 self.blocked = Some(Joined::Event(event));
                 break;
             }
             self.handed = (self.handed + u64::from(is_event)).saturating_sub(given_up);
-            self.rows_left = self.rows_left + given_up - u64::from(is_event);
+            self.output.rows_left = self.output.rows_left + given_up - u64::from(is_event);
         }
         self.account_for_left();
         handed
@@ -334,7 +378,7 @@ impl<P: PacketIo> Stage<'_, P> {
     fn account_for_left(&mut self) {
         while let Some(left) = self.joiner.pop_left() {
             self.receiver.books_mut(left.link).give_up(left.shot.meta.is_complete(), left.cause);
-            if let Some(gate) = &self.gate {
+            if let Some(gate) = &self.output.gate {
                 gate.lose(left.loss());
             }
         }

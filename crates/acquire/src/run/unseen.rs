@@ -1,6 +1,6 @@
 //! What a recorder that fails leaves behind: shots that were handed to it, and that readers of the file do not see.
 
-use super::RunError;
+use super::error::RunError;
 use arrayvec::ArrayVec;
 use shotline_store::set::GivenUp;
 use shotline_store::shot::{Event, MAX_LINKS};

@@ -1,127 +1,21 @@
-//! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
+//! The settings of a run: one list, from which the keys of a file, the flags of `shotline record` and [`Key`] follow.
 
-mod check;
-
-use crate::align::By;
+use super::units::{Bytes, Nanoseconds};
+use super::values::{Align, Compression, named_peer, number, one_or_many, peer, text};
 use crate::clock::Source;
 use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
-use shotline_store::codec::Codec;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-
-/// A number of bytes, written as `1048576` or `256MiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "BytesText", into = "u64")]
-pub struct Bytes(pub u64);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum BytesText {
-    Number(u64),
-    Text(String),
-}
-
-impl TryFrom<BytesText> for Bytes {
-    type Error = String;
-    fn try_from(text: BytesText) -> Result<Self, String> {
-        match text {
-            BytesText::Number(bytes) => Ok(Self(bytes)),
-            BytesText::Text(text) => text.parse(),
-        }
-    }
-}
-
-impl From<Bytes> for u64 {
-    fn from(bytes: Bytes) -> Self {
-        bytes.0
-    }
-}
-
-impl FromStr for Bytes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let shift = match unit.trim() {
-            "" | "B" => 0,
-            "KiB" => 10,
-            "MiB" => 20,
-            "GiB" => 30,
-            "TiB" => 40,
-            _ => return Err(format!("expected bytes such as 256MiB (KiB, MiB, GiB, TiB), found {text}")),
-        };
-        let number: u64 = number.parse().map_err(|_| format!("expected bytes such as 256MiB, found {text}"))?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
-    }
-}
-
-/// A time in nanoseconds, written as `10us` or `100ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Nanoseconds(pub u64);
-
-impl FromStr for Nanoseconds {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("expected a time such as 10us (ns, us, ms, s), found {text}");
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let factor = match unit.trim() {
-            "ns" => 1,
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            _ => return Err(expected()),
-        };
-        let number: u64 = number.parse().map_err(|_| expected())?;
-        number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text} is more than 2^64 ns"))
-    }
-}
-
-impl TryFrom<String> for Nanoseconds {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Nanoseconds> for String {
-    fn from(time: Nanoseconds) -> Self {
-        format!("{}ns", time.0)
-    }
-}
-
-/// By what links' shots are put into one event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Align {
-    /// Their numbers.
-    #[default]
-    Number,
-    /// Their stamps, brought to one clock.
-    Stamp,
-}
-
-impl FromStr for Align {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "number" => Ok(Self::Number),
-            "stamp" => Ok(Self::Stamp),
-            _ => Err(format!("expected number or stamp, found {name}")),
-        }
-    }
-}
-
-/// Levels that zstd has and that are of use here.
-const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -7..=22;
+use shotline_wire::framing::Kind;
+use shotline_wire::shot::Packing;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $(#[serde($($serde:tt)*)])? $key:ident: $type:ty, )+) => {
-        /// What is asked for; whatever is not is decided by [`crate::run`].
+        /// What a run is asked for. A setting that is not given has a default, which [`crate::run`] may choose by what it
+        /// finds.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
         #[serde(default, deny_unknown_fields)]
         pub struct Settings {
@@ -134,13 +28,48 @@ macro_rules! settings {
             )+
         }
 
+        /// One of the settings, by its key in a file.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(non_camel_case_types, reason = "variants, fields, keys and flags have one name")]
+        pub enum Key {
+            $( $(#[doc = $doc])+ $key, )+
+        }
+
+        impl Key {
+            /// The key in a file.
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$key => stringify!($key), )+ }
+            }
+        }
+
         impl Settings {
-            /// These settings where they are given, else `below`.
+            /// These settings where they are given, else those of `below`.
             pub fn over(self, below: Self) -> Self {
                 Self { $( $key: self.$key.or(below.$key), )+ }
             }
+
+            /// Whether a setting is given.
+            pub fn has(&self, key: Key) -> bool {
+                match key { $( Key::$key => self.$key.is_some(), )+ }
+            }
+
+            /// The same without some settings.
+            #[must_use]
+            pub fn without(mut self, keys: &[Key]) -> Self {
+                for key in keys {
+                    match key { $( Key::$key => self.$key = None, )+ }
+                }
+                self
+            }
         }
     };
+}
+
+/// The flag.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}", self.name().replace('_', "-"))
+    }
 }
 
 settings! {
@@ -173,7 +102,8 @@ settings! {
     eal: String,
     /// Framing of packets: ud, counted or udp; with --listen also digitizer, vita49, spead or hsb [default: ud]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
-    framing: String,
+    #[serde(with = "text")]
+    framing: Kind,
     /// Links to record [default: all that the probe has]
     #[arg(long, value_name = "N", help_heading = "Source")]
     links: u8,
@@ -197,7 +127,8 @@ settings! {
     channels: u16,
     /// Samples on the wire: packed12_msb_first, int16_le or uint8 [default: packed12_msb_first, or uint8 of spead and hsb]
     #[arg(long, value_name = "NAME", requires = "listen", help_heading = "Other senders")]
-    sample_format: String,
+    #[serde(with = "text")]
+    sample_format: Packing,
     /// Bits of a sample that mean something [default: all that the format has]
     #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
     bits: u8,
@@ -256,8 +187,9 @@ settings! {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     sequential: bool,
     /// Compress shots: none, lz4 or zstd, both behind bitshuffle; readers need hdf5plugin [default: none]
-    #[arg(long, value_name = "CODEC", value_parser = codec, help_heading = "Sink")]
-    compress: String,
+    #[arg(long, value_name = "CODEC", help_heading = "Sink")]
+    #[serde(with = "text")]
+    compress: Compression,
     /// Level of zstd, -7 to 22: higher is smaller and slower [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=22), help_heading = "Sink")]
     compress_level: i32,
@@ -333,177 +265,37 @@ settings! {
     busy_poll: bool,
 }
 
-/// The name of a codec, or none.
-fn codec(text: &str) -> Result<String, String> {
-    if text != "none" {
-        text.parse::<Codec>().map_err(|error| error.replace("expected ", "expected none, "))?;
-    }
-    Ok(text.to_owned())
-}
-
-/// `out = "run.h5"`, or `out = ["/a/run.h5", "/b/run.h5"]`.
-fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Outs {
-        One(PathBuf),
-        Many(Vec<PathBuf>),
-    }
-    Ok(Some(match Outs::deserialize(deserializer)? {
-        Outs::One(out) => vec![out],
-        Outs::Many(outs) => outs,
-    }))
-}
-
-/// The address of a peer: an address with a port, or a name with a port, which the system resolves.
-pub fn peer(text: &str) -> Result<SocketAddr, String> {
-    let found = text.parse().map(Some).or_else(|_| text.to_socket_addrs().map(|mut addresses| addresses.next()));
-    let why = match found {
-        Ok(Some(address)) => return Ok(address),
-        Ok(None) => "it has no address".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(format!(
-        "expected an address or a name with a port, such as [::1]:47910 or probe.lab:47910, found {text}: {why}"
-    ))
-}
-
-/// `probe = "probe.lab:47910"`.
-fn named_peer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    peer(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
-}
-
-/// A number as people write those of queue pairs and keys: 4660 or 0x1234.
-pub fn number(text: &str) -> Result<u32, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| format!("expected a number such as 4660 or 0x1234, below 2^32, found {text}"))
-}
-
-/// The queue pair of a link where link 0 has `first`: 24 bits in a packet, and 0 is for subnet management.
-pub fn queue_pair(first: u32, link: u8) -> Result<u32, String> {
-    let pair = first.checked_add(link.into()).filter(|pair| first > 0 && *pair <= 0xff_ffff);
-    pair.ok_or_else(|| {
-        format!("expected --queue-pair from 1 to 0xffffff on all links, found {first:#x} and link {link}")
-    })
-}
-
-/// A configuration file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// Not readable.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// Not TOML, an unknown key, or a value of the wrong kind; the message has line and column.
-    #[error("{}: {message}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// What the parser said.
-        message: String,
-    },
-}
-
-impl Settings {
-    /// How shots are to be compressed, if they are.
-    pub fn codec(&self) -> Result<Option<Codec>, String> {
-        let codec = match self.compress.as_deref() {
-            None | Some("none") => None,
-            Some(name) => Some(name.parse::<Codec>()?),
-        };
-        match (codec, self.compress_level) {
-            (Some(Codec::Zstd(_)), Some(level)) if !ZSTD_LEVELS.contains(&level) => Err(format!(
-                "expected a level of zstd from {} to {}, found {level}",
-                ZSTD_LEVELS.start(),
-                ZSTD_LEVELS.end()
-            )),
-            (Some(Codec::Zstd(_)), Some(level)) => Ok(Some(Codec::Zstd(level))),
-            (_, Some(_)) => Err("a level is for zstd: add --compress zstd".into()),
-            (codec, None) => Ok(codec),
-        }
-    }
-
-    /// What puts shots of several links into one event.
-    pub fn alignment(&self) -> By {
-        match self.align.unwrap_or_default() {
-            Align::Number => By::Number,
-            Align::Stamp => By::Stamp { window_ns: self.align_window.map(|window| window.0) },
-        }
-    }
-
-    /// Reads a TOML file.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn flags_win_over_the_file_and_unknown_keys_are_named_with_their_line() {
+    fn flags_win_over_the_file() {
         let file: Settings = toml::from_str("pool = \"64MiB\"\nsamples = 500\npolicy = \"drop-oldest\"").unwrap();
         let flags = Settings { samples: Some(1000), ..Settings::default() };
         let both = flags.over(file);
         assert_eq!((both.samples, both.pool), (Some(1000), Some(Bytes(64 << 20))));
         assert_eq!(both.policy, Some(Policy::DropOldest));
-        let error = toml::from_str::<Settings>("samples = 1\nsampels = 2").unwrap_err().to_string();
-        assert!(error.contains("line 2") && error.contains("sampels"), "{error}");
     }
 
     #[test]
-    fn a_peer_may_be_named() {
-        for text in ["localhost:47910", "127.0.0.1:47910", "[::1]:47910"] {
-            let address = peer(text).unwrap();
-            assert!(address.ip().is_loopback() && address.port() == 47910, "{text} is {address}");
-        }
-        assert!(toml::from_str::<Settings>("probe = \"localhost:47910\"").unwrap().probe.unwrap().ip().is_loopback());
-        assert!(peer("localhost").unwrap_err().contains("with a port"), "no port");
+    fn a_key_is_a_field_and_a_flag() {
+        let settings = Settings { align_window: Some(Nanoseconds(5)), shots: Some(1), ..Settings::default() };
+        assert_eq!(
+            (Key::align_window.name(), Key::align_window.to_string()),
+            ("align_window", "--align-window".into())
+        );
+        assert!(settings.has(Key::align_window) && !settings.has(Key::probe));
+        let rest = settings.without(&[Key::align_window]);
+        assert_eq!((rest.align_window, rest.shots), (None, Some(1)));
     }
 
     #[test]
-    fn a_queue_pair_has_24_bits_on_every_link() {
-        assert_eq!((queue_pair(1, 0), queue_pair(0xff_fffe, 1)), (Ok(1), Ok(0xff_ffff)));
-        for (first, link) in [(0, 0), (0, 1), (0x100_0010, 0), (0xff_ffff, 1), (u32::MAX, 1)] {
-            assert!(queue_pair(first, link).is_err_and(|error| error.contains(&format!("{first:#x}"))), "{first:#x}");
-        }
-    }
-
-    #[test]
-    fn a_codec_has_a_level_only_if_it_is_zstd() {
-        let settings = |text: &str| toml::from_str::<Settings>(text).unwrap().codec();
-        assert_eq!(settings(""), Ok(None));
-        assert_eq!(settings("compress = \"none\""), Ok(None));
-        assert_eq!(settings("compress = \"lz4\""), Ok(Some(Codec::Lz4)));
-        assert_eq!(settings("compress = \"zstd\"\ncompress_level = 5"), Ok(Some(Codec::Zstd(5))));
-        assert!(settings("compress = \"lz4\"\ncompress_level = 5").is_err());
-        assert!(settings("compress = \"gzip\"").is_err());
-        assert!(settings("compress = \"zstd\"\ncompress_level = 99").is_err());
-    }
-
-    #[test]
-    fn one_file_or_several_may_be_named() {
-        let one: Settings = toml::from_str("out = \"a.h5\"").unwrap();
-        let many: Settings = toml::from_str("out = [\"/x/a.h5\", \"/y/a.h5\"]").unwrap();
-        assert_eq!((one.out.map(|outs| outs.len()), many.out.clone().map(|outs| outs.len())), (Some(1), Some(2)));
-        assert_eq!(toml::from_str::<Settings>(&toml::to_string(&many).unwrap()).unwrap(), many);
-    }
-
-    #[test]
-    fn bytes_have_binary_units_and_refuse_others() {
-        assert_eq!("3GiB".parse(), Ok(Bytes(3 << 30)));
-        assert_eq!("17".parse(), Ok(Bytes(17)));
-        assert!("3GB".parse::<Bytes>().is_err() && "".parse::<Bytes>().is_err());
-        assert!("99999999999TiB".parse::<Bytes>().is_err());
+    fn settings_written_to_a_file_are_read_back() {
+        let all =
+            "sample_format = \"int16_le\"\ncompress = \"zstd\"\ncompress_level = 5\nout = [\"/x/a.h5\", \"/y/a.h5\"]";
+        let settings: Settings = toml::from_str(all).unwrap();
+        assert_eq!((settings.sample_format, settings.compress), (Some(Packing::Int16Le), Some(Compression::Zstd)));
+        assert_eq!(toml::from_str::<Settings>(&toml::to_string(&settings).unwrap()).unwrap(), settings);
     }
 }

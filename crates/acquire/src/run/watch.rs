@@ -1,7 +1,7 @@
 //! Watching a probe while its shots are received.
 
+use super::cause::Cause;
 use crate::control::{Control, ControlError};
-use crate::run::Cause;
 use shotline_wire::setup::Report;
 use shotline_wire::shot::MAX_SHOTS;
 use std::sync::OnceLock;
@@ -14,12 +14,12 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const ASK_EVERY: u32 = 4;
 
 /// The number after the last shot of a link whose probe has ended.
-pub(crate) fn after_last(report: &Report) -> u64 {
+pub(super) fn after_last(report: &Report) -> u64 {
     report.next_shot.min(MAX_SHOTS)
 }
 
 /// What the watch thread has found out, for the receive thread to read at any time.
-pub(crate) struct Watch {
+pub(super) struct Watch {
     /// Links of the probe, 0 if there is none to be asked.
     links: u8,
     stop: AtomicBool,
@@ -29,7 +29,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(links: u8) -> Self {
+    pub(super) fn new(links: u8) -> Self {
         Self {
             links,
             stop: AtomicBool::new(false),
@@ -40,27 +40,27 @@ impl Watch {
     }
 
     /// Whether there is a probe to be asked.
-    pub(crate) fn has_probe(&self) -> bool {
+    pub(super) fn has_probe(&self) -> bool {
         self.links > 0
     }
     /// Asks for the probe to be stopped.
-    pub(crate) fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
     /// Why the probe is not this run's any more, if it is not.
-    pub(crate) fn gone(&self) -> Option<Cause> {
+    pub(super) fn gone(&self) -> Option<Cause> {
         self.gone.get().copied()
     }
     /// What the probe reported in the end, of each link.
-    pub(crate) fn reports(&self) -> Option<&[Report]> {
+    pub(super) fn reports(&self) -> Option<&[Report]> {
         self.reports.get().map(Vec::as_slice)
     }
-    pub(crate) fn warnings(&self) -> Option<String> {
+    pub(super) fn warnings(&self) -> Option<String> {
         self.warning.get().cloned()
     }
 
     /// The watch thread: until the probe has ended by itself, was stopped, or is gone.
-    pub(crate) fn follow(&self, mut control: Control<'_>) {
+    pub(super) fn follow(&self, mut control: Control<'_>) {
         let mut looks = 0;
         loop {
             let stop = self.stop.load(Ordering::Relaxed);

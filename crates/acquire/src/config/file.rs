@@ -1,0 +1,124 @@
+//! A file of settings, and flags over it.
+
+use super::check::Invalid;
+use super::settings::{Key, Settings};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is not readable.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or has an unknown key or a value of the wrong kind; the message has line and column.
+    #[error("{}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What the parser reported.
+        message: String,
+    },
+    /// A value in the file that no run can have, alone or beside another.
+    #[error("{}:{line}: {invalid}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line of the key, from 1.
+        line: usize,
+        /// What is wrong with it.
+        invalid: Invalid,
+    },
+    /// The same of a flag.
+    #[error(transparent)]
+    Flag(#[from] Invalid),
+}
+
+/// Settings that were read from a TOML file.
+#[derive(Clone, Debug)]
+pub struct File {
+    path: PathBuf,
+    settings: Settings,
+    /// The line of each key, from 1.
+    lines: BTreeMap<String, usize>,
+}
+
+impl File {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no TOML, or has an unknown key or a value of the wrong kind.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let wrong = |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
+        let settings = toml::from_str(text).map_err(wrong)?;
+        let table = DeTable::parse(text).map_err(wrong)?;
+        let line = |offset: usize| text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
+        let lines = table.get_ref().keys().map(|key| (key.get_ref().to_string(), line(key.span().start))).collect();
+        Ok(Self { path: path.to_owned(), settings, lines })
+    }
+
+    /// Flags over this file, checked.
+    ///
+    /// # Errors
+    /// If the settings together are invalid: with the line of the file, unless a flag is at fault.
+    pub fn under(&self, flags: Settings) -> Result<Settings, ConfigError> {
+        let settings = flags.clone().over_file(self.settings.clone());
+        settings.check().map_err(|invalid| match self.line(invalid.key).filter(|_| !flags.has(invalid.key)) {
+            Some(line) => ConfigError::Line { path: self.path.clone(), line, invalid },
+            None => invalid.into(),
+        })?;
+        Ok(settings)
+    }
+
+    fn line(&self, key: Key) -> Option<usize> {
+        self.lines.get(key.name()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<File, ConfigError> {
+        File::parse(Path::new("run.toml"), text)
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let error = file("samples = 1\nsampels = 2").unwrap_err().to_string();
+        assert!(error.starts_with("run.toml") && error.contains("line 2") && error.contains("sampels"), "{error}");
+        let error = file("samples = 1\ncompress = \"gzip\"").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("none, lz4 or zstd, found gzip"), "{error}");
+    }
+
+    #[test]
+    fn an_invalid_value_is_named_with_its_line() {
+        let read = file("# a run\ndiscard = true\nprobe = \"[::1]:9\"\n\nshots = 0\n").unwrap();
+        let error = read.under(Settings::default()).unwrap_err().to_string();
+        assert_eq!(error, "run.toml:5: expected --shots from 1 to 281474976710656, found 0");
+        let fixed = Settings { shots: Some(5), ..Settings::default() };
+        assert_eq!(read.under(fixed).unwrap().shots, Some(5));
+    }
+
+    #[test]
+    fn a_combination_is_named_with_the_line_at_fault() {
+        let read = file("discard = true\nprobe = \"[::1]:9\"\nq_key = 17").unwrap();
+        let error = read.under(Settings::default()).unwrap_err().to_string();
+        assert!(error.starts_with("run.toml:3: --q-key is for a sender"), "{error}");
+        let flags = Settings { align_window: Some(super::super::Nanoseconds(1)), ..Settings::default() };
+        let error = file("discard = true\nprobe = \"[::1]:9\"").unwrap().under(flags).unwrap_err().to_string();
+        assert!(error.starts_with("--align-window is for stamps"), "{error}");
+    }
+}

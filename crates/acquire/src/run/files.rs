@@ -1,0 +1,217 @@
+//! The files of a recording: what is asked of them, and how they are laid out.
+
+use super::error::RunError;
+use super::prepare::{Prepared, receive_buffer};
+use super::room::{in_flight, pool_bytes};
+use super::sinks::POST_TRIGGER_S;
+use crate::clock::Clock;
+use crate::config::{Align, Bytes, Nanoseconds, Settings};
+use crate::stream::StreamConfig;
+use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
+use shotline_store::nvme::{self, Target};
+use shotline_store::set::Roll;
+use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Rows that a file is laid out for when nobody says how many: its tables grow with them.
+const MOST_ROWS: u64 = 200_000;
+/// The share of the free space that a file is laid out for when nobody says how many rows: a half.
+const FREE_SHARE: u64 = 2;
+/// And where another file is laid out beside it: a fifth.
+const FREE_SHARE_OF_PART: u64 = 5;
+
+/// Refuses files that cannot become recordings, before anything else is done.
+pub(super) fn check(settings: &Settings, outs: &[PathBuf]) -> Result<(), RunError> {
+    Ok(wanted(settings, outs, 1).check()?)
+}
+
+/// The files that settings ask for, with this number of rows (those of the run, or of a part if only time ends it).
+fn wanted(settings: &Settings, outs: &[PathBuf], rows: u64) -> SetConfig {
+    let mut outs = outs.to_vec();
+    // A folder stands for a file of the first one's name.
+    if let Some((first, others)) = outs.split_first_mut() {
+        let name = first.file_name().map(PathBuf::from).unwrap_or_default();
+        others.iter_mut().filter(|out| out.is_dir()).for_each(|out| out.push(&name));
+    }
+    let after = settings.roll_seconds.map(Duration::from_secs_f64);
+    SetConfig {
+        outs,
+        recorder: RecorderConfig {
+            in_flight: in_flight(settings),
+            direct: settings.buffered != Some(true),
+            durable: settings.durable.unwrap_or(false),
+            overwrite: settings.force.unwrap_or(false),
+            recycle: settings.recycle.unwrap_or(false),
+            serial: settings.serial.clone(),
+            commit_every: Duration::from_millis(settings.commit_ms.unwrap_or(20)),
+            compress_threads: settings.compress_threads,
+            ..RecorderConfig::new(rows)
+        },
+        roll: Roll { bytes: settings.roll_size.map(|size| size.0), after, rows: settings.roll_shots },
+        keep: settings.keep.map(|keep| keep.0),
+        // With a trigger nobody knows how many of the shots are recorded, but no more than all.
+        rows: settings.shots,
+    }
+}
+
+/// Rows to lay out a file for, if the user has said how many.
+fn rows_asked_for(settings: &Settings) -> Option<u64> {
+    settings.capacity.or(settings.shots)
+}
+
+/// Rows to lay out a file for where nobody says how many: those that a share of the free space holds.
+fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
+    let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
+    let free = outs.iter().map(|out| match Target::of(out) {
+        Some(device) => nvme::free_bytes(&device),
+        None => {
+            let folder = shotline_store::folder(out);
+            rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
+        }
+    });
+    let share = if prepared.settings.rolls() { FREE_SHARE_OF_PART } else { FREE_SHARE };
+    (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MOST_ROWS)
+}
+
+/// Lays out the file, or the first files.
+///
+/// # Errors
+/// If one cannot be made: it is there and may not be replaced, the drive is full.
+pub(super) fn lay_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<Set, RunError> {
+    let laid_out = |rows| laid_out(prepared, clock, outs, rows);
+    match rows_asked_for(prepared.settings) {
+        Some(rows) => laid_out(rows),
+        None => with_what_fits(|| rows_that_fit(prepared, outs), laid_out),
+    }
+}
+
+/// Lays out as many rows as fit. Where another program has taken the room since it was looked for (a second recorder,
+/// started at the same time, takes half as well), fewer do.
+fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, RunError>) -> Result<T, RunError> {
+    let mut rows = fit();
+    loop {
+        let result = lay_out(rows);
+        if !matches!(result, Err(RunError::Store(StoreError::NoSpace { .. }))) {
+            return result;
+        }
+        let fewer = fit();
+        if fewer >= rows {
+            return result;
+        }
+        rows = fewer;
+    }
+}
+
+/// Lays out the file, or the first files, for this number of rows.
+fn laid_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
+    let settings = prepared.settings;
+    let chosen = chosen(prepared, rows);
+    let info = RunInfo {
+        software: software(),
+        notes: settings.notes.clone().unwrap_or_default(),
+        operator: chosen.operator.clone().unwrap_or_default(),
+        by_stamp: settings.align == Some(Align::Stamp),
+        config: toml::to_string(&chosen).unwrap_or_default(),
+        codec: settings.codec()?,
+        pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
+        ..run_info(prepared, clock)
+    };
+    Ok(Set::create(&wanted(settings, outs, rows), &info, &prepared.regions)?)
+}
+
+/// What any file says of the run.
+pub(super) fn run_info(prepared: &Prepared<'_>, clock: &Clock) -> RunInfo {
+    let link = |config: &StreamConfig| LinkInfo {
+        name: format!("{} link {}", prepared.instrument.name, config.stream),
+        stream: config.stream,
+        geometry: prepared.geometry,
+    };
+    let health = clock.refresh();
+    RunInfo {
+        start_tai_ns: clock.now_tai_ns(),
+        clock: ClockInfo {
+            source: clock.source().to_string(),
+            locked: health.locked,
+            max_error_ns: health.max_error_ns,
+            tai_minus_utc_s: health.tai_minus_utc_s,
+        },
+        instrument: prepared.instrument.name.clone(),
+        framing: prepared.framing.name().into(),
+        ..RunInfo::new(prepared.configs.iter().map(link).collect())
+    }
+}
+
+/// The program, its version, and the commit that it was built from.
+fn software() -> String {
+    let version = concat!("shotline ", env!("CARGO_PKG_VERSION"));
+    match env!("SHOTLINE_COMMIT") {
+        "" => version.to_owned(),
+        commit => format!("{version} ({commit})"),
+    }
+}
+
+/// The settings with everything that was left to this program.
+fn chosen(prepared: &Prepared<'_>, rows: u64) -> Settings {
+    let settings = prepared.settings;
+    let alignment = prepared.alignment();
+    let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+    let g = &prepared.geometry;
+    let defaults = Settings {
+        framing: prepared.framing.name().parse().ok(),
+        links: Some(prepared.configs.len() as u8),
+        samples: Some(g.samples()),
+        discard: Some(false),
+        force: Some(false),
+        durable: Some(false),
+        buffered: Some(false),
+        in_flight: Some(in_flight(settings)),
+        capacity: Some(rows),
+        policy: Some(prepared.policy),
+        operator: user(),
+        post_trigger: settings.pre_trigger.map(|_| POST_TRIGGER_S),
+        trigger: settings.pre_trigger.map(|_| Default::default()),
+        align: Some(Default::default()),
+        align_patience: Some(Nanoseconds(alignment.patience_ns)),
+        quorum: Some(alignment.quorum),
+        clock: Some(Default::default()),
+        pool: Some(Bytes(pool_bytes(settings))),
+        receive_buffer: Some(Bytes(receive_buffer(settings) as u64)),
+        window: Some(prepared.configs[0].window),
+        timeout_ms: Some(prepared.configs[0].timeout_ns / 1_000_000),
+        busy_poll: Some(false),
+        ..Settings::default()
+    };
+    settings.clone().over(defaults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A drive with room for so many rows of which another recorder takes half just after each look at it, `times` over.
+    fn beside_another(room: u64, times: u64) -> Result<u64, RunError> {
+        let (free, left) = (Cell::new(room), Cell::new(times));
+        with_what_fits(
+            || (free.get() / FREE_SHARE).max(1),
+            |rows| {
+                if left.get() > 0 {
+                    left.set(left.get() - 1);
+                    free.set(free.get() / 2 - 1);
+                }
+                let no_space = StoreError::NoSpace { path: "run.h5".into(), rows, needed: rows, free: free.get() };
+                if rows > free.get() { Err(no_space.into()) } else { Ok(rows) }
+            },
+        )
+    }
+
+    #[test]
+    fn recorders_that_start_together_share_the_room_and_only_a_full_drive_refuses() {
+        assert_eq!(beside_another(1000, 0).unwrap(), 500);
+        assert_eq!(beside_another(1000, 1).unwrap(), 249);
+        let rows: Vec<u64> = (2..5).map(|times| beside_another(1000, times).unwrap()).collect();
+        assert!(rows.is_sorted_by(|more, fewer| fewer < more), "{rows:?}");
+        assert!(matches!(beside_another(0, 0), Err(RunError::Store(StoreError::NoSpace { .. }))));
+    }
+}

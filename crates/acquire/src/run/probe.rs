@@ -1,0 +1,144 @@
+//! A run whose sender is a probe that takes set-up.
+
+use super::error::RunError;
+use super::open::{Opened, Wanted};
+use super::outcome::Outcome;
+use super::prepare::{Instrument, Origin, Prepared, check_shape};
+use super::receive::receive;
+use crate::config::Settings;
+use crate::control::Control;
+use crate::learn::Shape;
+use crate::live::Live;
+use crate::memory::Memory;
+use crate::received;
+use crate::receiver;
+use shotline_memory::Regions;
+use shotline_store::shot::MAX_LINKS;
+use shotline_transport::{IoError, PacketIo};
+use shotline_verbs::ud::{Ud, stand_in_port};
+use shotline_wire::framing::NoSetUp;
+use shotline_wire::setup::{Describe, Sequence};
+use shotline_wire::shot::Geometry;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+
+/// Samples of a shot if nothing is said of them.
+const SAMPLES: u32 = 2000;
+
+/// Sets the probe up, opens the transport, and receives.
+pub(super) fn run<P: PacketIo>(
+    settings: &Settings,
+    mut memory: Memory,
+    probe: SocketAddr,
+    stop: &AtomicBool,
+    live: &Live,
+    open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
+) -> Result<Outcome, RunError> {
+    memory.settle()?;
+    let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
+    control.ask_until(Some(stop));
+    let mut prepared = describe(settings, &memory, &mut control)?;
+    let bind = match settings.bind {
+        Some(bind) => bind,
+        None => SocketAddr::new(control.local_ip()?, settings.framing().description().port),
+    };
+    let Opened { io, local, receive_buffer } = open(&prepared.wanted(&memory, bind), &memory.regions)?;
+    let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
+    if let Some(queue_pair) = io.queue_pair() {
+        configure_device(&mut prepared, &mut control, local, queue_pair)?;
+        sequence(settings, &mut control)?;
+        receive(prepared, origin(control), io, stop, live)
+    } else if prepared.framing.sealed() {
+        let mut io = Ud::new(io);
+        for link in 0..prepared.configs.len() {
+            let pair = io.create()?;
+            configure(&mut prepared, &mut control, link, local, (pair.number, pair.q_key))?;
+            prepared.configs[link].key = pair.number;
+        }
+        sequence(settings, &mut control)?;
+        receive(prepared, origin(control), io, stop, live)
+    } else {
+        for link in 0..prepared.configs.len() {
+            configure(&mut prepared, &mut control, link, local, (0, 0))?;
+            prepared.configs[link].key = prepared.configs[link].stream;
+        }
+        sequence(settings, &mut control)?;
+        receive(prepared, origin(control), io, stop, live)
+    }
+}
+
+/// Asks the probe what it is.
+fn describe<'a>(settings: &'a Settings, memory: &Memory, control: &mut Control<'_>) -> Result<Prepared<'a>, RunError> {
+    let framing = settings.framing().framing().ok_or(NoSetUp(settings.framing()));
+    let framing = framing.map_err(|error| RunError::Settings(error.to_string()))?;
+    let describe = control.query()?;
+    let links = settings.links.unwrap_or(describe.links);
+    let most = describe.links.min(MAX_LINKS as u8);
+    if !(1..=most).contains(&links) {
+        return Err(RunError::Settings(format!(
+            "the probe has {} links, and a run up to {MAX_LINKS}: expected --links from 1 to {most}, found {links}",
+            describe.links
+        )));
+    }
+    let geometry = Geometry::new(
+        describe.channels,
+        settings.samples.unwrap_or(SAMPLES.min(describe.max_samples)),
+        describe.bits,
+        describe.packing,
+        describe.sample_rate_hz,
+    )?;
+    let Describe { channels, bits, packing, sample_rate_hz, .. } = describe;
+    check_shape(settings, "the probe says", Shape { channels, bits, packing, sample_rate_hz })?;
+    let name = describe.model.as_str().to_owned();
+    let instrument = Instrument { name, pattern_period: describe.pattern_period };
+    Prepared::new(settings, memory, framing, geometry, links, instrument)
+}
+
+/// Tells the probe where one link's shots are to go, and learns where they come from.
+fn configure(
+    prepared: &mut Prepared<'_>,
+    control: &mut Control<'_>,
+    link: usize,
+    local: SocketAddr,
+    queue_pair: (u32, u32),
+) -> Result<(), RunError> {
+    let stream = &mut prepared.configs[link];
+    let source = control.configure_stream(link as u8, prepared.framing, stream, local, queue_pair)?;
+    prepared.instrument.pattern_period = source.pattern_period;
+    Ok(())
+}
+
+/// The same where a device's own queue pair receives the only link: its completions say less than packets do.
+fn configure_device(
+    prepared: &mut Prepared<'_>,
+    control: &mut Control<'_>,
+    local: SocketAddr,
+    queue_pair: (u32, u32),
+) -> Result<(), RunError> {
+    if prepared.configs.len() > 1 {
+        return Err(RunError::Settings(
+            "a device's queue pair receives one link: run one receiver for each, with --links 1".into(),
+        ));
+    }
+    let name = prepared.framing.name();
+    let received = received::of(prepared.framing).ok_or_else(|| {
+        RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {name}"))
+    })?;
+    prepared.in_order = receiver::held_in_order(&prepared.configs[0]);
+    prepared.room().check()?;
+    let stream = &mut prepared.configs[0];
+    let source = control.configure_stream(0, prepared.framing, stream, local, queue_pair)?;
+    prepared.instrument.pattern_period = source.pattern_period;
+    stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), stand_in_port(source.qp)));
+    stream.key = queue_pair.0;
+    prepared.framing = received;
+    Ok(())
+}
+
+/// Tells the probe the transmit events, once it is ours.
+fn sequence(settings: &Settings, control: &mut Control<'_>) -> Result<(), RunError> {
+    let Some(events) = &settings.transmit_sequence else { return Ok(()) };
+    let sequence = Sequence::new(events).map_err(|error| RunError::Settings(error.to_string()))?;
+    control.sequence(sequence)?;
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! How the buffers of the pool are shared: assembly, the queue to the recorder, events that wait for links or triggers.
+
+use super::error::RunError;
+use crate::config::{Bytes, Settings, Sink};
+use crate::receiver;
+use crate::stream::StreamConfig;
+use shotline_wire::setup::Mode;
+
+/// Shots in the queue to the recorder that the pool has room for at least.
+const LEAST_QUEUE: usize = 4;
+/// A quarter of this number of events may wait for links that are behind, however large the pool is.
+const MOST_WAITING: usize = 1 << 14;
+/// Default memory for shot buffers.
+const DEFAULT_POOL: Bytes = Bytes(256 << 20);
+/// The same for each link of a digitizer: about 23 blocks of 64 MiB.
+const BLOCKS_POOL: Bytes = Bytes(3 << 29);
+
+/// The room of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Room<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) configs: &'a [StreamConfig],
+    /// Bytes of a buffer.
+    pub(super) slot_bytes: u32,
+    /// Buffers that assembly holds because a device takes receives in their order.
+    pub(super) in_order: usize,
+}
+
+impl Room<'_> {
+    /// Refuses a pool that is too small.
+    ///
+    /// # Errors
+    /// With the size that is needed.
+    pub(super) fn check(&self) -> Result<(), RunError> {
+        let slot_bytes = u64::from(self.slot_bytes);
+        let least = (self.reserve() + self.in_order + LEAST_QUEUE * self.configs.len()) as u64;
+        // Regions are rounded up to whole huge pages: what counts is what was asked for.
+        let pool_bytes = pool_bytes(self.settings);
+        let slots = pool_bytes / slot_bytes;
+        if slots >= least {
+            return Ok(());
+        }
+        Err(RunError::Settings(format!(
+            "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {least}: --pool {}MiB",
+            (least * slot_bytes).div_ceil(1 << 20),
+        )))
+    }
+
+    /// Buffers that are neither free nor in the queue when everything is busy: under assembly, waiting for the other
+    /// links' shots of their events, on their way into the file.
+    fn reserve(&self) -> usize {
+        let (settings, configs) = (self.settings, self.configs);
+        let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
+        let writing = match settings.sink() {
+            Ok(Sink::Discard) | Err(_) => 0,
+            Ok(Sink::Capture(_)) => in_flight(settings) as usize + configs.len(),
+            Ok(Sink::Recording(outs)) => {
+                // Where files follow one another, one may still be writing when the next begins.
+                let recorders = outs.len() * if settings.rolls() { 2 } else { 1 };
+                recorders * (in_flight(settings) as usize + compressing(settings)) + configs.len()
+            }
+        };
+        receiver::held(configs) + joining + writing
+    }
+
+    /// Events that a pool of `slots` buffers has room for beside what assembly needs.
+    fn spare_events(&self, slots: u32) -> usize {
+        (slots as usize - self.reserve() - self.in_order) / self.configs.len()
+    }
+
+    /// Of these, events that wait for links that are behind: a quarter.
+    pub(super) fn waiting_events(&self, slots: u32) -> usize {
+        if self.configs.len() > 1 {
+            self.spare_events(slots).saturating_sub(LEAST_QUEUE).min(MOST_WAITING) / 4
+        } else {
+            0
+        }
+    }
+
+    /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
+    pub(super) fn queue_events(&self, slots: u32) -> usize {
+        self.spare_events(slots) - self.waiting_events(slots)
+    }
+
+    /// Splits that room between the queue and events that are held for a trigger, `before_s` seconds of them.
+    ///
+    /// # Errors
+    /// If the rate is known, and the room too small.
+    pub(super) fn split_for_trigger(&self, slots: u32, mode: Mode, before_s: f64) -> Result<(usize, usize), RunError> {
+        let all = self.queue_events(slots);
+        let Mode::FixedRate { millihertz } = mode else {
+            // The rate is unknown: the recorder's queue takes a quarter.
+            let queue = (all / 4).max(LEAST_QUEUE.min(all));
+            return Ok((queue, (all - queue).max(1)));
+        };
+        let needed = (before_s * millihertz as f64 / 1000.0).ceil() as usize + 1;
+        let links = self.configs.len();
+        if needed + LEAST_QUEUE > all {
+            // Of what is spare a quarter waits for other links, if there are any.
+            let spare = needed + LEAST_QUEUE;
+            let spare = if links > 1 { spare * 4 / 3 + 2 } else { spare };
+            let bytes = (self.reserve() + spare * links) as u64 * u64::from(self.slot_bytes);
+            return Err(RunError::Settings(format!(
+                "{before_s} s before a trigger are {needed} events of {links} links, a pool of {} bytes holds {}: --pool {}MiB",
+                pool_bytes(self.settings),
+                all.saturating_sub(LEAST_QUEUE),
+                bytes.div_ceil(1 << 20)
+            )));
+        }
+        // What is spare is shared: more queue does no harm, and a rate is not kept to the shot.
+        let spare = all - needed - LEAST_QUEUE;
+        Ok((LEAST_QUEUE + spare / 2, needed + spare / 2))
+    }
+}
+
+/// Shots that compression holds at most.
+fn compressing(settings: &Settings) -> usize {
+    match settings.codec() {
+        Ok(Some(_)) => {
+            let threads = settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
+            shotline_store::codec::held(threads)
+        }
+        Ok(None) | Err(_) => 0,
+    }
+}
+
+/// Whether shots are blocks of tens of megabytes each.
+pub(super) fn blocks(settings: &Settings) -> bool {
+    settings.framing().description().large_shots
+}
+
+/// Memory for shot buffers, in bytes.
+pub(super) fn pool_bytes(settings: &Settings) -> u64 {
+    let default =
+        if blocks(settings) { BLOCKS_POOL.0 * u64::from(settings.links.unwrap_or(1)) } else { DEFAULT_POOL.0 };
+    settings.pool.map_or(default, |pool| pool.0)
+}
+
+/// Writes under way at once.
+pub(super) fn in_flight(settings: &Settings) -> u32 {
+    settings.in_flight.unwrap_or(if blocks(settings) { 4 } else { 16 })
+}

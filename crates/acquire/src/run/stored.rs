@@ -1,0 +1,91 @@
+//! The counters of a run as a recording keeps them.
+
+use crate::align::Counts;
+use crate::books::Books;
+use crate::latency::Latency;
+use crate::live::{LinkStep, Step};
+use crate::receiver::Receiver;
+use crate::stream::StreamConfig;
+use shotline_store::recorder::WHOLE_RUN;
+use shotline_store::shot::StreamBooks;
+use shotline_transport::PacketIo;
+
+/// The counters of a receiver, and how its links kept in step.
+pub(super) fn stored_books<P: PacketIo>(
+    receiver: &mut Receiver<P>,
+    configs: &[StreamConfig],
+    step: &Step,
+) -> shotline_store::shot::Books {
+    let (device, counters) = (receiver.io().device(), receiver.io().counters());
+    let stored = |stream: u32, books: &Books| StreamBooks {
+        stream,
+        packets_in: books.packets,
+        packets_placed: books.placed,
+        packet_drops: books.packet_drops,
+        shots_seen: books.shots,
+        shots_complete: books.complete,
+        shots_partial: books.partial,
+        shot_drops: books.shot_drops,
+        more: [
+            ("missing_packets", books.packets_missing),
+            ("repaired_packets", books.repaired),
+            ("icrc_good", books.icrc_good),
+            ("icrc_solved", books.icrc_solved),
+            ("icrc_device", books.icrc_device),
+            ("icrc_unverified", books.icrc_unverified),
+            ("sender_restarts", books.restarts),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .to_vec(),
+    };
+    let mut all = Vec::new();
+    for (index, config) in configs.iter().enumerate() {
+        let (mut stored, times) = (stored(config.stream, receiver.books(index)), receiver.times(index));
+        stored.more.extend(latencies("latency_from_sender", &times.from_sender));
+        stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
+        stored.more.extend(step.links.get(index).filter(|_| configs.len() > 1).map(in_step).into_iter().flatten());
+        all.push(stored);
+    }
+    let mut whole = stored(WHOLE_RUN, receiver.unknown());
+    let lost = device.causes().into_iter().filter(|(_, count)| *count > 0);
+    whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
+    whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
+    if configs.len() > 1 {
+        let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
+        whole.more.extend((step.window_ns > 0).then(|| ("align_window_ns".to_owned(), step.window_ns)));
+        let counts = [
+            ("events_complete", complete),
+            ("events_partial", partial),
+            ("events_below_quorum", dropped),
+            ("events_hurried", hurried),
+            ("events_expired", expired),
+        ];
+        whole.more.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+    }
+    all.push(whole);
+    shotline_store::shot::Books { streams: all }
+}
+
+/// How a link kept in step, as entries of the books.
+fn in_step(link: &LinkStep) -> [(String, u64); 3] {
+    let counts = &link.counts;
+    [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
+        .map(|(name, count)| (name.to_owned(), count))
+}
+
+/// How long complete shots took, as entries of the books.
+fn latencies(name: &str, latency: &Latency) -> Vec<(String, u64)> {
+    let mut entries = vec![("shots", latency.count())];
+    if latency.count() > 0 {
+        entries.extend([
+            ("min_ns", latency.least_ns()),
+            ("p50_ns", latency.percentile_ns(0.5)),
+            ("p99_ns", latency.percentile_ns(0.99)),
+            ("max_ns", latency.most_ns()),
+        ]);
+    }
+    if latency.negative > 0 {
+        entries.push(("negative", latency.negative));
+    }
+    entries.into_iter().map(|(what, value)| (format!("{name}_{what}"), value)).collect()
+}
