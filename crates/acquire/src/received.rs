@@ -10,18 +10,19 @@ use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{Counted, Framing, Link, MAX_HEADER, Packet, Place, Position, Ud};
 use shotline_wire::shot::Geometry;
+use std::sync::Arc;
 
 /// A framing as a device shows its packets; none if it shows too little of them.
-pub fn of(framing: &dyn Framing) -> Option<&'static dyn Framing> {
+pub fn of(framing: &dyn Framing) -> Option<Arc<dyn Framing>> {
     match framing.name() {
-        "ud" => Some(&UD),
-        "counted" => Some(&COUNTED),
+        "ud" => Some(Arc::new(UD)),
+        "counted" => Some(Arc::new(COUNTED)),
         _ => None,
     }
 }
 
-static UD: Received = Received { sent: &Ud, place: by_immediate };
-static COUNTED: Received = Received { sent: &Counted, place: by_count };
+const UD: Received = Received { sent: &Ud, place: by_immediate };
+const COUNTED: Received = Received { sent: &Counted, place: by_count };
 
 /// A framing whose packets a device has taken apart.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::resplit::Resplit;
 use crate::stream::{Arrival, Ended, Item, SPARES, Stream, StreamConfig, Times, extra};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
-use shotline_wire::framing::Framing;
+use shotline_wire::framing::{Counted, Digitizer, Framing, Kind, Ud, Udp};
 use shotline_wire::shot::{DropCause, MAX_SHOTS};
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub const SPARE_BYTES: u32 = 1 << 16;
 
 /// How to make a [`Receiver`].
 pub struct ReceiverConfig {
-    /// How headers name places.
-    pub framing: &'static dyn Framing,
+    /// How headers name places; each stream holds it, too.
+    pub framing: Arc<dyn Framing>,
     /// The streams on this `PacketIo`.
     pub streams: Vec<StreamConfig>,
     /// The pool that shots land in; its slots must hold every stream's shots.
@@ -61,6 +61,18 @@ pub fn held_in_order(config: &StreamConfig) -> usize {
     extra(&config.geometry)
 }
 
+/// A framing of ours as a [`ReceiverConfig`] takes it; none if it has parameters that only a sender's packets tell
+/// ([`crate::learn`]).
+pub fn framing(kind: Kind) -> Option<Arc<dyn Framing>> {
+    match kind {
+        Kind::Ud => Some(Arc::new(Ud)),
+        Kind::Counted => Some(Arc::new(Counted)),
+        Kind::Udp => Some(Arc::new(Udp)),
+        Kind::Digitizer => Some(Arc::new(Digitizer)),
+        Kind::Vita49 | Kind::Spead | Kind::Hsb => None,
+    }
+}
+
 impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their places.
     ///
@@ -75,7 +87,7 @@ impl<P: PacketIo> Receiver<P> {
             .streams
             .into_iter()
             .map(|config| {
-                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), framing);
+                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), Arc::clone(&framing));
                 if in_order {
                     stream.stand_in_line(pool, regions);
                 }
@@ -86,8 +98,8 @@ impl<P: PacketIo> Receiver<P> {
         let mut receiver = Self {
             io,
             steering: Steering {
-                framing: config.framing,
-                trailer: if config.framing.sealed() { shotline_wire::roce::ICRC_LEN as u32 } else { 0 },
+                trailer: if framing.sealed() { shotline_wire::roce::ICRC_LEN as u32 } else { 0 },
+                framing,
                 streams,
                 pool: config.pool,
                 regions: config.regions,
@@ -242,7 +254,7 @@ impl<P: PacketIo> Receiver<P> {
 
 /// The receiver's side of the backend's calls.
 struct Steering {
-    framing: &'static dyn Framing,
+    framing: Arc<dyn Framing>,
     trailer: u32,
     streams: Vec<Stream>,
     pool: Arc<Pool>,

@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result {
     ));
     let settings = Settings {
         probe: Some(address),
-        framing: Some(args.framing.clone()),
+        framing: Some(args.framing.parse()?),
         samples: Some(args.samples),
         gbps: Some(gbps),
         shots: Some(args.shots),

@@ -6,7 +6,7 @@ use crate::transport::DpdkFlags;
 use crate::transport::{self, Interface, Rdma, Transport};
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
-use shotline_acquire::config::Settings;
+use shotline_acquire::config::{File, Settings};
 use shotline_acquire::live::{Live, Notice};
 use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
 use shotline_memory::Regions;
@@ -17,6 +17,7 @@ use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::xdp::{XdpConfig, XdpIo};
 use shotline_verbs::ibverbs::ud::UdIo;
+use shotline_wire::framing::description::Completions;
 use shotline_wire::shot::PACKET_BYTES;
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
@@ -61,7 +62,7 @@ pub struct Args {
 /// Records until the end that the settings name, or Ctrl-C.
 pub fn run(args: Args) -> Result {
     let settings = match &args.config {
-        Some(path) => args.settings.over_file(Settings::read(path)?),
+        Some(path) => File::read(path)?.under(args.settings)?,
         None => args.settings,
     };
     let listens = settings.listen;
@@ -142,7 +143,8 @@ fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Res
             let local = local
                 .filter(|ip| !ip.is_unspecified())
                 .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), transport::local_ip), Ok);
-            let datagrams = settings.probe.is_some() && settings.framing.as_deref().is_none_or(|name| name != "udp");
+            let datagrams =
+                settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
             let links = settings.links.filter(|_| datagrams);
             let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?, links);
             errln!("transport: {}", best.why);

@@ -19,6 +19,7 @@ use shotline_wire::framing::{Digitizer, Framing, NoSetUp};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ pub(super) fn run<P: PacketIo>(
 #[derive(Clone, Debug)]
 pub struct Described {
     /// How its packets name their places.
-    pub framing: &'static dyn Framing,
+    pub framing: Arc<dyn Framing>,
     /// The shape of its shots, the same on all links.
     pub geometry: Geometry,
     /// What it is, for the recording.
@@ -61,7 +62,7 @@ pub struct Described {
 /// A sender as settings describe it.
 fn from_settings(settings: &Settings) -> Result<Described, RunError> {
     let kind = settings.framing();
-    let framing = kind.framing().ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
+    let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let packing = settings.sample_format.unwrap_or(Packing::Packed12);
     let geometry = Geometry::new(
         settings.channels.unwrap_or(96),
@@ -70,7 +71,7 @@ fn from_settings(settings: &Settings) -> Result<Described, RunError> {
         packing,
         settings.sample_rate_hz.unwrap_or(0),
     )?;
-    Ok(Described { framing, geometry, name: format!("{} sender", framing.name()) })
+    Ok(Described { framing, geometry, name: format!("{kind} sender") })
 }
 
 /// Receives from a sender that is described.
@@ -144,9 +145,7 @@ fn learned<P: PacketIo>(
     let (mut learned, io) = look(settings, &memory, listen, io, stop, live)?;
     memory.settle()?;
     let (geometry, words) = common_shape(settings, &learned)?;
-    // Like the framings of set-up it lives as long as the program: some bytes, once a run.
-    let framing: Box<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer));
-    let framing = Box::leak(framing);
+    let framing: Arc<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer)).into();
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);

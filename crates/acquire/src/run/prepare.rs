@@ -47,7 +47,7 @@ pub(super) struct Origin<'a> {
 /// What of a run is settled before the first shot.
 pub(super) struct Prepared<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) framing: &'static dyn Framing,
+    pub(super) framing: Arc<dyn Framing>,
     pub(super) instrument: Instrument,
     pub(super) geometry: Geometry,
     pub(super) configs: Vec<StreamConfig>,
@@ -67,7 +67,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         memory: &Memory,
-        framing: &'static dyn Framing,
+        framing: Arc<dyn Framing>,
         geometry: Geometry,
         links: u8,
         instrument: Instrument,

@@ -39,7 +39,7 @@ impl<'a, P: PacketIo> Started<'a, P> {
         let mut receiver = Receiver::new(
             io,
             ReceiverConfig {
-                framing: prepared.framing,
+                framing: Arc::clone(&prepared.framing),
                 streams: prepared.configs.clone(),
                 pool: Arc::clone(&prepared.pool),
                 regions: prepared.regions.clone(),

@@ -134,7 +134,7 @@ pub(crate) struct Stream {
     /// The number with which the sender has ended its stream.
     stopped: Option<u64>,
     clock: Option<Arc<Clock>>,
-    framing: &'static dyn Framing,
+    framing: Arc<dyn Framing>,
     /// Its receives, where a device takes them in their order.
     pub(crate) line: Option<Line>,
     /// Packets that came, where nothing else tells which they are.
@@ -161,7 +161,7 @@ impl Stream {
         base_id: u32,
         depth: usize,
         clock: Option<Arc<Clock>>,
-        framing: &'static dyn Framing,
+        framing: Arc<dyn Framing>,
     ) -> Self {
         let packets = config.geometry.packets();
         let entry = || Entry {
@@ -196,10 +196,10 @@ impl Stream {
             signals: VecDeque::new(),
             stopped: None,
             clock,
-            framing,
             line: None,
             counted: 0,
             told: (config.geometry.trailer() == Trailer::Context).then(|| Told::new(framing.meaning())),
+            framing,
             ended: None,
             times: Times::default(),
         }

@@ -24,6 +24,7 @@ use shotline_wire::framing::Framing;
 use shotline_wire::setup::{Describe, Mode, Report, Start, Trigger, Verdict};
 use shotline_wire::shot::{Geometry, GeometryError};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -46,14 +47,14 @@ pub enum Wait {
 }
 
 /// What to measure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The probe's set-up address.
     pub probe: SocketAddr,
     /// Overrule another receiver.
     pub take_over: bool,
     /// How packets name their places.
-    pub framing: &'static dyn Framing,
+    pub framing: Arc<dyn Framing>,
     /// Links whose shots a trigger must bring.
     pub links: u8,
     /// Samples per channel and shot (N_s).
@@ -176,13 +177,13 @@ pub fn measure<P: PacketIo>(
         let mut io = Ud::new(io);
         for (link, stream) in (0..).zip(&mut prepared.streams) {
             let pair = io.create()?;
-            control.configure_stream(link, settings.framing, stream, local, (pair.number, pair.q_key))?;
+            control.configure_stream(link, &*settings.framing, stream, local, (pair.number, pair.q_key))?;
             stream.key = pair.number;
         }
         Bench::new(settings, control, prepared, io)?.run(stop)
     } else {
         for (link, stream) in (0..).zip(&mut prepared.streams) {
-            control.configure_stream(link, settings.framing, stream, local, (0, 0))?;
+            control.configure_stream(link, &*settings.framing, stream, local, (0, 0))?;
         }
         Bench::new(settings, control, prepared, io)?.run(stop)
     }
@@ -215,7 +216,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         let clock = Clock(Instant::now());
         let io = Noting::new(io, clock);
         let config = ReceiverConfig {
-            framing: settings.framing,
+            framing: Arc::clone(&settings.framing),
             streams: streams.clone(),
             pool,
             regions: memory.regions.clone(),
@@ -245,7 +246,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         };
         let commands = Commands::open(settings.probe, settings.wait, clock, control.signed(Trigger::new(0)))?;
         Ok(Self {
-            settings: *settings,
+            settings: settings.clone(),
             control,
             commands,
             receiver,

@@ -8,7 +8,7 @@ use shotline_memory::{Pool, Region, Registrar, Sge};
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
 use shotline_transport::{PacketIo, SCRATCH_BYTES, Seal, Send};
-use shotline_wire::framing::{self, Framing, Link, Packet};
+use shotline_wire::framing::{Framing, Link, Packet};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,12 +53,12 @@ struct Bench {
     wire: Arc<Region>,
     wire_sge: Sge,
     receiver: Receiver<InprocIo>,
-    framing: &'static dyn Framing,
+    framing: Arc<dyn Framing>,
 }
 
 impl Bench {
     fn new(framing: &str, first_shot: Option<u64>, window: u64) -> Self {
-        let framing = framing::by_name(framing).unwrap();
+        let framing = receiver::framing(framing.parse().unwrap()).unwrap();
         let g = geometry();
         let configs: Vec<StreamConfig> = (0..STREAMS)
             .map(|stream| StreamConfig {
@@ -86,8 +86,9 @@ impl Bench {
             scratch,
         };
         let (io, sender) = pair(10_000, (config, &regions), (InprocConfig { address: address(5), ..config }, &regions));
-        let receiver =
-            Receiver::new(io, ReceiverConfig { framing, streams: configs, pool, regions, spare, clock: None });
+        let config =
+            ReceiverConfig { framing: Arc::clone(&framing), streams: configs, pool, regions, spare, clock: None };
+        let receiver = Receiver::new(io, config);
         Self { sender, wire, wire_sge, receiver, framing }
     }
 

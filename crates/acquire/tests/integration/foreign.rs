@@ -189,7 +189,7 @@ impl Bench {
             window: 6,
             timeout_ns: TIMEOUT_NS,
         };
-        let framing: &'static dyn Framing = Box::leak(framing);
+        let framing = Arc::from(framing);
         let config = ReceiverConfig { framing, streams: vec![stream], pool, regions, spare, clock: None };
         Self { kind, sender, wire, wire_sge, receiver: Receiver::new(io, config) }
     }

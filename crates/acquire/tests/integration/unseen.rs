@@ -9,8 +9,9 @@ use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, Send};
 use shotline_wire::framing::{Framing, Link, Packet, Spead};
 use shotline_wire::shot::{Cut, Geometry, Packing, Trailer};
 use shotline_wire::spead::Flavour;
+use std::sync::Arc;
 
-static SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
+const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
 
 /// Sends heaps of so many packets, each packet by itself, and receives them; returns the books.
 fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::books::Books {
@@ -45,7 +46,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
     };
     let (io, mut sender) = (UdpIo::open(&config, &regions).unwrap(), UdpIo::open(&config, &regions).unwrap());
     let to = io.local_addr();
-    let config = ReceiverConfig { framing: &SPEAD, streams: vec![stream], pool, regions, spare, clock: None };
+    let config = ReceiverConfig { framing: Arc::new(SPEAD), streams: vec![stream], pool, regions, spare, clock: None };
     let mut receiver = Receiver::new(io, config);
     let (mut sent, mut items) = (0, Vec::<Item>::new());
     for heap in 0..heaps {

@@ -123,7 +123,7 @@ impl Ready<'_> {
             probe: Some(self.address),
             // A probe of our own is told where to send, so that the usual ports stay free for others.
             bind: common.bind.or(common.probe.is_none().then(|| SocketAddr::new(self.address.ip(), 0))),
-            framing: Some(point.framing.clone()),
+            framing: Some(point.framing.parse()?),
             links: common.links,
             samples: Some(point.samples),
             external_trigger: (*by == By::Trigger).then_some(true),

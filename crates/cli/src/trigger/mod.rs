@@ -7,12 +7,14 @@ use crate::probe::address;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::cpu::pin;
+use shotline_acquire::receiver;
 use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
 use shotline_plan::formula::shot;
-use shotline_wire::framing::{self, Framing};
+use shotline_wire::framing::{Framing, Kind, NoSetUp, UnknownFraming};
 use stats::{Bin, Quantiles};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Arguments of `shotline trigger`.
@@ -33,7 +35,7 @@ pub struct Args {
     samples: Vec<u32>,
     /// Framings: ud, counted, udp
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ud,udp", value_parser = framing)]
-    framing: Vec<&'static dyn Framing>,
+    framing: Vec<Arc<dyn Framing>>,
     /// How to wait, the receiver and an emulated probe alike: poll (a whole processor each) or sleep
     #[arg(long, value_name = "HOW,...", value_delimiter = ',', default_value = "poll,sleep", value_parser = wait)]
     wait: Vec<Wait>,
@@ -60,9 +62,9 @@ pub struct Args {
     json: bool,
 }
 
-fn framing(name: &str) -> std::result::Result<&'static dyn Framing, String> {
-    let known = || framing::ALL.map(|framing| framing.name()).join(", ");
-    framing::by_name(name).ok_or_else(|| format!("expected a framing of {}, found {name}", known()))
+fn framing(name: &str) -> std::result::Result<Arc<dyn Framing>, String> {
+    let kind: Kind = name.parse().map_err(|error: UnknownFraming| error.to_string())?;
+    receiver::framing(kind).filter(|_| kind.id().is_some()).ok_or_else(|| NoSetUp(kind).to_string())
 }
 
 fn wait(how: &str) -> std::result::Result<Wait, String> {
@@ -127,7 +129,7 @@ pub fn run(args: &Args) -> Result {
                 let settings = Settings {
                     probe: *probe,
                     take_over: args.take_over,
-                    framing: *framing,
+                    framing: Arc::clone(framing),
                     links: args.links,
                     samples: *samples,
                     wait: *wait,

@@ -8,6 +8,8 @@
 
 use super::{MAX_INDEXED, MAX_PACKETS, PACKET_BYTES, PAD_BYTES, RECORD_BYTES};
 use crate::{block, hsb};
+use core::fmt;
+use core::str::FromStr;
 
 /// Bytes of the largest shot: blocks of a digitizer are tens of megabytes.
 const MAX_SHOT_BYTES: u64 = 1 << 28;
@@ -59,6 +61,36 @@ impl Packing {
         Self::ALL.into_iter().find(|packing| packing.name() == name)
     }
 }
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Packing {
+    type Err = UnknownPacking;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPacking> {
+        Self::by_name(name).ok_or(UnknownPacking)
+    }
+}
+
+/// No packing has that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPacking;
+
+impl fmt::Display for UnknownPacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a sample format of ")?;
+        for (at, packing) in Packing::ALL.into_iter().enumerate() {
+            write!(f, "{}{packing}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for UnknownPacking {}
 
 /// What stands behind a shot's samples and closes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use core::fmt;
 
 mod geometry;
 
-pub use geometry::{Cut, Geometry, GeometryError, Packing, Trailer};
+pub use geometry::{Cut, Geometry, GeometryError, Packing, Trailer, UnknownPacking};
 
 /// Payload bytes of every packet of a shot but its last (one 4096-byte RoCE MTU), unless its sender cuts otherwise
 /// ([`Cut`]). Slots are multiples of it.
