@@ -61,16 +61,6 @@ pub(crate) fn huge_pages(name: &str) -> u64 {
     read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Bytes with three digits.
-pub fn bytes_in_words(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
-    if power == 0 {
-        return format!("{bytes} B");
-    }
-    format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, units[power as usize])
-}
-
 fn machine() -> Option<Available> {
     let kibibytes = number_after(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     Some(Available { bytes: kibibytes << 10, by: "MemAvailable in /proc/meminfo".into() })

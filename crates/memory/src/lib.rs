@@ -13,6 +13,7 @@
 //! This crate is the one large `unsafe` island: everything above it names memory by [`Sge`] or [`Buffer`].
 
 mod access;
+mod bytes;
 mod capacity;
 mod pool;
 mod protection;
@@ -22,7 +23,8 @@ mod ring;
 mod stack;
 
 pub use access::Access;
-pub use capacity::{bytes_in_words, check_capacity};
+pub use bytes::bytes_in_words;
+pub use capacity::check_capacity;
 pub use pool::{Buffer, Pool};
 pub use protection::{Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, Refused, RegisterError, Usage};
 pub use region::{DeviceMemory, MemoryError, Pages, Region};

@@ -13,6 +13,7 @@
 //! pin ([`Protection::pin`]), so their memory stays until they complete, and is let go with the last of them.
 
 mod keys;
+mod range;
 mod slots;
 mod words;
 
@@ -21,22 +22,10 @@ pub use words::{Addressing, Grant, Mr, Pd, Pin, Refused, RegisterError, Usage};
 
 use crate::{Access, Region, RegionId, Regions, Sge};
 use keys::Keys;
+use range::Range;
 use slots::{Entry, Slots};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Bytes that a key opens, and for whom.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    pd: Pd,
-    region: RegionId,
-    /// The address of the first byte, as peers and work requests count.
-    address: u64,
-    /// The first byte in the region.
-    offset: u64,
-    len: u64,
-    access: Access,
-}
 
 /// What a remote key stands for. All that a check needs is in one place: one probe, one cache line or two.
 #[derive(Clone, Copy, Debug)]
@@ -408,23 +397,5 @@ impl Remote {
             return Err(Refused::Misaligned);
         }
         Ok(Grant { sge, address, key, serial: self.serial })
-    }
-}
-
-impl Range {
-    #[inline]
-    fn check(&self, pd: Pd, address: u64, len: u32, needed: Access) -> Result<Sge, Refused> {
-        if self.pd != pd {
-            return Err(Refused::ForeignDomain);
-        }
-        if !self.access.allows(needed) {
-            return Err(Refused::Rights);
-        }
-        // No sum, so nothing can wrap (Linux rxe_mr.c has the same form).
-        let bytes = u64::from(len);
-        if address < self.address || bytes > self.len || address - self.address > self.len - bytes {
-            return Err(Refused::Bounds);
-        }
-        Ok(Sge { region: self.region, offset: self.offset + (address - self.address), len })
     }
 }

@@ -1,14 +1,13 @@
 //! The slots of registrations, which local keys number.
 
 use super::keys::KeySet;
-use super::{Range, Usage};
+use super::range::Range;
+use super::words::{SLOT_SHIFT, Usage};
 use crate::RegionId;
 use std::collections::VecDeque;
 
 /// Slots that lie idle before one is used again: with them, a local key repeats only after `IDLE` × 256 registrations.
 const IDLE: usize = 64;
-/// A local key is its slot and, below, 8 bits of generation.
-pub(super) const SLOT_SHIFT: u32 = 8;
 const MOST: usize = 1 << (32 - SLOT_SHIFT);
 
 #[derive(Debug)]

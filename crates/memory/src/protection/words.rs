@@ -1,7 +1,9 @@
 //! The words of [`Protection`](super::Protection): what it hands out and why it refuses.
 
-use super::slots::SLOT_SHIFT;
 use crate::Sge;
+
+/// A local key is its slot and, below, 8 bits of generation.
+pub(super) const SLOT_SHIFT: u32 = 8;
 
 /// A protection domain: queue pairs of one domain use the memory of that domain only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

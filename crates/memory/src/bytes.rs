@@ -1,0 +1,11 @@
+//! Numbers of bytes in messages.
+
+/// Bytes with three digits.
+pub fn bytes_in_words(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32 - 1);
+    if power == 0 {
+        return format!("{bytes} B");
+    }
+    format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, units[power as usize])
+}

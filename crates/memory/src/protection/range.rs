@@ -1,0 +1,35 @@
+//! Bytes of a region that a key opens.
+
+use super::words::{Pd, Refused};
+use crate::{Access, RegionId, Sge};
+
+/// Bytes that a key opens, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) pd: Pd,
+    pub(super) region: RegionId,
+    /// The address of the first byte, as peers and work requests count.
+    pub(super) address: u64,
+    /// The first byte in the region.
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) access: Access,
+}
+
+impl Range {
+    #[inline]
+    pub(super) fn check(&self, pd: Pd, address: u64, len: u32, needed: Access) -> Result<Sge, Refused> {
+        if self.pd != pd {
+            return Err(Refused::ForeignDomain);
+        }
+        if !self.access.allows(needed) {
+            return Err(Refused::Rights);
+        }
+        // No sum, so nothing can wrap (Linux rxe_mr.c has the same form).
+        let bytes = u64::from(len);
+        if address < self.address || bytes > self.len || address - self.address > self.len - bytes {
+            return Err(Refused::Bounds);
+        }
+        Ok(Sge { region: self.region, offset: self.offset + (address - self.address), len })
+    }
+}
