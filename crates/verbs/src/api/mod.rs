@@ -7,6 +7,7 @@
 mod completion;
 mod error;
 pub mod guide;
+mod handle;
 mod notice;
 mod provider;
 mod qp;
@@ -15,8 +16,9 @@ mod wr;
 
 pub use completion::{Completed, Completion, Status};
 pub use error::{PostError, VerbsError};
+pub use handle::{Cq, Qp, Srq, Window};
 pub use notice::{Accessed, AsyncEvent};
-pub use provider::{Capabilities, Cq, Provider, Qp, Srq, Window};
+pub use provider::{Capabilities, Provider};
 pub use qp::{Modify, Mtu, QpConfig, QpState, QpType, ReadyToReceive, ReadyToSend};
 pub use split::split;
 pub use wr::{Data, Destination, Element, Operation, RecvWr, Remote, SendWr};

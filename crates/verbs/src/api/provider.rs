@@ -1,31 +1,13 @@
 //! The trait that every provider fulfils.
 
-use super::{Accessed, AsyncEvent, Completion, Modify, PostError, QpConfig, QpState, RecvWr, SendWr, VerbsError};
+use super::{
+    Accessed, AsyncEvent, Completion, Cq, Modify, PostError, Qp, QpConfig, QpState, RecvWr, SendWr, Srq, VerbsError,
+    Window,
+};
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cq(pub(crate) u32);
-
-/// A shared receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Srq(pub(crate) u32);
-
-/// A memory window: peers address its bytes from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// What a peer must show.
-    pub rkey: u32,
-    /// Its bytes.
-    pub len: u64,
-}
-
-/// A queue pair, by its 24-bit number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Qp(pub u32);
 
 /// What a provider can and cannot do; the conformance suite holds it to this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Compare and swap, fetch and add.
 
-use super::stage::{Side, Stage, Wishes};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Side, Stage, Wishes};
 use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];

@@ -1,7 +1,7 @@
 //! What the local side does wrong: refused before anything of it happens.
 
-use super::stage::{Stage, Wishes, fails};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Stage, Wishes, fails};
 use crate::api::{
     Data, Destination, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, VerbsError,
 };

@@ -1,7 +1,7 @@
 //! SEND and RECV.
 
-use super::stage::{Q_KEY, Stage, Wishes, fails, pattern};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Q_KEY, Stage, Wishes, fails, pattern};
 use crate::api::{Completed, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];

@@ -5,6 +5,7 @@
 //! run and the table says so. [`page`] renders the outcomes as a page of the book.
 
 mod atomics;
+mod check;
 mod errors;
 mod messages;
 mod one_sided;
@@ -13,88 +14,11 @@ mod remote_errors;
 mod stage;
 mod states;
 
-pub use stage::{End, Fixture, Stage};
+pub use check::{Check, Needs};
+pub use stage::{End, Failure, Fixture, Stage};
 
-use crate::api::{Capabilities, QpType};
+use crate::api::Capabilities;
 use std::fmt::Write;
-
-/// Why a check failed, for a person.
-pub type Failure = String;
-
-/// What a check needs of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// Nothing special.
-    Nothing,
-    /// This kind of queue pair.
-    Kind(QpType),
-    /// Registered memory that is part of a region.
-    PartialRegistration,
-    /// Memory that a peer may write and not read.
-    SeparateRights,
-    /// Keys that are refused at once when they were given up.
-    Revocation,
-    /// A target that is told of one-sided operations.
-    Notices,
-    /// Memory windows.
-    Windows,
-    /// Registrations that a peer may end.
-    Invalidation,
-    /// Queue pairs that survive what arrives wrong.
-    Lenience,
-    /// Queue pair numbers that nobody guesses.
-    RandomNumbers,
-    /// Completions that say whether they were solicited.
-    Solicitation,
-    /// A third endpoint.
-    Third,
-    /// A third endpoint with an IP address of its own.
-    Stranger,
-}
-
-impl Needs {
-    /// What of it a provider lacks.
-    fn lacking(self, can: &Capabilities, ends: &[End]) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Kind(QpType::Rc) => (!can.rc).then_some("no RC"),
-            Self::Kind(QpType::Uc) => (!can.uc).then_some("no UC"),
-            Self::Kind(QpType::Ud) => (!can.ud).then_some("no UD"),
-            Self::PartialRegistration => (!can.partial_registration).then_some("whole regions only"),
-            Self::SeparateRights => (!can.separate_rights).then_some("who may change may read and write"),
-            Self::Revocation => (!can.revokes).then_some("peers keep what they mapped"),
-            Self::Notices => can.target_sleeps.then_some("the target sleeps"),
-            Self::Windows => (!can.windows).then_some("no windows"),
-            Self::Invalidation => (!can.invalidates).then_some("windows only"),
-            Self::Lenience => (!can.lenient).then_some("always strict"),
-            Self::RandomNumbers => (!can.random_numbers).then_some("the device numbers them"),
-            Self::Solicitation => (!can.tells_solicited).then_some("the device does not say"),
-            Self::Third => (ends.len() < 3).then_some("two ends only"),
-            Self::Stranger => {
-                let strange =
-                    |end: &End| ends.iter().filter(|other| other.address.ip() == end.address.ip()).count() == 1;
-                (!ends.get(2).is_some_and(strange)).then_some("no third address")
-            }
-        }
-    }
-}
-
-/// One thing that a provider must do.
-#[derive(Clone, Copy)]
-pub struct Check {
-    /// A sentence that says what.
-    pub name: &'static str,
-    /// What it needs.
-    pub needs: &'static [Needs],
-    /// Does it.
-    pub run: fn(&mut Stage<'_>) -> Result<(), Failure>,
-}
-
-impl std::fmt::Debug for Check {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Check({})", self.name)
-    }
-}
 
 /// Every check, in the order of the table.
 pub fn all() -> impl Iterator<Item = Check> {
@@ -229,24 +153,3 @@ UPDATE=1 cargo test -p shotline-verbs conformance::
 ```
 
 ";
-
-/// Fails a check with a reason if something is not so.
-macro_rules! ensure {
-    ($is_so:expr, $($why:tt)+) => {
-        if !$is_so {
-            return Err(format!($($why)+));
-        }
-    };
-}
-
-/// Fails a check if two things are not equal.
-macro_rules! same {
-    ($found:expr, $expected:expr, $what:expr) => {{
-        let (found, expected) = (&$found, &$expected);
-        if found != expected {
-            return Err(format!("{}: {found:?}, not {expected:?}", $what));
-        }
-    }};
-}
-
-use {ensure, same};

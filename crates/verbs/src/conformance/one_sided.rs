@@ -1,7 +1,7 @@
 //! WRITE and READ.
 
-use super::stage::{Side, Stage, Wishes, fails, pattern};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Side, Stage, Wishes, fails, pattern};
 use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
 use shotline_memory::{Access, Addressing};
 

@@ -1,7 +1,7 @@
 //! Completion queues, events, shared receive queues.
 
-use super::stage::{PATIENCE, Stage, Wishes, fails};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, PATIENCE, Stage, Wishes, fails};
 use crate::api::{
     AsyncEvent, Completed, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
     Status, VerbsError,

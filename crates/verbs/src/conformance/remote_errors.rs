@@ -1,7 +1,7 @@
 //! What comes wrong from outside: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
 
-use super::stage::{Side, Stage, Wishes, fails, pattern};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Side, Stage, Wishes, fails, pattern};
 use crate::api::{Data, Operation, Qp, QpState, QpType, Remote, SendWr, Status, VerbsError};
 use shotline_memory::Access;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! Endpoints for one check, and what most checks do with them.
 
-use super::Failure;
 use crate::api::{
     Capabilities, Completion, Cq, Element, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
     RecvWr, Remote, SendWr, Status,
@@ -10,6 +9,9 @@ use shotline_wire::aeth::RnrTimer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Why a check failed, for a person.
+pub type Failure = String;
 
 /// An endpoint, and where others reach it.
 pub struct End {

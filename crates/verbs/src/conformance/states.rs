@@ -1,7 +1,7 @@
 //! The states of queue pairs.
 
-use super::stage::{Stage, Wishes, fails};
-use super::{Check, Failure, Needs, ensure, same};
+use super::check::{Check, Needs, ensure, same};
+use super::stage::{Failure, Stage, Wishes, fails};
 use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
 use shotline_memory::Access;
 

@@ -1,6 +1,6 @@
 //! What every kind of queue pair has: number, state, peer, and the checks that come before all others.
 
-use super::inbound::Refusal;
+use super::refusal::Refusal;
 use super::sends::SendQueue;
 use super::{Arrived, Books, Context, Slot};
 use crate::api::{Accessed, Completed, Completion, Modify, PostError, QpConfig, QpState, QpType, Status, VerbsError};

@@ -18,13 +18,16 @@
 //! - Packets with a good ICRC only, and the right receive queue: the queue pair's own, or its shared one.
 
 mod books;
+mod burst;
 mod common;
 pub mod congestion;
+mod context;
 mod flow;
 mod inbound;
 mod places;
 pub mod rc;
 mod receives;
+mod refusal;
 mod segment;
 mod sends;
 #[cfg(test)]
@@ -33,18 +36,14 @@ pub mod uc;
 pub mod ud;
 
 pub use books::{Books, Naks, Refusals};
+pub use burst::{Burst, Outgoing};
+pub use context::{Ahead, Arrived, Completions, Context, Nanos};
 pub use receives::{RecvQueue, Slot};
 
-use crate::api::{Accessed, Completion, Cq, Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};
-use arrayvec::ArrayVec;
+use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};
 use shotline_memory::{Protection, Sge};
-use shotline_transport::{Landed, Pick};
-use shotline_wire::bth::Bth;
-use shotline_wire::roce::{Extensions, MAX_HEADER_LEN};
+use shotline_transport::Pick;
 use std::net::SocketAddr;
-
-/// Nanoseconds of a monotonic clock.
-pub type Nanos = u64;
 
 /// One queue pair's protocol.
 // A datagram's or an unreliable connection's state is small; the reliable one is boxed, so that all are.
@@ -177,133 +176,5 @@ impl Engine {
     /// Does what is due at this time: sends again what was not answered, or gives it up.
     pub fn expire(&mut self, ctx: &mut Context<'_>) {
         each!(self, inner => inner.expire(ctx));
-    }
-}
-
-/// What an engine works with, lent to it for one call.
-pub struct Context<'a> {
-    /// Now.
-    pub now: Nanos,
-    /// Keys and memory.
-    pub protection: &'a mut Protection,
-    /// The receive queue: its own or a shared one.
-    pub receives: &'a mut RecvQueue,
-    /// Where completions go.
-    pub completions: &'a mut dyn Completions,
-    /// What happened, counted.
-    pub books: &'a mut Books,
-}
-
-/// Takes completions.
-pub trait Completions {
-    /// Enters one. A full queue counts an overrun and puts every queue pair that uses it in its error state.
-    fn push(&mut self, cq: Cq, completion: Completion);
-    /// A one-sided operation of the peer is done: a WRITE's last byte is in its place, a READ was answered, an atomic
-    /// operation executed (once, however often it is asked for).
-    fn accessed(&mut self, accessed: Accessed) {
-        let _ = accessed;
-    }
-}
-
-/// A packet that has landed, with a good ICRC, for this queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrived<'a> {
-    /// Its base transport header.
-    pub bth: Bth,
-    /// The opcode's other headers.
-    pub extensions: &'a Extensions,
-    /// Where its payload is.
-    pub landed: Landed,
-    /// Payload bytes, padding included ([`Bth::pad`] of them at the end).
-    pub len: u32,
-    /// It met congestion on its way (ECN).
-    pub congested: bool,
-    /// Who sent it.
-    pub source: SocketAddr,
-}
-
-/// What an engine may know of a batch before its payloads are copied. Nothing of it is verified.
-#[derive(Clone, Copy, Debug)]
-pub struct Ahead<'a> {
-    /// The first packet's base transport header.
-    pub bth: Bth,
-    /// Its other headers.
-    pub extensions: &'a Extensions,
-    /// Payload bytes (padding included) of the first packet; of all but the last, if the rest have headers as long.
-    pub first: u32,
-    /// Bytes after UDP, without the ICRC, of every packet but the last.
-    pub segment: u32,
-    /// Bytes after UDP, without the ICRC, of the last packet.
-    pub last: u32,
-    /// Who sent it.
-    pub source: SocketAddr,
-}
-
-/// One packet to send.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// BTH and what follows it, before the payload.
-    pub header: ArrayVec<u8, MAX_HEADER_LEN>,
-    /// Where its gather list begins in [`Burst::gather`], and how many elements it has.
-    pub elements: (u32, u32),
-    /// Where it goes.
-    pub to: SocketAddr,
-    /// It is sent again. Perhaps its payload changed between its ICRC and its copy: both are to be made of one copy now.
-    pub again: bool,
-}
-
-/// Packets to send, in order. Reused: filled by engines, emptied by the endpoint.
-#[derive(Debug, Default)]
-pub struct Burst {
-    /// The packets.
-    pub packets: Vec<Outgoing>,
-    /// The elements of all of them.
-    pub gather: Vec<Sge>,
-}
-
-impl Burst {
-    /// Adds a packet with a payload gathered from `elements`.
-    pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
-        let start = self.gather.len() as u32;
-        self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
-    }
-    /// Adds a packet with `len` bytes of `elements` from `offset`, and `padding`, as payload.
-    pub(crate) fn push_part(
-        &mut self,
-        to: SocketAddr,
-        header: ArrayVec<u8, MAX_HEADER_LEN>,
-        part: places::Part<'_>,
-        padding: Sge,
-    ) {
-        let start = self.gather.len() as u32;
-        self.gather.extend(part);
-        if padding.len > 0 {
-            self.gather.push(padding);
-        }
-        self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
-    }
-    /// Notes that the last packet is sent again.
-    pub(crate) fn sent_again(&mut self) {
-        if let Some(last) = self.packets.last_mut() {
-            last.again = true;
-        }
-    }
-    /// The gather list of a packet.
-    pub fn elements(&self, packet: &Outgoing) -> &[Sge] {
-        &self.gather[packet.elements.0 as usize..][..packet.elements.1 as usize]
-    }
-    /// Packets in it.
-    pub fn len(&self) -> usize {
-        self.packets.len()
-    }
-    /// Whether nothing is in it.
-    pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-    /// Empties it and keeps its memory.
-    pub fn clear(&mut self) {
-        self.packets.clear();
-        self.gather.clear();
     }
 }

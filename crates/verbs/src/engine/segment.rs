@@ -19,6 +19,11 @@ pub(super) fn ahead_of(a: u32, b: u32) -> i32 {
     (a.wrapping_sub(b) << 8).cast_signed() >> 8
 }
 
+/// A sequence number with the bits that the wire cuts off: nearest to one that is known.
+pub(super) fn absolute(psn: u32, near: u64) -> u64 {
+    near.wrapping_add_signed(ahead_of(psn, near as u32 & PSN_MASK).into())
+}
+
 /// The sequence number after this one.
 pub(super) fn next(psn: u32) -> u32 {
     psn.wrapping_add(1) & PSN_MASK

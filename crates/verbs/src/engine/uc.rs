@@ -4,7 +4,8 @@
 
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
-use super::inbound::{Inbound, Refusal};
+use super::inbound::Inbound;
+use super::refusal::Refusal;
 use super::segment::{self, PSN_MASK, Segment};
 use super::sends::SendQueue;
 use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};

@@ -3,7 +3,7 @@
 use super::board::{Board, QUEUES, READY, Word};
 use super::endpoint::ShmEndpoint;
 use super::pair::{QueuePair, Waits};
-use super::receive::{HEADER, Header};
+use super::record::{HEADER, Header, record_len};
 use super::rights::PeerKey;
 use crate::api::{Operation, Remote, Status};
 use shotline_memory::{Access, Broken, Refused, Regions, Sge};
@@ -343,12 +343,6 @@ impl ShmEndpoint {
             }
         }
     }
-}
-
-/// Bytes of a record: records begin at multiples of a cache line.
-#[inline]
-pub(super) fn record_len(fragment: u64) -> u64 {
-    (HEADER + fragment).next_multiple_of(64)
 }
 
 #[inline]

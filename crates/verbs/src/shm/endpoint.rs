@@ -2,13 +2,14 @@
 
 use super::board::{Board, QUEUES, RING, Word};
 use super::control::{Control, Heard, KeyOffer, Message};
-use super::link::{Sleep, failed};
+use super::failed;
 use super::pair::{QueuePair, kind};
 use super::queues::{CompletionQueue, Entry, ReceiveQueue};
 use super::rights::Rights;
+use super::sleep::Sleep;
 use crate::api::{AsyncEvent, Completed, Cq, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::{Slab, place};
-use shotline_memory::{Access, KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, asleep_after, wanted_after};
+use shotline_memory::{KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, asleep_after, wanted_after};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -28,19 +29,6 @@ pub struct Counters {
     pub nonsense: u64,
     /// Times that the peer was woken.
     pub wakes: u64,
-}
-
-/// Memory of the peer, by the name that the peer gave it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerRegion {
-    /// Its remote key.
-    pub rkey: u32,
-    /// The address of its first byte.
-    pub address: u64,
-    /// Its bytes.
-    pub len: u64,
-    /// What may be done with it.
-    pub access: Access,
 }
 
 /// One end of a link between two processes of a host; see the [module's page](super).

@@ -40,10 +40,26 @@ mod pair;
 mod provider;
 mod queues;
 mod receive;
+mod record;
 mod rights;
 mod send;
+mod share;
+mod sleep;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::{Counters, PeerRegion, ShmEndpoint};
+pub use endpoint::{Counters, ShmEndpoint};
 pub use link::{ShmListener, ShmOffer};
+pub use share::PeerRegion;
+
+use crate::api::VerbsError;
+use rustix::io::Errno;
+use shotline_transport::IoError;
+
+fn failed(error: Errno) -> VerbsError {
+    failure(error.into())
+}
+
+fn failure(source: std::io::Error) -> VerbsError {
+    VerbsError::Io(IoError::System { what: "the link between two processes".into(), source, hint: "" })
+}

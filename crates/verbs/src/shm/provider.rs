@@ -2,7 +2,7 @@
 
 use super::board::{QUEUES, Word};
 use super::endpoint::ShmEndpoint;
-use super::link::failed;
+use super::failed;
 use super::pair::QueuePair;
 use super::queues::{CompletionQueue, ReceiveQueue};
 use super::rights::may_share;

@@ -1,18 +1,14 @@
-//! Memory that the two ends open to each other.
+//! Keys to memory: those of the peer, and our own as the peer knows them.
 
 use super::board::KEYS;
-use super::control::{KeyOffer, Message, NAME};
-use super::endpoint::{PeerRegion, ShmEndpoint};
-use super::link::failed;
+use super::control::KeyOffer;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
 use crate::cm::{Account, Loan, SessionId};
 use rustix::fd::OwnedFd;
-use rustix::fs::SealFlags;
-use shotline_memory::{Access, KeyMap, Mr, Pages, Pd, Refused, Region};
+use shotline_memory::{Access, KeyMap, Pages, Refused, Region};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A key of the peer.
 #[derive(Debug)]
@@ -56,12 +52,12 @@ pub(super) struct Rights {
     pub(super) theirs: KeyMap<PeerKey>,
     /// The key in each slot of the peer's.
     slots: Vec<u32>,
-    names: HashMap<Vec<u8>, u32>,
+    pub(super) names: HashMap<Vec<u8>, u32>,
     /// Our remote key of a local one, and the slot of a remote one.
-    remote_of: HashMap<u32, u32>,
+    pub(super) remote_of: HashMap<u32, u32>,
     pub(super) slot_of: KeyMap<u32>,
-    free: Vec<u32>,
-    next: u32,
+    pub(super) free: Vec<u32>,
+    pub(super) next: u32,
     /// Whose account the peer's memory is on, if on any.
     pub(super) account: Option<(Account, SessionId)>,
     /// Why some of it was not mapped.
@@ -147,80 +143,4 @@ pub(super) fn may_share(region: &Region, offset: u64, len: u64, access: Access) 
         );
     }
     Ok(())
-}
-
-impl ShmEndpoint {
-    /// Seals a region for what the peer may do with it, and tells the peer.
-    pub(super) fn share(&mut self, pd: Pd, region: &Region, mr: &Mr, access: Access) -> Result<(), VerbsError> {
-        let fd = region.fd().ok_or(VerbsError::NoSuch("shared memory"))?;
-        let change = access.is_remote_change();
-        let other = "the region was opened to a peer with other rights before: use another region";
-        region.seal(!change).map_err(|_| VerbsError::Unsupported(other))?;
-        let sealed = rustix::fs::fcntl_get_seals(fd).map_err(failed)?.contains(SealFlags::FUTURE_WRITE);
-        if sealed == change {
-            return Err(VerbsError::Unsupported(other));
-        }
-        let memory = rustix::io::dup(fd).map_err(failed)?;
-        let full = || VerbsError::Invalid(format!("{KEYS} regions are open to the peer: deregister some"));
-        let slot = match self.rights.free.pop() {
-            Some(slot) => slot,
-            None if (self.rights.next as usize) < KEYS => {
-                self.rights.next += 1;
-                self.rights.next - 1
-            }
-            None => return Err(full()),
-        };
-        self.rights.remote_of.insert(mr.lkey, mr.rkey);
-        self.rights.slot_of.insert(mr.rkey, slot);
-        self.mine.live(slot as usize).store(mr.rkey, Ordering::Release);
-        let domain = self.domain(pd);
-        let offer = KeyOffer { slot, rkey: mr.rkey, domain, address: mr.address, len: mr.len, access };
-        self.control.tell(Message::Key(offer, memory));
-        Ok(())
-    }
-
-    /// Ends a remote key of ours: on the board at once, and by a message that lets the peer unmap the memory.
-    pub(super) fn unshare(&mut self, rkey: u32) {
-        let Some(slot) = self.rights.slot_of.remove(&rkey) else { return };
-        self.mine.live(slot as usize).store(0, Ordering::Release);
-        self.rights.free.push(slot);
-        self.control.tell(Message::Ended { slot, rkey });
-    }
-    /// Ends the remote key of a local one.
-    pub(super) fn unshare_local(&mut self, lkey: u32) {
-        if let Some(rkey) = self.rights.remote_of.remove(&lkey) {
-            self.unshare(rkey);
-        }
-    }
-
-    /// Tells the peer a name for memory that is open to it ([`Self::peer_region`] there). At most 64 bytes.
-    pub fn publish(&mut self, name: &str, mr: &Mr) -> Result<(), VerbsError> {
-        if name.len() > NAME {
-            return Err(VerbsError::Invalid(format!("a name of {} bytes, at most {NAME}", name.len())));
-        }
-        if !self.rights.slot_of.contains_key(&mr.rkey) {
-            return Err(VerbsError::NoSuch("memory that is open to the peer"));
-        }
-        self.control.tell(Message::Named { rkey: mr.rkey, name: name.as_bytes().to_vec() });
-        Ok(())
-    }
-
-    /// Has the peer's memory on an account from now on.
-    pub fn charge(&mut self, account: Account, session: SessionId) {
-        self.rights.account = Some((account, session));
-    }
-
-    /// Why memory of the peer was not taken since the last call, as far as the peer has told of any.
-    pub fn refusal(&mut self) -> Option<Refusal> {
-        self.listen();
-        self.rights.refusal.take()
-    }
-
-    /// The peer's memory of this name, if the peer has told it.
-    pub fn peer_region(&mut self, name: &str) -> Option<PeerRegion> {
-        self.listen();
-        let rkey = *self.rights.names.get(name.as_bytes())?;
-        let KeyOffer { address, len, access, .. } = self.rights.theirs.get(&rkey)?.offer;
-        Some(PeerRegion { rkey, address, len, access })
-    }
 }

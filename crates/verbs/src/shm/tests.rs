@@ -1,10 +1,9 @@
 //! A peer that writes whatever it likes to its board, its ring and the socket.
 
 use super::board::{KEYS, QUEUES, RING, Word};
-use super::carry::record_len;
 use super::control::{KeyOffer, Message};
 use super::endpoint::{Counters, ShmEndpoint};
-use super::receive::Header;
+use super::record::{Header, record_len};
 use crate::api::{
     Completed, Completion, Cq, Data, Element, Modify, Mtu, Operation, Provider, Qp, QpConfig, QpType, ReadyToReceive,
     ReadyToSend, RecvWr, Remote, SendWr, Status,

@@ -9,7 +9,7 @@ mod responder;
 
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
-use super::segment::{PSN_MASK, Segment};
+use super::segment::Segment;
 use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
 use crate::api::{Modify, PostError, QpConfig, QpState, SendWr, Status, VerbsError};
 use requester::Requester;
@@ -190,9 +190,4 @@ impl Rc {
         }
         self.common.flush_receives(ctx);
     }
-}
-
-/// A sequence number with the bits that the wire cuts off: nearest to one that is known.
-fn absolute(psn: u32, near: u64) -> u64 {
-    near.wrapping_add_signed(super::segment::ahead_of(psn, near as u32 & PSN_MASK).into())
 }

@@ -1,11 +1,10 @@
 //! The requester: sends, waits for answers, sends again.
 
-use super::absolute;
 use crate::api::{Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, SendWr, Status};
 use crate::engine::common::Common;
 use crate::engine::flow::Flow;
 use crate::engine::places::{part, settle};
-use crate::engine::segment::{self, PSN_MASK};
+use crate::engine::segment::{self, PSN_MASK, absolute};
 use crate::engine::sends::SendQueue;
 use crate::engine::{Ahead, Arrived, Burst, Context, Nanos};
 use shotline_memory::Sge;

@@ -3,7 +3,8 @@
 use crate::api::{Completed, QpState, ReadyToReceive, Status};
 use crate::engine::common::{Common, MAX_MESSAGE};
 use crate::engine::flow::Flow;
-use crate::engine::inbound::{Inbound, Refusal};
+use crate::engine::inbound::Inbound;
+use crate::engine::refusal::Refusal;
 use crate::engine::segment::{self, PSN_MASK, Segment, ahead_of};
 use crate::engine::sends::SendQueue;
 use crate::engine::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue, Slot};

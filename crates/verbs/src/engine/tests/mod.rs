@@ -8,12 +8,14 @@ mod refusals;
 mod uc;
 
 use super::*;
-use crate::api::{Completed, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status};
+use crate::api::{
+    Completed, Completion, Cq, Data, Element, Mtu, Operation, ReadyToReceive, ReadyToSend, Remote, Status,
+};
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, RegionId, Registrar};
-use shotline_transport::To;
+use shotline_transport::{Landed, To};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
-use shotline_wire::bth::Opcode;
-use shotline_wire::roce::Packet;
+use shotline_wire::bth::{Bth, Opcode};
+use shotline_wire::roce::{Extensions, Packet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,13 +25,15 @@ mod pair;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub(super) use bytes::remainder;
 pub use completion::{Channel, Cq};
 pub use device::{AsyncEvent, Context, Device, Gid, GidKind, devices};
 pub use memory::{Mr, Pd, flags};
-pub use pair::{Ah, Qp, QpConfig, Srq, way_to};
+pub use pair::{Qp, QpConfig, Srq};
 pub use requests::{RecvList, SendList};
+pub use way::{Ah, way_to};
 
 use shotline_transport::IoError;
 use std::io;

@@ -3,7 +3,7 @@
 //! A list keeps what its requests point to, and allocates when it is made and never again.
 
 use super::abi::*;
-use super::pair::Ah;
+use super::way::Ah;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;

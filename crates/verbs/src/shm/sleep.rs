@@ -1,0 +1,80 @@
+//! What an endpoint sleeps on.
+
+use super::control::Control;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::event::{EventfdFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use std::time::{Duration, Instant};
+
+/// What an endpoint sleeps on: the peer's messages, its own events, its earliest deadline.
+#[derive(Debug)]
+pub(super) struct Sleep {
+    epoll: OwnedFd,
+    /// Own events only: nobody else has it.
+    events: OwnedFd,
+    raised: bool,
+    timer: OwnedFd,
+    timer_at: Option<Instant>,
+}
+
+impl Sleep {
+    pub(super) fn new(control: &Control) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        for fd in [control.fd(), events.as_fd(), timer.as_fd()] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self { epoll, events, raised: false, timer, timer_at: None })
+    }
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+    /// The socket is at its end, and would never let us sleep again.
+    pub(super) fn forget(&self, control: &Control) {
+        let _ = epoll::delete(&self.epoll, control.fd());
+    }
+    /// There is an event to take.
+    pub(super) fn raise(&mut self) {
+        if !self.raised {
+            self.raised = rustix::io::write(&self.events, &1_u64.to_ne_bytes()).is_ok();
+        }
+    }
+    /// There is none any more.
+    pub(super) fn lower(&mut self) {
+        if self.raised {
+            let _ = rustix::io::read(&self.events, &mut [0_u8; 8]);
+            self.raised = false;
+        }
+    }
+    /// Wakes up at this time. A late or early wake-up does no harm.
+    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+        if self.timer_at == at {
+            return;
+        }
+        // 0 would switch the timer off.
+        let after = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after.unwrap_or_default()) };
+        if rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value).is_ok() {
+            self.timer_at = at;
+        }
+    }
+    /// Sleeps until something happens, or for `most`.
+    pub(super) fn sleep(&mut self, most: Duration) -> Result<(), Errno> {
+        let mut found = Vec::with_capacity(3);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), Some(&timespec(most))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub(super) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
