@@ -4,7 +4,6 @@
 //! are not used yet are zeros, and a reader that looks meanwhile sees whole rows only, because none lies over two sectors.
 //! When it is full, every other row is given up and from then on half as many are entered: it always covers the run.
 
-use crate::layout::write_all;
 use crate::medium::Medium;
 use crate::rows::{I64, U8, U64, compound, field};
 use hdf5::types::TypeDescriptor;
@@ -106,11 +105,11 @@ impl ClockLog {
             self.stride *= 2;
             let mut all = self.rows.concat();
             all.resize(CLOCK_ROWS * CLOCK_BYTES, 0);
-            write_all(file, self.at, &all)?;
+            file.write_all(self.at, &all)?;
         }
         let at = self.at + (self.rows.len() * CLOCK_BYTES) as u64;
         self.rows.push(sample.row());
-        write_all(file, at, &sample.row())
+        file.write_all(at, &sample.row())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::StoreError;
 use crate::codec::{self, Codec};
-use crate::layout::ReadAt;
+use crate::metadata::text::text as text_attribute;
+use crate::positioned::ReadAt;
 use crate::shot::MAX_LINKS;
 use crate::sys::hdf5::header_address;
 use hdf5::filters::Filter;
@@ -365,7 +366,7 @@ pub(crate) fn number<T: H5Type>(at: &Location, name: &str, value: T) -> hdf5::Re
 /// Reads a string attribute, not through libhdf5, which crashes on damaged ones.
 fn read_text(bytes: &dyn ReadAt, at: &Location, name: &str) -> hdf5::Result<String> {
     let wrong = |error: String| hdf5::Error::from(error);
-    let found = crate::layout::text(bytes, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
+    let found = text_attribute(bytes, header_address(at)?, name).map_err(|error| wrong(error.to_string()))?;
     found.ok_or_else(|| wrong(format!("expected a string attribute {name}, found none")))
 }
 

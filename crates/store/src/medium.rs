@@ -2,8 +2,8 @@
 //! which.
 
 use crate::beneath::open_regular;
-use crate::layout::ReadAt;
 use crate::nvme::Extent;
+use crate::positioned::{ReadAt, write_file};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -115,20 +115,4 @@ impl Medium {
             Self::Extent(extent) => extent.cut(end),
         }
     }
-}
-
-/// Writes all bytes at an offset of a file.
-pub(crate) fn write_file(file: &File, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(file, bytes, at) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(count) => {
-                at += count as u64;
-                bytes = &bytes[count..];
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
 }

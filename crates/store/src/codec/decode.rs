@@ -1,7 +1,6 @@
 //! Unpacks chunks. A chunk may be anything: nothing of it is believed before it is checked.
 
 use super::{Blocks, Codec, EIGHT, HEAD, element_bytes};
-use crate::info::LinkInfo;
 use lzzzz::lz4;
 use shotline_compute::{bitshuffle, pack12};
 use shotline_wire::shot::{Geometry, Packing};
@@ -70,9 +69,8 @@ impl Decoder {
     }
 
     /// One for each link of a compressed run; none of another.
-    pub(crate) fn of_links(codec: Option<Codec>, links: &[LinkInfo]) -> Vec<Self> {
-        let of_codec = |codec| links.iter().map(move |link| Self::new(codec, link.geometry));
-        codec.into_iter().flat_map(of_codec).collect()
+    pub(crate) fn of_links(codec: Option<Codec>, links: impl Iterator<Item = Geometry>) -> Vec<Self> {
+        codec.map_or_else(Vec::new, |codec| links.map(|geometry| Self::new(codec, geometry)).collect())
     }
 
     /// Makes a slot again from the chunk that was made of it. What is in the slot after an error is of no meaning.

@@ -1,11 +1,11 @@
 //! Threads that compress shots for a recorder, which never waits for them.
 
 use super::{Codec, Encoder};
-use crate::StoreError;
-use crate::recorder::Waker;
+use crate::sys::drive::Wake;
 use shotline_memory::{Buffer, MemoryError, Pool, Regions};
 use shotline_wire::shot::Geometry;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -80,17 +80,16 @@ impl Workers {
         threads: usize,
         out: Arc<Pool>,
         geometries: &[Geometry],
-        waker: &Waker,
-    ) -> Result<Self, StoreError> {
+        wake: &Arc<Wake>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut workers = Self { shared: Arc::clone(&shared), threads: Vec::new(), out, under_way: 0 };
         for index in 0..threads {
-            let (shared, waker) = (Arc::clone(&shared), waker.clone());
+            let (shared, wake) = (Arc::clone(&shared), Arc::clone(wake));
             let encoders = geometries.iter().map(|geometry| Encoder::new(codec, *geometry)).collect();
             let started = std::thread::Builder::new()
                 .name(format!("compress {index}"))
-                .spawn(move || work(&shared, encoders, &waker))
-                .map_err(|source| StoreError::Thread { source })?;
+                .spawn(move || work(&shared, encoders, &wake))?;
             workers.threads.push(started);
         }
         Ok(workers)
@@ -135,7 +134,7 @@ impl std::fmt::Debug for Workers {
     }
 }
 
-fn work(shared: &Shared, encoders: Vec<Encoder>, waker: &Waker) {
+fn work(shared: &Shared, encoders: Vec<Encoder>, wake: &Wake) {
     let mut encoders: Vec<Option<Encoder>> = encoders.into_iter().map(Some).collect();
     // Where processors are few the receiver and the recorder go first. (On Linux this is of the calling thread alone;
     // where it is refused all are equal.)
@@ -152,7 +151,7 @@ fn work(shared: &Shared, encoders: Vec<Encoder>, waker: &Waker) {
             None => Made { tag, buffer: shot, compressed: None },
         };
         lock(&shared.made).push(made);
-        waker.wake();
+        wake.wake();
     }
 }
 

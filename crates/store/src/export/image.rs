@@ -3,8 +3,9 @@
 use super::shots::Shots;
 use super::{ExportError, Progress, Selection};
 use crate::draft::Draft;
-use crate::layout::{self, ReadAt};
-use crate::medium::{Medium, write_file};
+use crate::layout;
+use crate::medium::Medium;
+use crate::positioned::{ReadAt, write_file};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;

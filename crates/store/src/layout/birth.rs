@@ -27,7 +27,11 @@ impl Birth {
     /// Refuses a target that cannot be had.
     pub(super) fn begin(path: &Path, options: CreateOptions<'_>) -> Result<Self, StoreError> {
         match Target::of(path) {
-            Some(target) => nvme::Birth::begin(target, options).map(|birth| Self::Extent(Box::new(birth))),
+            Some(target) => {
+                let CreateOptions { overwrite, recycle, serial, .. } = options;
+                let claim = nvme::Claim { overwrite, recycle, serial };
+                nvme::Birth::begin(target, claim).map(|birth| Self::Extent(Box::new(birth)))
+            }
             None => Hidden::begin(path, options).map(Self::File),
         }
     }
@@ -59,7 +63,11 @@ impl Birth {
                 let file = hidden.file.try_clone();
                 file.map(Medium::File).map_err(|source| StoreError::Create { path: path.to_owned(), source })
             }
-            Self::Extent(birth) => birth.allocate(run, size).map(Medium::Extent),
+            Self::Extent(birth) => {
+                // The tail may have to stand a second time behind the first while the run ends.
+                let room = nvme::Room { rows: size.rows, head: size.head, bytes: size.end + size.tail };
+                birth.allocate(&run.run_id, room).map(Medium::Extent)
+            }
         }
     }
     /// Makes the recording durable, gives it its name, and makes that durable too.

@@ -4,11 +4,11 @@
 //! The index of a new file has room for every row and says of each that it is a slot of zeros at the front of the data.
 //! A shot that is lost stays so.
 
-use super::header::{HeaderError, ReadAt, bytes};
-use super::tail::write_all;
-use super::tree::{self, Chunk};
 use super::{ALIGN, Data, Layout, MAX_BYTES};
 use crate::medium::Medium;
+use crate::metadata::header::{HeaderError, bytes};
+use crate::metadata::tree::{self, Chunk};
+use crate::positioned::ReadAt;
 use rustix::io::Errno;
 
 /// The filter mask of a compressed chunk: of the pipeline bitshuffle, n-bit the second was skipped.
@@ -104,7 +104,7 @@ pub(super) fn write(file: &Medium, layout: &Layout, first: u64, stored: &[Stored
             let (at, most) = shape.entry_at(data.leaves, index);
             out.clear();
             entries.by_ref().take(most as usize).for_each(|entry| tree::push_entry(shape, &mut out, &entry));
-            write_all(file, at, &out)?;
+            file.write_all(at, &out)?;
             index += (out.len() / shape.entry_bytes()) as u64;
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn clear(file: &Medium, layout: &Layout, row: u64, link: usize) -> Re
     let (at, _) = shape.entry_at(data.leaves, data.index(row, link));
     let mut out = Vec::with_capacity(shape.entry_bytes());
     tree::push_entry(shape, &mut out, &layout.entry(data, row, link, layout.zeros(link)));
-    write_all(file, at, &out)
+    file.write_all(at, &out)
 }
 
 /// The entries of a compressed run's first rows, in their order. They are read when they are asked for; after an error,

@@ -3,10 +3,10 @@
 //! A description is part of the block's slot ([`shotline_wire::block`]), so nothing is written for this table: its chunks
 //! are those bytes. A compressed run has no such table, because its slots are not in the file as they came.
 
-use super::header::HeaderError;
-use super::tree::{Chunk, Shape};
 use super::{Layout, Marks};
 use crate::info::RunInfo;
+use crate::metadata::header::HeaderError;
+use crate::metadata::tree::{Chunk, Shape};
 use shotline_wire::block;
 
 /// A table whose rows lie in the slots of a link's shots.

@@ -1,11 +1,12 @@
 //! Where everything in a recording is, read from the recording.
 
-use super::header::{HeaderError, Place, ReadAt, Superblock};
 use super::{Data, Described, Layout, Marks, Table, described, steady};
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
 use crate::medium::Medium;
+use crate::metadata::header::{HeaderError, Place, Superblock};
 use crate::nvme::Extent;
+use crate::positioned::ReadAt;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::sys::hdf5::{header_address, open_image, open_locked, open_same};
 use shotline_wire::block;

@@ -20,18 +20,18 @@
 mod birth;
 mod chunks;
 pub(crate) mod described;
-mod header;
 mod locate;
 pub(crate) mod skeleton;
 mod steady;
 mod tail;
-mod text;
-mod tree;
 
 use crate::codec::Codec;
 use crate::info::{LinkInfo, RunInfo};
 use crate::medium::Medium;
+use crate::metadata::header::{self, Place, Superblock};
+use crate::metadata::tree::Shape;
 use crate::nvme::{self, Target};
+use crate::positioned::ReadAt;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::{StoreError, lock};
 use birth::Birth;
@@ -41,9 +41,6 @@ pub(crate) use birth::{
 pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
 pub use described::Described;
-pub use header::ReadAt;
-pub(crate) use header::SIGNATURE;
-use header::{Place, Superblock};
 pub use locate::locate;
 pub(crate) use locate::locate_in;
 use locate::{assemble, locate_locked, locate_locked_file, read_marks};
@@ -55,9 +52,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 pub(crate) use steady::steadily;
 use tail::Counts;
-pub(crate) use tail::{Contents, cut, finish, write_all};
-pub(crate) use text::text;
-use tree::Shape;
+pub(crate) use tail::{Contents, cut, finish};
 
 /// Direct I/O's unit here: the file's slots begin at multiples of it.
 pub const ALIGN: u64 = 4096;
@@ -296,7 +291,7 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
     let file = &medium;
     if layout.codec.is_some() {
         // Not left to the file system: space that is used again may hold anything.
-        write_all(file, layout.data_start, &vec![0; layout.row_bytes as usize])
+        file.write_all(layout.data_start, &vec![0; layout.row_bytes as usize])
             .map_err(StoreError::io("write zeros to", path))?;
     }
     if recycled {
@@ -304,9 +299,10 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
     }
     layout.roots = tail::write(file, &layout, None, tail_start, rows)
         .map_err(StoreError::io("write the chunk indexes of", path))?;
-    let written = write_all(file, 0, &image)
+    let written = file
+        .write_all(0, &image)
         .and_then(|()| tail::point(file, &layout))
-        .and_then(|()| write_all(file, layout.end_at, &layout.end.to_le_bytes()));
+        .and_then(|()| file.write_all(layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
     Ok(Opened { file: medium, path: birth.path(path), layout, warnings })
 }

@@ -3,9 +3,10 @@
 //! A recorder writes over a place only after every dataset points elsewhere, so what was read is as it was written if all
 //! point where they did before.
 
-use super::header::{ReadAt, bytes, u64_at};
 use super::{Layout, tail};
 use crate::StoreError;
+use crate::metadata::header::{bytes, u64_at};
+use crate::positioned::ReadAt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 

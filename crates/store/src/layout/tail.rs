@@ -1,10 +1,11 @@
 //! The tail: chunk indexes and tables, behind the data.
 
 use super::chunks::{self, StoredChunk};
-use super::header::{HeaderError, ReadAt, bytes, u64_at};
-use super::tree::{self, Chunk, Shape};
 use super::{ALIGN, Data, Layout, Table};
 use crate::medium::Medium;
+use crate::metadata::header::{HeaderError, bytes, u64_at};
+use crate::metadata::tree::{self, Chunk, Shape};
+use crate::positioned::ReadAt;
 use rustix::io::Errno;
 
 const BLOCK: usize = 1 << 20;
@@ -121,7 +122,7 @@ fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Er
     let (mut at, end) = (table.at(from), table.at(table.capacity));
     while at < end {
         let count = zeros.len().min((end - at) as usize);
-        write_all(file, at, &zeros[..count])?;
+        file.write_all(at, &zeros[..count])?;
         at += count as u64;
     }
     Ok(())
@@ -130,7 +131,7 @@ fn clear(file: &Medium, table: &Table, from: u64, zeros: &[u8]) -> Result<(), Er
 /// Points the datasets to the roots of their indexes.
 pub(super) fn point(file: &Medium, layout: &Layout) -> Result<(), Errno> {
     for (marks, root) in layout.indexes().zip(&layout.roots) {
-        write_all(file, marks.tree_at, &root.to_le_bytes())?;
+        file.write_all(marks.tree_at, &root.to_le_bytes())?;
     }
     Ok(())
 }
@@ -222,17 +223,17 @@ fn move_tail(
     }
     clear(file, &moved.losses, 0, &zeros)?;
     clear(file, &moved.books, 0, &zeros)?;
-    write_all(file, moved.losses.start, contents.losses)?;
-    write_all(file, moved.books.start, contents.books)?;
+    file.write_all(moved.losses.start, contents.losses)?;
+    file.write_all(moved.books.start, contents.books)?;
     file.sync_data()?;
     if moved.end > layout.end {
-        write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
+        file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
         file.sync_data()?;
     }
     point(file, &moved)?;
     file.sync_data()?;
     if moved.end < layout.end {
-        write_all(file, moved.end_at, &moved.end.to_le_bytes())?;
+        file.write_all(moved.end_at, &moved.end.to_le_bytes())?;
         file.sync_data()?;
     }
     moved.rows = room.rows;
@@ -242,8 +243,8 @@ fn move_tail(
 
 /// Writes losses and books to their places, then the markers of every table.
 fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts) -> Result<(), Errno> {
-    write_all(file, layout.losses.start, contents.losses)?;
-    write_all(file, layout.books.start, contents.books)?;
+    file.write_all(layout.losses.start, contents.losses)?;
+    file.write_all(layout.books.start, contents.books)?;
     file.sync_data()?;
     mark(file, layout, counts)
 }
@@ -251,10 +252,10 @@ fn enter(file: &Medium, layout: &Layout, contents: Contents<'_>, counts: Counts)
 /// Writes the markers of every table.
 fn mark(file: &Medium, layout: &Layout, counts: Counts) -> Result<(), Errno> {
     for marks in layout.row_marks() {
-        write_all(file, marks.extent_at, &counts.rows.to_le_bytes())?;
+        file.write_all(marks.extent_at, &counts.rows.to_le_bytes())?;
     }
-    write_all(file, layout.losses.marks.extent_at, &counts.losses.to_le_bytes())?;
-    write_all(file, layout.books.marks.extent_at, &counts.books.to_le_bytes())
+    file.write_all(layout.losses.marks.extent_at, &counts.losses.to_le_bytes())?;
+    file.write_all(layout.books.marks.extent_at, &counts.books.to_le_bytes())
 }
 
 /// Finds rows and places by the ends of the indexes: the first and the last chunk of each must be where a layout
@@ -412,15 +413,10 @@ fn copy(file: &Medium, from: u64, to: u64, len: u64) -> Result<(), Errno> {
         if file.read_at(from + done, &mut block[..count]) < count {
             return Err(Errno::IO);
         }
-        write_all(file, to + done, &block[..count])?;
+        file.write_all(to + done, &block[..count])?;
         done += count as u64;
     }
     Ok(())
-}
-
-/// Writes all bytes at an offset.
-pub(crate) fn write_all(file: &Medium, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-    file.write_all(at, bytes)
 }
 
 /// Gathers small pieces that stand one behind the other into large writes.
@@ -439,7 +435,7 @@ impl Sequential<'_> {
         if self.pending.len() >= BLOCK { self.flush() } else { Ok(()) }
     }
     fn flush(&mut self) -> Result<(), Errno> {
-        write_all(self.file, self.start, &self.pending)?;
+        self.file.write_all(self.start, &self.pending)?;
         self.start = self.at();
         self.pending.clear();
         Ok(())

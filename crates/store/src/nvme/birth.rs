@@ -4,12 +4,32 @@ use super::device::{Access, Device};
 use super::directory::{Directory, Entry, Found, check_name};
 use super::signature;
 use super::{Extent, Target, UNIT};
-use crate::info::RunInfo;
-use crate::layout::{CreateOptions, Size};
 use crate::{StoreError, lock};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// What of a device may go for a new run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claim<'a> {
+    /// A run of the same name.
+    pub overwrite: bool,
+    /// With `overwrite`: at once, so that the new run is laid out in its blocks.
+    pub recycle: bool,
+    /// What others have on the device of this serial number.
+    pub serial: Option<&'a str>,
+}
+
+/// What a run needs of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Rows of shots.
+    pub rows: u64,
+    /// Bytes in front of the data, which libhdf5 reads.
+    pub head: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+}
 
 /// A run that is being laid out. The directory does not know it until [`Birth::end`]: if it is dropped before, nothing has
 /// happened.
@@ -26,9 +46,9 @@ pub(crate) struct Birth {
 
 impl Birth {
     /// Refuses a device that is not ours to write.
-    pub(crate) fn begin(target: Target, options: CreateOptions<'_>) -> Result<Self, StoreError> {
+    pub(crate) fn begin(target: Target, how: Claim<'_>) -> Result<Self, StoreError> {
         let mut given_up = false;
-        let (device, found) = claimed(&target, options.overwrite, options.serial)?;
+        let (device, found) = claimed(&target, how.overwrite, how.serial)?;
         let mut directory = match found {
             Claimed::Ours(directory) => directory,
             Claimed::Free => Directory::new(&device),
@@ -38,7 +58,7 @@ impl Birth {
             }
         };
         let name = target.run.clone().unwrap_or_else(|| directory.next_name());
-        if options.overwrite && options.recycle && directory.runs.iter().any(|run| run.name == name) {
+        if how.overwrite && how.recycle && directory.runs.iter().any(|run| run.name == name) {
             directory.runs.retain(|run| run.name != name);
             directory.write(&device)?;
         }
@@ -50,19 +70,19 @@ impl Birth {
         self.target.path_of(&self.name)
     }
 
-    /// Finds room. The tail may have to stand a second time behind the first while the run ends.
-    pub(crate) fn allocate(&mut self, run: &RunInfo, size: Size) -> Result<Extent, StoreError> {
-        let needed = (size.end + size.tail + UNIT).next_multiple_of(UNIT);
+    /// Finds room.
+    pub(crate) fn allocate(&mut self, run_id: &str, room: Room) -> Result<Extent, StoreError> {
+        let needed = (room.bytes + UNIT).next_multiple_of(UNIT);
         let at = self.directory.place(&self.device, needed).ok_or_else(|| StoreError::DeviceFull {
             path: self.target.written.clone(),
-            rows: size.rows,
+            rows: room.rows,
             needed,
             free: self.directory.largest_gap(&self.device),
         })?;
         if self.given_up {
             wipe(&self.device).map_err(StoreError::io("clear", &self.device.path))?;
         }
-        let entry = Entry { name: self.name.clone(), run_id: run.run_id.clone(), at, bytes: needed, head: size.head };
+        let entry = Entry { name: self.name.clone(), run_id: run_id.to_owned(), at, bytes: needed, head: room.head };
         let extent = Extent::of(Arc::clone(&self.device), &entry);
         self.entry = Some(entry);
         Ok(extent)

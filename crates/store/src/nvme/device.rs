@@ -2,9 +2,9 @@
 
 use super::{By, Target, UNIT};
 use crate::StoreError;
-use crate::medium::write_file;
+use crate::positioned::write_file;
 use crate::sys::drive::Made;
-use crate::sys::nvme::Namespace;
+use crate::sys::nvme::{Identity, Namespace};
 use crate::sys::passthrough::Commands;
 use crate::sys::ring::{Plain, Ring};
 use rustix::fs::{Mode, OFlags};
@@ -29,22 +29,6 @@ pub(crate) enum Access {
     Read,
     /// Writing: nobody else may hold it, as whoever mounts it does.
     Write,
-}
-
-/// What a device is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
-    /// Its serial number; of one that has none its name.
-    pub serial: String,
-    pub model: String,
-    /// Bytes of a logical block: what is written whole or not at all.
-    pub block: u32,
-    /// Bytes of all.
-    pub bytes: u64,
-    /// The most bytes of one command.
-    pub most: u32,
-    /// What has been written may be in volatile memory until it is flushed.
-    pub volatile: bool,
 }
 
 #[derive(Debug)]

@@ -3,9 +3,10 @@
 //! It is JSON behind 32 bytes: magic, version, length, sequence number, CRC-32C over all but itself. There are two copies;
 //! a change goes to the older one, and is flushed, so that a power cut leaves the state before or after it.
 
-use super::device::{Device, Identity};
+use super::device::Device;
 use super::{COPIES, COPY_BYTES, Target, UNIT, signature};
 use crate::StoreError;
+use crate::sys::nvme::Identity;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

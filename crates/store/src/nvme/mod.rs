@@ -24,9 +24,9 @@ mod directory;
 mod extent;
 mod signature;
 
-pub(crate) use birth::Birth;
+pub(crate) use birth::{Birth, Claim, Room};
+pub(crate) use device::Access;
 use device::Device;
-pub(crate) use device::{Access, Identity};
 pub use directory::{Entry, Listing};
 pub use extent::Extent;
 

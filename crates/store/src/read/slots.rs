@@ -55,7 +55,7 @@ impl FileSlots {
     fn new(file: Arc<OneFile>) -> Self {
         let layout = file.layout();
         let largest = layout.slots.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0) as usize;
-        let decoders = Decoder::of_links(layout.codec, &file.run.links);
+        let decoders = Decoder::of_links(layout.codec, file.run.links.iter().map(|link| link.geometry));
         let raw = RawReader::new(&file.file, largest);
         Self { file, raw, decoders, slot: Vec::new() }
     }

@@ -180,7 +180,7 @@ impl Committer {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         let count = (self.entered - self.written) as usize;
         for (table, rows) in layout.shots.iter().zip(&self.staged) {
-            layout::write_all(file, table.at(self.written), &rows[..count * table.row_bytes as usize])?;
+            file.write_all(table.at(self.written), &rows[..count * table.row_bytes as usize])?;
         }
         // Without a codec there are none.
         let chunks = (count * layout.slots.len()).min(self.chunks.len());
@@ -195,7 +195,7 @@ impl Committer {
         if self.losses_changed < room {
             let mut bytes = Vec::with_capacity((room - self.losses_changed) * LOSS_BYTES);
             self.losses[self.losses_changed..room].iter().for_each(|loss| push_loss(loss, &mut bytes));
-            layout::write_all(file, layout.losses.at(self.losses_changed as u64), &bytes)?;
+            file.write_all(layout.losses.at(self.losses_changed as u64), &bytes)?;
             self.losses_written = room as u64;
         }
         self.losses_changed = self.losses.len();
@@ -205,9 +205,9 @@ impl Committer {
     /// Moves the markers of `/losses` and of the tables.
     fn show_tables(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
-        layout::write_all(file, layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
+        file.write_all(layout.losses.marks.extent_at, &self.losses_written.to_le_bytes())?;
         for marks in layout.row_marks().filter(|_| rows > self.visible) {
-            layout::write_all(file, marks.extent_at, &rows.to_le_bytes())?;
+            file.write_all(marks.extent_at, &rows.to_le_bytes())?;
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Committer {
     fn show_data(&mut self, rows: u64) -> Result<(), Errno> {
         let (file, layout) = (&self.opened.file, &self.opened.layout);
         for data in layout.data.iter().filter(|_| rows > self.visible) {
-            layout::write_all(file, data.marks.extent_at, &rows.to_le_bytes())?;
+            file.write_all(data.marks.extent_at, &rows.to_le_bytes())?;
         }
         self.visible = rows;
         Ok(())

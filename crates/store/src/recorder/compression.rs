@@ -88,7 +88,8 @@ impl Compression {
         drive: &dyn Drive,
     ) -> Result<Self, StoreError> {
         let threads = config.compress_threads.unwrap_or_else(default_threads);
-        let workers = Workers::start(codec, threads, out, geometries, &super::Waker(Arc::clone(drive.wake())))?;
+        let workers = Workers::start(codec, threads, out, geometries, drive.wake())
+            .map_err(|source| StoreError::Thread { source })?;
         // Behind one row of zeros.
         Ok(Self { workers, end: layout.data_end(0), ready: VecDeque::new(), chunks: Chunks::default() })
     }

@@ -21,7 +21,7 @@ mod examine;
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::inspect::LossSummary;
-use crate::layout::{self, Contents, Opened, write_all};
+use crate::layout::{self, Contents, Opened};
 use crate::rows::{self, LOSS_BYTES, State};
 use crate::runs::Run;
 use crate::shot::Loss;
@@ -236,16 +236,16 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u
         }
         // Bytes behind a shot are in the file only as those of a slot that is stored as it came.
         let stored = layout::stored(file, layout, change.row, change.link, &opened.path).map_err(|_| Errno::IO)?;
-        write_all(file, stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
+        file.write_all(stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
     }
     file.sync_data()?;
     for change in changes.iter().filter(|change| change.row < rows) {
         if let Some(bytes) = &change.table_row {
-            write_all(file, layout.shots[change.link].at(change.row), bytes)?;
+            file.write_all(layout.shots[change.link].at(change.row), bytes)?;
         }
     }
     file.sync_data()?;
-    let mark = |at: u64| write_all(file, at, &rows.to_le_bytes());
+    let mark = |at: u64| file.write_all(at, &rows.to_le_bytes());
     let mark_data = || layout.data.iter().try_for_each(|data| mark(data.marks.extent_at));
     if rows < most {
         mark_data()?;

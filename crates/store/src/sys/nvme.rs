@@ -2,7 +2,6 @@
 //! writes beside the stream of shots. Numbers are those of the NVM Express base and NVM command set specifications, and of
 //! linux/nvme_ioctl.h.
 
-use crate::nvme::Identity;
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use std::fs::File;
@@ -77,6 +76,22 @@ impl Command {
     pub fn flush(namespace: u32) -> Self {
         Self { opcode: FLUSH, namespace, ..Self::default() }
     }
+}
+
+/// What a device is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its serial number; of one that has none its name.
+    pub serial: String,
+    pub model: String,
+    /// Bytes of a logical block: what is written whole or not at all.
+    pub block: u32,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// The most bytes of one command.
+    pub most: u32,
+    /// What has been written may be in volatile memory until it is flushed.
+    pub volatile: bool,
 }
 
 /// A namespace's character device.

@@ -7,7 +7,8 @@
 //! key. A key: stored bytes u32, filter mask u32, and the chunk's first element in each dimension u64, with
 //! a last 0 for the bytes of the element. Every node takes the room of a full one.
 
-use super::header::{HeaderError, ReadAt, UNDEFINED, bytes, u16_at, u32_at, u64_at};
+use super::header::{HeaderError, UNDEFINED, bytes, u16_at, u32_at, u64_at};
+use crate::positioned::ReadAt;
 
 const TYPE_CHUNKS: u8 = 1;
 const HEAD: usize = 24;

@@ -4,6 +4,7 @@
 //! a checksum, so a field can be changed in place. Everything is bounded by the bytes that were read: a
 //! damaged file gives an error, not a panic.
 
+use crate::positioned::ReadAt;
 use std::fmt;
 
 /// An undefined file address.
@@ -23,7 +24,7 @@ const MAX_BLOCKS: usize = 64;
 pub struct HeaderError(String);
 
 impl HeaderError {
-    pub(super) fn at(address: u64, expected: &str, found: &str) -> Self {
+    pub(crate) fn at(address: u64, expected: &str, found: &str) -> Self {
         Self(format!("expected {expected} at {address}, found {found}"))
     }
 }
@@ -36,34 +37,6 @@ impl fmt::Display for HeaderError {
 
 fn error<T>(text: impl Into<String>) -> Result<T, HeaderError> {
     Err(HeaderError(text.into()))
-}
-
-/// Reads bytes of a file; fewer than asked for at its end.
-pub trait ReadAt {
-    /// Fills `to` from `offset` and returns how many bytes there were.
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize;
-}
-
-impl ReadAt for [u8] {
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
-        let rest = usize::try_from(offset).ok().and_then(|start| self.get(start..)).unwrap_or(&[]);
-        let count = rest.len().min(to.len());
-        to[..count].copy_from_slice(&rest[..count]);
-        count
-    }
-}
-
-impl ReadAt for std::fs::File {
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> usize {
-        let mut done = 0;
-        while done < to.len() {
-            match std::os::unix::fs::FileExt::read_at(self, &mut to[done..], offset + done as u64) {
-                Ok(0) | Err(_) => break,
-                Ok(count) => done += count,
-            }
-        }
-        done
-    }
 }
 
 /// Exactly `len` bytes from `offset`.
@@ -81,13 +54,13 @@ pub fn bytes(file: &(impl ReadAt + ?Sized), offset: u64, len: usize) -> Result<V
     Ok(out)
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 

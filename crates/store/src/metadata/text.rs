@@ -3,7 +3,8 @@
 //! libhdf5 believes what a reference into a global heap says: a damaged one makes it read where nothing is. Here
 //! everything is bounded by the bytes that were read, and a string is UTF-8 or refused.
 
-use super::header::{HeaderError, ReadAt, bytes, messages, u16_at, u32_at, u64_at};
+use super::header::{HeaderError, bytes, messages, u16_at, u32_at, u64_at};
+use crate::positioned::ReadAt;
 
 const MESSAGE_ATTRIBUTE: u16 = 0x000C;
 /// A reference to a string: its length, the address of its collection, its number there.
