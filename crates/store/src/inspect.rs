@@ -2,10 +2,10 @@
 
 use crate::StoreError;
 use crate::info::RunInfo;
+use crate::master::{FileEntry, Removed};
 use crate::read::Recording;
 use crate::recorder::Chunks;
 use crate::rows::{NO_NUMBER, State};
-use crate::set::{FileEntry, Removed};
 use crate::shot::Loss;
 use serde::Serialize;
 use shotline_wire::shot::DropCause;

@@ -34,6 +34,7 @@ pub mod info;
 pub mod inspect;
 pub mod layout;
 mod lock;
+mod master;
 mod medium;
 mod metadata;
 pub mod nvme;

@@ -11,11 +11,11 @@ mod slots;
 
 use crate::StoreError;
 use crate::info::RunInfo;
+use crate::master::{FileEntry, Master, Removed};
 use crate::medium::Medium;
 use crate::nvme::Target;
 use crate::recorder::WHOLE_RUN;
 use crate::rows::{self, BOOK_BYTES, Row};
-use crate::set::{FileEntry, Master, Removed};
 use crate::shot::{Books, Loss, StreamBooks};
 use file::OneFile;
 use run::Run;

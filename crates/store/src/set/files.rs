@@ -1,13 +1,13 @@
 //! The files of a run as recovery finds them: beneath the master's own folder and those that the user names for runs over
 //! several drives, and each by what it says of itself.
 
-use super::master::{FileEntry, Master};
-use super::plan::{canonical, hidden_parts_beside, parts_beside, resolve};
+use super::plan::{canonical, hidden_parts_beside, parts_beside};
 use crate::StoreError;
 use crate::beneath::Folder;
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{self, Opened, folder};
 use crate::lock::Held;
+use crate::master::{FileEntry, Master, resolve};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;

@@ -1,15 +1,15 @@
 //! What happens to parts beside the recording: a thread lays out the next one, ends the last one, gives up the oldest
 //! ones of a bounded run, whose files become the next parts, and keeps the master.
 
-use super::master::{FileEntry, Master, Removed, State};
 use super::part::Part;
 use super::plan::Plan;
-use super::stretch::share;
 use crate::StoreError;
 use crate::beneath::open_regular;
 use crate::info;
 use crate::layout::{self, folder};
 use crate::lock::Held;
+use crate::master::stretch::share;
+use crate::master::{FileEntry, Master, Removed, State};
 use crate::read::Recording;
 use crate::recorder::{Recorder, RecorderConfig, Report, WHOLE_RUN};
 use crate::rows::{self, push_book};

@@ -15,19 +15,17 @@
 
 mod files;
 pub(crate) mod keeper;
-mod master;
 mod part;
-pub(crate) mod plan;
+mod plan;
 mod recover;
-pub mod stretch;
 
 use crate::StoreError;
 use crate::clocks::ClockSample;
 use crate::info::RunInfo;
+pub use crate::master::{FileEntry, Master, Removed, State};
 use crate::recorder::{self, Recorder, Report};
 use crate::shot::{Books, Event, Loss, MAX_LINKS, StreamBooks};
 use keeper::{Back, Former, Keeper, LaidOut, News};
-pub use master::{FileEntry, Master, Removed, State};
 use part::{Brief, Failed, Part};
 use plan::Plan;
 pub use plan::{Roll, SetConfig};

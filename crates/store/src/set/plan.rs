@@ -1,12 +1,12 @@
 //! Where the files of a run stand, and how large they are.
 
-use super::master::Master;
-use super::stretch::share;
 use crate::StoreError;
 use crate::beneath::{has_name, open_regular};
 use crate::info::{PartInfo, RunInfo};
 use crate::layout::{ALIGN, check_target, folder};
 use crate::lock::Held;
+use crate::master::Master;
+use crate::master::stretch::share;
 use crate::nvme::{self, Target};
 use crate::recorder::RecorderConfig;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
@@ -329,17 +329,6 @@ fn part_info(path: &Path, run_id: &str) -> Option<PartInfo> {
     let file = open_regular(path, OFlags::RDONLY).ok()?;
     let run = RunInfo::read(&open_same(&file).ok()?, &file, path).ok()?;
     run.part.filter(|_| run.run_id == run_id)
-}
-
-/// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5
-/// looks in the same places. For reading only: recovery opens no file by such a name.
-pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
-    let folder = folder(master);
-    let named = Path::new(name);
-    if named.is_absolute() && !named.exists() {
-        return folder.join(named.file_name().unwrap_or_default());
-    }
-    folder.join(named)
 }
 
 pub(super) fn canonical(folder: &Path) -> PathBuf {

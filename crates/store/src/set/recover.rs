@@ -5,11 +5,11 @@
 //! What holds a shot is never removed.
 
 use super::files::{Files, Named, OfRun, Removable};
-use super::master::{FileEntry, Master, State};
-use super::stretch::{share, there, unbroken};
 use crate::StoreError;
 use crate::layout::{self, Opened};
 use crate::lock::Held;
+use crate::master::stretch::{share, there, unbroken};
+use crate::master::{FileEntry, Master, State};
 use crate::nvme::Target;
 use crate::recover::{self as file, Others, Progress, Recovered};
 use crate::runs::Run;

@@ -5,13 +5,14 @@
 //! the rows that there are; of the part that is being written, all that come to be. So it need not be touched
 //! between one part and the next, and stays true when the recorder is killed.
 
-use super::stretch::stretches;
+pub(crate) mod stretch;
+
 use crate::StoreError;
 use crate::beneath::open_regular;
 use crate::blocks;
 use crate::info::{LinkInfo, RunInfo, number, read_number, text};
 use crate::layout::skeleton::{channel_order, describe, describe_blocks, extents};
-use crate::layout::{described, rename, sync_directory};
+use crate::layout::{described, folder, rename, sync_directory};
 use crate::lock::Held;
 use crate::metadata::header::SIGNATURE;
 use crate::positioned::write_file;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use std::ffi::{CStr, CString};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use stretch::stretches;
 
 /// How a file of a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -125,13 +127,13 @@ impl Master {
     }
 
     /// What a master is called until it is whole. A writer that was killed leaves it behind, and the next one replaces it.
-    pub(super) fn draft(path: &Path) -> PathBuf {
+    pub(crate) fn draft(path: &Path) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!(".{name}.new"))
     }
 
     /// What a writer that was killed left of a master. Refuses what is in its place and is not to be removed.
-    pub(super) fn check_draft(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    pub(crate) fn check_draft(path: &Path) -> Result<Option<PathBuf>, StoreError> {
         let draft = Self::draft(path);
         match draft.symlink_metadata() {
             Ok(there) if there.is_dir() => Err(StoreError::Create {
@@ -290,7 +292,7 @@ impl Master {
     }
 
     /// The same of a file that the caller has claimed.
-    pub(super) fn read_claimed(claimed: &Held, path: &Path) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read_claimed(claimed: &Held, path: &Path) -> Result<Option<Self>, StoreError> {
         let file = open_locked(claimed.file()).map_err(StoreError::hdf5("open", path))?;
         Self::of(&file, claimed.file(), path)
     }
@@ -330,6 +332,17 @@ impl Master {
         };
         Ok(Some(Self { run, stripes, files, removed, books }))
     }
+}
+
+/// A file of a run by its name in the master: beside it, unless the name is absolute and something is there. HDF5
+/// looks in the same places. For reading only: recovery opens no file by such a name.
+pub(crate) fn resolve(master: &Path, name: &str) -> PathBuf {
+    let folder = folder(master);
+    let named = Path::new(name);
+    if named.is_absolute() && !named.exists() {
+        return folder.join(named.file_name().unwrap_or_default());
+    }
+    folder.join(named)
 }
 
 /// Refuses what is no HDF5 file, in other words than libhdf5's.
