@@ -1,7 +1,7 @@
 //! A link for tests that keeps what is sent over it.
 
 use shotline_memory::Regions;
-use shotline_transport::{IoError, PacketIo, Seal, Send};
+use shotline_transport::{DeviceCounts, IoError, PacketIo, Seal, Send};
 use shotline_wire::crc;
 use shotline_wire::icrc::{self, Flow, Network};
 use std::cell::{Cell, RefCell};
@@ -11,6 +11,12 @@ use std::rc::Rc;
 /// The half of a `PacketIo` that receives, for links that never do, and that have their `regions`.
 macro_rules! receives_nothing {
     () => {
+        fn counters(&self) -> Vec<(String, u64)> {
+            Vec::new()
+        }
+        fn queue_pair(&self) -> Option<(u32, u32)> {
+            None
+        }
         fn capabilities(&self) -> shotline_transport::Capabilities {
             shotline_transport::Capabilities { steers: false, credits: true }
         }
@@ -74,6 +80,9 @@ pub(crate) struct FakeLink {
 
 impl PacketIo for FakeLink {
     crate::fake::receives_nothing!();
+    fn device(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let taken = packets.len().min(self.room);
         for packet in &packets[..taken] {

@@ -73,6 +73,12 @@ impl Steer for Slots {
             self.next += room;
         }
     }
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
+    }
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch.iter().filter(|done| done.fault.is_none()) {
             self.bytes += u64::from(done.len) + FRAME_HEADERS;

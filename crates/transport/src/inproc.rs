@@ -6,7 +6,8 @@
 use crate::payload::Places;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{
-    Capabilities, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen, Send, Steer,
+    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen,
+    Send, Steer,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use shotline_memory::{Regions, Sge};
@@ -130,6 +131,18 @@ impl InprocIo {
 }
 
 impl PacketIo for InprocIo {
+    fn device(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: true }
     }

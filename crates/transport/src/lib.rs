@@ -14,12 +14,12 @@
 //! [`lossy::Lossy`] stands before any of them and loses packets on purpose. [`prebuilt::PrebuiltIo`] is for senders
 //! whose frames lie ready in memory.
 
-use shotline_memory::Sge;
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 pub mod af_packet;
+pub mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 mod frame;
@@ -36,6 +36,9 @@ pub mod udp;
 pub mod xdp;
 
 pub use payload::payload_crc;
+// What the macros of `delegate` name.
+#[doc(hidden)]
+pub use shotline_memory::{Region, Regions, Sge};
 
 /// Longest header kept apart from the payload: room for every RoCEv2 header and for framings of users.
 pub const MAX_HEADER: usize = 128;
@@ -149,7 +152,8 @@ pub struct Done<'a> {
     pub fault: Option<DropCause>,
 }
 
-/// The layer above a backend: chooses places and takes what has landed.
+/// The layer above a backend: chooses places and takes what has landed. An implementation that wraps another delegates
+/// by [`delegate_steer`].
 pub trait Steer {
     /// Bytes of header before the payload, from the first packet's leading bytes. All packets of a batch
     /// are split there, but those for which [`Pick::header_len`] says otherwise. At most [`MAX_HEADER`].
@@ -161,17 +165,12 @@ pub trait Steer {
     /// What the next packets will be if they come in order: for backends that can take several without looking at
     /// them first. Fills `picks` from the front, each with an id of a place that is exactly as long as the payload
     /// and with its header's length, and returns how many. Whatever comes otherwise lands all the same, elsewhere.
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        let _ = picks;
-        0
-    }
+    /// 0 for a steer that forecasts nothing.
+    fn expect(&mut self, picks: &mut [Pick]) -> usize;
     /// How many bytes before and behind a place that [`Self::expect`] named belong to the same message, which nobody but
     /// this steer's thread reads before all of it has landed. A backend may use them to receive a whole packet, if it
-    /// puts them back before it calls the steer.
-    fn around(&self, to: To) -> [u32; 2] {
-        let _ = to;
-        [0; 2]
-    }
+    /// puts them back before it calls the steer. `[0; 2]` for a steer that lends no such bytes.
+    fn around(&self, to: To) -> [u32; 2];
     /// A batch has landed, in the order of its packets. Every payload that lies in a place is among them: the steer
     /// may move others into any place that is not posted any more. Of a backend that does not ask, further packets may
     /// have landed meanwhile: a place is the device's until it is among these.
@@ -267,27 +266,21 @@ impl DeviceCounts {
     }
 }
 
-/// Packets in and out of one address.
+/// Packets in and out of one address. An implementation that wraps another delegates by [`delegate_packet_io`].
 pub trait PacketIo {
     /// What the device below has lost until now; all zero where there is none, or it does not tell.
-    fn device(&self) -> DeviceCounts {
-        DeviceCounts::default()
-    }
+    fn device(&self) -> DeviceCounts;
     /// What the device's own counters have counted since this was opened, by their names; those that stood still are
     /// left out. For the books in the end: it may read many files.
-    fn counters(&self) -> Vec<(String, u64)> {
-        Vec::new()
-    }
+    fn counters(&self) -> Vec<(String, u64)>;
     /// The queue pair that this is, where a device makes them: its number, and the Q_Key that it takes packets with.
     /// None where packets of any queue pair come to it.
-    fn queue_pair(&self) -> Option<(u32, u32)> {
-        None
-    }
+    fn queue_pair(&self) -> Option<(u32, u32)>;
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;
     /// Gives the backend the present table of registered memory: every element handed to it from now on is of this
     /// one. Places that are posted, and the scratch memory, must be in it as they were.
-    fn register(&mut self, regions: &shotline_memory::Regions);
+    fn register(&mut self, regions: &Regions);
     /// Hands places to the backend. Returns how many it took: fewer than given when it is full.
     ///
     /// # Panics
@@ -305,41 +298,4 @@ pub trait PacketIo {
     /// Sends packets to one destination, sealed. Returns how many were taken, fewer than given when the
     /// path is full.
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError>;
-}
-
-/// All of a [`PacketIo`] but [`PacketIo::send`], by the one in this field: for wrappers that change what is sent.
-#[macro_export]
-macro_rules! all_but_send {
-    ($io:ident) => {
-        fn device(&self) -> $crate::DeviceCounts {
-            self.$io.device()
-        }
-        fn counters(&self) -> Vec<(String, u64)> {
-            self.$io.counters()
-        }
-        fn queue_pair(&self) -> Option<(u32, u32)> {
-            self.$io.queue_pair()
-        }
-        fn capabilities(&self) -> $crate::Capabilities {
-            self.$io.capabilities()
-        }
-        fn register(&mut self, regions: &::shotline_memory::Regions) {
-            self.$io.register(regions);
-        }
-        fn post(&mut self, receives: &[$crate::Recv]) -> usize {
-            self.$io.post(receives)
-        }
-        fn withdraw(&mut self, ids: &[u32]) {
-            self.$io.withdraw(ids);
-        }
-        fn poll<S: $crate::Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, $crate::IoError> {
-            self.$io.poll(steer, max)
-        }
-        fn wait(&mut self, timeout: ::std::time::Duration) -> Result<(), $crate::IoError> {
-            self.$io.wait(timeout)
-        }
-        fn fd(&self) -> Option<::std::os::fd::BorrowedFd<'_>> {
-            self.$io.fd()
-        }
-    };
 }

@@ -48,7 +48,7 @@ impl<P> Lossy<P> {
 }
 
 impl<P: PacketIo> PacketIo for Lossy<P> {
-    crate::all_but_send!(io);
+    crate::delegate_packet_io!(io; except send);
 
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;

@@ -44,7 +44,8 @@ impl Run {
     }
 }
 
-/// A backend that sends frames as they lie in memory.
+/// A backend that sends frames as they lie in memory. An implementation that wraps another delegates by
+/// [`delegate_prebuilt_io`](crate::delegate_prebuilt_io).
 pub trait PrebuiltIo: PacketIo {
     /// Bytes before the UDP payload in a frame of this backend: 0 for sockets, whose kernel makes the headers; 42 for
     /// Ethernet, IPv4 and UDP; 62 for Ethernet, IPv6 and UDP.
@@ -60,15 +61,10 @@ pub trait PrebuiltIo: PacketIo {
     ///
     /// # Errors
     /// If there is such memory and not enough of it.
-    fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
-        let _ = bytes;
-        Ok(None)
-    }
+    fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError>;
     /// Frames that were taken and may still be read where they lie: the ones that were taken last, because they are
     /// read in order. What has gone with a link does not count. 0 for backends that copy.
-    fn lent(&mut self) -> usize {
-        0
-    }
+    fn lent(&mut self) -> usize;
     /// Sends frames that were prebuilt for this destination, in order. Returns how many were taken, fewer than given
     /// when the path is full. Those may be written again when it returns, but for the newest [`Self::lent`] ones.
     ///

@@ -6,7 +6,7 @@
 //! Prints the queue pair's number and key when it waits for packets.
 
 use shotline_memory::{Region, RegionId, Registrar, Sge};
-use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer};
+use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
 use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_verbs::ud::Completed;
 use std::error::Error;
@@ -30,6 +30,12 @@ impl Steer for Check {
         0
     }
     fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
+    }
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let Landed::Slot(id) = done.landed else { continue };

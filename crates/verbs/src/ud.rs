@@ -7,12 +7,10 @@
 
 use arrayvec::ArrayVec;
 use shotline_transport::{
-    Capabilities, DeviceCounts, Done, IoError, MAX_BATCH, PacketIo, Pick, Recv, Seen, Send, Steer,
+    Done, IoError, MAX_BATCH, PacketIo, Pick, Seen, Steer, To, delegate_packet_io, delegate_steer,
 };
 use shotline_wire::roce::ud_header;
 use shotline_wire::shot::DropCause;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 /// A queue pair's number and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,35 +120,10 @@ pub(crate) fn random() -> Result<u32, IoError> {
 }
 
 impl<P: PacketIo> PacketIo for Ud<P> {
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.io.counters()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
-    fn register(&mut self, regions: &shotline_memory::Regions) {
-        self.io.register(regions);
-    }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
+    delegate_packet_io!(io; except poll);
+
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
         self.io.poll(&mut Demultiplexer { pairs: &self.pairs, steer }, max)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.io.wait(timeout)
-    }
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.io.fd()
-    }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        self.io.send(to, packets)
     }
 }
 
@@ -168,9 +141,7 @@ impl<S> Demultiplexer<'_, S> {
 }
 
 impl<S: Steer> Steer for Demultiplexer<'_, S> {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
-        self.steer.header_len(seen)
-    }
+    delegate_steer!(steer; except pick, around, landed);
 
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         if self.accepts(seen.first).is_ok() {
@@ -178,8 +149,11 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
         }
     }
 
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        self.steer.expect(picks)
+    /// Lends nothing. Sealed datagrams that are received one by one into their places are slower than those copied out
+    /// of a burst: forwarded, the rate of a probe through memif fell from 46 to 17 Gbit/s on an EPYC, because a call of
+    /// the driver for each frame costs more than the copy that it saves.
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {

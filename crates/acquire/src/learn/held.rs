@@ -1,9 +1,7 @@
 //! Packets that were looked at, handed on before anything newer.
 
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{
-    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Recv, Seen, Send, Steer,
-};
+use shotline_transport::{Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Seen, Steer, delegate_packet_io};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -72,24 +70,8 @@ impl<P> Held<P> {
 }
 
 impl<P: PacketIo> PacketIo for Held<P> {
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.io.counters()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
-    fn register(&mut self, regions: &shotline_memory::Regions) {
-        self.io.register(regions);
-    }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
+    delegate_packet_io!(io; except poll, wait);
+
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
         if self.packets.is_empty() {
             return self.io.poll(steer, max);
@@ -103,13 +85,8 @@ impl<P: PacketIo> PacketIo for Held<P> {
         }
         Ok(packets)
     }
+
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         if self.packets.is_empty() { self.io.wait(timeout) } else { Ok(()) }
-    }
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.io.fd()
-    }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        self.io.send(to, packets)
     }
 }

@@ -14,7 +14,7 @@ pub use held::Held;
 
 use held::Packet;
 use shotline_memory::{Regions, Sge};
-use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer};
+use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer, To};
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::{Cut, Packing, Trailer};
 use std::collections::BTreeMap;
@@ -323,6 +323,14 @@ impl<L: Learner> Steer for Look<'_, L> {
     }
 
     fn pick(&mut self, _seen: &Seen<'_>, _picks: &mut [Pick]) {}
+
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
+    }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch {

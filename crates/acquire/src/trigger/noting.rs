@@ -1,9 +1,8 @@
 //! When packets landed.
 
 use super::LONGEST_SLEEP;
-use shotline_transport::{Capabilities, DeviceCounts, Done, IoError, PacketIo, Pick, Recv, Seen, Send, Steer, To};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use shotline_transport::{Done, IoError, PacketIo, Steer, delegate_packet_io, delegate_steer};
+use std::time::Instant;
 
 /// Nanoseconds of a steady clock.
 #[derive(Clone, Copy)]
@@ -52,36 +51,11 @@ impl<P> Noting<P> {
 }
 
 impl<P: PacketIo> PacketIo for Noting<P> {
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.io.counters()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
-    fn register(&mut self, regions: &shotline_memory::Regions) {
-        self.io.register(regions);
-    }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
+    delegate_packet_io!(io; except poll);
+
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
         let Self { io, clock, first_ns, last_ns } = self;
         io.poll(&mut NotingSteer { steer, clock: *clock, first_ns, last_ns }, max)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.io.wait(timeout)
-    }
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.io.fd()
-    }
-    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        self.io.send(to, packets)
     }
 }
 
@@ -93,18 +67,8 @@ struct NotingSteer<'a, S> {
 }
 
 impl<S: Steer> Steer for NotingSteer<'_, S> {
-    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
-        self.steer.header_len(seen)
-    }
-    fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
-        self.steer.pick(seen, picks);
-    }
-    fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        self.steer.expect(picks)
-    }
-    fn around(&self, to: To) -> [u32; 2] {
-        self.steer.around(to)
-    }
+    delegate_steer!(steer; except landed);
+
     fn landed(&mut self, batch: &[Done<'_>]) {
         if batch.iter().any(|done| done.fault.is_none()) {
             *self.last_ns = self.clock.ns();

@@ -6,7 +6,9 @@ use shotline_acquire::books::Books;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_testing::cases;
-use shotline_transport::{Capabilities, Done, Icrc, IoError, Landed, MAX_BATCH, PacketIo, Recv, Send, Steer};
+use shotline_transport::{
+    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, PacketIo, Recv, Send, Steer,
+};
 use shotline_verbs::ud::Completed;
 use shotline_wire::crc;
 use shotline_wire::framing::{Counted, Framing, Ud, ud};
@@ -52,6 +54,15 @@ impl Device {
 }
 
 impl PacketIo for Device {
+    fn device(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: false, credits: false }
     }

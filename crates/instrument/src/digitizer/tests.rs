@@ -2,7 +2,7 @@
 
 use super::source::Source;
 use super::*;
-use shotline_memory::{Regions, Sge};
+use shotline_memory::{Region, Regions, Sge};
 use shotline_testing::{PATIENCE, until};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
@@ -49,6 +49,12 @@ impl PrebuiltIo for Wire {
     fn prebuild(&mut self, _: SocketAddr, frame: Sge) -> Result<(), IoError> {
         self.regions.get(frame.region).write(frame.offset as usize, &vec![0xEE; self.headroom]);
         Ok(())
+    }
+    fn frame_memory(&mut self, _: usize) -> Result<Option<Arc<Region>>, IoError> {
+        Ok(None)
+    }
+    fn lent(&mut self) -> usize {
+        0
     }
     fn send_prebuilt(&mut self, _: SocketAddr, frames: Run) -> Result<usize, IoError> {
         let room = self.room.load(Relaxed);

@@ -165,6 +165,14 @@ impl PacketIo for FrameIo {
         DeviceCounts { missed: self.missed.get(), unsent: self.unknown_host, ..DeviceCounts::default() }
     }
 
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: false }
     }

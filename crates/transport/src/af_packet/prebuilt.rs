@@ -4,9 +4,10 @@ use super::{FrameIo, sys};
 use crate::IoError;
 use crate::frame;
 use crate::prebuilt::{PrebuiltIo, Run};
-use shotline_memory::Sge;
+use shotline_memory::{Region, Sge};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a host has to answer when the kernel asks for its Ethernet address.
@@ -45,6 +46,15 @@ impl PrebuiltIo for FrameIo {
             })?;
         self.places.regions.get(frame.region).write(frame.offset as usize, &headers);
         Ok(())
+    }
+
+    /// None: the kernel copies frames from wherever they lie.
+    fn frame_memory(&mut self, _bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
+        Ok(None)
+    }
+
+    fn lent(&mut self) -> usize {
+        0
     }
 
     /// The headers say where to, so `to` stands in messages only.

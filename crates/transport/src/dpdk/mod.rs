@@ -336,6 +336,14 @@ impl PacketIo for DpdkIo {
         DeviceCounts { missed, receive_errors, no_buffers, unsent, ..DeviceCounts::default() }
     }
 
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
+
     fn capabilities(&self) -> Capabilities {
         // A full memif keeps its sender's frames back, which tries again.
         Capabilities { steers: true, credits: self.device.kind == port::Kind::Memif }

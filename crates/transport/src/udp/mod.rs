@@ -16,12 +16,13 @@ mod sys;
 
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::seal::Sealer;
-use crate::{Capabilities, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::{Capabilities, DeviceCounts, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 use receive::{Place, Receiver};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use send::Sender;
-use shotline_memory::{Regions, Sge};
+use shotline_memory::{Region, Regions, Sge};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How to open a [`UdpIo`].
@@ -109,6 +110,18 @@ impl UdpIo {
 }
 
 impl PacketIo for UdpIo {
+    fn device(&self) -> DeviceCounts {
+        DeviceCounts::default()
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: false }
     }
@@ -172,6 +185,15 @@ impl PrebuiltIo for UdpIo {
     /// There is nothing to write: the kernel makes the headers.
     fn prebuild(&mut self, _to: SocketAddr, frame: Sge) -> Result<(), IoError> {
         self.sender.accepts_prebuilt(frame.len)
+    }
+
+    /// None: the kernel copies frames from wherever they lie.
+    fn frame_memory(&mut self, _bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
+        Ok(None)
+    }
+
+    fn lent(&mut self) -> usize {
+        0
     }
 
     fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {

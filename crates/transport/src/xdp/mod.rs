@@ -385,6 +385,14 @@ impl PacketIo for XdpIo {
         DeviceCounts { missed, receive_errors: dropped + joined, unsent, ..DeviceCounts::default() }
     }
 
+    fn counters(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        None
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities { steers: true, credits: false }
     }

@@ -221,6 +221,14 @@ impl Steer for Arrivals<'_> {
         }
     }
 
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
+    }
+
     fn landed(&mut self, batch: &[Done<'_>]) {
         self.core.statistics.batches_in += 1;
         self.core.statistics.packets_in += batch.len() as u64;

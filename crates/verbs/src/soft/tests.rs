@@ -10,7 +10,7 @@ use crate::api::{
 use shotline_memory::{Access, Addressing, DeviceMemory, Mr, Pd, Region, RegionId, Regions, Registrar, Sge};
 use shotline_testing::PATIENCE;
 use shotline_transport::inproc::{self, InprocConfig, InprocIo};
-use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer};
+use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_wire::aeth::RnrTimer;
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::reth::Reth;
@@ -54,6 +54,12 @@ impl Steer for Count {
         Bth::LEN
     }
     fn pick(&mut self, _: &Seen<'_>, _: &mut [Pick]) {}
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
+    }
     fn landed(&mut self, batch: &[Done<'_>]) {
         self.0 += batch.len();
     }

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::inproc::{InprocConfig, pair};
-use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer};
+use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::{self, Link, Packet};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -21,6 +21,12 @@ impl Steer for Faults {
     }
     fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
         self.picked += picks.len();
+    }
+    fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+        0
+    }
+    fn around(&self, _to: To) -> [u32; 2] {
+        [0; 2]
     }
     fn landed(&mut self, batch: &[Done<'_>]) {
         self.seen.extend(batch.iter().map(|done| done.fault));

@@ -48,7 +48,7 @@ impl<P: PrebuiltIo> Whole<P> {
 }
 
 impl<P: PrebuiltIo> PacketIo for Whole<P> {
-    shotline_transport::all_but_send!(io);
+    shotline_transport::delegate_packet_io!(io; except send);
 
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let mut taken = 0;

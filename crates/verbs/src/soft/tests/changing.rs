@@ -6,11 +6,10 @@ use crate::soft::SoftEndpoint;
 use shotline_memory::{Access, Addressing, Mr, Region, Regions};
 use shotline_testing::PATIENCE;
 use shotline_transport::inproc::{self, InprocConfig, InprocIo};
-use shotline_transport::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, Seal, Send, Steer, payload_crc};
+use shotline_transport::{IoError, PacketIo, Seal, Send, payload_crc};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Memory whose first 8 bytes are counted up by somebody.
 type Counter = Arc<Mutex<Option<Arc<Region>>>>;
@@ -23,37 +22,13 @@ struct Changing {
 }
 
 impl PacketIo for Changing {
-    fn device(&self) -> DeviceCounts {
-        self.io.device()
-    }
-    fn counters(&self) -> Vec<(String, u64)> {
-        self.io.counters()
-    }
-    fn queue_pair(&self) -> Option<(u32, u32)> {
-        self.io.queue_pair()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.io.capabilities()
-    }
+    shotline_transport::delegate_packet_io!(io; except register, send);
+
     fn register(&mut self, regions: &Regions) {
         self.regions = regions.clone();
         self.io.register(regions);
     }
-    fn post(&mut self, receives: &[Recv]) -> usize {
-        self.io.post(receives)
-    }
-    fn withdraw(&mut self, ids: &[u32]) {
-        self.io.withdraw(ids);
-    }
-    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        self.io.poll(steer, max)
-    }
-    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.io.wait(timeout)
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.io.fd()
-    }
+
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let remainder = |packet: &Send<'_>| {
             packet.gather.iter().fold(0, |register, sge| payload_crc(&self.regions, register, *sge))
