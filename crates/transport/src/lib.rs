@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 pub mod af_packet;
+pub mod conformance;
 pub mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

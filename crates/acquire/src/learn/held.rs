@@ -90,3 +90,46 @@ impl<P: PacketIo> PacketIo for Held<P> {
         if self.packets.is_empty() { self.io.wait(timeout) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shotline_transport::conformance::delegation::{self, Wrapper};
+    use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES};
+    use shotline_transport::inproc::{InprocConfig, pair};
+
+    #[test]
+    fn held_passes_on_what_it_does_not_change() {
+        let memory = Memory::new();
+        let packet = || Packet {
+            bytes: vec![1; 60],
+            source: ([127, 0, 0, 1], 9).into(),
+            stamp_ns: 0,
+            icrc: Icrc::Absent,
+            fault: None,
+        };
+        let wrapper = Wrapper { name: "Held", changes: &[], steer: None };
+        delegation::check(&wrapper, |io| Held::nothing(io, &memory.regions, memory.scratch)).unwrap();
+        // While it holds a packet, that one comes first.
+        let held = |io| Held::new(io, &memory.regions, memory.scratch, vec![packet()]);
+        assert!(delegation::check(&wrapper, held).is_err_and(|why| why.contains("what arrives of wait")));
+    }
+
+    #[test]
+    fn held_conforms_as_the_transport_below_it() {
+        let memory = Memory::new();
+        let open = |memory: &Memory| {
+            let end = |port| InprocConfig {
+                address: ([127, 0, 0, 1], port).into(),
+                sealed: true,
+                capacity: PLACES as usize,
+                scratch: memory.scratch,
+            };
+            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+            let rx = Held::nothing(rx, &memory.regions, memory.scratch);
+            Ok(Ends { tx, rx, to: end(2).address })
+        };
+        let report = conformance::run(Fixture { name: "held".into(), sealed: true, open, close: |_| Ok(()) }, &memory);
+        assert!(report.failures().is_empty(), "{}", report.failures());
+    }
+}

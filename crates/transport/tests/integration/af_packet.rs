@@ -7,6 +7,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use shotline_memory::Sge;
 use shotline_testing::{or_skip, until};
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
+use shotline_transport::conformance::Ends;
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{Icrc, PacketIo, Seal, Send};
@@ -115,10 +116,14 @@ fn raw_frames_through_a_ring_conform() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
-        let mut tx = cable.open_ring(0, v4, &memory, sealed);
-        let mut rx = cable.open_ring(1, v4, &memory, sealed);
-        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
-        assert_eq!((rx.refused(), rx.device().lost()), Default::default());
+        let open = || {
+            let [tx, rx] = [0, 1].map(|end| cable.open_ring(end, v4, &memory, sealed));
+            Ends { to: rx.local_addr(), tx, rx }
+        };
+        conforms("af_packet, ring", sealed, &memory, open, |Ends { rx, .. }| {
+            assert_eq!((rx.refused(), rx.device().lost()), Default::default());
+            Ok(())
+        });
     }
 }
 
@@ -168,7 +173,7 @@ fn frames_that_the_kernel_had_no_room_for_are_counted() {
             let one = [Send { header: &head, gather: &gather, seal: Seal::Compute }];
             assert_eq!(socket.send(frames.local_addr(), &one).unwrap(), 1);
         }
-        let mut steer = crate::suite::Noting::new(&memory, [].into());
+        let mut steer = crate::suite::Collector::new(&memory, [].into());
         let mut came = 0;
         until("each frame has come or is counted as missed", || {
             while let some @ 1.. = frames.poll(&mut steer, 64).unwrap() {
@@ -188,10 +193,14 @@ fn raw_frames_conform() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
-        let mut tx = cable.open(0, v4, &memory, sealed, mac(1));
-        let mut rx = cable.open(1, v4, &memory, sealed, mac(0));
-        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
-        assert_eq!(rx.refused(), Default::default());
+        let open = || {
+            let [tx, rx] = [0, 1].map(|end| cable.open(end, v4, &memory, sealed, mac(1 - end)));
+            Ends { to: rx.local_addr(), tx, rx }
+        };
+        conforms("af_packet", sealed, &memory, open, |Ends { rx, .. }| {
+            assert_eq!(rx.refused(), Default::default());
+            Ok(())
+        });
     }
 }
 
@@ -237,7 +246,7 @@ fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
         let (gather, bytes) = memory.payload(0, 3000);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
         // Until the kernel has found the host, packets are lost on the way.
-        let mut steer = crate::suite::Noting::new(&memory, [].into());
+        let mut steer = crate::suite::Collector::new(&memory, [].into());
         until("a packet comes through", || {
             assert_eq!(frames.send(socket.local_addr(), &[one]).unwrap(), 1);
             socket.wait(Duration::from_millis(50)).unwrap();

@@ -1,9 +1,10 @@
 //! Ports of DPDK's software drivers: shared memory, without privileges and without huge pages.
 
 use crate::af_packet::{Cable, ip};
-use crate::suite::{HEADER, Memory, Noting, PLACES, conforms, header, receive};
+use crate::suite::{Collector, HEADER, Memory, PLACES, header, receive};
 use shotline_memory::Sge;
 use shotline_testing::{PATIENCE, or_skip, skip, until, until_some};
+use shotline_transport::conformance::{self, Ends, Fixture};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig, Pages};
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::{Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Send, To};
@@ -74,6 +75,20 @@ fn close(server: DpdkIo, client: DpdkIo) {
     until("the server's link is down", || !server.link_is_up());
 }
 
+/// Runs the suite from the second port to the first one, and gives both back.
+fn conform(memory: &Memory, sealed: bool, name: &str, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
+    let (mut ends, mut back) = (Some(Ends { to: rx.local_addr(), tx, rx }), None);
+    let open =
+        |_: &Memory| ends.take().ok_or_else(|| "a check before failed, and ports are not opened twice".to_owned());
+    let close = |ends: Ends<DpdkIo, DpdkIo>| {
+        back = Some([ends.rx, ends.tx]);
+        Ok(())
+    };
+    let report = conformance::run(Fixture { name: name.into(), sealed, open, close }, memory);
+    assert!(report.failures().is_empty(), "{}", report.failures());
+    back.unwrap()
+}
+
 #[test]
 fn memif_conforms_with_its_copies_and_without() {
     let memory = Memory::new();
@@ -81,15 +96,13 @@ fn memif_conforms_with_its_copies_and_without() {
         for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
             let folder = Folder::new(&format!("conforms-{number}-{v4}-{sealed}"));
             let name = format!("conforms_{number}_{v4}_{sealed}");
-            let (mut server, mut client) = memif_pair(&folder, &name, way, &memory, |config| {
+            let (server, client) = memif_pair(&folder, &name, way, &memory, |config| {
                 let end = usize::from(config.device.contains("client"));
                 config.bind = address(v4, end).parse().unwrap();
                 config.sealed = sealed;
             });
-            let to: SocketAddr = server.local_addr();
-            conforms(&memory, to, &mut client, &mut server, sealed);
-            let to: SocketAddr = client.local_addr();
-            conforms(&memory, to, &mut server, &mut client, sealed);
+            let [server, client] = conform(&memory, sealed, "memif, to the server", [server, client]);
+            let [mut client, server] = conform(&memory, sealed, "memif, to the client", [client, server]);
             let statistics = server.statistics();
             assert_eq!(statistics.landed, statistics.received);
             assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
@@ -202,7 +215,7 @@ fn frames_taken_unseen_lie_in_their_places_and_leave_what_is_around_them_as_it_w
             let (gather, bytes) = memory.payload(8 * case as u64, len);
             assert_eq!(tx.send(to_whom, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
             let expected = vec![Pick { to: To::Posted(20), header_len: Some(HEADER as u16) }];
-            let mut steer = Noting { expected, around, ..Noting::new(&memory, [].into()) };
+            let mut steer = Collector { expected, around, ..Collector::new(&memory, [].into()) };
             rx.poll(&mut steer, 1).unwrap();
             let what = format!("case {case}, {way}, v4 {v4}, sealed {sealed}");
             assert_eq!(steer.got.len(), usize::from(to_whom == to), "{what}");
@@ -303,7 +316,7 @@ fn a_sender_that_is_killed_and_comes_back_is_received_from_again_and_its_link_co
         let mut sender = or_skip!(Foreign::start(&folder, "killed", &[], &forward));
         let before = rx.statistics().landed;
         let poll = |rx: &mut DpdkIo| {
-            let mut steer = Noting::new(&memory, [].into());
+            let mut steer = Collector::new(&memory, [].into());
             rx.poll(&mut steer, 64).unwrap();
             assert!(steer.got.iter().all(|got| got.header.len() + got.bytes.len() == 4096 - 42 && got.fault.is_none()));
         };
@@ -442,7 +455,7 @@ fn frames_that_are_not_ours_are_counted_by_cause_and_change_nothing() {
         DpdkIo::open(config(folder.memif("replay", "server"), address(true, 0), &memory), &memory.regions).unwrap();
     let replay = format!("net_pcap0,rx_pcap={},infinite_rx=1", capture.display());
     let sender = or_skip!(Foreign::start(&folder, "replay", &[replay], &["--forward-mode=io"]));
-    let mut steer = Noting::new(&memory, [].into());
+    let mut steer = Collector::new(&memory, [].into());
     until("the captures, several times", || {
         rx.poll(&mut steer, 64).unwrap();
         rx.statistics().received > 5 * frames
@@ -465,7 +478,7 @@ fn a_capture_is_a_port_too() {
     };
     let device = format!("net_pcap_file,rx_pcap={}", file.display());
     let mut rx = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
-    let mut steer = Noting::new(&memory, [].into());
+    let mut steer = Collector::new(&memory, [].into());
     until("the file's end", || {
         rx.poll(&mut steer, 64).unwrap();
         rx.statistics().received >= 100
@@ -494,8 +507,7 @@ fn af_packet_conforms_over_a_cable() {
         for port in [&mut tx, &mut rx] {
             port.wait_link(PATIENCE).unwrap();
         }
-        let to = rx.local_addr();
-        conforms(&memory, to, &mut tx, &mut rx, true);
+        let [rx, _tx] = conform(&memory, true, "af_packet of DPDK", [rx, tx]);
         // IPv6 sends questions and reports of its own when a link comes up; nothing else is refused.
         let causes = rx.statistics().causes();
         assert!(causes.iter().all(|(cause, count)| *count == 0 || *cause == "not_udp"), "{causes:?}");
@@ -525,7 +537,7 @@ fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoE
         let head = header(3);
         let (gather, bytes) = memory.payload(0, payload);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
-        let mut steer = Noting::new(&memory, [].into());
+        let mut steer = Collector::new(&memory, [].into());
         until("the kernel has asked for the port's address and sent", || {
             socket.send(port.local_addr(), &[one]).unwrap();
             port.wait(Duration::from_millis(20)).unwrap();

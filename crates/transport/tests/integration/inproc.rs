@@ -1,14 +1,15 @@
 //! The link inside one process.
 
-use crate::suite::{Memory, Noting, PLACES, conforms, header, receive};
+use crate::suite::{Collector, Memory, PLACES, conforms, header, receive};
 use shotline_testing::seeds;
+use shotline_transport::conformance::Ends;
 use shotline_transport::inproc::{self, InprocConfig};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::{PacketIo, Seal, Send};
 use std::net::SocketAddr;
 
 #[test]
-fn inproc_conforms() {
+fn inproc_conforms_by_itself_and_below_lossy() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let end = |port| InprocConfig {
@@ -17,8 +18,18 @@ fn inproc_conforms() {
             capacity: PLACES as usize,
             scratch: memory.scratch,
         };
-        let (mut tx, mut rx) = inproc::pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-        conforms(&memory, end(2).address, &mut tx, &mut rx, sealed);
+        let open = || {
+            let (tx, rx) = inproc::pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+            Ends { tx, rx, to: end(2).address }
+        };
+        conforms("inproc", sealed, &memory, open, |_| Ok(()));
+        let lossy = || {
+            let Ends { tx, rx, to } = open();
+            Ends { tx: Lossy::new(tx, 0.0, 1), rx: Lossy::new(rx, 0.0, 2), to }
+        };
+        conforms("lossy without loss", sealed, &memory, lossy, |ends| {
+            if ends.tx.lost() == 0 { Ok(()) } else { Err(format!("{} packets are lost", ends.tx.lost())) }
+        });
     }
 }
 
@@ -58,7 +69,7 @@ fn a_lossy_path_loses_as_many_as_it_says_in_no_pattern_and_keeps_the_order_of_th
             let heads: Vec<_> = (0..40).map(|i| (number * 40 + i).to_be_bytes().repeat(6)).collect();
             let sends: Vec<_> = heads.iter().map(|header| Send { header, gather: &[], seal: Seal::None }).collect();
             assert_eq!(tx.send(end(2).address, &sends).unwrap(), 40);
-            let mut steer = Noting::new(&memory, [].into());
+            let mut steer = Collector::new(&memory, [].into());
             while rx.poll(&mut steer, 64).unwrap() > 0 {}
             let number = |header: &[u8]| u32::from_be_bytes(*header.first_chunk().unwrap());
             arrived.extend(steer.got.iter().map(|got| number(&got.header)));

@@ -7,4 +7,5 @@ mod inproc;
 mod seeds;
 mod suite;
 mod udp;
+mod wrappers;
 mod xdp;

@@ -1,9 +1,10 @@
 //! UDP sockets: what they share with every backend, and what only they have to get right.
 
-use crate::suite::{HEADER, Memory, Noting, PLACES, conforms, header, post, receive};
+use crate::suite::{Collector, HEADER, Memory, PLACES, conforms, header, post, receive};
 use rustix::net::sockopt;
 use shotline_memory::Sge;
 use shotline_testing::until_some;
+use shotline_transport::conformance::Ends;
 use shotline_transport::prebuilt::{PrebuiltIo, Run};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_transport::{Icrc, Landed, PacketIo, Pick, Recv, Seal, Send, To};
@@ -38,8 +39,11 @@ fn udp_pair_with(memory: &Memory, ip: &str, set: impl Fn(&mut UdpConfig)) -> (Ud
 fn udp_over_ipv6_conforms() {
     let memory = Memory::new();
     for sealed in [true, false] {
-        let (mut tx, mut rx) = udp_pair(&memory, "::1", sealed);
-        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+        let open = || {
+            let (tx, rx) = udp_pair(&memory, "::1", sealed);
+            Ends { to: rx.local_addr(), tx, rx }
+        };
+        conforms("udp, ::1", sealed, &memory, open, |_| Ok(()));
     }
 }
 
@@ -47,8 +51,11 @@ fn udp_over_ipv6_conforms() {
 fn udp_over_ipv4_conforms_and_its_own_identifications_are_known() {
     let memory = Memory::new();
     for sealed in [true, false] {
-        let (mut tx, mut rx) = udp_pair(&memory, "127.0.0.1", sealed);
-        conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
+        let open = || {
+            let (tx, rx) = udp_pair(&memory, "127.0.0.1", sealed);
+            Ends { to: rx.local_addr(), tx, rx }
+        };
+        conforms("udp, 127.0.0.1", sealed, &memory, open, |_| Ok(()));
     }
 }
 
@@ -157,7 +164,7 @@ fn single_packets_that_are_taken_unseen_lose_nothing_when_the_forecast_is_wrong(
         let mut expected: Vec<_> = (0..6).map(forecast).collect();
         expected.push(Pick { to: To::Scratch, header_len: Some(HEADER as u16) });
         expected.push(forecast(7));
-        let mut steer = Noting { expected, ..Noting::new(&memory, VecDeque::new()) };
+        let mut steer = Collector { expected, ..Collector::new(&memory, VecDeque::new()) };
         while steer.got.len() < 8 {
             rx.poll(&mut steer, 4).unwrap();
         }

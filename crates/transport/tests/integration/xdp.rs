@@ -1,8 +1,9 @@
 //! Frames taken from a driver, over a cable between two network namespaces.
 
 use crate::af_packet::{Cable, address, ip, mac};
-use crate::suite::{Memory, Noting, PLACES, conforms, header, receive};
+use crate::suite::{Collector, Memory, PLACES, conforms, header, receive};
 use shotline_testing::{or_skip, until};
+use shotline_transport::conformance::Ends;
 use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
 use shotline_transport::{Icrc, IoError, PacketIo, Seal, Send};
 use std::net::{SocketAddr, UdpSocket};
@@ -24,15 +25,20 @@ fn xdp_conforms_in_the_driver_and_in_the_kernels_own_path() {
     let memory = Memory::new();
     for mode in [Mode::Native, Mode::Generic] {
         for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
-            let [mut tx, mut rx] = [0, 1].map(|end| {
-                let config = XdpConfig { mode, sealed, peer: mac(1 - end), ..config(end, v4, &memory) };
-                open(&cable, end, config, &memory)
+            let open = || {
+                let [tx, rx] = [0, 1].map(|end| {
+                    let config = XdpConfig { mode, sealed, peer: mac(1 - end), ..config(end, v4, &memory) };
+                    open(&cable, end, config, &memory)
+                });
+                Ends { to: rx.local_addr(), tx, rx }
+            };
+            conforms(&format!("xdp, {mode:?}"), sealed, &memory, open, |Ends { rx, .. }| {
+                assert_eq!(rx.is_native(), mode == Mode::Native);
+                let statistics = rx.statistics();
+                assert_eq!(statistics.received, statistics.landed);
+                assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
+                Ok(())
             });
-            assert_eq!(rx.is_native(), mode == Mode::Native);
-            conforms(&memory, rx.local_addr(), &mut tx, &mut rx, sealed);
-            let statistics = rx.statistics();
-            assert_eq!(statistics.received, statistics.landed);
-            assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
         }
     }
 }
@@ -79,11 +85,11 @@ fn whatever_is_not_for_this_address_and_port_stays_the_kernels() {
         };
         comes("a datagram to another port of this address", peer(v4), &own);
         comes("a datagram to this port of another address", peer(!v4), &other);
-        assert_eq!(rx.poll(&mut Noting::new(&memory, [].into()), 16).unwrap(), 0);
+        assert_eq!(rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap(), 0);
         // And what is for it, but no packet, is counted.
         peer(v4).send_to(&[2; 30_000], to).unwrap();
         until("a fragment is counted", || {
-            rx.poll(&mut Noting::new(&memory, [].into()), 16).unwrap();
+            rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap();
             !v4 || rx.statistics().fragments > 0
         });
     }
@@ -99,7 +105,7 @@ fn frames_of_the_driver_and_sockets_understand_each_other_and_find_each_other_on
         let head = header(3);
         let (gather, bytes) = memory.payload(0, 6000);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
-        let mut steer = Noting::new(&memory, [].into());
+        let mut steer = Collector::new(&memory, [].into());
         // Until the kernel has found the host, packets are lost on the way, and counted.
         let mut tries = 0;
         until("a packet comes through", || {
@@ -154,7 +160,7 @@ fn frames_that_nobody_takes_in_time_are_lost_and_counted_and_every_other_one_com
     for _ in 0..1000 {
         assert_eq!(tx.send(rx.local_addr(), &[one]).unwrap(), 1);
     }
-    let mut steer = Noting::new(&memory, [].into());
+    let mut steer = Collector::new(&memory, [].into());
     until("each frame has landed or is counted as lost", || {
         rx.poll(&mut steer, 16).unwrap();
         rx.statistics().landed + rx.statistics().no_chunk == 1000

@@ -2,6 +2,8 @@
 
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
+use shotline_transport::conformance::delegation::{self, Wrapper};
+use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES, Q_KEY, QUEUE_PAIR};
 use shotline_transport::inproc::{InprocConfig, pair};
 use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_verbs::ud::{QueuePair, Ud};
@@ -73,4 +75,32 @@ fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() 
     }
     let unknown = Some(DropCause::UnknownStream);
     assert_eq!(steer.seen, [None, unknown, unknown, unknown, Some(DropCause::Malformed)]);
+}
+
+#[test]
+fn a_ud_queue_pair_passes_on_what_it_does_not_change() {
+    let wrapper =
+        Wrapper { name: "Ud", changes: &["poll"], steer: Some(("Demultiplexer", &["pick", "around", "landed"])) };
+    delegation::check(&wrapper, Ud::new).unwrap();
+}
+
+#[test]
+fn a_ud_queue_pair_conforms_as_the_transport_below_it() {
+    let memory = Memory::new();
+    for sealed in [true, false] {
+        let open = |memory: &Memory| {
+            let end = |port| InprocConfig {
+                address: SocketAddr::new("fd00::1".parse().unwrap(), port),
+                sealed,
+                capacity: PLACES as usize,
+                scratch: memory.scratch,
+            };
+            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+            let mut rx = Ud::new(rx);
+            rx.attach(QueuePair { number: QUEUE_PAIR, q_key: Q_KEY });
+            Ok(Ends { tx, rx, to: end(2).address })
+        };
+        let report = conformance::run(Fixture { name: "ud".into(), sealed, open, close: |_| Ok(()) }, &memory);
+        assert!(report.failures().is_empty(), "{}", report.failures());
+    }
 }

@@ -85,9 +85,16 @@ fn run(mut pieces: impl Iterator<Item = Sge>) -> Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shotline_transport::conformance::delegation::{self, Wrapper};
 
     fn at(offset: u64, len: u32) -> Sge {
         Sge { offset, len, ..Sge::EMPTY }
+    }
+
+    #[test]
+    fn whole_frames_change_what_is_sent_alone() {
+        let wrapper = Wrapper { name: "Whole", changes: &["send"], steer: None };
+        delegation::check(&wrapper, Whole::new).unwrap();
     }
 
     #[test]

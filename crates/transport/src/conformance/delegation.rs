@@ -1,0 +1,324 @@
+//! Delegation: an implementation that wraps another one passes on each call that it does not change, in both directions.
+
+use super::{Failure, ensure, same};
+use crate::prebuilt::{PrebuiltIo, Run};
+use crate::{
+    Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Seen, Send, Steer, To,
+};
+use shotline_memory::{Region, Regions, Registrar, Sge};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A wrapper, and what it changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Wrapper<'a> {
+    /// The name of its type.
+    pub name: &'a str,
+    /// Methods of [`PacketIo`] that it implements itself.
+    pub changes: &'a [&'a str],
+    /// The name of the type that it wraps steers in, if it does, and the methods of [`Steer`] that this one implements
+    /// itself.
+    pub steer: Option<(&'a str, &'a [&'a str])>,
+}
+
+/// Puts the wrapper around a [`Recording`] and calls every method: each call that the wrapper does not change arrives
+/// with its arguments, and its result comes back. When it is polled, the same holds for the steer.
+///
+/// # Errors
+/// The first method of which that is not so.
+pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) -> W) -> Result<(), Failure> {
+    let log = Log::default();
+    let null: OwnedFd = std::fs::File::open("/dev/null").map_err(|error| error.to_string())?.into();
+    let fd = null.as_raw_fd();
+    let mut io = wrap(Recording { log: Rc::clone(&log), fd: null });
+    log.borrow_mut().calls.clear();
+    let delegated = |call: &str, came_back: bool| {
+        let found = std::mem::take(&mut log.borrow_mut().calls);
+        let method = call.split(' ').next().unwrap_or_default();
+        if wrapper.changes.contains(&method) {
+            return Ok(());
+        }
+        same!(found, [call], "{}: what arrives of {method}", wrapper.name);
+        ensure!(came_back, "{}: the result of {method} does not come back", wrapper.name);
+        Ok::<(), Failure>(())
+    };
+    delegated("device", io.device() == DEVICE)?;
+    delegated("counters", io.counters() == [("recording".to_owned(), 12)])?;
+    delegated("queue_pair", io.queue_pair() == Some((13, 14)))?;
+    delegated("capabilities", io.capabilities() == CAPABILITIES)?;
+    let mut registrar = Registrar::new();
+    registrar.add(Region::heap(64).map_err(|error| error.to_string())?);
+    io.register(&registrar.finish());
+    delegated("register 1", true)?;
+    delegated("post [3]", io.post(&[Recv { id: 3, sge: [Sge::EMPTY; 2] }]) == 15)?;
+    io.withdraw(&[4, 5]);
+    delegated("withdraw [4, 5]", true)?;
+    delegated("wait 16ms", matches!(io.wait(Duration::from_millis(16)), Err(IoError::Disconnected)))?;
+    delegated("fd", io.fd().is_some_and(|found| found.as_raw_fd() == fd))?;
+    let packet = Send { header: &[1, 2], gather: &[Sge::EMPTY], seal: Seal::None };
+    delegated("send 2 [::1]:18", matches!(io.send(ADDRESS, &[packet; 2]), Ok(17)))?;
+    let polled = io.poll(&mut RecordingSteer(Rc::clone(&log)), 19);
+    let steered = std::mem::take(&mut log.borrow_mut().steered);
+    delegated("poll 19", matches!(polled, Ok(20)))?;
+    let changed = wrapper.steer.map_or(&[][..], |(_, changes)| changes);
+    for (method, there, back) in STEERED.into_iter().filter(|(method, ..)| !changed.contains(method)) {
+        for call in [there, back].into_iter().filter(|call| !call.is_empty()) {
+            let arrived = steered.iter().any(|steered| steered == call);
+            ensure!(arrived, "{}: \"{call}\" is missing of a steer's {method}: {steered:?}", wrapper.name);
+        }
+    }
+    Ok(())
+}
+
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 18);
+const CAPABILITIES: Capabilities = Capabilities { steers: false, credits: true };
+const DEVICE: DeviceCounts =
+    DeviceCounts { missed: 7, receive_errors: 8, no_buffers: 9, unsent: 10, queue_pair_errors: 11 };
+/// The steer's methods, what arrives there of each call, and what comes back from it.
+const STEERED: [(&str, &str, &str); 5] = [
+    ("header_len", "header_len of 20 bytes", "header_len gave 21"),
+    ("pick", "pick of 1", "pick gave 22"),
+    ("expect", "expect of 1", "expect gave 23"),
+    ("around", "around Posted(26)", "around gave [24, 25]"),
+    ("landed", "landed Slot(27)", ""),
+];
+
+/// What arrived, in words.
+#[derive(Debug, Default)]
+struct Arrived {
+    calls: Vec<String>,
+    steered: Vec<String>,
+}
+
+type Log = Rc<RefCell<Arrived>>;
+
+/// A backend that records every call, and returns values that no other one does.
+#[derive(Debug)]
+pub struct Recording {
+    log: Log,
+    fd: OwnedFd,
+}
+
+impl Recording {
+    fn note(&self, call: impl Into<String>) {
+        self.log.borrow_mut().calls.push(call.into());
+    }
+}
+
+impl PacketIo for Recording {
+    fn device(&self) -> DeviceCounts {
+        self.note("device");
+        DEVICE
+    }
+    fn counters(&self) -> Vec<(String, u64)> {
+        self.note("counters");
+        vec![("recording".into(), 12)]
+    }
+    fn queue_pair(&self) -> Option<(u32, u32)> {
+        self.note("queue_pair");
+        Some((13, 14))
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.note("capabilities");
+        CAPABILITIES
+    }
+    fn register(&mut self, regions: &Regions) {
+        self.note(format!("register {}", regions.iter().count()));
+    }
+    fn post(&mut self, receives: &[Recv]) -> usize {
+        self.note(format!("post {:?}", receives.iter().map(|receive| receive.id).collect::<Vec<_>>()));
+        15
+    }
+    fn withdraw(&mut self, ids: &[u32]) {
+        self.note(format!("withdraw {ids:?}"));
+    }
+    fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+        self.note(format!("poll {max}"));
+        let came_back = |what: String| self.log.borrow_mut().steered.push(what);
+        let header = [21; 20];
+        let seen = Seen { first: &header, packets: 1, segment: 20, last: 20, source: ADDRESS };
+        let mut picks = [Pick::default()];
+        came_back(format!("header_len gave {}", steer.header_len(&seen)));
+        steer.pick(&seen, &mut picks);
+        came_back(format!("pick gave {}", picks[0].header_len.unwrap_or_default()));
+        came_back(format!("expect gave {}", steer.expect(&mut picks)));
+        came_back(format!("around gave {:?}", steer.around(To::Posted(26))));
+        steer.landed(&[Done {
+            landed: Landed::Slot(27),
+            header: &header,
+            len: 28,
+            source: ADDRESS,
+            stamp_ns: 0,
+            icrc: Icrc::Absent,
+            payload_crc: 0,
+            congested: false,
+            fault: None,
+        }]);
+        Ok(20)
+    }
+    fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
+        self.note(format!("wait {timeout:?}"));
+        Err(IoError::Disconnected)
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.note("fd");
+        Some(self.fd.as_fd())
+    }
+    fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
+        self.note(format!("send {} {to}", packets.len()));
+        Ok(17)
+    }
+}
+
+impl PrebuiltIo for Recording {
+    fn headroom(&self) -> usize {
+        self.note("headroom");
+        29
+    }
+    fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError> {
+        self.note(format!("prebuild {to} {}", frame.len));
+        Err(IoError::Disconnected)
+    }
+    fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
+        self.note(format!("frame_memory {bytes}"));
+        Err(IoError::Disconnected)
+    }
+    fn lent(&mut self) -> usize {
+        self.note("lent");
+        30
+    }
+    fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
+        self.note(format!("send_prebuilt {to} {}", frames.count));
+        Ok(frames.count as usize)
+    }
+}
+
+/// A steer that records every call, and returns values that no other one does.
+struct RecordingSteer(Log);
+
+impl RecordingSteer {
+    fn note(&self, call: String) {
+        self.0.borrow_mut().steered.push(call);
+    }
+}
+
+impl Steer for RecordingSteer {
+    fn header_len(&mut self, seen: &Seen<'_>) -> usize {
+        self.note(format!("header_len of {} bytes", seen.first.len()));
+        21
+    }
+    fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
+        self.note(format!("pick of {}", picks.len()));
+        picks.iter_mut().for_each(|pick| pick.header_len = Some(22));
+    }
+    fn expect(&mut self, picks: &mut [Pick]) -> usize {
+        self.note(format!("expect of {}", picks.len()));
+        23
+    }
+    fn around(&self, to: To) -> [u32; 2] {
+        self.note(format!("around {to:?}"));
+        [24, 25]
+    }
+    fn landed(&mut self, batch: &[Done<'_>]) {
+        batch.iter().for_each(|done| self.note(format!("landed {:?}", done.landed)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lossy::Lossy;
+    use crate::{delegate_packet_io, delegate_prebuilt_io, delegate_steer};
+
+    /// One of several implementations, as a program that chooses at run time has it.
+    enum OneOf {
+        First(Recording),
+        Second(Lossy<Recording>),
+    }
+
+    impl PacketIo for OneOf {
+        delegate_packet_io!(match First, Second);
+    }
+
+    /// Forgets what `lost` names.
+    struct Forgetful<P> {
+        io: P,
+    }
+
+    impl<P: PacketIo> PacketIo for Forgetful<P> {
+        delegate_packet_io!(io; except queue_pair, poll);
+
+        fn queue_pair(&self) -> Option<(u32, u32)> {
+            None
+        }
+        fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+            self.io.poll(&mut Hasty { steer }, max)
+        }
+    }
+
+    /// Expects nothing, whatever its inner steer does.
+    struct Hasty<'a, S> {
+        steer: &'a mut S,
+    }
+
+    impl<S: Steer> Steer for Hasty<'_, S> {
+        delegate_steer!(steer; except expect);
+
+        fn expect(&mut self, _picks: &mut [Pick]) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn lossy_changes_what_is_sent_alone() {
+        let wrapper = Wrapper { name: "Lossy", changes: &["send"], steer: None };
+        check(&wrapper, |io| Lossy::new(io, 0.0, 1)).unwrap();
+        // At no loss it sends the same, too.
+        check(&Wrapper { changes: &[], ..wrapper }, |io| Lossy::new(io, 0.0, 1)).unwrap();
+    }
+
+    #[test]
+    fn an_enum_delegates_to_the_variant_that_it_is() {
+        let wrapper = Wrapper { name: "OneOf", changes: &[], steer: None };
+        check(&wrapper, OneOf::First).unwrap();
+        check(&wrapper, |io| OneOf::Second(Lossy::new(io, 0.0, 1))).unwrap();
+    }
+
+    #[test]
+    fn a_call_that_is_not_passed_on_is_found() {
+        let wrapper = |changes| Wrapper { name: "Forgetful", changes, steer: Some(("Hasty", &["expect"])) };
+        let wrap = |io| Forgetful { io };
+        assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
+        check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
+        let changes = Wrapper { steer: None, ..wrapper(&["queue_pair", "poll"]) };
+        assert!(check(&changes, wrap).unwrap_err().contains("steer's expect"));
+    }
+
+    enum OneSender {
+        Only(Recording),
+    }
+
+    impl PacketIo for OneSender {
+        delegate_packet_io!(match Only);
+    }
+
+    impl PrebuiltIo for OneSender {
+        delegate_prebuilt_io!(match Only);
+    }
+
+    #[test]
+    fn an_enum_of_senders_delegates_prebuilt_frames() {
+        let log = Log::default();
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let mut io = OneSender::Only(Recording { log: Rc::clone(&log), fd });
+        let run = Run { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
+        assert_eq!((io.headroom(), io.lent(), io.send_prebuilt(ADDRESS, run).unwrap()), (29, 30, 3));
+        assert!(io.prebuild(ADDRESS, run.frame(0)).is_err() && io.frame_memory(31).is_err());
+        let expected = ["headroom", "lent", "send_prebuilt [::1]:18 3", "prebuild [::1]:18 64", "frame_memory 31"];
+        assert_eq!(log.borrow().calls, expected);
+    }
+}

@@ -1,0 +1,231 @@
+//! Where payloads land.
+
+use super::stage::{Collector, HEADER, PLACES, Stage, header, receive};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::{Landed, PacketIo, Recv, Send, To};
+use shotline_memory::Sge;
+use shotline_wire::crc;
+use shotline_wire::shot::DropCause;
+
+pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
+    vec![
+        Check {
+            name: "batches",
+            proves: "Each payload of a batch lands in the place that was chosen for it, the last and shorter one too.",
+            needs: &[Needs::Steering],
+            run: batches,
+        },
+        Check {
+            name: "scratch memory",
+            proves: "A payload lands in scratch memory if its place is used up, withdrawn, too small, or unknown.",
+            needs: &[Needs::Steering],
+            run: scratch_memory,
+        },
+        Check {
+            name: "places picked twice",
+            proves: "A place that is picked twice takes one packet, and the other one lands whole.",
+            needs: &[Needs::Steering],
+            run: picked_twice,
+        },
+        Check {
+            name: "two pieces",
+            proves: "A place in two pieces takes a payload that is gathered from two.",
+            needs: &[Needs::Steering],
+            run: two_pieces,
+        },
+        Check {
+            name: "short packets",
+            proves: "An empty payload is a packet, and a packet shorter than its header is malformed.",
+            needs: &[],
+            run: short_packets,
+        },
+        Check {
+            name: "foretold headers",
+            proves: "A header length that the steer foretells, right or wrong, changes no byte and no verdict.",
+            needs: &[Needs::Steering],
+            run: foretold_headers,
+        },
+        Check {
+            name: "named memory",
+            proves: "A payload lands in the memory that the steer names, in one piece or two, or else in scratch memory, \
+                     and no byte beside it is touched.",
+            needs: &[Needs::Steering],
+            run: named_memory,
+        },
+        Check {
+            name: "mixed sizes",
+            proves: "Whatever sizes follow each other, each payload lands in its place.",
+            needs: &[Needs::Steering],
+            run: mixed_sizes,
+        },
+    ]
+}
+
+fn batches<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (good, seal) = (stage.good(), stage.seal());
+    stage.post(0..40)?;
+    let headers: Vec<_> = (0..40).map(header).collect();
+    let len = |index| if index == 39 { 1344 } else { 4096 };
+    let packets: Vec<_> = (0..40_u32).map(|i| stage.memory.payload(u64::from(i) * 8, len(i))).collect();
+    let sends: Vec<_> =
+        headers.iter().zip(&packets).map(|(header, (gather, _))| Send { header, gather, seal }).collect();
+    stage.send(&sends)?;
+    let ids: Vec<_> = (0..40).rev().map(Some).collect();
+    for (index, got) in stage.receive(&ids)?.iter().enumerate() {
+        same!(got.landed, Landed::Slot(39 - index as u32), "packet {index}");
+        same!((got.bytes == packets[index].1, got.icrc, got.fault), (true, good, None), "packet {index}");
+        same!(got.header, headers[index], "header {index}");
+        same!(got.payload_crc, crc::remainder(&packets[index].1), "remainder {index}");
+    }
+    Ok(())
+}
+
+fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (good, seal) = (stage.good(), stage.seal());
+    stage.post(50..53)?;
+    stage.rx.withdraw(&[52]);
+    let small = Recv { id: 53, sge: [stage.memory.place(53, 100), Sge::EMPTY] };
+    same!(stage.rx.post(&[small]), 1, "small places taken");
+    let head = header(7);
+    let (gather, bytes) = stage.memory.payload(64, 4096);
+    for (id, slot) in [
+        (Some(50), Some(50)),
+        (Some(50), None),
+        (Some(52), None),
+        (Some(53), None),
+        (None, None),
+        (Some(u32::MAX), None),
+    ] {
+        stage.send(&[Send { header: &head, gather: &gather, seal }])?;
+        let got = stage.receive(&[id])?;
+        let landed = matches!(got[0].landed, Landed::Slot(id) if Some(id) == slot);
+        same!(landed, slot.is_some(), "place {id:?}");
+        same!((got[0].bytes == bytes, got[0].icrc), (true, good), "place {id:?}");
+    }
+    Ok(())
+}
+
+fn picked_twice<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    stage.post(51..52)?;
+    let head = header(7);
+    let (gather, bytes) = stage.memory.payload(64, 4096);
+    stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }; 2])?;
+    let twice = stage.receive(&[Some(51), Some(51)])?;
+    same!(twice.iter().filter(|got| got.landed == Landed::Slot(51)).count(), 1, "packets in the place");
+    ensure!(twice.iter().all(|got| got.bytes == bytes), "a payload is not what was sent");
+    Ok(())
+}
+
+fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (memory, head) = (stage.memory, header(7));
+    let (gather, bytes) = memory.payload(64, 4096);
+    let (front, back) = (memory.place(60, 1000), memory.place(70, 4000));
+    same!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "places taken");
+    let halves = [Sge { len: 2000, ..gather[0] }, Sge { offset: gather[0].offset + 2000, len: 2096, ..gather[0] }];
+    stage.send(&[Send { header: &head, gather: &halves, seal: stage.seal() }])?;
+    let got = stage.receive(&[Some(60)])?;
+    same!((got[0].landed, got[0].icrc), (Landed::Slot(60), stage.good()), "the packet");
+    ensure!(memory.at(front) == bytes[..1000], "the first piece is not the payload's front");
+    ensure!(memory.at(memory.place(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
+    Ok(())
+}
+
+fn short_packets<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (head, seal) = (header(7), stage.seal());
+    stage.send(&[Send { header: &head, gather: &[], seal }])?;
+    stage.send(&[Send { header: &head[..9], gather: &[], seal }])?;
+    let got = stage.receive(&[None, None])?;
+    same!((got[0].bytes.len(), got[0].icrc, got[0].fault), (0, stage.good(), None), "without a payload");
+    same!(got[1].fault, Some(DropCause::Malformed), "shorter than its header");
+    Ok(())
+}
+
+fn foretold_headers<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(7));
+    stage.post(80..83)?;
+    let payloads: Vec<_> = (0..3).map(|i| memory.payload(512 * i, if i == 2 { 60 } else { 1000 })).collect();
+    let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
+    stage.send(&sends)?;
+    let foretold = vec![None, Some(32), Some(200)];
+    let steer = Collector { foretold, ..Collector::new(memory, (80..83).map(To::Posted).collect()) };
+    let got = receive(&mut stage.rx, steer, 3)?;
+    for (index, (got, (_, bytes))) in got.iter().zip(&payloads).enumerate() {
+        let whole = [got.header.as_slice(), &got.bytes].concat() == [head.as_slice(), bytes].concat();
+        same!((whole, got.icrc, got.fault), (true, good, None), "packet {index}");
+    }
+    let one_by_one = got[1].header.len() == HEADER; // a backend that saw each packet alone foretold nothing
+    let split = (got[1].header.len(), got[1].bytes.len(), got[2].bytes.len());
+    ensure!(one_by_one || split == (32, 992, 0), "split at {split:?}");
+    Ok(())
+}
+
+fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    const PLACE_BYTES: u32 = 4096;
+    let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(11));
+    let payloads: Vec<_> = (0..10).map(|i| memory.payload(i * 40, if i == 9 { 77 } else { 1000 })).collect();
+    let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
+    let named = |place: u64, len| To::Memory([memory.place(place, len), Sge::EMPTY]);
+    let halves = |place: u64, first, second| To::Memory([memory.place(place, first), memory.place(place + 1, second)]);
+    let wanted = [
+        (named(0, 1000), true),
+        (named(1, PLACE_BYTES), true),
+        (named(2, 999), false),
+        (halves(3, 1, 999), true),
+        (halves(5, 999, 1), true),
+        (halves(7, 600, 399), false),
+        (To::Memory([Sge::EMPTY; 2]), false),
+        (halves(9, 1000, 5), true),
+        (To::Scratch, false),
+        (named(11, 77), true),
+    ];
+    for together in [true, false] {
+        for place in 0..12 {
+            memory.fill(memory.place(place, PLACE_BYTES), 0xEE);
+        }
+        for some in sends.chunks(if together { sends.len() } else { 1 }) {
+            stage.send(some)?;
+        }
+        let steer = Collector::new(memory, wanted.iter().map(|(to, _)| *to).collect());
+        for (index, (got, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
+            let landed_there = matches!((got.landed, to), (Landed::Memory(at), To::Memory(named)) if at == named);
+            same!(landed_there, fits, "packet {index} in its memory");
+            same!((got.bytes == payloads[index].1, got.icrc, got.fault), (true, good, None), "packet {index}");
+        }
+        // Nothing beside the payloads was touched.
+        for (place, used) in [(0, 1000), (1, 1000), (2, 0), (3, 1), (4, 999), (5, 999), (6, 1), (7, 0), (8, 0), (10, 0)]
+        {
+            let bytes = memory.at(memory.place(place, PLACE_BYTES));
+            ensure!(
+                bytes[used..].iter().all(|byte| *byte == 0xEE),
+                "bytes beside the payload changed in place {place}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn mixed_sizes<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let (memory, seal) = (stage.memory, stage.seal());
+    let lens = (0..20).chain([1500; 20]).chain([4000, 7, 4000, 4000]).chain([64; 30]).chain([3000, 64, 0, 9]);
+    let lens: Vec<u32> = lens.collect();
+    for burst in [1, 5, 98] {
+        stage.post(0..PLACES as u32)?;
+        for (at, lens) in lens.chunks(burst).enumerate() {
+            let payloads: Vec<_> = lens.iter().map(|len| memory.payload(u64::from(*len), *len)).collect();
+            let heads: Vec<_> = (0..lens.len()).map(|i| header(i as u8)).collect();
+            for (head, (gather, _)) in heads.iter().zip(&payloads) {
+                stage.send(&[Send { header: head, gather, seal }])?;
+            }
+            let first = (at * burst) as u32;
+            let ids: Vec<_> = (first..first + lens.len() as u32).map(Some).collect();
+            for (index, got) in stage.receive(&ids)?.iter().enumerate() {
+                let what = (got.header == heads[index], got.bytes == payloads[index].1, got.fault);
+                same!(what, (true, true, None), "{} bytes, number {index} of {burst}", lens[index]);
+                let slot = Landed::Slot(first + index as u32);
+                ensure!(got.landed == slot || lens[index] == 0, "number {index} of {burst} landed in {:?}", got.landed);
+            }
+        }
+        stage.withdraw_all();
+    }
+    Ok(())
+}

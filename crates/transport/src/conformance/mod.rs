@@ -1,0 +1,215 @@
+//! What every implementation of [`PacketIo`] does, whether it steers over a wire, a queue or another implementation:
+//! named checks, and the report of which passed.
+//!
+//! A [`Fixture`] opens a sender and a receiver that reach each other; [`run`] lets every check of [`all`] act on them, in
+//! order, and opens them anew after one that failed. A check says what it [`Needs`]; where that is missing, it is not run
+//! and the report says why. [`delegation`] is the check for implementations that wrap another one.
+
+pub mod delegation;
+mod landing;
+mod seals;
+mod stage;
+mod tables;
+
+pub use stage::{Collector, Ends, Got, HEADER, Memory, PLACES, Q_KEY, QUEUE_PAIR, Stage, header, receive};
+
+use crate::PacketIo;
+
+/// Why a check failed, for a person.
+pub type Failure = String;
+
+/// What a check needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// A receiver that asks the steer.
+    Steering,
+    /// Packets that end in an ICRC.
+    Seal,
+    /// A receiver with a descriptor to wait on.
+    Descriptor,
+}
+
+impl Needs {
+    /// What of it these ends lack.
+    fn lacking<T: PacketIo, R: PacketIo>(self, stage: &Stage<'_, T, R>) -> Option<&'static str> {
+        match self {
+            Self::Steering => (!stage.rx.capabilities().steers).then_some("receives in the order of arrival"),
+            Self::Seal => (!stage.sealed).then_some("opened without ICRC"),
+            Self::Descriptor => stage.rx.fd().is_none().then_some("has no descriptor"),
+        }
+    }
+}
+
+/// One thing that an implementation does.
+pub struct Check<T, R> {
+    /// What, in a few words.
+    pub name: &'static str,
+    /// What that proves, as a sentence.
+    pub proves: &'static str,
+    /// What it needs.
+    pub needs: &'static [Needs],
+    /// Does it.
+    pub run: fn(&mut Stage<'_, T, R>) -> Result<(), Failure>,
+}
+
+/// Every check, in the order in which they run.
+pub fn all<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
+    [landing::checks(), tables::checks(), seals::checks()].into_iter().flatten().collect()
+}
+
+/// What became of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The implementation does it.
+    Passed,
+    /// It was not run, and why.
+    Cannot(&'static str),
+    /// The implementation does not.
+    Failed(Failure),
+}
+
+/// The outcomes of one implementation.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The fixture's name.
+    pub name: String,
+    /// A check's name and what became of it, in the order of [`all`]; at the end what the fixture found on closing.
+    pub outcomes: Vec<(&'static str, Outcome)>,
+}
+
+impl Report {
+    /// The checks that failed, one a line; empty if none did.
+    pub fn failures(&self) -> String {
+        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
+            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.name)),
+            Outcome::Passed | Outcome::Cannot(_) => None,
+        });
+        failed.collect()
+    }
+}
+
+/// Opens a sender and a receiver, and takes them back.
+pub struct Fixture<O, C> {
+    /// What the report calls it.
+    pub name: String,
+    /// Whether packets end in an ICRC.
+    pub sealed: bool,
+    /// Opens both ends: the receiver with room for [`PLACES`] receives and the memory's scratch, the sender reaching it.
+    pub open: O,
+    /// Takes them back after the last check: for what only the fixture can tell, such as their counters.
+    pub close: C,
+}
+
+/// Lets every check act on the ends that the fixture opens. They are opened once, and again after a check that failed.
+pub fn run<T, R, O, C>(fixture: Fixture<O, C>, memory: &Memory) -> Report
+where
+    T: PacketIo,
+    R: PacketIo,
+    O: FnMut(&Memory) -> Result<Ends<T, R>, Failure>,
+    C: FnOnce(Ends<T, R>) -> Result<(), Failure>,
+{
+    let Fixture { name, sealed, mut open, close } = fixture;
+    let mut outcomes = Vec::new();
+    let mut ends: Option<Ends<T, R>> = None;
+    for check in all::<T, R>() {
+        let opened = ends.take().map_or_else(|| open(memory), Ok);
+        let outcome = match opened {
+            Err(why) => Outcome::Failed(format!("cannot open both ends: {why}")),
+            Ok(Ends { tx, rx, to }) => {
+                let mut stage = Stage { memory, sealed, to, tx, rx };
+                stage.withdraw_all();
+                let outcome = match check.needs.iter().find_map(|needs| needs.lacking(&stage)) {
+                    Some(why) => Outcome::Cannot(why),
+                    None => (check.run)(&mut stage).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+                };
+                if !matches!(outcome, Outcome::Failed(_)) {
+                    ends = Some(Ends { tx: stage.tx, rx: stage.rx, to });
+                }
+                outcome
+            }
+        };
+        outcomes.push((check.name, outcome));
+    }
+    if let Some(ends) = ends {
+        outcomes.push(("closing", close(ends).map_or_else(Outcome::Failed, |()| Outcome::Passed)));
+    }
+    Report { name, outcomes }
+}
+
+/// Fails a check with a reason if something is not so.
+macro_rules! ensure {
+    ($is_so:expr, $($why:tt)+) => {
+        if !$is_so {
+            return Err(format!($($why)+));
+        }
+    };
+}
+
+/// Fails a check if two things are not equal.
+macro_rules! same {
+    ($found:expr, $expected:expr, $($what:tt)+) => {{
+        let (found, expected) = (&$found, &$expected);
+        if found != expected {
+            return Err(format!("{}: {found:?}, not {expected:?}", format_args!($($what)+)));
+        }
+    }};
+}
+
+use {ensure, same};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Icrc;
+    use crate::delegate_packet_io;
+    use crate::inproc::{InprocConfig, InprocIo, pair};
+    use crate::{Done, IoError, Steer};
+
+    /// Believes every ICRC, as a backend that does not check would.
+    struct Credulous(InprocIo);
+
+    struct Believing<'a, S> {
+        steer: &'a mut S,
+    }
+
+    impl<S: Steer> Steer for Believing<'_, S> {
+        crate::delegate_steer!(steer; except landed);
+
+        fn landed(&mut self, batch: &[Done<'_>]) {
+            let believed: Vec<_> = batch.iter().map(|done| Done { icrc: Icrc::Good, fault: None, ..*done }).collect();
+            self.steer.landed(&believed);
+        }
+    }
+
+    impl PacketIo for Credulous {
+        delegate_packet_io!(0; except poll);
+
+        fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
+            self.0.poll(&mut Believing { steer }, max)
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_checks_no_icrc_fails_these_checks_alone() {
+        let memory = Memory::new();
+        let open = |memory: &Memory| {
+            let end = |port| InprocConfig {
+                address: ([127, 0, 0, 1], port).into(),
+                sealed: true,
+                capacity: PLACES as usize,
+                scratch: memory.scratch,
+            };
+            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+            Ok(Ends { tx, rx: Credulous(rx), to: end(2).address })
+        };
+        let report = run(Fixture { name: "credulous".into(), sealed: true, open, close: |_| Ok(()) }, &memory);
+        let failed: Vec<_> = report
+            .outcomes
+            .iter()
+            .filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)))
+            .map(|(name, _)| *name)
+            .collect();
+        assert_eq!(failed, ["short packets", "wrong ICRCs"], "{}", report.failures());
+        assert!(report.failures().contains("credulous: wrong ICRCs: "), "{}", report.failures());
+    }
+}

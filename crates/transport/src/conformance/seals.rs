@@ -1,0 +1,46 @@
+//! Invariant CRCs.
+
+use super::stage::{Stage, header};
+use super::{Check, Failure, Needs, same};
+use crate::{Icrc, PacketIo, Seal, Send};
+use shotline_wire::crc;
+use shotline_wire::shot::DropCause;
+
+pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
+    vec![
+        Check {
+            name: "known remainders",
+            proves: "A packet whose payload's remainder is known is sealed from it.",
+            needs: &[Needs::Seal],
+            run: known_remainders,
+        },
+        Check {
+            name: "wrong ICRCs",
+            proves: "A packet with a wrong remainder, or a forced ICRC, is received as bad.",
+            needs: &[Needs::Seal],
+            run: wrong_icrcs,
+        },
+    ]
+}
+
+fn known_remainders<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let remainder = crc::remainder(&stage.memory.payload(64, 4096).1);
+    judged(stage, Seal::Remainder(remainder), Icrc::Good)
+}
+
+fn wrong_icrcs<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let remainder = crc::remainder(&stage.memory.payload(64, 4096).1);
+    judged(stage, Seal::Remainder(remainder ^ 1), Icrc::Bad)?;
+    judged(stage, Seal::Forced(0x1234_5678), Icrc::Bad)
+}
+
+/// A packet with this seal gets this verdict.
+fn judged<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>, seal: Seal, verdict: Icrc) -> Result<(), Failure> {
+    let head = header(7);
+    let (gather, _) = stage.memory.payload(64, 4096);
+    stage.send(&[Send { header: &head, gather: &gather, seal }])?;
+    let got = stage.receive(&[None])?;
+    let fault = (verdict == Icrc::Bad).then_some(DropCause::BadIcrc);
+    same!((got[0].icrc, got[0].fault), (verdict, fault), "{seal:?}");
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Tables of regions, and the descriptor.
+
+use super::stage::{Collector, PATIENCE, Stage, header, receive};
+use super::{Check, Failure, Needs, ensure, same};
+use crate::{Landed, PacketIo, Send, To};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use shotline_memory::{Region, Sge};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
+    vec![
+        Check {
+            name: "new tables",
+            proves: "Memory is known once a table with it is registered, what was posted before stays posted, and a \
+                     table that is replaced is kept by nobody.",
+            needs: &[Needs::Steering],
+            run: new_tables,
+        },
+        Check {
+            name: "readiness",
+            proves: "The descriptor is readable exactly while packets wait.",
+            needs: &[Needs::Descriptor],
+            run: readiness,
+        },
+    ]
+}
+
+fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let memory = stage.memory;
+    stage.post(90..91)?;
+    let region = Region::host(8192).map_err(|error| error.to_string())?;
+    region.write(0, &[0xA5; 4096]);
+    let (regions, id) = memory.regions.with(Arc::clone(&region)).ok_or("the table of regions is full")?;
+    stage.tx.register(&regions);
+    stage.rx.register(&regions);
+    let head = header(13);
+    let payload = Sge { region: id, offset: 0, len: 3000 };
+    let place = Sge { region: id, offset: 5000, len: 3000 };
+    stage.send(&[Send { header: &head, gather: &[payload], seal: stage.seal() }; 2])?;
+    let mut larger = memory.clone();
+    larger.regions = regions;
+    let wanted = VecDeque::from([To::Memory([place, Sge::EMPTY]), To::Posted(90)]);
+    let got = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
+    let expected = (Landed::Memory([place, Sge::EMPTY]), Landed::Slot(90));
+    same!((got[0].landed, got[1].landed), expected, "the packets' places");
+    ensure!(got.iter().all(|got| got.bytes == [0xA5; 3000]), "a payload is not what was sent");
+    stage.tx.register(&memory.regions);
+    stage.rx.register(&memory.regions);
+    // This check's own, and that of its table.
+    same!(Arc::strong_count(&region), 2, "holders of memory whose table was replaced");
+    Ok(())
+}
+
+fn readiness<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    let head = header(7);
+    let (gather, _) = stage.memory.payload(64, 4096);
+    ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable before a packet was sent");
+    stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }])?;
+    ensure!(is_readable(&stage.rx, PATIENCE)?, "not readable although a packet was sent");
+    stage.receive(&[None])?;
+    ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable after the last packet was taken");
+    Ok(())
+}
+
+fn is_readable(rx: &impl PacketIo, patience: Duration) -> Result<bool, Failure> {
+    let fd = rx.fd().ok_or("the descriptor is gone")?;
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    Ok(rustix::event::poll(&mut fds, Some(&timeout)).map_err(|error| error.to_string())? == 1)
+}
