@@ -1,6 +1,7 @@
 //! Settings that no run can have.
 
 use super::choices::{Begin, Sender, Sink, is_capture};
+use super::invalid::{Invalid, invalid};
 use super::settings::{Key, Settings};
 use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, queue_pair};
@@ -33,20 +34,6 @@ const RECORDING: [Key; 10] = [
 ];
 /// Settings without a meaning where those of [`RECORDING`] are missing.
 const BESIDE_RECORDING: [Key; 3] = [Key::compress_level, Key::post_trigger, Key::trigger];
-
-/// Why no run can have a setting, alone or beside another one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Invalid {
-    /// The setting to change.
-    pub key: Key,
-    /// What was expected, what was found, and what to do.
-    pub message: String,
-}
-
-pub(super) fn invalid(key: Key, message: impl Into<String>) -> Invalid {
-    Invalid { key, message: message.into() }
-}
 
 /// Refuses where a rule is broken.
 fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), Invalid> {

@@ -1,6 +1,6 @@
 //! What settings choose among: the sender, the sink, what begins a shot, how shots are compressed and aligned.
 
-use super::check::{Invalid, invalid};
+use super::invalid::{Invalid, invalid};
 use super::settings::{Key, Settings};
 use super::values::{Align, Compression};
 use crate::align::By;

@@ -1,6 +1,6 @@
 //! A file of settings, and flags over it.
 
-use super::check::Invalid;
+use super::invalid::Invalid;
 use super::settings::{Key, Settings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

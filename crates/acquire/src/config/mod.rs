@@ -6,13 +6,14 @@
 mod check;
 mod choices;
 mod file;
+mod invalid;
 mod settings;
 mod units;
 mod values;
 
-pub use check::Invalid;
 pub use choices::{Begin, Sender, Sink};
 pub use file::{ConfigError, File};
+pub use invalid::Invalid;
 pub use settings::{Key, Settings};
 pub use units::{Bytes, Nanoseconds};
 pub use values::{Align, Compression, number, peer, queue_pair};

@@ -4,7 +4,7 @@ use super::error::RunError;
 use super::files::run_info;
 use super::prepare::Prepared;
 use super::recording::{Recorded, drain};
-use super::sinks::Shared;
+use super::shared::Shared;
 use super::unseen::{Failed, Unseen};
 use crate::clock::Clock;
 use crate::stream::StreamConfig;

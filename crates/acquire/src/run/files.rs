@@ -3,7 +3,6 @@
 use super::error::RunError;
 use super::prepare::{Prepared, receive_buffer};
 use super::room::{in_flight, pool_bytes};
-use super::sinks::POST_TRIGGER_S;
 use crate::clock::Clock;
 use crate::config::{Align, Bytes, Nanoseconds, Settings};
 use crate::stream::StreamConfig;
@@ -13,6 +12,9 @@ use shotline_store::set::Roll;
 use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Seconds that are recorded after the last trigger by default.
+pub(super) const POST_TRIGGER_S: f64 = 1.0;
 
 /// Rows that a file is laid out for when nobody says how many: its tables grow with them.
 const MOST_ROWS: u64 = 200_000;

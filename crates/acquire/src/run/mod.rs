@@ -21,6 +21,7 @@ mod receive;
 mod recording;
 mod rest;
 mod room;
+mod shared;
 mod sinks;
 mod stage;
 mod start;

@@ -1,6 +1,6 @@
 //! The recorder's thread.
 
-use super::sinks::Shared;
+use super::shared::Shared;
 use super::unseen::{Failed, Unseen};
 use crate::align::ClockState;
 use crate::pretrigger::{Due, PreTrigger};

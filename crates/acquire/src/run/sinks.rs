@@ -1,35 +1,21 @@
 //! Where the shots of a run go, and the thread that puts them there.
 
 use super::error::RunError;
+use super::files::POST_TRIGGER_S;
 use super::prepare::Prepared;
 use super::recording::{Recorded, Recording};
+use super::shared::Shared;
 use super::unseen::Failed;
 use super::{capture, files};
 use crate::clock::Clock;
 use crate::config::{Settings, Sink};
-use crate::live::Live;
 use crate::pretrigger::{PreTrigger, Window};
-use crate::sink::Queue;
 use shotline_store::Set;
 use shotline_store::pcapng::Live as Capture;
 use shotline_store::set::Waker;
-use shotline_store::shot::Books;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::thread::{Scope, ScopedJoinHandle};
-
-/// Seconds that are recorded after the last trigger by default.
-pub(super) const POST_TRIGGER_S: f64 = 1.0;
-
-/// What the sink's thread shares with others.
-#[derive(Clone, Copy)]
-pub(super) struct Shared<'a> {
-    pub(super) queue: &'a Queue,
-    /// The counters of the run, once it is over.
-    pub(super) books: &'a OnceLock<Books>,
-    pub(super) live: &'a Live,
-}
 
 /// The files of a run, laid out.
 enum Files<'a> {

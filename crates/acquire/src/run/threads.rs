@@ -5,7 +5,7 @@ use super::end::Shots;
 use super::error::RunError;
 use super::prepare::{Origin, Prepared};
 use super::recording::Recorded;
-use super::sinks::Shared;
+use super::shared::Shared;
 use super::stage::{Output, Ran, Stage};
 use super::start::Started;
 use super::stored::stored_books;

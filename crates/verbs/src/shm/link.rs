@@ -106,7 +106,7 @@ impl ShmEndpoint {
     /// Links with the process that listens at a path. Waits at most 5 s until it takes the connection.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
         let socket = dial::unix(path.as_ref(), SocketType::SEQPACKET, PATIENCE);
-        Self::over(socket.map_err(|source| super::failure(source))?)
+        Self::over(socket.map_err(super::failure)?)
     }
 
     /// Links with whoever has the other end of a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits for
