@@ -1,6 +1,12 @@
-//! The house rules that no compiler checks: which crate may use which, where `unsafe` may stand, and how
-//! long a file may be.
+//! Rules that no compiler checks: which crate may use which, that no files of a crate import each other in a
+//! cycle, where `unsafe` may stand, and how long a file and a function may be.
 
+mod cycles;
+mod functions;
+mod source;
+
+use functions::Function;
+use source::Sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +24,15 @@ const CLOSED_DOORS: &[(&str, &[&str])] = &[
 const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python", "capi"];
 const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 
+/// Crates whose files still import each other in a cycle. One without a cycle must leave the list.
+const CYCLIC_CRATES: &[&str] =
+    &["acquire", "cli", "compute", "instrument", "memory", "plan", "rtl", "store", "transport", "verbs", "wire"];
+
 const LONGEST_FILE: usize = 600;
+/// Upper bound of a function's length, in lines.
+const LONGEST_FUNCTION: usize = 80;
+/// Functions that are still longer, as (crate, file, name). One that is no longer must leave the list.
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[("acquire", "run/mod.rs", "receive"), ("plan", "sim/engine.rs", "new")];
 const SOURCES: &[&str] = &["rs", "py", "c", "h", "sv", "ts", "tsx"];
 
 #[test]
@@ -80,6 +94,43 @@ fn no_source_file_is_long() {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= LONGEST_FILE, "{} has {lines} lines, at most {LONGEST_FILE} are readable", file.display());
     }
+}
+
+#[test]
+fn no_import_cycle_between_modules() {
+    let mut failures = String::new();
+    for (name, sources) in crates() {
+        let cycles = cycles::cycles(&sources);
+        match CYCLIC_CRATES.contains(&name.as_str()) {
+            true => assert!(!cycles.is_empty(), "{name} has no import cycle: remove it from CYCLIC_CRATES"),
+            false => failures.extend(cycles.iter().map(|cycle| format!("{name}:\n{cycle}"))),
+        }
+    }
+    assert!(failures.is_empty(), "files import each other in a cycle:\n{failures}");
+}
+
+#[test]
+fn no_function_is_long() {
+    let mut exceptions = LONG_FUNCTIONS.to_vec();
+    let mut long = Vec::new();
+    let crates = crates();
+    let functions = crates.iter().flat_map(|(name, sources)| functions::functions(name, sources));
+    for Function { owner, file, name, lines } in functions.filter(|function| function.lines > LONGEST_FUNCTION) {
+        match exceptions.iter().position(|exception| *exception == (owner, file, name.as_str())) {
+            Some(place) => drop(exceptions.remove(place)),
+            None => long.push(format!("{owner}/src/{file}: {name} has {lines} lines")),
+        }
+    }
+    assert!(long.is_empty(), "functions of more than {LONGEST_FUNCTION} lines:\n{}", long.join("\n"));
+    assert!(exceptions.is_empty(), "no longer too long: remove from LONG_FUNCTIONS: {exceptions:?}");
+}
+
+/// The parsed sources of every crate, by the name of its folder.
+fn crates() -> BTreeMap<String, Sources> {
+    let folders = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let name = |folder: &Path| folder.file_name().unwrap().to_string_lossy().into_owned();
+    let parsed = |folder: PathBuf| (name(&folder), Sources::parse(&source::read_texts(&folder.join("src"))));
+    folders.filter(|folder| folder.join("src").is_dir()).map(parsed).collect()
 }
 
 /// The crates in the order of ARCHITECTURE.md's table, the highest first.

@@ -1,0 +1,342 @@
+//! Import cycles between the files of one crate.
+//!
+//! File A uses file B if A names an item that B defines, however the name reaches A: by an import, a path, or a
+//! re-export on the way. A module's declaration and its re-export of what lies below it are no use.
+
+use crate::source::{Meaning, Sources, Use, is_for_tests};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprCall, ImplItemFn, Macro, Meta, Path};
+
+/// The names of each file that each file uses: (user, used) to names.
+pub type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
+
+/// What a path leads to.
+#[derive(Clone)]
+enum Found {
+    /// An item: the module that defines it, and its name there.
+    Item(usize, String),
+    Module(usize),
+}
+
+/// The import cycles of a crate, each as lines of `A -> B: names`; files are in the largest cycle that holds them.
+pub fn cycles(sources: &Sources) -> Vec<String> {
+    let arrows = arrows(sources);
+    let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&arrows, from)).collect();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for file in 0..sources.files.len() {
+        let circle: BTreeSet<_> =
+            reached[file].iter().copied().filter(|other| reached[*other].contains(&file)).collect();
+        if circle.len() < 2 || !seen.insert(circle.clone()) {
+            continue;
+        }
+        let ties = arrows.iter().filter(|((user, used), _)| circle.contains(user) && circle.contains(used));
+        let line = |((user, used), names): (&(usize, usize), &BTreeSet<String>)| {
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            format!("  {} -> {}: {}\n", sources.files[*user], sources.files[*used], names.join(", "))
+        };
+        found.push(ties.map(line).collect());
+    }
+    found
+}
+
+fn reachable(arrows: &Arrows, from: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(user) = open.pop() {
+        let used = arrows.range((user, 0)..=(user, usize::MAX)).map(|((_, used), _)| *used);
+        open.extend(used.filter(|used| reached.insert(*used)));
+    }
+    reached
+}
+
+/// Every use of one file's item in another.
+pub fn arrows(sources: &Sources) -> Arrows {
+    let mut uses = Uses { sources, module: 0, arrows: Arrows::new() };
+    for (index, module) in sources.modules.iter().enumerate() {
+        uses.module = index;
+        module.uses.iter().for_each(|import| uses.add_import(import));
+        module.items.iter().for_each(|item| uses.visit_item(item));
+    }
+    uses.arrows
+}
+
+/// Visits a module's code and notes the names of other files in it.
+struct Uses<'s> {
+    sources: &'s Sources,
+    module: usize,
+    arrows: Arrows,
+}
+
+impl Uses<'_> {
+    fn add_import(&mut self, import: &Use) {
+        for found in self.sources.find(self.module, &import.path) {
+            let Found::Item(owner, name) = found else { continue };
+            if !(import.exported && self.sources.is_below(owner, self.module)) {
+                self.add(owner, &name);
+            }
+        }
+    }
+
+    fn add_path(&mut self, path: &[String]) {
+        for found in self.sources.find(self.module, path) {
+            if let Found::Item(owner, name) = found {
+                self.add(owner, &name);
+            }
+        }
+    }
+
+    fn add(&mut self, owner: usize, name: &str) {
+        let (user, used) = (self.sources.modules[self.module].file, self.sources.modules[owner].file);
+        if user != used {
+            self.arrows.entry((user, used)).or_default().insert(name.to_owned());
+        }
+    }
+
+    fn add_macro(&mut self, path: &[String]) {
+        match path {
+            // A macro is also in scope below its definition, without an import.
+            [name] if self.sources.find(self.module, path).is_empty() => {
+                if let Some(owner) = self.sources.macros.get(name) {
+                    self.add(*owner, name);
+                }
+            }
+            _ => self.add_path(path),
+        }
+    }
+
+    /// Notes the paths in the arguments of a macro or an attribute, whose syntax is its own. A single name counts if
+    /// it is a type's by its form, or is called: any other may be a variable.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let tokens: Vec<_> = tokens.into_iter().collect();
+        let is = |at: usize, mark: char| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == mark);
+        let mut at = 0;
+        while at < tokens.len() {
+            match &tokens[at] {
+                TokenTree::Group(group) => self.add_tokens(group.stream()),
+                TokenTree::Ident(first) => {
+                    let follows_path = at > 0 && (is(at - 1, '.') && !(at > 1 && is(at - 2, '.')) || is(at - 1, '\''));
+                    let mut path = vec![first.to_string()];
+                    while is(at + 1, ':')
+                        && is(at + 2, ':')
+                        && let Some(TokenTree::Ident(next)) = tokens.get(at + 3)
+                    {
+                        path.push(next.to_string());
+                        at += 3;
+                    }
+                    let is_called = matches!(tokens.get(at + 1),
+                        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
+                    match () {
+                        () if follows_path => {}
+                        () if is(at + 1, '!') && !is(at + 2, '=') => self.add_macro(&path),
+                        () if path.len() > 1 || is_called || is_type_name(&path[0]) => self.add_path(&path),
+                        () => {}
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+}
+
+fn is_type_name(name: &str) -> bool {
+    name.starts_with(char::is_uppercase)
+}
+
+fn segments(path: &Path) -> Vec<String> {
+    match path.leading_colon {
+        Some(_) => Vec::new(),
+        None => path.segments.iter().map(|segment| segment.ident.to_string()).collect(),
+    }
+}
+
+impl Visit<'_> for Uses<'_> {
+    fn visit_path(&mut self, path: &Path) {
+        let names = segments(path);
+        if names.len() > 1 || names.first().is_some_and(|name| is_type_name(name)) {
+            self.add_path(&names);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &ImplItemFn) {
+        if !item.attrs.iter().any(is_for_tests) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_expr_call(&mut self, call: &ExprCall) {
+        if let Expr::Path(function) = &*call.func {
+            self.add_path(&segments(&function.path));
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_macro(&mut self, call: &Macro) {
+        self.add_macro(&segments(&call.path));
+        self.add_tokens(call.tokens.clone());
+    }
+
+    fn visit_attribute(&mut self, attribute: &Attribute) {
+        if let Meta::List(list) = &attribute.meta {
+            self.add_tokens(list.tokens.clone());
+        }
+    }
+}
+
+impl Sources {
+    /// What a path leads to from a module; nothing if it leads out of the crate.
+    fn find(&self, from: usize, path: &[String]) -> Vec<Found> {
+        self.find_path(from, path, &mut BTreeSet::new())
+    }
+
+    fn find_path(&self, from: usize, path: &[String], open: &mut BTreeSet<(usize, Vec<String>)>) -> Vec<Found> {
+        let mut found = vec![Found::Module(from)];
+        for (place, name) in path.iter().enumerate() {
+            let step = |at: &Found| match (at, name.as_str()) {
+                // A variant or an associated item.
+                (Found::Item(..), _) => vec![at.clone()],
+                (Found::Module(_), "crate") if place == 0 => vec![Found::Module(0)],
+                (Found::Module(_), "self") => vec![at.clone()],
+                (Found::Module(at), "super") => self.modules[*at].parent.map(Found::Module).into_iter().collect(),
+                (Found::Module(at), name) => self.find_name(*at, name, open),
+            };
+            found = found.iter().flat_map(step).collect();
+        }
+        found
+    }
+
+    /// What a name means in a module. `open` holds the imports that are being resolved.
+    fn find_name(&self, module: usize, name: &str, open: &mut BTreeSet<(usize, Vec<String>)>) -> Vec<Found> {
+        let mut found = Vec::new();
+        for meaning in self.modules[module].names.get(name).into_iter().flatten() {
+            match meaning {
+                Meaning::Item => found.push(Found::Item(module, name.to_owned())),
+                Meaning::Module(child) => found.push(Found::Module(*child)),
+                Meaning::Import(path) => {
+                    let key = (module, path.clone());
+                    if open.insert(key.clone()) {
+                        found.extend(self.find_path(module, path, open));
+                        open.remove(&key);
+                    }
+                }
+            }
+        }
+        if found.is_empty() {
+            for glob in self.modules[module].uses.iter().filter(|import| import.glob) {
+                let key = (module, glob.path.clone());
+                if open.insert(key.clone()) {
+                    for place in self.find_path(module, &glob.path, open) {
+                        if let Found::Module(place) = place {
+                            found.extend(self.find_name(place, name, open));
+                        }
+                    }
+                    open.remove(&key);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a module lies below another.
+    fn is_below(&self, module: usize, above: usize) -> bool {
+        let mut ancestors = std::iter::successors(self.modules[module].parent, |at| self.modules[*at].parent);
+        ancestors.any(|ancestor| ancestor == above)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycles_of(files: &[(&str, &str)]) -> Vec<String> {
+        let texts = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        cycles(&Sources::parse(&texts))
+    }
+
+    #[test]
+    fn a_cycle_is_found_with_the_names_that_tie_it() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::b::{self, Second}; pub struct First(Second); fn f() { b::g() }"),
+            ("b/mod.rs", "pub struct Second; pub fn g() { super::a::First::new(); }"),
+            ("c.rs", "use crate::a::First; fn f(_: First) {}"),
+        ]);
+        assert_eq!(found, ["  a.rs -> b/mod.rs: Second, g\n  b/mod.rs -> a.rs: First\n"]);
+    }
+
+    #[test]
+    fn a_parent_and_its_child_are_a_cycle() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; struct Shared; fn f() { a::run() }"),
+            ("a.rs", "use super::Shared; pub fn run() { let _: Shared; }"),
+        ]);
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn a_cycle_through_three_files_is_one() {
+        let found = cycles_of(&[
+            ("main.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "pub struct A(crate::b::B);"),
+            ("b.rs", "pub struct B(Box<crate::c::C>);"),
+            ("c.rs", "use crate::a::*; pub struct C(A);"),
+        ]);
+        assert_eq!(found, ["  a.rs -> b.rs: B\n  b.rs -> c.rs: C\n  c.rs -> a.rs: A\n"]);
+    }
+
+    #[test]
+    fn a_reexport_is_no_cycle() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; pub use a::{First, Second};"),
+            ("a/mod.rs", "mod first; mod second; pub use first::First; pub use second::*;"),
+            ("a/first.rs", "use crate::Second; pub struct First(Second);"),
+            ("a/second.rs", "pub struct Second;"),
+        ]);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_reexport_does_not_hide_a_cycle() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; mod b; pub use a::A; pub use b::B;"),
+            ("a.rs", "pub struct A(crate::B);"),
+            ("b.rs", "pub struct B(Vec<crate::A>);"),
+        ]);
+        assert_eq!(found, ["  a.rs -> b.rs: B\n  b.rs -> a.rs: A\n"]);
+    }
+
+    #[test]
+    fn a_test_module_is_not_counted() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "pub struct A(crate::b::B);"),
+            ("b.rs", "pub struct B; #[cfg(all(test, unix))] mod tests { use crate::a::A; fn f(_: A) {} }"),
+        ]);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn comments_and_strings_are_not_counted() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "pub struct A(crate::b::B);"),
+            ("b.rs", "/// [`crate::a::A`] // crate::a::A\npub struct B; pub const TEXT: &str = \"crate::a::A\";"),
+        ]);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn paths_in_macros_and_attributes_count() {
+        let found = cycles_of(&[
+            ("lib.rs", "#[macro_use] mod a; mod b; mod c;"),
+            ("a.rs", "macro_rules! say { () => { $crate::b::print() } }"),
+            ("b.rs", "pub fn print() { say!() }"),
+            ("c.rs", "#[arg(parse = crate::b::print)] struct C;"),
+        ]);
+        assert_eq!(found, ["  a.rs -> b.rs: print\n  b.rs -> a.rs: say\n"]);
+    }
+}
