@@ -29,10 +29,12 @@ pub mod search;
 pub mod sim;
 pub mod units;
 
+mod error;
 mod read;
 mod sheet;
 mod stage;
 
-pub use plan::{Plan, PlanError};
+pub use error::{Place, PlanError};
+pub use plan::Plan;
 pub use read::Flag;
 pub use report::Report;

@@ -1,10 +1,11 @@
 //! From a TOML text to a [`Plan`].
 
+use crate::error::PlanError;
 use crate::formula::bus::{PCIE_GENERATIONS, PCIE_LANES, Pcie, memory_bits_per_s};
 use crate::formula::link::Framing;
 use crate::formula::queue::Stall;
 use crate::formula::shot::DEAD_TIME_S;
-use crate::plan::{Burst, Kind, Per, Plan, PlanError, Policy, Receiver, Source, Stage, Start};
+use crate::plan::{Burst, Kind, Per, Plan, Policy, Receiver, Source, Stage, Start};
 use crate::sheet::{Table, Value};
 use crate::units::{Bytes, Hertz, Quantity, Rate, SampleRate, Seconds};
 use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};

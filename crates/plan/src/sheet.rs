@@ -3,16 +3,13 @@
 //! Values are taken out of a [`Table`] one by one, each with the check that makes it a number or a choice; in the end
 //! [`Table::finish`] refuses what nobody asked for. So every error names the line, and no key is ignored.
 
-use crate::plan::PlanError;
+use crate::error::{Line, PlanError};
 use crate::units::{Quantity, parse};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Where something stands: a line of the text, from 1; none for what a flag said.
-pub type Line = Option<usize>;
 
 /// A value and its line.
 #[derive(Clone, Debug)]

@@ -32,7 +32,7 @@ const LONGEST_FILE: usize = 600;
 /// Upper bound of a function's length, in lines.
 const LONGEST_FUNCTION: usize = 80;
 /// Functions that are still longer, as (crate, file, name). One that is no longer must leave the list.
-const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[("acquire", "run/mod.rs", "receive"), ("plan", "sim/engine.rs", "new")];
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[("acquire", "run/mod.rs", "receive")];
 const SOURCES: &[&str] = &["rs", "py", "c", "h", "sv", "ts", "tsx"];
 
 #[test]

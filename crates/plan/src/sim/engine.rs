@@ -6,10 +6,11 @@
 //! no event between them: a packet passes them in one step.
 
 use super::histogram::Histogram;
+use super::outcome::{Bursts, Drop, Outcome, Packets, Rates, StageOutcome};
 use super::random::Random;
 use super::sink::{Assembly, Came, Group, Job, Open};
-use super::unit::PacketStage;
-use super::{Bursts, Drop, Outcome, PICOSECOND, Packet, Packets, Rates, StageOutcome, Time, picoseconds};
+use super::time::{PICOSECOND, Time, picoseconds};
+use super::unit::{Packet, PacketStage};
 use crate::plan::{Burst, Per, Plan, Stage, Start};
 use shotline_wire::shot::DropCause;
 use std::cmp::Reverse;
@@ -47,6 +48,13 @@ struct Probe {
 struct Segment {
     stages: Range<usize>,
     first_lane: usize,
+}
+
+impl Segment {
+    /// Lanes behind its last stage: one for each unit.
+    fn lanes(&self, stages: &[PacketStage]) -> usize {
+        stages[self.stages.end - 1].units()
+    }
 }
 
 /// What an event's number means.
@@ -101,6 +109,35 @@ struct Shape {
     receiver_of: Vec<u32>,
 }
 
+impl Shape {
+    fn new(plan: &Plan) -> Self {
+        let source = &plan.source;
+        let report = plan.report();
+        let (bytes, last) = source.burst.packet_bytes();
+        let slot_bytes = source.burst.slot_bytes();
+        let pool = plan.receiver.pool_bytes.unwrap_or(report.pool_bytes);
+        let paced = plan.stages[0].kind.is_line();
+        let busy = picoseconds(source.busy_s());
+        Self {
+            packets: source.burst.packets(),
+            bytes: [bytes, last],
+            burst_bytes: source.burst.bytes(),
+            slot_bytes,
+            slots: ((pool / slot_bytes as f64) as u64).max(1),
+            busy,
+            sampling: picoseconds(source.sampling_s()),
+            period: match source.start {
+                Start::Periodic(hz) => 1.0 / hz / PICOSECOND,
+                Start::Free => 1.0 / report.source.burst_hz / PICOSECOND,
+            },
+            paced,
+            driven: false,
+            bursts_waiting: ((source.buffer_bytes / source.burst.bytes() as f64) as usize).max(1),
+            receiver_of: (0..source.streams()).map(|s| s / source.links % plan.receiver.count).collect(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Books {
     triggers: u64,
@@ -123,29 +160,7 @@ impl<'p> Engine<'p> {
     pub(super) fn new(plan: &'p Plan, seconds: f64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let source = &plan.source;
-        let report = plan.report();
-        let (bytes, last) = source.burst.packet_bytes();
-        let slot_bytes = source.burst.slot_bytes();
-        let pool = plan.receiver.pool_bytes.unwrap_or(report.pool_bytes);
-        let paced = plan.stages[0].kind.is_line();
-        let busy = picoseconds(source.busy_s());
-        let mut shape = Shape {
-            packets: source.burst.packets(),
-            bytes: [bytes, last],
-            burst_bytes: source.burst.bytes(),
-            slot_bytes,
-            slots: ((pool / slot_bytes as f64) as u64).max(1),
-            busy,
-            sampling: picoseconds(source.sampling_s()),
-            period: match source.start {
-                Start::Periodic(hz) => 1.0 / hz / PICOSECOND,
-                Start::Free => 1.0 / report.source.burst_hz / PICOSECOND,
-            },
-            paced,
-            driven: false,
-            bursts_waiting: ((source.buffer_bytes / source.burst.bytes() as f64) as usize).max(1),
-            receiver_of: (0..source.streams()).map(|s| s / source.links % plan.receiver.count).collect(),
-        };
+        let mut shape = Shape::new(plan);
         let (packet_stages, burst_stages): (Vec<_>, Vec<_>) =
             plan.stages.iter().partition(|stage| !stage.kind.takes_bursts());
         let stages: Vec<_> = packet_stages.iter().map(|stage| PacketStage::new(plan, stage, &mut random)).collect();
@@ -156,24 +171,11 @@ impl<'p> Engine<'p> {
             .iter()
             .map(|stage| {
                 let service = stage.burst_s(&source.burst);
-                (0..plan.receiver.count).map(|_| Group::new(stage, service, slot_bytes, &mut random)).collect()
+                (0..plan.receiver.count).map(|_| Group::new(stage, service, shape.slot_bytes, &mut random)).collect()
             })
             .collect();
-        let mut actors: Vec<_> = (0..source.streams()).map(Actor::Sender).collect();
-        let mut lanes = 0;
-        for (index, segment) in segments.iter().enumerate() {
-            let units = stages[segment.stages.end - 1].units();
-            actors.extend((0..units).map(|unit| Actor::Lane { segment: index as u32, lane: (lanes + unit) as u32 }));
-            lanes += units;
-        }
-        let mut first_server = Vec::new();
-        for (stage, of) in burst_stages.iter().enumerate() {
-            first_server.push(actors.len());
-            for receiver in 0..plan.receiver.count {
-                actors.extend((0..of.count).map(|unit| Actor::Server { stage: stage as u32, receiver, unit }));
-            }
-        }
-        actors.extend((0..source.probes).map(Actor::Probe));
+        let lanes = segments.iter().map(|segment| segment.lanes(&stages)).sum();
+        let (actors, first_server) = actors(plan, &segments, &stages, &burst_stages);
         let mut offset = |_| if source.together { 0.0 } else { random.unit() * shape.period };
         let probes: Vec<_> =
             (0..source.probes).map(|p| Probe { offset: offset(p), triggers: 0, busy_until: 0 }).collect();
@@ -553,6 +555,30 @@ impl Books {
             p99_bits_per_s: at(0.99),
         }
     }
+}
+
+/// The actors in the order of their numbers, and the number of the first server of each stage of bursts.
+fn actors(
+    plan: &Plan,
+    segments: &[Segment],
+    stages: &[PacketStage],
+    burst_stages: &[&Stage],
+) -> (Vec<Actor>, Vec<usize>) {
+    let source = &plan.source;
+    let mut actors: Vec<_> = (0..source.streams()).map(Actor::Sender).collect();
+    for (index, segment) in segments.iter().enumerate() {
+        let lanes = segment.first_lane..segment.first_lane + segment.lanes(stages);
+        actors.extend(lanes.map(|lane| Actor::Lane { segment: index as u32, lane: lane as u32 }));
+    }
+    let mut first_server = Vec::new();
+    for (stage, of) in burst_stages.iter().enumerate() {
+        first_server.push(actors.len());
+        for receiver in 0..plan.receiver.count {
+            actors.extend((0..of.count).map(|unit| Actor::Server { stage: stage as u32, receiver, unit }));
+        }
+    }
+    actors.extend((0..source.probes).map(Actor::Probe));
+    (actors, first_server)
 }
 
 /// Splits the stages where packets of several units meet, and before and behind a shared buffer, which must see what

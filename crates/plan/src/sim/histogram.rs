@@ -1,6 +1,6 @@
 //! Times by their size, for percentiles without keeping each.
 
-use super::PICOSECOND;
+use super::time::PICOSECOND;
 use serde::Serialize;
 
 /// Buckets of an octave: a percentile is off by at most 1/64.

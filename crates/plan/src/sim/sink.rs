@@ -1,8 +1,8 @@
 //! What follows the packets: assembly in buffers of a pool, and stages of whole bursts.
 
 use super::random::Random;
+use super::time::{Time, picoseconds};
 use super::unit::Stalls;
-use super::{Time, picoseconds};
 use crate::plan::{Policy, Stage};
 use std::collections::VecDeque;
 

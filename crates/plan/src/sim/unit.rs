@@ -1,10 +1,26 @@
 //! Stages of packets: first-in-first-out servers with a buffer before them.
 
 use super::random::Random;
-use super::{DEFAULT_BUFFER_BYTES, Packet, Time, picoseconds};
+use super::time::{Time, picoseconds};
 use crate::formula::queue::Stall;
 use crate::plan::{Kind, Plan, Policy, Stage};
 use std::collections::VecDeque;
+
+/// Bytes that may wait before a unit of a stage of packets if the plan does not say.
+pub const DEFAULT_BUFFER_BYTES: f64 = 67_108_864.0;
+
+/// One packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    /// When its instrument had it.
+    pub(super) made: Time,
+    /// The number of its burst in its stream.
+    pub(super) number: u64,
+    pub(super) stream: u32,
+    pub(super) bytes: u32,
+    /// Whether it is the last of its burst.
+    pub(super) last: bool,
+}
 
 /// When a unit stops, in picoseconds.
 #[derive(Clone, Copy, Debug)]
