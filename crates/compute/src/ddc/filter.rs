@@ -1,10 +1,8 @@
 //! Low-pass filters: their design, and their taps as the kernels want them.
 
-use super::{DdcError, Tuning};
+use super::error::{DdcError, MAX_TAPS};
+use super::tuning::Tuning;
 use std::f64::consts::PI;
-
-/// Most taps of a filter.
-pub const MAX_TAPS: usize = 1 << 17;
 
 /// 16-bit numbers that a kernel takes at a time at most; rows of taps are padded to a multiple.
 pub(super) const WORDS: usize = 32;

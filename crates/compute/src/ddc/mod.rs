@@ -28,7 +28,9 @@
 //! # Ok(()) }
 //! ```
 
+mod error;
 mod filter;
+mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 mod tuning;
@@ -36,56 +38,13 @@ mod tuning;
 #[cfg(test)]
 mod tests;
 
-pub use filter::{Filter, MAX_TAPS};
+pub use error::{DdcError, MAX_DECIMATION, MAX_TAPS};
+pub use filter::Filter;
 pub use tuning::Tuning;
 
 use crate::Sample;
 use filter::Rows;
-
-/// Largest decimation.
-pub const MAX_DECIMATION: u32 = 1 << 16;
-
-/// Output samples that share one exact phase; the others' are turned from there.
-const GROUP: usize = 256;
-
-/// Why there is no such down-converter.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DdcError {
-    /// No frequency.
-    #[error("expected a finite frequency and a positive sample rate, found {frequency_hz} Hz at {sample_rate_hz} S/s")]
-    Frequency {
-        /// The frequency.
-        frequency_hz: f64,
-        /// The sample rate.
-        sample_rate_hz: f64,
-    },
-    /// No decimation.
-    #[error("decimation must be 1 to {MAX_DECIMATION}, found {0}")]
-    Decimation(u32),
-    /// No such windowed sinc.
-    #[error(
-        "expected a passband between 0 and 1 and an attenuation of 21 to 120 dB, found {passband} and {attenuation_db}"
-    )]
-    Sinc {
-        /// Flat part of the output's band.
-        passband: f64,
-        /// Attenuation in the stopband.
-        attenuation_db: f64,
-    },
-    /// No such integrator-comb filter.
-    #[error("an integrator-comb filter has 1 to 8 stages, found {0}")]
-    Stages(u32),
-    /// Too few or too many taps.
-    #[error("a filter has 1 to {MAX_TAPS} taps, found {0}")]
-    Taps(usize),
-    /// A filter that lets nothing through at its centre.
-    #[error("taps must be finite and their sum must not vanish, found a sum of {0}")]
-    NoGain(f64),
-    /// No gain.
-    #[error("gain must be 10^-6 to 10^6, found {0}")]
-    Gain(f64),
-}
+use kernel::{GROUP, Kernel, portable};
 
 /// What a down-converter does.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,10 +94,6 @@ struct Turns {
     re: [f32; GROUP],
     im: [f32; GROUP],
 }
-
-/// Filters a window for each place of the output, `step` words after the one before, turns and rounds what comes out,
-/// and returns how many numbers were clipped. The output is at most a group.
-type Kernel = fn(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64;
 
 impl<S: Sample> Ddc<S> {
     /// A down-converter whose input so far was zero.
@@ -270,48 +225,4 @@ fn best() -> Kernel {
         return kernel;
     }
     portable
-}
-
-/// The kernel in plain Rust, and what the others are held to.
-fn portable(words: &[i16], step: usize, rows: &Rows, turns: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
-    let mut sums = Sums::ZERO;
-    for n in 0..out.len() {
-        let window = &words[n * step..n * step + rows.len()];
-        let sum =
-            |row: &[i16]| window.iter().zip(row).map(|(word, tap)| i64::from(i32::from(*word) * i32::from(*tap))).sum();
-        (sums.re[n], sums.im[n]) = (sum(&rows.re), sum(&rows.im));
-    }
-    turn(&sums, turns, out)
-}
-
-/// Sums of products of a group of windows.
-struct Sums {
-    re: [i64; GROUP],
-    im: [i64; GROUP],
-}
-
-impl Sums {
-    const ZERO: Self = Self { re: [0; GROUP], im: [0; GROUP] };
-}
-
-/// Turns, rounds and clips. Inlined into each kernel, whose instructions it then may use; there is no operation here
-/// whose result would depend on that.
-#[inline(always)]
-fn turn(sums: &Sums, [turn_re, turn_im]: [&[f32]; 2], out: &mut [[i16; 2]]) -> u64 {
-    let mut clipped = 0_u32;
-    let sums = sums.re.iter().zip(&sums.im);
-    for (((out, (re, im)), turn_re), turn_im) in out.iter_mut().zip(sums).zip(turn_re).zip(turn_im) {
-        let (re, im) = (*re as f32, *im as f32);
-        let parts = [re * turn_re - im * turn_im, re * turn_im + im * turn_re];
-        // Adding this constant leaves a float no bits for a fraction: the sum is rounded as the processor rounds,
-        // halves to even, and its last bits are the integer. Unlike a cast, that vectorises everywhere.
-        const WHOLE: f32 = 12_582_912.0; // 1.5 * 2^23
-        *out = parts.map(|part| {
-            let near = (part.clamp(-40_000.0, 40_000.0) + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits()) as i32;
-            let whole = near.clamp(i16::MIN.into(), i16::MAX.into());
-            clipped += u32::from(near != whole);
-            whole as i16
-        });
-    }
-    clipped.into()
 }

@@ -1,7 +1,7 @@
 //! The same kernel in AVX-512 with its integer dot products (VNNI), and in AVX2.
 
-use super::filter::WORDS;
-use super::{Kernel, Rows, Sums, turn};
+use super::filter::{Rows, WORDS};
+use super::kernel::{Kernel, Sums, turn};
 use std::arch::x86_64::*;
 
 /// Windows at a time: they share the loads of taps, and their sums do not wait for each other.

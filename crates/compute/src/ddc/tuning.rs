@@ -1,6 +1,6 @@
 //! The numerically controlled oscillator's frequency and phase, as 64-bit fractions of a cycle.
 
-use super::DdcError;
+use super::error::DdcError;
 use std::f64::consts::TAU;
 
 /// A frequency as cycles a sample, in units of 2^-64: the step of a phase accumulator that wraps each cycle.

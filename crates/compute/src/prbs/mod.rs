@@ -16,6 +16,7 @@
 use crate::pack12;
 use shotline_wire::shot::{Geometry, Packing};
 
+mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sys;
 
@@ -55,7 +56,7 @@ impl Prbs {
         #[cfg(target_arch = "x86_64")]
         sys::fill(&mut self.states, self.bits, out);
         #[cfg(not(target_arch = "x86_64"))]
-        fill_portable(&mut self.states, self.bits, out);
+        portable::fill(&mut self.states, self.bits, out);
     }
 
     /// The next instants as the bytes of a shot.
@@ -108,21 +109,6 @@ fn start(stream: u32, pattern: u64, channel: u16) -> u32 {
     state.max(1)
 }
 
-#[inline(always)]
-fn fill_portable(states: &mut [u32], bits: u8, out: &mut [i16]) {
-    let shift = 32 - u32::from(bits);
-    for instant in out.chunks_exact_mut(states.len()) {
-        for (state, sample) in states.iter_mut().zip(instant) {
-            let mut x = *state;
-            x ^= x << 13;
-            x ^= x >> 17;
-            x ^= x << 5;
-            *state = x;
-            *sample = (x as i32 >> shift) as i16;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +136,7 @@ mod tests {
         for channels in [1, 2, 7, 8, 16, 31, 96, 257] {
             let (mut a, mut b) = (vec![0; channels * 50], vec![0; channels * 50]);
             let mut prbs = Prbs::new(3, 9, channels as u16, 12);
-            fill_portable(&mut prbs.states.clone(), 12, &mut b);
+            portable::fill(&mut prbs.states.clone(), 12, &mut b);
             prbs.fill(&mut a[..channels * 20]);
             prbs.fill(&mut a[channels * 20..]);
             assert_eq!(a, b, "{channels} channels");

@@ -1,18 +1,18 @@
 //! The same body, compiled for wider vectors.
 
-use super::fill_portable;
+use super::portable;
 
-/// As [`fill_portable`], on 256-bit vectors where there are some.
+/// As [`portable::fill`], on 256-bit vectors where there are some.
 pub(super) fn fill(states: &mut [u32], bits: u8, out: &mut [i16]) {
     if is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 was just detected.
         unsafe { fill_avx2(states, bits, out) }
     } else {
-        fill_portable(states, bits, out);
+        portable::fill(states, bits, out);
     }
 }
 
 #[target_feature(enable = "avx2")]
 fn fill_avx2(states: &mut [u32], bits: u8, out: &mut [i16]) {
-    fill_portable(states, bits, out);
+    portable::fill(states, bits, out);
 }

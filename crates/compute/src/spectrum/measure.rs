@@ -1,7 +1,7 @@
 //! Peaks and ratios of a spectrum that was averaged.
 
-use super::window::Between;
-use super::{SpectrumConfig, Window};
+use super::config::SpectrumConfig;
+use super::window::{Between, Window};
 
 /// Most peaks of a summary.
 pub const PEAKS: usize = 5;

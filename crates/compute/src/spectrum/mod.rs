@@ -29,6 +29,8 @@
 //! # Ok(()) }
 //! ```
 
+mod config;
+mod loops;
 mod measure;
 #[cfg(target_arch = "x86_64")]
 mod sys;
@@ -37,66 +39,16 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub use config::{MAX_FFT, MIN_FFT, SpectrumConfig, SpectrumError};
 pub use measure::{HARMONICS, PEAKS, Peak, Summary};
 pub use window::Window;
 
 use crate::Sample;
+use loops::{Loops, PORTABLE};
 use measure::Measure;
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use std::sync::Arc;
-
-/// Least length of a transform.
-pub const MIN_FFT: usize = 64;
-/// Largest length of a transform.
-pub const MAX_FFT: usize = 1 << 24;
-
-/// Why there is no such spectrum.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpectrumError {
-    /// No transform of this length.
-    #[error("a transform has {MIN_FFT} to {MAX_FFT} points, an even number, found {0}")]
-    Fft(usize),
-    /// Segments that would leave samples out, or never end.
-    #[error("segments must begin 1 to {fft} samples apart, found {hop}")]
-    Hop {
-        /// Length of a segment.
-        fft: usize,
-        /// From the beginning of one to that of the next.
-        hop: usize,
-    },
-    /// No sample rate.
-    #[error("the sample rate must be positive and finite, found {0} S/s")]
-    SampleRate(f64),
-    /// No threshold.
-    #[error("a peak's threshold must be 0 to 200 dB, found {0}")]
-    Threshold(f64),
-}
-
-/// What a spectrum is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SpectrumConfig {
-    /// Points of the transform: an even number, [`MIN_FFT`] to [`MAX_FFT`]; powers of two are fastest.
-    pub fft: usize,
-    /// Samples from the beginning of a segment to that of the next: the transform's length, or half of it to use
-    /// what the window takes away.
-    pub hop: usize,
-    /// The window.
-    pub window: Window,
-    /// Sample rate in S/s.
-    pub sample_rate_hz: f64,
-    /// Decibels by which a peak rises above the median bin.
-    pub threshold_db: f64,
-}
-
-impl SpectrumConfig {
-    /// Segments side by side, the Blackman-Harris window, and a threshold of 13 dB, above which one bin of 300000 of
-    /// a single segment of noise comes by chance.
-    pub fn new(fft: usize, sample_rate_hz: f64) -> Self {
-        Self { fft, hop: fft, window: Window::default(), sample_rate_hz, threshold_db: 13.0 }
-    }
-}
 
 /// A spectrum of samples, real ones (`i16`) or complex ones (`[i16; 2]`), with all memory that it needs.
 pub struct Spectrum<S: Sample> {
@@ -208,50 +160,10 @@ impl<S: Sample> Spectrum<S> {
     }
 }
 
-/// The loops around the transform.
-#[derive(Clone, Copy)]
-struct Loops {
-    weigh_real: fn(&[i16], &[f32], &mut [f32]),
-    weigh_iq: fn(&[i16], &[f32], &mut [Complex<f32>]),
-    add_power: fn(&[Complex<f32>], &mut [f64]),
-}
-
 fn best() -> Loops {
     #[cfg(target_arch = "x86_64")]
     if let Some(loops) = sys::available().next() {
         return loops;
     }
     PORTABLE
-}
-
-const PORTABLE: Loops = Loops {
-    weigh_real: |words, weights, out| portable::weigh_real(words, weights, out),
-    weigh_iq: |words, weights, out| portable::weigh_iq(words, weights, out),
-    add_power: |bins, sums| portable::add_power(bins, sums),
-};
-
-/// The loops in plain Rust, inlined into each function that is compiled for other instructions.
-mod portable {
-    use super::Complex;
-
-    #[inline(always)]
-    pub fn weigh_real(words: &[i16], weights: &[f32], out: &mut [f32]) {
-        for ((word, weight), out) in words.iter().zip(weights).zip(out) {
-            *out = f32::from(*word) * weight;
-        }
-    }
-
-    #[inline(always)]
-    pub fn weigh_iq(words: &[i16], weights: &[f32], out: &mut [Complex<f32>]) {
-        for (([re, im], weight), out) in words.as_chunks().0.iter().zip(weights).zip(out) {
-            *out = Complex::new(f32::from(*re) * weight, f32::from(*im) * weight);
-        }
-    }
-
-    #[inline(always)]
-    pub fn add_power(bins: &[Complex<f32>], sums: &mut [f64]) {
-        for (bin, sum) in bins.iter().zip(sums) {
-            *sum += f64::from(bin.re * bin.re + bin.im * bin.im);
-        }
-    }
 }

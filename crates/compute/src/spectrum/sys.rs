@@ -1,7 +1,8 @@
 //! The loops of a spectrum, compiled for wider registers. There is no operation in them whose result would depend on
 //! that.
 
-use super::{Complex, Loops, portable};
+use super::loops::{Loops, portable};
+use realfft::num_complex::Complex;
 
 /// The best first, with what each needs.
 static LOOPS: [(fn() -> bool, Loops); 2] = [

@@ -1,0 +1,17 @@
+//! The samples in plain Rust.
+
+/// Steps every state and makes a sample of each. Inlined into each function that is compiled for other instructions.
+#[inline(always)]
+pub(super) fn fill(states: &mut [u32], bits: u8, out: &mut [i16]) {
+    let shift = 32 - u32::from(bits);
+    for instant in out.chunks_exact_mut(states.len()) {
+        for (state, sample) in states.iter_mut().zip(instant) {
+            let mut x = *state;
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            *state = x;
+            *sample = (x as i32 >> shift) as i16;
+        }
+    }
+}
