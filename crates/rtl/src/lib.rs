@@ -26,4 +26,6 @@ mod sys;
 
 pub use config::{Config, Framing, Shot};
 #[cfg(feature = "model")]
-pub use model::{Frame, Limits, Refused, Sender, Side};
+pub use model::{Frame, Refused, Sender, Side};
+#[cfg(feature = "model")]
+pub use sys::Limits;

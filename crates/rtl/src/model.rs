@@ -1,7 +1,7 @@
 //! The RTL, running.
 
 use crate::registers::sender as register;
-use crate::sys::Model;
+use crate::sys::{Limits, Model};
 use crate::{Config, Shot};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -30,26 +30,6 @@ pub enum Side {
     Input,
     /// Frames out: a pause of the MAC takes nothing.
     Output,
-}
-
-/// When [`Sender::run`] ends, whatever comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// So many clocks have passed.
-    pub clocks: u64,
-    /// So many frames are there to be looked at.
-    pub frames: usize,
-    /// Nothing has left for so many clocks.
-    pub quiet: u64,
-    /// All input frames have been taken.
-    pub taken: bool,
-}
-
-impl Default for Limits {
-    /// Until nothing has left for 1000 clocks.
-    fn default() -> Self {
-        Self { clocks: u64::MAX >> 1, frames: usize::MAX, quiet: 1000, taken: false }
-    }
 }
 
 /// A frame that has left, without FCS.

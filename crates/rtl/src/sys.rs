@@ -1,10 +1,29 @@
 //! The C interface of the model (`shim.cpp`), safe: a [`Model`] owns one simulation.
 
 use crate::Shot;
-use crate::model::Limits;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 use std::slice;
+
+/// When [`Sender::run`](crate::Sender::run) ends, whatever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So many clocks have passed.
+    pub clocks: u64,
+    /// So many frames are there to be looked at.
+    pub frames: usize,
+    /// Nothing has left for so many clocks.
+    pub quiet: u64,
+    /// All input frames have been taken.
+    pub taken: bool,
+}
+
+impl Default for Limits {
+    /// Until nothing has left for 1000 clocks.
+    fn default() -> Self {
+        Self { clocks: u64::MAX >> 1, frames: usize::MAX, quiet: 1000, taken: false }
+    }
+}
 
 /// A shot's data as the shim lays it out.
 #[repr(C)]
