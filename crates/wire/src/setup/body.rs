@@ -1,10 +1,12 @@
 //! The bodies of set-up messages. Byte numbers count from the message's beginning.
 
-use super::LEN;
 use crate::shot::{Geometry, PACKET_BYTES, Packing};
 use crate::{ParseError, bytes, framing};
 use arrayvec::ArrayString;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Bytes of every set-up message.
+pub const LEN: usize = 128;
 
 /// The name of a probe's model: up to 32 characters of printable ASCII.
 pub type Model = ArrayString<32>;

@@ -25,6 +25,7 @@
 //! The bodies are described at [`Describe`], [`Configure`], [`Source`], [`Start`], [`Report`] and [`Sequence`].
 
 use crate::{ParseError, bytes};
+use refusal::KIND;
 
 mod body;
 mod refusal;
@@ -34,15 +35,13 @@ mod trigger;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Configure, Describe, Mode, Model, Report, Source, Start};
+pub use body::{Configure, Describe, LEN, Mode, Model, Report, Source, Start};
 pub use refusal::Refusal;
 pub use sequence::Sequence;
 pub use trigger::{Acknowledgement, Trigger, Verdict};
 
 /// The probe's UDP port, unless it is configured otherwise.
 pub const PORT: u16 = 47910;
-/// Bytes of every set-up message.
-pub const LEN: usize = 128;
 /// A message's first four bytes.
 pub const MAGIC: [u8; 4] = *b"SHCM";
 /// The version that this crate writes and reads.
@@ -325,6 +324,3 @@ impl Reply {
         }
     }
 }
-
-/// Name of the kind field in errors; [`Refusal::of`] knows it.
-const KIND: &str = "set-up message's kind";

@@ -1,7 +1,9 @@
 //! Why a probe refuses a request.
 
-use super::KIND;
 use crate::ParseError;
+
+/// Name of the kind field in errors, by which [`Refusal::of`] tells them.
+pub(super) const KIND: &str = "set-up message's kind";
 
 /// Why a probe did not carry out a request, and what to do about it. The number is the reply's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The transmit sequence.
 
-use super::LEN;
+use super::body::LEN;
 use crate::{ParseError, bytes};
 use core::fmt;
 

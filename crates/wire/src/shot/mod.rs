@@ -2,9 +2,11 @@
 
 use core::fmt;
 
+mod error;
 mod geometry;
 
-pub use geometry::{Cut, Geometry, GeometryError, Packing, Trailer, UnknownPacking};
+pub use error::GeometryError;
+pub use geometry::{Cut, Geometry, Packing, Trailer, UnknownPacking};
 
 /// Payload bytes of every packet of a shot but its last (one 4096-byte RoCE MTU), unless its sender cuts otherwise
 /// ([`Cut`]). Slots are multiples of it.

@@ -31,6 +31,7 @@ mod context;
 mod format;
 mod time;
 mod trailer;
+mod word;
 
 #[cfg(test)]
 mod tests;
@@ -39,12 +40,10 @@ pub use context::{Context, MAX_CONTEXT};
 pub use format::{Arrangement, Celsius, Decibels, Format, Hertz, Item};
 pub use time::{Fraction, PS_PER_SECOND, Seconds, TAI_MINUS_GPS, Time};
 pub use trailer::{Indicator, State, Trailer};
+pub use word::WORD;
 
 /// The UDP port that is used by convention.
 pub const PORT: u16 = 4991;
-
-/// Bytes of a word.
-pub const WORD: usize = 4;
 
 /// Bytes of the longest prologue.
 pub const MAX_PROLOGUE: usize = 7 * WORD;

@@ -1,6 +1,6 @@
 //! Time stamps (5.1.4, 5.1.5): seconds of one of three clocks, and a fraction of one of three kinds.
 
-use super::{MAX_PROLOGUE, WORD};
+use super::word::WORD;
 use crate::ParseError;
 use crate::bytes::{Fields, append};
 use arrayvec::ArrayVec;
@@ -84,7 +84,7 @@ impl Time {
         (seconds, fraction)
     }
 
-    pub(super) fn emit(self, out: &mut ArrayVec<u8, MAX_PROLOGUE>) {
+    pub(super) fn emit<const N: usize>(self, out: &mut ArrayVec<u8, N>) {
         if let Some(Seconds::Utc(s) | Seconds::Gps(s) | Seconds::Other(s)) = self.seconds {
             append(out, &s.to_be_bytes());
         }
