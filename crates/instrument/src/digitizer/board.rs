@@ -5,8 +5,9 @@
 //! receiver can prove every byte. What is left of the ring is its accounting: a block occupies a slot from its completion
 //! until the DMA engine has read it, and one that finds no slot is lost.
 
+use super::block::{Block, Distinct};
 use super::config::{Begin, Config, Framing};
-use super::dma::{Piece, scatter};
+use super::dma::scatter;
 use super::source::{Source, SourceError};
 use serde::Serialize;
 use shotline_compute::spectrum::{Spectrum, SpectrumConfig, SpectrumError};
@@ -20,17 +21,6 @@ use std::time::Duration;
 
 /// Longest sleep: how soon the stop flag is seen.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-
-/// A block that lies in on-board memory.
-#[derive(Debug)]
-pub struct Distinct {
-    /// Where its bytes are, in order.
-    pub pieces: Vec<Piece>,
-    /// The CRC register after its samples.
-    pub register: u32,
-    /// Its spectrum.
-    pub description: Description,
-}
 
 /// On-board memory.
 #[derive(Debug)]
@@ -121,21 +111,6 @@ fn describe(config: &Config, spectrum: Option<&mut Spectrum<[i16; 2]>>, samples:
     };
     let peaks = summary.peaks().iter().map(peak).take(shotline_wire::block::PEAKS).collect();
     Description { snr_db: summary.snr_db as f32, points, peaks, ..plain }
-}
-
-/// A block in the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Its number.
-    pub number: u64,
-    /// TAI of its first sample by the device's clock, in ns.
-    pub tai_ns: u64,
-    /// What that clock was ahead of its reference then, in ns.
-    pub clock_offset_ns: i64,
-    /// Blocks lost before it.
-    pub overrun: u64,
-    /// Of these, blocks lost just before it: since the one that was not.
-    pub lost: u64,
 }
 
 /// When a device starts: devices that start together are in step.

@@ -1,7 +1,6 @@
 //! What a digitizer is set to.
 
-use super::board::Distinct;
-use super::frames::Frames;
+use super::block::Distinct;
 use shotline_memory::Pages;
 use shotline_wire::record;
 use shotline_wire::shot::{Cut, Geometry, GeometryError, MAX_SHOTS, PAD_BYTES, Packing, Trailer};
@@ -258,11 +257,6 @@ impl Config {
     pub fn memory(&self) -> [(Pages, u64); 2] {
         let (block, distinct) = (u64::from(self.block_bytes), u64::from(self.distinct));
         [(Pages::Transparent, block * distinct), (Pages::Small, size_of::<Distinct>() as u64 * distinct + 2 * block)]
-    }
-
-    /// Bytes of memory that the prebuilt frames take, whatever sends them.
-    pub fn frame_bytes(&self) -> Result<usize, ConfigError> {
-        Ok(Frames::bytes(&self.check()?))
     }
 
     /// Whether a block is more than one packet, and packets do not end where a block's trailer may.

@@ -1,6 +1,7 @@
 //! A running digitizer: its stages, one after the other or all at the same time.
 
-use super::board::{Block, Made, Memory, Ring, Start, Timing};
+use super::block::Block;
+use super::board::{Made, Memory, Ring, Start, Timing};
 use super::config::{Begin, Config, ConfigError, Stages};
 use super::dma::{Engine, Entry, build_list};
 use super::frames::{BUFFERS, Frames};

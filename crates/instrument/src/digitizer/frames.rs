@@ -12,8 +12,8 @@
 //! is no gap either, and the frames of a block are one piece of memory. A framing that has packets of context has one
 //! more frame behind the others, which is sent before them.
 
-use super::board::{Block, Distinct};
-use super::config::{Begin, Config};
+use super::block::{Block, Distinct};
+use super::config::{Begin, Config, ConfigError};
 use super::dma::Piece;
 use super::header::Headers;
 use shotline_memory::{Region, RegionId};
@@ -49,6 +49,13 @@ pub struct Frames {
     starts: [usize; BUFFERS],
     stride: usize,
     headroom: usize,
+}
+
+impl Config {
+    /// Bytes of memory that the prebuilt frames take, whatever sends them.
+    pub fn frame_bytes(&self) -> Result<usize, ConfigError> {
+        Ok(Frames::bytes(&self.check()?))
+    }
 }
 
 impl Frames {

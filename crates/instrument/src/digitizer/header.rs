@@ -1,6 +1,6 @@
 //! What stands before the payload of each prebuilt frame, and what of it changes from block to block.
 
-use super::board::Block;
+use super::block::Block;
 use super::config::{Begin, Config, Framing, SAMPLE_BYTES};
 use arrayvec::ArrayVec;
 use shotline_wire::framing::digitizer::{self, HEADER_LEN, STAMP_AT};

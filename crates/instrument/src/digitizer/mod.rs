@@ -20,6 +20,7 @@
 //!
 //! [`Memory`] makes what the device would sample, [`Digitizer`] runs over any backend that sends prebuilt frames.
 
+mod block;
 mod board;
 mod config;
 mod device;

@@ -1,6 +1,5 @@
 //! The two clocks of a running probe.
 
-use super::Stamp;
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 /// TAI is ahead of UTC by so much since 2017, for kernels that were not told.
@@ -9,6 +8,15 @@ pub(super) const TAI_MINUS_UTC_NS: u64 = 37_000_000_000;
 /// Nanoseconds of the steady clock.
 pub(crate) fn steady_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// The present time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// TAI nanoseconds.
+    pub tai_ns: u64,
+    /// The clock is locked to a reference.
+    pub locked: bool,
 }
 
 /// How an emulated clock differs from this machine's.

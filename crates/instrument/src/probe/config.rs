@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use shotline_wire::shot::{MAX_SHOTS, Packing};
 use std::path::PathBuf;
 
+/// What the probe calls itself.
+pub const MODEL: &str = "Shotline emulated probe";
 /// Deepest reordering: records of shots whose packets may still be held back stay untouched so long.
 pub const MAX_REORDER_DEPTH: u16 = 4096;
 

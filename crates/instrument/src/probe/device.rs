@@ -1,16 +1,17 @@
 //! The probe itself: what it answers, and what it sends.
 
+use super::Config;
+use super::clock::Stamp;
+use super::error::ProbeError;
 use super::faults::Random;
 use super::link::{Link, Target};
 use super::outlet::{Outlet, Wanted};
 use super::pace::{Next, PaceCounts, Pacer, Timing};
 use super::patterns::Patterns;
-use super::samples::SampleError;
 use super::shots::{Moment, ReadError, Shots, Upcoming, Way};
 use super::stats::{Failures, LinkStats, Stats};
-use super::{Config, ConfigError};
 use arrayvec::ArrayVec;
-use shotline_memory::{MemoryError, Regions, Registrar};
+use shotline_memory::{Regions, Registrar};
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::{
@@ -21,28 +22,12 @@ use shotline_wire::shot::Geometry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 
-/// What the probe calls itself.
-pub const MODEL: &str = "Shotline emulated probe";
 /// A trigger whose sequence number jumps further than this comes from another source, not after lost ones.
 const TRIGGER_WINDOW: u32 = 1 << 16;
 /// While the next shot is still being read, it is looked for this often. Longer than a server spins.
 const READ_AGAIN_NS: u64 = 200_000;
 /// Times that the last packets of a stopped run are offered to a path that is full.
 const STOP_TRIES: u32 = 10_000;
-
-/// Why there is no probe.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// Its settings make no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// It has no samples.
-    #[error(transparent)]
-    Samples(#[from] SampleError),
-    /// It has no room for its distinct shots.
-    #[error("{0}; or prepare fewer distinct shots")]
-    Memory(#[from] MemoryError),
-}
 
 /// Why a shot was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -66,15 +51,6 @@ pub enum Step {
     At(u64),
     /// Call [`Probe::fire`], then [`Probe::sent`].
     Fire,
-}
-
-/// The present time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
-    /// TAI nanoseconds.
-    pub tai_ns: u64,
-    /// The clock is locked to a reference.
-    pub locked: bool,
 }
 
 /// A datagram that answers another: a set-up message, or the acknowledgement of a trigger.

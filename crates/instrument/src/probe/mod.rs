@@ -21,6 +21,7 @@
 pub(crate) mod clock;
 mod config;
 mod device;
+mod error;
 pub mod faults;
 mod link;
 mod outlet;
@@ -37,9 +38,10 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use clock::Skew;
-pub use config::{Config, ConfigError, MAX_REORDER_DEPTH};
-pub use device::{Answer, FireError, MODEL, Probe, ProbeError, Stamp, Step};
+pub use clock::{Skew, Stamp};
+pub use config::{Config, ConfigError, MAX_REORDER_DEPTH, MODEL};
+pub use device::{Answer, FireError, Probe, Step};
+pub use error::{ProbeError, SampleError};
 pub use link::LinkCounts;
 pub use outlet::{Outlet, Wanted};
 pub use patterns::Patterns;

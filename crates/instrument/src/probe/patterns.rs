@@ -1,10 +1,10 @@
 //! Shots that are made before the first one is sent: test patterns, or recorded radio-frequency data.
 
-use super::config::Config;
+use super::config::{Config, MODEL};
+use super::error::ProbeError;
 use super::prebuilt::Prebuilt;
 use super::samples::{Source, SourceReport};
 use super::shots::{Copies, Moment, Payload, ReadError, Shots, Upcoming};
-use super::{MODEL, ProbeError};
 use shotline_memory::Registrar;
 use shotline_wire::record::Record;
 use shotline_wire::setup::Model;

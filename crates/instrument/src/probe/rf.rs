@@ -4,7 +4,7 @@
 //! (channels, samples) dataset of any number type, and `/data/f_sampling` in Hz. Frames and the shots in
 //! them become shots in the order of their numbers.
 
-use super::samples::SampleError;
+use super::error::SampleError;
 use hdf5::Group;
 use serde::Serialize;
 use std::ops::Range;

@@ -1,74 +1,16 @@
 //! Where a probe's samples come from: test patterns, or recorded radio-frequency data.
 
 use super::Config;
+use super::error::SampleError;
 use super::rf::{RfFile, RfReport};
 use serde::Serialize;
 use shotline_compute::{pack12, prbs};
-use shotline_wire::shot::{Geometry, GeometryError, Packing};
-use std::path::PathBuf;
+use shotline_wire::shot::{Geometry, Packing};
 
 /// Samples per channel of a test pattern, if nothing else is asked for.
 pub const DEFAULT_SAMPLES: u32 = 2000;
 /// The paper's sample rate, for test patterns.
 pub const DEFAULT_SAMPLE_RATE_HZ: u32 = 40_000_000;
-
-/// Why there are no samples.
-#[derive(Debug, thiserror::Error)]
-pub enum SampleError {
-    /// HDF5 could not read the file.
-    #[error("cannot read {path}: {source}")]
-    Hdf5 {
-        /// The file.
-        path: PathBuf,
-        /// HDF5's reason.
-        source: hdf5::Error,
-    },
-    /// The file holds nothing that looks like shots.
-    #[error(
-        "{path} has no /data/rf_data/frame_N/shot_M: expected one (channels, samples) dataset a shot, as PICMUS-like files have"
-    )]
-    NoShots {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Shots of one file differ in shape.
-    #[error("{path}: {dataset} is {found:?}, expected {expected:?} (channels, samples) as the shots before it")]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// The dataset in it.
-        dataset: String,
-        /// The first shot's shape.
-        expected: Vec<usize>,
-        /// This one's shape.
-        found: Vec<usize>,
-    },
-    /// The links do not take the file's channels.
-    #[error("{path} has {found} channels, {links} links of {channels} take {}: set --links or --channels", usize::from(*.links) * usize::from(*.channels))]
-    Channels {
-        /// The file.
-        path: PathBuf,
-        /// Channels in it.
-        found: usize,
-        /// Links configured.
-        links: u8,
-        /// Channels of each.
-        channels: u16,
-    },
-    /// More samples were asked for than the file has.
-    #[error("{path} has {found} samples per channel, {asked} were asked for: leave --samples out, or ask for fewer")]
-    Samples {
-        /// The file.
-        path: PathBuf,
-        /// Samples in it.
-        found: usize,
-        /// Samples asked for.
-        asked: u32,
-    },
-    /// The shot that results cannot exist.
-    #[error(transparent)]
-    Geometry(#[from] GeometryError),
-}
 
 /// The distinct shots of a probe, each of [`Self::period`] at most so long as [`Self::geometry`]. Shot `n` carries number `n % period`, so a verifier that knows the source
 /// knows every shot.
@@ -196,7 +138,7 @@ mod tests {
     use super::*;
 
     /// A file in the layout that public plane-wave data sets use: integers as floats, `frame_10` after `frame_2`.
-    fn rf_file(dir: &std::path::Path, channels: usize, samples: usize, peak: f32) -> PathBuf {
+    fn rf_file(dir: &std::path::Path, channels: usize, samples: usize, peak: f32) -> std::path::PathBuf {
         let path = dir.join("rf.hdf5");
         let file = hdf5::File::create(&path).unwrap();
         let data = file.create_group("data").unwrap();

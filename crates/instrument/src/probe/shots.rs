@@ -1,8 +1,9 @@
 //! What a probe sends: patterns that were made before the first shot, or a recording.
 
+use super::clock::Stamp;
+use super::config::MAX_REORDER_DEPTH;
 use super::faults::Flips;
 use super::samples::SourceReport;
-use super::{Stamp, config::MAX_REORDER_DEPTH};
 use shotline_memory::{Region, RegionId, Sge};
 use shotline_wire::crc;
 use shotline_wire::framing::{self, Framing};
