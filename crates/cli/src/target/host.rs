@@ -4,7 +4,7 @@ use super::guests::GuestCounts;
 use super::play::{Budget, Player};
 use super::report::{InitiatorState, RegionState, State};
 use crate::Result as Outcome;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};
 use shotline_verbs::cm::{Endpoint, Exports, Host, SessionId, Tally};
 use std::collections::HashMap;
@@ -19,9 +19,7 @@ pub trait Serving: Host {
     /// Asks to be woken for messages. Returns whether there is something to do already.
     fn prepare_sleep(&mut self) -> Outcome<bool>;
     /// Tells everybody who came by another door that this is the end.
-    fn close(&mut self) -> Outcome {
-        Ok(())
-    }
+    fn close(&mut self) -> Outcome;
     /// What to sleep on.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
     /// How it is.
@@ -189,6 +187,10 @@ impl<P: Endpoint> Host for Served<P> {
             }
         }
         Ok(accept)
+    }
+
+    fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal> {
+        self.exports.link(session, socket)
     }
 
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {

@@ -49,6 +49,9 @@ pub struct Capabilities {
 ///
 /// Nothing here waits but [`Self::wait`]. Whatever the provider has to do of itself (answers, retransmissions) it does
 /// within [`Self::progress`], which [`Self::poll_cq`] and [`Self::wait`] call, too.
+///
+/// No method has a default, so that a provider says of each verb whether it has it, and a wrapper cannot forget one. What
+/// a provider does not have it refuses with [`VerbsError::Unsupported`].
 pub trait Provider {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
@@ -56,10 +59,7 @@ pub trait Provider {
     /// Makes a protection domain.
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError>;
     /// Ends a protection domain that nothing uses any more.
-    fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError> {
-        let _ = pd;
-        Err(VerbsError::Unsupported("this provider keeps its protection domains"))
-    }
+    fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError>;
     /// Registers `len` bytes of a region from `offset`.
     fn reg_mr(
         &mut self,
@@ -85,30 +85,16 @@ pub trait Provider {
         len: u64,
         access: Access,
         lifetime: Option<Duration>,
-    ) -> Result<Window, VerbsError> {
-        let _ = (qp, mr, offset, len, access, lifetime);
-        Err(VerbsError::Unsupported("this provider has no memory windows"))
-    }
+    ) -> Result<Window, VerbsError>;
     /// Ends a window: its key is refused from now on.
-    fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError> {
-        let _ = window;
-        Err(VerbsError::Unsupported("this provider has no memory windows"))
-    }
+    fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError>;
 
     /// Asks to be told of every one-sided operation of a peer on this memory ([`Self::next_access`]), or no longer.
-    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
-        let _ = (mr, notify);
-        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
-    }
+    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
     /// A one-sided operation on watched memory. Those that nobody takes are lost, and counted, beyond some thousand.
-    fn next_access(&mut self) -> Option<Accessed> {
-        None
-    }
+    fn next_access(&mut self) -> Option<Accessed>;
     /// What peers did with registered memory so far.
-    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError> {
-        let _ = mr;
-        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
-    }
+    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError>;
 
     /// Makes a completion queue for at least `depth` completions.
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError>;
@@ -134,14 +120,9 @@ pub trait Provider {
     fn post_srq_recv(&mut self, srq: Srq, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
 
     /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
-    fn arm_srq(&mut self, srq: Srq, limit: u32) -> Result<(), VerbsError> {
-        let _ = (srq, limit);
-        Err(VerbsError::Unsupported("this provider has no limits on shared receive queues"))
-    }
+    fn arm_srq(&mut self, srq: Srq, limit: u32) -> Result<(), VerbsError>;
     /// What happened beside the completions, in order.
-    fn next_async(&mut self) -> Option<AsyncEvent> {
-        None
-    }
+    fn next_async(&mut self) -> Option<AsyncEvent>;
 
     /// Makes a queue pair, in state `Reset`, with a random number if [`Capabilities::random_numbers`].
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError>;

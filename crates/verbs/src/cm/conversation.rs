@@ -13,7 +13,7 @@ use std::net::IpAddr;
 /// Names a conversation, never twice.
 pub type SessionId = u64;
 
-/// Who owns what conversations are about.
+/// Who owns what conversations are about. No method has a default: a host around another one passes each on.
 pub trait Host {
     /// Who it is.
     fn welcome(&mut self) -> Welcome;
@@ -22,15 +22,15 @@ pub trait Host {
     /// Connects a queue pair for an initiator at `peer` (none: on this machine, not by IP).
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal>;
     /// Links with an initiator's process by a socket that it has handed over.
-    fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal> {
-        let _ = (session, socket);
-        Err(Refusal::new(Cause::Unsupported, "this target is not reached by shared memory"))
-    }
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] where targets are not reached by shared memory.
+    fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal>;
     /// Begins to play a part in a measurement.
-    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal> {
-        let _ = (session, playing);
-        Err(Refusal::new(Cause::Unsupported, "this target does not take part in measurements"))
-    }
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] where the target serves memory only.
+    fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal>;
     /// Destroys the queue pair of this number, if it is the session's.
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
     /// How it is, and how the session's queue pairs are.
@@ -360,6 +360,12 @@ pub(super) mod tests {
             self.connected.push(session);
             let (mtu, max_rd_atomic) = (offer.mtu, offer.max_rd_atomic);
             Ok(Accept { address: None, qp: offer.qp, psn: offer.psn, mtu, max_rd_atomic, q_key: 0, keys: Vec::new() })
+        }
+        fn link(&mut self, _: SessionId, _: OwnedFd) -> Result<(), Refusal> {
+            Err(Refusal::new(Cause::Unsupported, "no links"))
+        }
+        fn play(&mut self, _: SessionId, _: &Playing) -> Result<(), Refusal> {
+            Err(Refusal::new(Cause::Unsupported, "no parts"))
         }
         fn disconnect(&mut self, _: SessionId, qp: u32) -> Result<(), Refusal> {
             Err(Refusal::new(Cause::Unknown, format!("no queue pair {qp}")))

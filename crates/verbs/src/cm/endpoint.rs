@@ -2,10 +2,6 @@
 
 use crate::api::{Mtu, Provider, Qp};
 use crate::engine::{Books, Refusals};
-use crate::ibverbs::IbverbsEndpoint;
-use crate::shm::{Counters, ShmEndpoint};
-use crate::soft::{Drops, SoftEndpoint};
-use shotline_transport::PacketIo;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -14,9 +10,7 @@ pub trait Endpoint: Provider {
     /// Where its packets come from; none if it is reached by other means.
     fn address(&self) -> Option<SocketAddr>;
     /// The longest payload that its path carries, as far as it knows.
-    fn mtu(&self) -> Mtu {
-        Mtu::B4096
-    }
+    fn mtu(&self) -> Mtu;
     /// What happened to a queue pair.
     fn tally(&self, qp: Qp) -> Tally;
     /// What happened to the endpoint as a whole; refused is what was dropped before any queue pair saw it. Packets that
@@ -95,65 +89,5 @@ impl From<&Books> for Tally {
             packets_copied: 0,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
         }
-    }
-}
-
-impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
-    fn address(&self) -> Option<SocketAddr> {
-        Some(self.address())
-    }
-    fn tally(&self, qp: Qp) -> Tally {
-        self.books(qp).map(Tally::from).unwrap_or_default()
-    }
-    fn total(&self) -> Tally {
-        let statistics = self.statistics();
-        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = statistics.drops;
-        let refused = [
-            ("malformed", malformed),
-            ("unknown_qp", unknown_qp),
-            ("wrong_service", wrong_service),
-            ("bad_icrc", bad_icrc),
-            ("unverified", unverified),
-        ];
-        Tally {
-            packets_in: statistics.packets_in,
-            packets_out: statistics.packets_out,
-            packets_copied: statistics.packets_copied,
-            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
-            ..Tally::default()
-        }
-    }
-}
-
-impl Endpoint for ShmEndpoint {
-    fn address(&self) -> Option<SocketAddr> {
-        None
-    }
-    /// Nothing: the initiator's processor does it all.
-    fn tally(&self, _: Qp) -> Tally {
-        Tally::default()
-    }
-    /// Packets are messages here, and those that arrived in order are not counted.
-    fn total(&self) -> Tally {
-        let Counters { stray, refused, nonsense, wakes: _ } = self.counters();
-        let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
-        let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
-        Tally { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..Tally::default() }
-    }
-}
-
-impl Endpoint for IbverbsEndpoint {
-    fn address(&self) -> Option<SocketAddr> {
-        Some(self.address())
-    }
-    fn mtu(&self) -> Mtu {
-        self.mtu()
-    }
-    /// Nothing: a device counts for all of its queue pairs together.
-    fn tally(&self, _: Qp) -> Tally {
-        Tally::default()
-    }
-    fn total(&self) -> Tally {
-        Tally::default()
     }
 }

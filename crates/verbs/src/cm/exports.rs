@@ -4,10 +4,11 @@ use super::account::{Account, Loan};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, Tally};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MOST_RD_ATOMIC, MOST_RECEIVES, MOST_REGIONS, Name, Offer, PathMtu, Refusal,
+    Accept, Bits24, Cause, Kind, MOST_RD_ATOMIC, MOST_RECEIVES, MOST_REGIONS, Name, Offer, PathMtu, Playing, Refusal,
     RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
+use rustix::fd::OwnedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use shotline_wire::aeth::RnrTimer;
 use std::collections::HashMap;
@@ -432,6 +433,14 @@ impl<P: Endpoint> Host for Exports<P> {
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal> {
         let psn = Bits24::random().ok_or_else(no_random)?;
         self.connect_from(session, peer, offer, psn)
+    }
+
+    fn link(&mut self, _: SessionId, _: OwnedFd) -> Result<(), Refusal> {
+        Err(Refusal::new(Cause::Unsupported, "this target is not reached by shared memory"))
+    }
+
+    fn play(&mut self, _: SessionId, _: &Playing) -> Result<(), Refusal> {
+        Err(Refusal::new(Cause::Unsupported, "this target does not take part in measurements"))
     }
 
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {

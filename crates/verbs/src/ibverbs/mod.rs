@@ -40,6 +40,7 @@ mod pair;
 mod provider;
 mod queues;
 pub mod sys;
+mod tally;
 pub mod ud;
 mod words;
 

@@ -45,6 +45,7 @@ mod rights;
 mod send;
 mod share;
 mod sleep;
+mod tally;
 #[cfg(test)]
 mod tests;
 

@@ -8,12 +8,12 @@ use super::queues::{CompletionQueue, ReceiveQueue};
 use super::rights::may_share;
 use super::send::MOST;
 use crate::api::{
-    AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, QpType,
-    ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError,
+    Accessed, AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, QpType,
+    ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError, Window,
 };
 use crate::slab::place;
 use rustix::fd::BorrowedFd;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -114,6 +114,8 @@ impl ShmEndpoint {
     }
 }
 
+const NO_WINDOWS: VerbsError = VerbsError::Unsupported("this provider has no memory windows");
+
 impl Provider for ShmEndpoint {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -138,6 +140,9 @@ impl Provider for ShmEndpoint {
         let pd = self.protection.allocate();
         self.domains.push(pd);
         Ok(pd)
+    }
+    fn dealloc_pd(&mut self, _: Pd) -> Result<(), VerbsError> {
+        Err(VerbsError::Unsupported("this provider keeps its protection domains"))
     }
     fn reg_mr(
         &mut self,
@@ -166,6 +171,31 @@ impl Provider for ShmEndpoint {
         }
         self.unshare_local(mr.lkey);
         Ok(())
+    }
+
+    fn bind_window(
+        &mut self,
+        _: Qp,
+        _: &Mr,
+        _: u64,
+        _: u64,
+        _: Access,
+        _: Option<Duration>,
+    ) -> Result<Window, VerbsError> {
+        Err(NO_WINDOWS)
+    }
+    fn unbind_window(&mut self, _: &Window) -> Result<(), VerbsError> {
+        Err(NO_WINDOWS)
+    }
+
+    fn watch_mr(&mut self, _: &Mr, _: bool) -> Result<(), VerbsError> {
+        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
+    }
+    fn next_access(&mut self) -> Option<Accessed> {
+        None
+    }
+    fn mr_usage(&self, _: &Mr) -> Result<Usage, VerbsError> {
+        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {

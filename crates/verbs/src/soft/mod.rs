@@ -25,8 +25,8 @@ mod pairs;
 mod provider;
 mod queues;
 mod sending;
-use crate::slab;
 mod statistics;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -38,6 +38,7 @@ pub use statistics::{Drops, Statistics};
 use self::core::Core;
 use crate::api::{Qp, VerbsError};
 use crate::engine::Books;
+use crate::slab;
 use arrivals::Arrivals;
 use sending::{BURST_BYTES, Sending};
 use shotline_memory::{Region, RegionId, Regions, Registrar, Sge};

@@ -170,3 +170,18 @@ fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
 fn software_endpoints_over_raw_frames_conform() {
     conforms(&or_skip!(Frames::new()));
 }
+
+/// Whatever is passed on by a wrapper or implemented by several providers is said by each of them.
+#[test]
+fn traits_of_endpoints_have_no_default_methods() {
+    let traits = [
+        ("pub trait Provider {", include_str!("../../src/api/provider.rs")),
+        ("pub trait Endpoint: Provider {", include_str!("../../src/cm/endpoint.rs")),
+        ("pub trait Host {", include_str!("../../src/cm/conversation.rs")),
+    ];
+    for (head, text) in traits {
+        let (_, rest) = text.split_once(head).unwrap_or_else(|| panic!("no {head}"));
+        let (body, _) = rest.split_once("\n}\n").unwrap();
+        assert!(body.contains(';') && !body.contains('{'), "{head} has a method with a body");
+    }
+}

@@ -1,0 +1,27 @@
+//! What the connection manager asks of the provider besides the verbs.
+
+use super::{Counters, ShmEndpoint};
+use crate::api::{Mtu, Qp};
+use crate::cm::{Endpoint, Tally};
+use std::net::SocketAddr;
+
+impl Endpoint for ShmEndpoint {
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
+    /// Of no meaning: there are no packets.
+    fn mtu(&self) -> Mtu {
+        Mtu::B4096
+    }
+    /// Nothing: the initiator's processor does it all.
+    fn tally(&self, _: Qp) -> Tally {
+        Tally::default()
+    }
+    /// Packets are messages here, and those that arrived in order are not counted.
+    fn total(&self) -> Tally {
+        let Counters { stray, refused, nonsense, wakes: _ } = self.counters();
+        let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];
+        let refused = causes.into_iter().filter(|(_, count)| *count > 0).collect();
+        Tally { packets_in: causes.iter().map(|(_, count)| count).sum(), refused, ..Tally::default() }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the connection manager asks of the provider besides the verbs.
+
+use super::{Drops, SoftEndpoint};
+use crate::api::{Mtu, Qp};
+use crate::cm::{Endpoint, Tally};
+use shotline_transport::PacketIo;
+use std::net::SocketAddr;
+
+impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.address())
+    }
+    fn mtu(&self) -> Mtu {
+        Mtu::B4096
+    }
+    fn tally(&self, qp: Qp) -> Tally {
+        self.books(qp).map(Tally::from).unwrap_or_default()
+    }
+    fn total(&self) -> Tally {
+        let statistics = self.statistics();
+        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = statistics.drops;
+        let refused = [
+            ("malformed", malformed),
+            ("unknown_qp", unknown_qp),
+            ("wrong_service", wrong_service),
+            ("bad_icrc", bad_icrc),
+            ("unverified", unverified),
+        ];
+        Tally {
+            packets_in: statistics.packets_in,
+            packets_out: statistics.packets_out,
+            packets_copied: statistics.packets_copied,
+            refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+            ..Tally::default()
+        }
+    }
+}
