@@ -2,6 +2,7 @@
 //!
 //! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); offers copies by atomic words, never a slice
 //!   of memory that others may write.
+//! - [`RegionKind`]: the registry of the kinds that a command line names.
 //! - [`Registrar`]: numbers the regions once, so that every party that touches them (a socket backend,
 //!   io_uring, an RDMA NIC, CUDA) registers the same table and speaks of them as [`Sge`]s.
 //! - [`Pool`] and [`Buffer`]: equal slots of one region, handed out and shared by reference; the last
@@ -27,6 +28,6 @@ pub use bytes::bytes_in_words;
 pub use capacity::check_capacity;
 pub use pool::{Buffer, Pool};
 pub use protection::{Addressing, Grant, Identity, KeyMap, Mr, Pd, Pin, Protection, Refused, RegisterError, Usage};
-pub use region::{DeviceMemory, MemoryError, Pages, Region};
+pub use region::{DeviceMemory, MemoryError, Pages, Region, RegionDescription, RegionKind};
 pub use registrar::{RegionId, Regions, Registrar, Sge};
 pub use ring::{Broken, RingReader, RingWriter, asleep_after, wanted_after};

@@ -1,12 +1,10 @@
 //! Regions as they are asked for on the command line, and the memory behind them.
 
 use crate::Result;
-use shotline_memory::{Access, Pages, Region};
+use shotline_memory::{Access, Pages, RegionKind};
 use shotline_verbs::cm::Export;
 use shotline_verbs::cm::message::Name;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Bytes, with a binary suffix: 4096, 4K, 64KiB, 8G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +39,12 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// What holds a region's bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    Heap,
-    Huge,
-    Memfd,
-    File(PathBuf),
-}
-
 /// `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     name: Name,
     size: Size,
-    kind: Kind,
+    kind: RegionKind,
     rights: Access,
 }
 
@@ -72,29 +61,21 @@ impl FromStr for Wanted {
         let (mut kind, mut rights) = (None, None);
         for word in words {
             let found = match word.split_once('=') {
-                None => kind.replace(named_kind(word)?).is_some(),
-                Some(("file", path)) if !path.is_empty() => kind.replace(Kind::File(path.into())).is_some(),
-                Some(("kind", word)) => kind.replace(named_kind(word)?).is_some(),
                 Some(("rights", letters)) => rights.replace(named_rights(letters)?).is_some(),
-                Some(_) => {
-                    return Err(format!("expected heap, huge, memfd, file=PATH or rights=r|w|rw|atomic, found {word}"));
+                Some(("kind", word)) => kind.replace(word.parse::<RegionKind>()?).is_some(),
+                _ => {
+                    let read = word.parse::<RegionKind>();
+                    let read = read
+                        .map_err(|_| format!("expected {} or rights=r|w|rw|atomic, found {word}", RegionKind::forms()));
+                    kind.replace(read?).is_some()
                 }
             };
             if found {
                 return Err(format!("region {name}: {word} contradicts what stands before it"));
             }
         }
-        let (kind, rights) = (kind.unwrap_or(Kind::Heap), rights.unwrap_or(Access::REMOTE_READ));
+        let (kind, rights) = (kind.unwrap_or(RegionKind::Heap), rights.unwrap_or(Access::REMOTE_READ));
         Ok(Self { name, size, kind, rights })
-    }
-}
-
-fn named_kind(word: &str) -> std::result::Result<Kind, String> {
-    match word {
-        "heap" => Ok(Kind::Heap),
-        "huge" => Ok(Kind::Huge),
-        "memfd" => Ok(Kind::Memfd),
-        _ => Err(format!("expected heap, huge, memfd or file=PATH, found {word}")),
     }
 }
 
@@ -111,36 +92,25 @@ fn named_rights(letters: &str) -> std::result::Result<Access, String> {
 impl Wanted {
     /// What memory it takes, and how many bytes of it. `shared`: as for [`Self::make`].
     pub fn memory(&self, shared: bool) -> (Pages, u64) {
-        let pages = match self.kind {
-            Kind::Heap if !shared => Pages::Transparent,
-            Kind::Heap | Kind::Memfd => Pages::Memfd,
-            Kind::Huge => Pages::Huge,
-            Kind::File(_) => Pages::File,
-        };
-        (pages, self.size.0)
+        let kind = if shared { self.kind.handed_over() } else { None };
+        (kind.as_ref().unwrap_or(&self.kind).description().pages, self.size.0)
     }
 
-    /// Makes the memory. `shared`: as memory that other processes can map, whatever was asked for.
+    /// Makes the memory. `shared`: as memory that is handed to another process, whatever was asked for.
     pub fn make(&self, shared: bool) -> Result<Export> {
         let Self { name, size, .. } = self;
         let len =
             usize::try_from(size.0).map_err(|_| format!("region {name}: {size} is more than this machine has"))?;
         let writable = self.rights.allows(Access::LOCAL_WRITE);
-        let region = match &self.kind {
-            _ if shared && writable && !self.rights.allows(Access::REMOTE_READ) => {
-                let words = format!("region {name}: shared memory that can be written can be read, too: use rights=rw");
-                return Err(words.into());
-            }
-            Kind::Heap if !shared => Region::host(len),
-            Kind::Heap | Kind::Memfd => Region::memfd(&format!("shotline-{name}"), len),
-            Kind::Huge | Kind::File(_) if shared => {
-                let words = format!("region {name}: only memory of its own making is handed to a process: use memfd");
-                return Err(words.into());
-            }
-            Kind::Huge => Region::huge(len),
-            Kind::File(path) => Region::file(path, len, writable),
-        };
-        let region: Arc<Region> = region.map_err(|error| format!("region {name}: {error}"))?;
+        if shared && writable && !self.rights.allows(Access::REMOTE_READ) {
+            let words = format!("region {name}: shared memory that can be written can be read, too: use rights=rw");
+            return Err(words.into());
+        }
+        let kind = if shared { self.kind.handed_over() } else { Some(self.kind.clone()) };
+        let kind = kind
+            .ok_or_else(|| format!("region {name}: only memory of its own making is handed to a process: use memfd"))?;
+        let region = kind.make(&format!("shotline-{name}"), len, writable);
+        let region = region.map_err(|error| format!("region {name}: {error}"))?;
         // Another process maps whole pages.
         let bytes = if shared { region.len() as u64 } else { size.0 };
         Ok(Export { name: name.clone(), region, bytes, rights: self.rights })
@@ -167,9 +137,9 @@ mod tests {
     #[test]
     fn a_region_is_read_only_heap_unless_asked_otherwise() {
         let wanted: Wanted = "name=1M".parse().unwrap();
-        assert_eq!((wanted.kind, wanted.rights), (Kind::Heap, Access::REMOTE_READ));
+        assert_eq!((wanted.kind, wanted.rights), (RegionKind::Heap, Access::REMOTE_READ));
         let wanted: Wanted = "log=8G,file=/tmp/a=b,rights=rw".parse().unwrap();
-        assert_eq!(wanted.kind, Kind::File("/tmp/a=b".into()));
+        assert_eq!(wanted.kind, RegionKind::File("/tmp/a=b".into()));
         assert!(wanted.rights.allows(Access::REMOTE_WRITE) && !wanted.rights.allows(Access::REMOTE_ATOMIC));
     }
 

@@ -1,19 +1,28 @@
 //! One stretch of memory, of whatever kind.
 
 mod copy;
+mod description;
 mod device;
 mod error;
+mod file;
+mod heap;
+mod huge;
+mod kind;
 mod map;
+mod memfd;
 
+pub use description::RegionDescription;
 pub use device::DeviceMemory;
 pub use error::MemoryError;
+pub use kind::RegionKind;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What backs a region's pages.
+/// What backs a region's pages, as it was made. (What was asked for is its [`RegionKind`], of which one can get several kinds
+/// of pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Reserved 2 MiB pages (`vm.nr_hugepages`).

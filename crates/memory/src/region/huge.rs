@@ -1,0 +1,41 @@
+//! Reserved huge pages.
+
+use super::description::RegionDescription;
+use super::map::{anonymous, whole};
+use super::{MemoryError, Pages, Region};
+use crate::capacity::{HUGE_PAGE, huge_pages};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags};
+use std::sync::Arc;
+
+/// The kind's entry in the registry.
+pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
+    name: "huge",
+    form: "huge",
+    backing: "reserved 2 MiB pages",
+    pages: Pages::Huge,
+    mappable: false,
+    privilege: Some("pages reserved by root (vm.nr_hugepages)"),
+};
+
+impl Region {
+    /// Memory private to this process in reserved 2 MiB pages, or an error that says how to reserve them.
+    pub fn huge(len: usize) -> Result<Arc<Self>, MemoryError> {
+        let region = Self::reserved(len).and_then(|region| region.populated(Advice::LinuxPopulateWrite));
+        region.map_err(|error| {
+            let count = |name| huge_pages(name) as usize;
+            let MemoryError::Map { bytes, source: Errno::NOMEM } = error else { return error };
+            let (needed, free, all) = (bytes / HUGE_PAGE, count("free_hugepages"), count("nr_hugepages"));
+            MemoryError::NoHugePages { bytes, needed, free, wanted: all + needed.saturating_sub(free) }
+        })
+    }
+
+    pub(super) fn reserved(len: usize) -> Result<Self, MemoryError> {
+        let len = whole(len, HUGE_PAGE)?;
+        // Without NORESERVE a mapping of reserved pages fails at once where there are too few, rather than by SIGBUS
+        // at the first touch.
+        let base = anonymous(len, MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB)
+            .map_err(|source| MemoryError::Map { bytes: len, source })?;
+        Ok(Self::over(base, len, Pages::Huge, None, true))
+    }
+}
