@@ -2,7 +2,7 @@
 //!
 //! - [`Region`]: memory of any kind (heap, huge pages, shared, file, device); offers copies by atomic words, never a slice
 //!   of memory that others may write.
-//! - [`RegionKind`]: the registry of the kinds that a command line names.
+//! - [`RegionKind`]: the registry of the kinds that a command line names; [`conformance`]: what each of them must do.
 //! - [`Registrar`]: numbers the regions once, so that every party that touches them (a socket backend,
 //!   io_uring, an RDMA NIC, CUDA) registers the same table and speaks of them as [`Sge`]s.
 //! - [`Pool`] and [`Buffer`]: equal slots of one region, handed out and shared by reference; the last
@@ -16,6 +16,7 @@
 mod access;
 mod bytes;
 mod capacity;
+pub mod conformance;
 mod pool;
 mod protection;
 mod region;

@@ -1,4 +1,5 @@
 //! The crate as its users meet it.
 
+mod conformance;
 mod protection;
 mod regions;

@@ -178,7 +178,7 @@ fn atomic_operations_of_two_mappings_never_lose_one_another() {
 }
 
 /// Memory that only its "device" reaches.
-struct Far(Mutex<Vec<u8>>);
+pub struct Far(pub Mutex<Vec<u8>>);
 
 // SAFETY: only the memory that the pointers name is touched; there is no host address.
 unsafe impl DeviceMemory for Far {
