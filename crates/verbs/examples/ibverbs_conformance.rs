@@ -76,6 +76,7 @@ impl Fixture for Ends {
             ud: a.ud && b.ud,
             uc: a.uc && b.uc,
             rc: a.rc && b.rc,
+            atomics: a.atomics && b.atomics,
             target_sleeps: a.target_sleeps || b.target_sleeps,
             partial_registration: a.partial_registration && b.partial_registration,
             separate_rights: a.separate_rights && b.separate_rights,

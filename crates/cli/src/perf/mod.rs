@@ -10,7 +10,7 @@ mod report;
 mod times;
 
 use crate::interop::Service;
-use crate::target::{Program, Size, Transport, bind, mtu, seconds};
+use crate::target::{Program, Size, bind, mtu, seconds};
 use crate::{Result, interop, signals};
 use connection::Connection;
 use peer::Peer;
@@ -19,6 +19,7 @@ use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::Mtu;
 use shotline_verbs::cm::{Client, Endpoint, Listen, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
+use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
@@ -105,10 +106,9 @@ pub struct Args {
     /// Measure as long as the paper: ten iterations of ten seconds each
     #[arg(long, requires = "matrix", conflicts_with_all = ["seconds", "iterations"])]
     paper: bool,
-    /// How to reach the target: soft (RoCEv2 over UDP), shm (shared memory of this machine),
-    /// ibverbs:DEVICE,port=N,gid=INDEX (an RDMA device; port and gid can be left out)
-    #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target")]
-    transport: Transport,
+    #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target",
+        help = format!("How to reach the target: {}", ProviderKind::choices()))]
+    transport: ProviderKind,
     /// A target that runs already: where it listens
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
     to: Option<String>,
@@ -171,17 +171,17 @@ pub fn run(args: &Args) -> Result {
         None => (args.target()?, args.known_token()?),
     };
     let done = match &args.transport {
-        Transport::Soft => {
+        ProviderKind::Soft => {
             let provider = args.soft(&to.0)?;
             let from = provider.address().ip();
             measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
         }
-        Transport::Ibverbs(choice) => {
+        ProviderKind::Ibverbs(choice) => {
             let provider = IbverbsEndpoint::open(choice)?;
             let from = provider.address().ip();
             measure(args, &plan, Client::connect(&to.0, Some(from), to.1)?, provider, &stop)
         }
-        Transport::Shm => {
+        ProviderKind::Shm => {
             let mut client = Client::connect(&to.0, None, to.1)?;
             let provider = client.link()?;
             measure(args, &plan, client, provider, &stop)
@@ -340,19 +340,19 @@ impl Args {
         let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
         words.extend(["--mtu".into(), self.mtu.bytes().to_string(), "--queue-pairs".into(), self.pairs.to_string()]);
         words.extend(["--receive-buffer".into(), self.receive_buffer.0.to_string()]);
+        words.extend(["--transport".into(), self.transport.to_string()]);
         match &self.transport {
-            Transport::Soft => {
+            ProviderKind::Soft => {
                 let six = self.bind.is_some_and(|bind| bind.is_ipv6());
                 let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
                 words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
             }
             // Both sides on the one address of the device.
-            Transport::Ibverbs(choice) => {
+            ProviderKind::Ibverbs(choice) => {
                 let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
-                words.extend(["--transport".into(), format!("ibverbs:{choice}")]);
                 words.extend(["--listen".into(), control.to_string()]);
             }
-            Transport::Shm => {}
+            ProviderKind::Shm => {}
         }
         if let Some(cpu) = self.target_cpu {
             words.extend(["--cpu".into(), cpu.to_string()]);

@@ -1,8 +1,9 @@
 //! A target of one's own, in a process of its own.
 
 use crate::Result;
-use crate::target::Transport;
+use shotline_verbs::api::ControlSocket;
 use shotline_verbs::cm::{Listen, Token};
+use shotline_verbs::provider::ProviderKind;
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -24,12 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Peer {
     /// Starts `shotline target` with these arguments. Its token comes over a pipe that only this program reads.
-    pub fn start(transport: &Transport, args: &[String]) -> Result<Self> {
+    pub fn start(provider: &ProviderKind, args: &[String]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["target", "--until-stdin-ends", "--json"]).args(args);
-        let folder = (*transport == Transport::Shm).then(tempfile::tempdir).transpose()?;
+        let folder = match provider.description().control {
+            ControlSocket::Tcp => None,
+            ControlSocket::Unix => Some(tempfile::tempdir()?),
+        };
         if let Some(folder) = &folder {
-            command.args(["--transport", "shm", "--listen"]).arg(folder.path().join("target"));
+            command.arg("--listen").arg(folder.path().join("target"));
         }
         let mut child = command
             .stdin(Stdio::piped())

@@ -9,7 +9,7 @@ use shotline_verbs::cm::message::{
     Accept, Cause, Offer, Playing, Refusal, RegionInfo, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use shotline_verbs::cm::{Account, Export, Exports, Host, Loan, SessionId, Tally};
-use shotline_verbs::shm::ShmEndpoint;
+use shotline_verbs::shm::{DESCRIPTION, ShmEndpoint};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -66,7 +66,7 @@ impl Serving for Links {
     }
     fn state(&self) -> State {
         let mut sum = State {
-            provider: "shm",
+            provider: DESCRIPTION.name(),
             regions: self.exports.iter().map(RegionState::of).collect(),
             usage: None,
             initiators: Vec::new(),
@@ -86,8 +86,14 @@ impl Serving for Links {
 
 impl Host for Links {
     fn welcome(&mut self) -> Welcome {
-        let (max_queue_pairs, max_operation) = (self.max_queue_pairs, 1 << 31);
-        Welcome { version: VERSION, provider: "shm".into(), max_queue_pairs, max_operation, plays: self.plays }
+        let (max_queue_pairs, max_operation) = (self.max_queue_pairs, DESCRIPTION.capabilities.max_operation);
+        Welcome {
+            version: VERSION,
+            provider: DESCRIPTION.name().into(),
+            max_queue_pairs,
+            max_operation,
+            plays: self.plays,
+        }
     }
 
     fn regions(&mut self) -> Regions {

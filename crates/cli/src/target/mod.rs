@@ -20,15 +20,15 @@ use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_memory::check_capacity;
-use shotline_verbs::api::Mtu;
+use shotline_verbs::api::{ControlSocket, Mtu, Reach};
 use shotline_verbs::cm::{Account, Bound, Control, Endpoint, Export, Exports, Limits, Listen, Token};
-use shotline_verbs::ibverbs::{Choice, IbverbsEndpoint};
+use shotline_verbs::ibverbs::IbverbsEndpoint;
+use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
 use shotline_wire::udp::ROCE_PORT;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -57,10 +57,9 @@ pub struct Args {
     /// [default: r]
     #[arg(long = "region", value_name = "NAME=SIZE,...", required = true)]
     regions: Vec<Wanted>,
-    /// How initiators reach the memory: soft (RoCEv2 over UDP), shm (shared memory of this machine),
-    /// ibverbs:DEVICE,port=N,gid=INDEX (an RDMA device; port and gid can be left out)
-    #[arg(long, value_name = "HOW", default_value = "soft")]
-    transport: Transport,
+    #[arg(long, value_name = "HOW", default_value = "soft",
+        help = format!("How initiators reach the memory: {}", ProviderKind::choices()))]
+    transport: ProviderKind,
     /// Local address of the memory's traffic (soft)
     #[arg(long, value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1", value_parser = bind)]
     bind: SocketAddr,
@@ -128,32 +127,6 @@ pub struct Args {
     until_stdin_ends: bool,
 }
 
-/// How initiators reach memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// RoCEv2 over UDP sockets.
-    Soft,
-    /// Shared memory of this machine.
-    Shm,
-    /// An RDMA device.
-    Ibverbs(Choice),
-}
-
-impl FromStr for Transport {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "soft" => Ok(Self::Soft),
-            "shm" => Ok(Self::Shm),
-            "ibverbs" => Ok(Self::Ibverbs(Choice::default())),
-            _ => match text.strip_prefix("ibverbs:") {
-                Some(choice) => choice.parse().map(Self::Ibverbs),
-                None => Err(format!("expected soft, shm or ibverbs:DEVICE[,port=N][,gid=INDEX], found {text}")),
-            },
-        }
-    }
-}
-
 /// An address with or without a port.
 pub fn bind(text: &str) -> std::result::Result<SocketAddr, String> {
     let alone = || text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, ROCE_PORT));
@@ -182,14 +155,14 @@ pub fn run(args: &Args) -> Result {
     }
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     args.check()?;
-    let shared = args.transport == Transport::Shm;
+    let shared = args.transport.description().reach == Reach::Machine;
     check_capacity(args.regions.iter().map(|wanted| wanted.memory(shared))).map_err(|error| {
         format!("the regions: {error}, or keep them in files (file=PATH) or in reserved huge pages (huge)")
     })?;
     let regions = args.regions.iter().map(|wanted| wanted.make(shared)).collect::<Result<Vec<_>>>()?;
     // What this returns has freed the endpoint, its ports and the memory: the report may wait for its reader.
     let report = match &args.transport {
-        Transport::Soft => {
+        ProviderKind::Soft => {
             let options = UdpOptions { receive_buffer: args.receive_buffer.0 as usize };
             if !args.rdma_cm.is_empty() && args.bind.port() != ROCE_PORT {
                 return Err(format!("--rdma-cm needs port {ROCE_PORT}: others know no other").into());
@@ -201,9 +174,8 @@ pub fn run(args: &Args) -> Result {
             };
             export(args, endpoint, guests, regions, &stop)
         }
-        _ if !args.rdma_cm.is_empty() => Err("--rdma-cm needs --transport soft".into()),
-        Transport::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
-        Transport::Shm => {
+        ProviderKind::Ibverbs(choice) => export(args, IbverbsEndpoint::open(choice)?, None, regions, &stop),
+        ProviderKind::Shm => {
             let account = args.account();
             let mut links = Links::new(regions, args.messages, args.queue_pairs, args.strict_ib, account);
             serve(args, &mut links, None, &stop)
@@ -237,7 +209,7 @@ fn export<P: Endpoint>(
 }
 
 impl Args {
-    /// Refuses limits under which no initiator can connect.
+    /// Refuses limits under which no initiator can connect, and options that the provider does not have.
     fn check(&self) -> Result {
         let limits = [
             ("--initiators", self.initiators as u64),
@@ -249,10 +221,15 @@ impl Args {
             return Err(format!("expected {name} above 0, found 0: no initiator could connect").into());
         }
         let (each, all) = (self.initiator_memory(), self.memory);
-        match each.0 > all.0 {
-            true => Err(format!("expected --initiator-memory of at most --memory, found {each} of {all}").into()),
-            false => Ok(()),
+        if each.0 > all.0 {
+            return Err(format!("expected --initiator-memory of at most --memory, found {each} of {all}").into());
         }
+        if !self.rdma_cm.is_empty() && !self.transport.description().rdma_cm {
+            let able = ProviderKind::all().into_iter().filter(|kind| kind.description().rdma_cm);
+            let able: Vec<_> = able.map(|kind| kind.name()).collect();
+            return Err(format!("--rdma-cm needs --transport {}", able.join(" or ")).into());
+        }
+        Ok(())
     }
 
     fn initiator_memory(&self) -> Size {
@@ -279,18 +256,17 @@ impl Args {
     }
 
     fn listen(&self) -> Result<Listen> {
-        let listen = match &self.listen {
-            None if self.transport == Transport::Shm => return Err("shared memory needs a --listen PATH".into()),
-            None => return Ok(Listen::Tcp(CONTROL)),
-            Some(listen) => listen,
-        };
-        match (listen.parse(), &self.transport) {
-            (Ok(address), Transport::Soft | Transport::Ibverbs(_)) => Ok(Listen::Tcp(address)),
-            (Err(_), Transport::Shm) if listen.contains('/') => Ok(Listen::Unix(listen.into())),
-            (_, Transport::Soft | Transport::Ibverbs(_)) => {
-                Err(format!("expected --listen ADDRESS:PORT, found {listen}").into())
-            }
-            (_, Transport::Shm) => Err(format!("expected --listen PATH with a '/' in it, found {listen}").into()),
+        match (self.transport.description().control, &self.listen) {
+            (ControlSocket::Tcp, None) => Ok(Listen::Tcp(CONTROL)),
+            (ControlSocket::Tcp, Some(listen)) => match listen.parse() {
+                Ok(address) => Ok(Listen::Tcp(address)),
+                Err(_) => Err(format!("expected --listen ADDRESS:PORT, found {listen}").into()),
+            },
+            (ControlSocket::Unix, None) => Err("shared memory needs a --listen PATH".into()),
+            (ControlSocket::Unix, Some(listen)) => match listen.parse::<SocketAddr>() {
+                Err(_) if listen.contains('/') => Ok(Listen::Unix(listen.into())),
+                _ => Err(format!("expected --listen PATH with a '/' in it, found {listen}").into()),
+            },
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [`Provider::post_recv`], [`Provider::post_send`] and [`Provider::poll_cq`]. The [`guide`] has a page for each verb.
 
 mod completion;
+mod description;
 mod error;
 pub mod guide;
 mod handle;
@@ -15,6 +16,7 @@ mod split;
 mod wr;
 
 pub use completion::{Completed, Completion, Status};
+pub use description::{ControlSocket, Description, Reach};
 pub use error::{PostError, VerbsError};
 pub use handle::{Cq, Qp, Srq, Window};
 pub use notice::{Accessed, AsyncEvent};

@@ -20,6 +20,8 @@ pub struct Capabilities {
     pub uc: bool,
     /// It has reliable connections.
     pub rc: bool,
+    /// It has atomic operations over reliable connections.
+    pub atomics: bool,
     /// One-sided operations need nothing of the target's CPU.
     pub target_sleeps: bool,
     /// Registered memory may be part of a region (otherwise remote access is to whole regions).

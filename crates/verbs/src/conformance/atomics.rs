@@ -4,14 +4,14 @@ use super::check::{Check, Needs, ensure, same};
 use super::stage::{Failure, Side, Stage, Wishes};
 use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
 
-const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
+const ATOMICS: &[Needs] = &[Needs::Atomics];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "fetch and add adds modulo 2^64 and brings back what was there", needs: RC, run: add },
-    Check { name: "compare and swap swaps only what it expects", needs: RC, run: swap },
-    Check { name: "atomic operations of two queue pairs are all counted", needs: RC, run: both_count },
-    Check { name: "an atomic operation off a multiple of 8 is refused", needs: RC, run: misaligned },
-    Check { name: "an atomic operation brings back exactly 8 bytes", needs: RC, run: not_eight },
+    Check { name: "fetch and add adds modulo 2^64 and brings back what was there", needs: ATOMICS, run: add },
+    Check { name: "compare and swap swaps only what it expects", needs: ATOMICS, run: swap },
+    Check { name: "atomic operations of two queue pairs are all counted", needs: ATOMICS, run: both_count },
+    Check { name: "an atomic operation off a multiple of 8 is refused", needs: ATOMICS, run: misaligned },
+    Check { name: "an atomic operation brings back exactly 8 bytes", needs: ATOMICS, run: not_eight },
 ];
 
 fn number(side: &Side, offset: usize) -> u64 {

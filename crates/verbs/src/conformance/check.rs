@@ -10,6 +10,8 @@ pub enum Needs {
     Nothing,
     /// This kind of queue pair.
     Kind(QpType),
+    /// Atomic operations over reliable connections.
+    Atomics,
     /// Registered memory that is part of a region.
     PartialRegistration,
     /// Memory that a peer may write and not read.
@@ -42,6 +44,7 @@ impl Needs {
             Self::Kind(QpType::Rc) => (!can.rc).then_some("no RC"),
             Self::Kind(QpType::Uc) => (!can.uc).then_some("no UC"),
             Self::Kind(QpType::Ud) => (!can.ud).then_some("no UD"),
+            Self::Atomics => (!(can.rc && can.atomics)).then_some("no atomic operations"),
             Self::PartialRegistration => (!can.partial_registration).then_some("whole regions only"),
             Self::SeparateRights => (!can.separate_rights).then_some("who may change may read and write"),
             Self::Revocation => (!can.revokes).then_some("peers keep what they mapped"),

@@ -20,20 +20,20 @@ pub use stage::{End, Failure, Fixture, Stage};
 use crate::api::Capabilities;
 use std::fmt::Write;
 
+/// Every check by what it is about, in the order of the table.
+pub const GROUPS: [(&str, &[Check]); 7] = [
+    ("messages", messages::CHECKS),
+    ("one-sided operations", one_sided::CHECKS),
+    ("atomic operations", atomics::CHECKS),
+    ("queues", queues::CHECKS),
+    ("states", states::CHECKS),
+    ("errors", errors::CHECKS),
+    ("errors of the peer", remote_errors::CHECKS),
+];
+
 /// Every check, in the order of the table.
 pub fn all() -> impl Iterator<Item = Check> {
-    [
-        messages::CHECKS,
-        one_sided::CHECKS,
-        atomics::CHECKS,
-        queues::CHECKS,
-        states::CHECKS,
-        errors::CHECKS,
-        remote_errors::CHECKS,
-    ]
-    .into_iter()
-    .flatten()
-    .copied()
+    GROUPS.into_iter().flat_map(|(_, checks)| checks).copied()
 }
 
 /// What became of a check.

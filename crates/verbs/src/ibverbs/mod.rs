@@ -46,3 +46,4 @@ mod words;
 
 pub use choice::{Choice, Opened};
 pub use endpoint::IbverbsEndpoint;
+pub use provider::DESCRIPTION;

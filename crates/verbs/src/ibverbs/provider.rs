@@ -8,8 +8,8 @@ use super::sys::abi::*;
 use super::sys::{self, Ah, RecvList, way_to};
 use super::words;
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, Cq, Data, Modify, PostError, Provider, Qp, QpConfig, QpState,
-    QpType, RecvWr, SendWr, Srq, VerbsError, Window,
+    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Modify, PostError, Provider,
+    Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window,
 };
 use rustix::event::epoll;
 use rustix::fd::{AsFd as _, BorrowedFd};
@@ -24,25 +24,38 @@ use std::time::{Duration, Instant};
 
 const NO_WINDOWS: VerbsError = VerbsError::Unsupported("this provider has no memory windows");
 
+/// The provider's entry in the registry.
+pub const DESCRIPTION: Description = Description {
+    capabilities: Capabilities {
+        name: "ibverbs",
+        ud: true,
+        uc: true,
+        rc: true,
+        atomics: true,
+        target_sleeps: true,
+        partial_registration: true,
+        separate_rights: true,
+        revokes: true,
+        // A device binds them by a request in the send queue, and ends none by itself when its time is over.
+        windows: false,
+        invalidates: false,
+        lenient: false,
+        random_numbers: false,
+        tells_solicited: false,
+        max_operation: 1 << 31,
+    },
+    form: "ibverbs[:DEVICE[,port=N][,gid=INDEX]]",
+    summary: "an RDMA device",
+    reach: Reach::Network,
+    needs_device: true,
+    rdma_cm: false,
+    mtu: None,
+    control: ControlSocket::Tcp,
+};
+
 impl Provider for IbverbsEndpoint {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "ibverbs",
-            ud: true,
-            uc: true,
-            rc: true,
-            target_sleeps: true,
-            partial_registration: true,
-            separate_rights: true,
-            revokes: true,
-            // A device binds them by a request in the send queue, and ends none by itself when its time is over.
-            windows: false,
-            invalidates: false,
-            lenient: false,
-            random_numbers: false,
-            tells_solicited: false,
-            max_operation: self.most,
-        }
+        Capabilities { max_operation: self.most, ..DESCRIPTION.capabilities }
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {

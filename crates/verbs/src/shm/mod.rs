@@ -51,6 +51,7 @@ mod tests;
 
 pub use endpoint::{Counters, ShmEndpoint};
 pub use link::{ShmListener, ShmOffer};
+pub use provider::DESCRIPTION;
 pub use share::PeerRegion;
 
 use crate::api::VerbsError;

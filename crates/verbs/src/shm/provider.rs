@@ -8,8 +8,8 @@ use super::queues::{CompletionQueue, ReceiveQueue};
 use super::rights::may_share;
 use super::send::MOST;
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, QpType,
-    ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError, Window,
+    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, PostError, Provider, Qp,
+    QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError, Window,
 };
 use crate::slab::place;
 use rustix::fd::BorrowedFd;
@@ -116,24 +116,37 @@ impl ShmEndpoint {
 
 const NO_WINDOWS: VerbsError = VerbsError::Unsupported("this provider has no memory windows");
 
+/// The provider's entry in the registry.
+pub const DESCRIPTION: Description = Description {
+    capabilities: Capabilities {
+        name: "shm",
+        ud: false,
+        uc: false,
+        rc: true,
+        atomics: true,
+        target_sleeps: true,
+        partial_registration: false,
+        separate_rights: false,
+        revokes: false,
+        windows: false,
+        invalidates: true,
+        lenient: true,
+        random_numbers: true,
+        tells_solicited: true,
+        max_operation: MOST,
+    },
+    form: "shm",
+    summary: "shared memory of this machine",
+    reach: Reach::Machine,
+    needs_device: false,
+    rdma_cm: false,
+    mtu: None,
+    control: ControlSocket::Unix,
+};
+
 impl Provider for ShmEndpoint {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "shm",
-            ud: false,
-            uc: false,
-            rc: true,
-            target_sleeps: true,
-            partial_registration: false,
-            separate_rights: false,
-            revokes: false,
-            windows: false,
-            invalidates: true,
-            lenient: true,
-            random_numbers: true,
-            tells_solicited: true,
-            max_operation: MOST,
-        }
+        DESCRIPTION.capabilities
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {

@@ -33,6 +33,7 @@ mod timers;
 mod wakeups;
 mod watch;
 
+pub use provider::DESCRIPTION;
 pub use statistics::{Drops, Statistics};
 
 use self::core::Core;

@@ -3,8 +3,8 @@
 use super::core::{Core, Shared};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, Cq, Modify, PostError, Provider, Qp, QpConfig, QpState, QpType,
-    RecvWr, SendWr, Srq, VerbsError, Window,
+    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, Mtu, PostError, Provider,
+    Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
@@ -13,24 +13,37 @@ use shotline_transport::PacketIo;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The provider's entry in the registry.
+pub const DESCRIPTION: Description = Description {
+    capabilities: Capabilities {
+        name: "soft",
+        ud: true,
+        uc: true,
+        rc: true,
+        atomics: true,
+        target_sleeps: false,
+        partial_registration: true,
+        separate_rights: true,
+        revokes: true,
+        windows: true,
+        invalidates: true,
+        lenient: true,
+        random_numbers: true,
+        tells_solicited: true,
+        max_operation: 1 << 31,
+    },
+    form: "soft",
+    summary: "RoCEv2 over UDP sockets",
+    reach: Reach::Network,
+    needs_device: false,
+    rdma_cm: true,
+    mtu: Some(Mtu::B4096),
+    control: ControlSocket::Tcp,
+};
+
 impl<P: PacketIo> Provider for SoftEndpoint<P> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "soft",
-            ud: true,
-            uc: true,
-            rc: true,
-            target_sleeps: false,
-            partial_registration: true,
-            separate_rights: true,
-            revokes: true,
-            windows: true,
-            invalidates: true,
-            lenient: true,
-            random_numbers: true,
-            tells_solicited: true,
-            max_operation: 1 << 31,
-        }
+        DESCRIPTION.capabilities
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {

@@ -8,9 +8,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use shotline_memory::Region;
 use shotline_testing::{committed, or_skip};
-use shotline_verbs::conformance::{End, Fixture, Report, page, run};
+use shotline_verbs::conformance::{End, Fixture, Report, all, page, run};
+use shotline_verbs::provider::ProviderKind;
 use shotline_verbs::shm::ShmEndpoint;
 use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -139,10 +141,18 @@ fn ip(words: &str) -> Result<(), String> {
 
 const V4: Udp = Udp { name: "soft, UDP over IPv4", addresses: ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"] };
 const V6: Udp = Udp { name: "soft, UDP over IPv6", addresses: ["[::1]:0", "[::1]:0", "[::1]:0"] };
-/// Columns of the table.
-const FIXTURES: [&(dyn Fixture + Sync); 4] = [&V4, &V6, &Inproc, &Shm];
 
-/// A device's, found in a guest by tests/test_guest_endpoints.py.
+/// Columns of the table: a provider's fixtures that any machine can open. A new provider does not compile without.
+fn fixtures(kind: &ProviderKind) -> &'static [&'static (dyn Fixture + Sync)] {
+    match kind {
+        ProviderKind::Soft => &[&V4, &V6, &Inproc],
+        ProviderKind::Shm => &[&Shm],
+        // Needs a device: [`RXE`].
+        ProviderKind::Ibverbs(_) => &[],
+    }
+}
+
+/// A device's, found in a guest by tests/test_guest_endpoints.py, which runs `examples/ibverbs_conformance.rs` there.
 const RXE: &str = include_str!("../conformance-rxe.txt");
 
 /// The outcomes of a fixture's checks, none of which fails.
@@ -155,10 +165,16 @@ fn conforms(fixture: &dyn Fixture) -> Report {
 
 #[test]
 fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
+    let kinds = ProviderKind::all();
+    let all: Vec<_> =
+        kinds.iter().flat_map(|kind| fixtures(kind).iter().map(move |fixture| (kind, *fixture))).collect();
     let reports: Vec<_> = std::thread::scope(|scope| {
-        let running = FIXTURES.map(|fixture| scope.spawn(move || conforms(fixture)));
+        let running: Vec<_> = all.iter().map(|(_, fixture)| scope.spawn(move || conforms(*fixture))).collect();
         running.into_iter().map(|fixture| fixture.join()).collect::<Result<_, _>>().expect("every provider conforms")
     });
+    for ((kind, _), report) in all.iter().zip(&reports) {
+        assert_eq!(report.can, kind.description().capabilities, "{}", report.name);
+    }
     if std::env::var_os("CHECK").is_none() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/capabilities.md");
         committed(&path, page(&reports, &[RXE]).as_bytes());
@@ -169,6 +185,34 @@ fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
 #[test]
 fn software_endpoints_over_raw_frames_conform() {
     conforms(&or_skip!(Frames::new()));
+}
+
+#[test]
+fn no_two_checks_of_providers_have_one_name() {
+    let names: BTreeSet<_> = all().map(|check| check.name).collect();
+    assert_eq!(names.len(), all().count());
+}
+
+/// A wrapper that is added later must be run by the suite, too, and named here.
+#[test]
+fn every_implementation_of_the_verbs_is_known_here() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeSet::new();
+    let mut open = vec![crates];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let lines = text.lines().filter(|line| line.starts_with("impl"));
+                let types = lines.filter_map(|line| line.split_once(" Provider for ").map(|(_, rest)| rest));
+                found.extend(types.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned()));
+            }
+        }
+    }
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), ["IbverbsEndpoint", "ShmEndpoint", "SoftEndpoint"]);
 }
 
 /// Whatever is passed on by a wrapper or implemented by several providers is said by each of them.

@@ -1,0 +1,192 @@
+//! The registry of providers: what a command line names, and what each can do.
+//!
+//! A provider is a folder of this crate with an endpoint that implements [`Provider`](crate::api::Provider) and
+//! [`Endpoint`](crate::cm::Endpoint), and a `DESCRIPTION`. Here it has a variant; every `match` over [`ProviderKind`] is
+//! exhaustive, so that the compiler names each place that a new provider concerns.
+
+use crate::api::{ControlSocket, Description, Reach};
+use crate::ibverbs::{self, Choice};
+use crate::{shm, soft};
+use std::fmt;
+use std::str::FromStr;
+
+/// A provider, with what a command line says of it.
+///
+/// Endpoints of providers are types of their own, so that calls of the verbs are direct; whoever opens one matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProviderKind {
+    /// RoCEv2 over UDP sockets: [`SoftEndpoint::udp`](soft::SoftEndpoint::udp).
+    Soft,
+    /// Shared memory of this machine: [`ShmEndpoint::connect`](shm::ShmEndpoint::connect),
+    /// [`Client::link`](crate::cm::Client::link).
+    Shm,
+    /// An RDMA device: [`IbverbsEndpoint::open`](ibverbs::IbverbsEndpoint::open).
+    Ibverbs(Choice),
+}
+
+impl ProviderKind {
+    /// Every provider; of devices, the one that is chosen by default.
+    pub fn all() -> [Self; 3] {
+        [Self::Soft, Self::Shm, Self::Ibverbs(Choice::default())]
+    }
+
+    /// What is known of it before it is opened.
+    pub const fn description(&self) -> &'static Description {
+        match self {
+            Self::Soft => &soft::DESCRIPTION,
+            Self::Shm => &shm::DESCRIPTION,
+            Self::Ibverbs(_) => &ibverbs::DESCRIPTION,
+        }
+    }
+
+    /// Its name, without a device.
+    pub const fn name(&self) -> &'static str {
+        self.description().name()
+    }
+
+    /// The forms of all providers with what they are, for a help text.
+    pub fn choices() -> String {
+        let choice = |kind: Self| format!("{} ({})", kind.description().form, kind.description().summary);
+        Self::all().map(choice).join(", ")
+    }
+
+    /// The forms of all providers, for a message: `soft, shm or ...`.
+    pub fn forms() -> String {
+        let forms = Self::all().map(|kind| kind.description().form);
+        let (last, others) = forms.split_last().unwrap_or((&"", &[]));
+        format!("{} or {last}", others.join(", "))
+    }
+}
+
+/// The providers as a table.
+impl ProviderKind {
+    /// What the cells of [`Self::rows`] are.
+    pub const HEADER: [&str; 10] = [
+        "provider",
+        "what it is",
+        "peers",
+        "queue pairs",
+        "atomic operations",
+        "target's processor",
+        "needs",
+        "--rdma-cm",
+        "path MTU",
+        "control connections",
+    ];
+
+    /// What every provider can do, a row for each.
+    pub fn rows() -> [[String; 10]; 3] {
+        Self::all().map(|kind| {
+            let Description { capabilities: can, form, summary, reach, needs_device, rdma_cm, mtu, control } =
+                *kind.description();
+            let yes = |is_so: bool| if is_so { "yes" } else { "no" };
+            let services = [("RC", can.rc), ("UC", can.uc), ("UD", can.ud)];
+            let services: Vec<_> = services.into_iter().filter(|(_, has)| *has).map(|(service, _)| service).collect();
+            let peers = match reach {
+                Reach::Network => "on any machine",
+                Reach::Machine => "on this machine",
+            };
+            let control = match control {
+                ControlSocket::Tcp => "ADDRESS:PORT",
+                ControlSocket::Unix => "PATH",
+            };
+            let processor = if can.target_sleeps { "sleeps" } else { "works" };
+            let needs = if needs_device { "an RDMA device" } else { "nothing" };
+            let mtu = match mtu {
+                Some(mtu) => mtu.bytes().to_string(),
+                None if needs_device => "the device's".into(),
+                None => "no packets".into(),
+            };
+            let cells = [
+                form,
+                summary,
+                peers,
+                &services.join(", "),
+                yes(can.atomics),
+                processor,
+                needs,
+                yes(rdma_cm),
+                &mtu,
+                control,
+            ];
+            cells.map(str::to_owned)
+        })
+    }
+}
+
+impl fmt::Display for ProviderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::Ibverbs(choice) if *choice != Choice::default() => write!(f, ":{choice}"),
+            Self::Soft | Self::Shm | Self::Ibverbs(_) => Ok(()),
+        }
+    }
+}
+
+impl FromStr for ProviderKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected {}, found {text}", Self::forms());
+        let (name, words) = text.split_once(':').map_or((text, None), |(name, words)| (name, Some(words)));
+        let kind = Self::all().into_iter().find(|kind| kind.name() == name).ok_or_else(expected)?;
+        match (kind, words) {
+            (Self::Ibverbs(_), Some(words)) => words.parse().map(Self::Ibverbs),
+            (Self::Soft | Self::Shm, Some(_)) => Err(expected()),
+            (kind @ (Self::Soft | Self::Shm | Self::Ibverbs(_)), None) => Ok(kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place of a variant in [`ProviderKind::all`]: a new one does not compile without.
+    fn place(kind: &ProviderKind) -> usize {
+        match kind {
+            ProviderKind::Soft => 0,
+            ProviderKind::Shm => 1,
+            ProviderKind::Ibverbs(_) => 2,
+        }
+    }
+
+    #[test]
+    fn every_provider_is_listed_once() {
+        assert_eq!(ProviderKind::all().each_ref().map(place), [0, 1, 2]);
+        let names: std::collections::BTreeSet<_> = ProviderKind::all().iter().map(ProviderKind::name).collect();
+        assert_eq!(names.len(), 3);
+    }
+
+    #[test]
+    fn a_provider_is_read_as_it_is_written() {
+        for kind in ProviderKind::all() {
+            assert_eq!(kind.to_string(), kind.name());
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let text = "ibverbs:mlx5_0,port=2,gid=3";
+        assert_eq!(text.parse(), Ok(ProviderKind::Ibverbs(choice)));
+        assert_eq!(text.parse::<ProviderKind>().unwrap().to_string(), text);
+        assert_eq!("ibverbs:".parse(), Ok(ProviderKind::Ibverbs(Choice::default())));
+    }
+
+    #[test]
+    fn words_that_name_no_provider_are_refused_with_all_forms() {
+        for text in ["", "Soft", "soft:", "shm:x", "gpu", "ibverb"] {
+            let error = text.parse::<ProviderKind>().unwrap_err();
+            for kind in ProviderKind::all() {
+                assert!(error.contains(kind.description().form), "{text}: {error}");
+            }
+        }
+        let error = "ibverbs:rxe0,lid=1".parse::<ProviderKind>().unwrap_err();
+        assert!(error.contains("DEVICE[,port=N]"), "{error}");
+    }
+
+    #[test]
+    fn rows_begin_with_the_form_of_a_command_line() {
+        for (row, kind) in ProviderKind::rows().iter().zip(ProviderKind::all()) {
+            assert!(row[0].starts_with(kind.name()) && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+        }
+    }
+}
