@@ -241,3 +241,18 @@ def test_options_that_a_source_has_no_use_for_are_refused(tmp_path, small):
             else:
                 assert f"{kind} has no {option}: leave it out" in done.refused()
     assert "--rate-hz: expected" in run("import", tmp_path / "run.npy", tmp_path / "c.h5", "--rate-hz", 0).refused()
+
+
+def test_options_that_a_format_has_no_use_for_are_refused(tmp_path, small):
+    for name, option, takers in [
+        ("run.uff", ("--zstd", 3), "zarr"),
+        ("run.uff", ("--chunk", "1,1,1"), "zarr"),
+        ("run.uff", ("--iq",), "digital-rf or sigmf"),
+        ("run.zarr", ("--pitch-mm", 0.2), "uff or zea"),
+        ("run.zarr", ("--angles", "0,1"), "uff or zea"),
+        ("run.pcapng", ("--zstd", 3), "zarr"),
+    ]:
+        kind = name.split(".")[1]
+        refused = run("export", small, tmp_path / name, *option).refused()
+        assert f"{kind} has no {option[0]}: leave it out, or export to {takers}" in refused
+    assert not list(tmp_path.iterdir())

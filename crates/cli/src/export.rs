@@ -4,9 +4,9 @@ use crate::Result;
 use crate::output::print_table;
 use crate::progress::Progress;
 use crate::signals::stop_flag;
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use shotline_store::export::{Array, Exported, Format, Radio, Selection, ZarrOptions, export};
+use shotline_store::export::{Array, Exported, Format, Options, Radio, Selection, Takes, ZarrOptions, export};
 use shotline_store::read::Recording;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,8 @@ pub struct Args {
     file: PathBuf,
     /// Where to: a file, a folder (digital-rf, zarr), or s3://bucket/prefix (zarr)
     to: PathBuf,
-    /// What it becomes [default: as the name ends: .uff, .sigmf-meta, .zarr, .pcapng, .h5]
-    #[arg(long, value_enum)]
-    format: Option<Name>,
+    #[arg(long, help = format_help(), value_parser = format_parser())]
+    format: Option<Format>,
     /// The first shot number
     #[arg(long, value_name = "NUMBER")]
     from: Option<u64>,
@@ -48,37 +47,38 @@ pub struct Args {
     /// Replace what is there
     #[arg(long)]
     force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     #[command(flatten, next_help_heading = "Ultrasound (uff, zea)")]
     array: ArrayArgs,
     #[command(flatten, next_help_heading = "Radio (digital-rf, sigmf)")]
     radio: RadioArgs,
     #[command(flatten, next_help_heading = "Zarr")]
     zarr: ZarrArgs,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(clap::Args)]
 struct ArrayArgs {
-    /// Distance from element to element
-    #[arg(long, value_name = "MM", default_value_t = 0.3, value_parser = positive)]
-    pitch_mm: f64,
+    /// Distance from element to element [default: 0.3]
+    #[arg(long, value_name = "MM", value_parser = positive)]
+    pitch_mm: Option<f64>,
     /// Width of an element [default: nine tenths of the pitch]
     #[arg(long, value_name = "MM", value_parser = positive)]
     width_mm: Option<f64>,
-    /// Height of an element
-    #[arg(long, value_name = "MM", default_value_t = 5.0, value_parser = positive)]
-    height_mm: f64,
-    /// Speed of sound
-    #[arg(long, value_name = "M/S", default_value_t = 1540.0, value_parser = positive)]
-    sound_speed: f64,
+    /// Height of an element [default: 5]
+    #[arg(long, value_name = "MM", value_parser = positive)]
+    height_mm: Option<f64>,
+    /// Speed of sound [default: 1540]
+    #[arg(long, value_name = "M/S", value_parser = positive)]
+    sound_speed: Option<f64>,
     /// Angles of the plane waves in degrees, in the order of transmission: one shot is one of them, a frame is all
-    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, default_value = "0", value_parser = angle)]
+    /// [default: 0]
+    #[arg(long, value_name = "DEG,DEG", value_delimiter = ',', allow_hyphen_values = true, value_parser = angle)]
     angles: Vec<f64>,
-    /// Time from the transmission to the first sample
-    #[arg(long, value_name = "US", default_value_t = 0.0, allow_hyphen_values = true, value_parser = finite)]
-    initial_us: f64,
+    /// Time from the transmission to the first sample [default: 0]
+    #[arg(long, value_name = "US", allow_hyphen_values = true, value_parser = finite)]
+    initial_us: Option<f64>,
 }
 
 #[derive(clap::Args)]
@@ -104,44 +104,6 @@ struct ZarrArgs {
     zstd: Option<i32>,
 }
 
-/// Formats by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// Ultrasound File Format of the UltraSound ToolBox (HDF5)
-    Uff,
-    /// zea's HDF5 format
-    Zea,
-    /// A folder of Digital RF
-    DigitalRf,
-    /// NAME.sigmf-meta and NAME.sigmf-data
-    Sigmf,
-    /// Zarr version 3, in a folder or an object store
-    Zarr,
-    /// The packets that the shots came in, for Wireshark
-    Pcapng,
-    /// The recording as it is, from a raw device
-    Hdf5,
-}
-
-impl Name {
-    fn of(to: &Path) -> Result<Self> {
-        match to.extension().and_then(|extension| extension.to_str()) {
-            Some("uff") => Ok(Self::Uff),
-            Some("sigmf" | "sigmf-meta" | "sigmf-data") => Ok(Self::Sigmf),
-            Some("zarr") => Ok(Self::Zarr),
-            Some("pcapng") => Ok(Self::Pcapng),
-            Some("h5") => Ok(Self::Hdf5),
-            _ => {
-                let to = to.display();
-                Err(format!(
-                    "the name {to} does not tell a format: add --format uff, zea, digital-rf, sigmf, zarr, pcapng or hdf5"
-                )
-                .into())
-            }
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct Report<'a> {
     from: &'a Path,
@@ -151,7 +113,8 @@ struct Report<'a> {
 
 /// Exports a recording.
 pub fn run(args: &Args) -> Result {
-    let format = format(args)?;
+    let format = args.format.map_or_else(|| implied(&args.to), Ok)?;
+    let options = options(args, format)?;
     let recording = Recording::open(&args.file)?;
     let selection = Selection { from: args.from, shots: args.shots, links: args.links.clone() };
     let stop = stop_flag()?;
@@ -160,7 +123,7 @@ pub fn run(args: &Args) -> Result {
         bar.tell(done, total);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let exported = export(&recording, &selection, &format, &args.to, args.force, &progress);
+    let exported = export(&recording, &selection, (format, &options), &args.to, args.force, &progress);
     drop(bar);
     let exported = exported?;
     if args.json {
@@ -171,38 +134,98 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-fn format(args: &Args) -> Result<Format> {
-    let name = args.format.map_or_else(|| Name::of(&args.to), Ok)?;
-    Ok(match name {
-        Name::Uff => Format::Uff(array(args)),
-        Name::Zea => Format::Zea(array(args)),
-        Name::DigitalRf => Format::DigitalRf(radio(args)),
-        Name::Sigmf => Format::SigMf(radio(args)),
-        Name::Pcapng => Format::Pcapng,
-        Name::Hdf5 => Format::Hdf5,
-        Name::Zarr => {
-            let chunk = match args.zarr.chunk[..] {
-                [] => None,
-                [shots, samples, channels] => Some([shots, samples, channels]),
-                ref found => return Err(format!("--chunk: expected 3 numbers, found {}", found.len()).into()),
-            };
-            Format::Zarr(ZarrOptions { chunk, shard_shots: args.zarr.shard, zstd: args.zarr.zstd })
-        }
+/// Names of formats: `uff, zea or zarr`.
+fn names(formats: impl IntoIterator<Item = Format>) -> String {
+    let names: Vec<_> = formats.into_iter().map(Format::name).collect();
+    match &names[..] {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        names => names.concat(),
+    }
+}
+
+fn format_help() -> String {
+    let usual = Format::ALL.iter().filter_map(|format| format.about().endings.first());
+    let usual: Vec<_> = usual.map(|ending| format!(".{ending}")).collect();
+    format!("What it becomes [default: as the name ends: {}]", usual.join(", "))
+}
+
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    let value = |format: &Format| PossibleValue::new(format.name()).help(format.about().summary);
+    PossibleValuesParser::new(Format::ALL.iter().map(value))
+        .try_map(|name| Format::named(&name).ok_or("expected the name of a format"))
+}
+
+fn implied(to: &Path) -> Result<Format> {
+    Format::implied_by(to).ok_or_else(|| {
+        let (to, all) = (to.display(), names(Format::ALL.iter().copied()));
+        format!("the name {to} does not tell a format: add --format {all}").into()
+    })
+}
+
+/// The options that were given and that not every format takes, each with the kinds that it is of.
+fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> {
+    let ArrayArgs { pitch_mm, width_mm, height_mm, sound_speed, angles, initial_us } = &args.array;
+    let RadioArgs { iq, centre_mhz } = &args.radio;
+    let ZarrArgs { chunk, shard, zstd } = &args.zarr;
+    const ARRAY: &[Takes] = &[Takes::Array];
+    const RADIO: &[Takes] = &[Takes::Radio];
+    const ZARR: &[Takes] = &[Takes::Zarr];
+    let all = [
+        ("--pitch-mm", pitch_mm.is_some(), ARRAY),
+        ("--width-mm", width_mm.is_some(), ARRAY),
+        ("--height-mm", height_mm.is_some(), ARRAY),
+        ("--sound-speed", sound_speed.is_some(), ARRAY),
+        ("--angles", !angles.is_empty(), ARRAY),
+        ("--initial-us", initial_us.is_some(), ARRAY),
+        ("--iq", *iq, RADIO),
+        ("--centre-mhz", centre_mhz.is_some(), &[Takes::Array, Takes::Radio]),
+        ("--chunk", !chunk.is_empty(), ZARR),
+        ("--shard", shard.is_some(), ZARR),
+        ("--zstd", zstd.is_some(), ZARR),
+    ];
+    all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds))
+}
+
+/// The options of a format. Refuses those that it does not take.
+fn options(args: &Args, format: Format) -> Result<Options> {
+    let takes = format.about().takes;
+    if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
+        let takers = names(kinds.iter().flat_map(|kind| kind.formats()));
+        return Err(format!("{} has no {option}: leave it out, or export to {takers}", format.name()).into());
+    }
+    Ok(match takes {
+        Takes::Nothing => Options::Nothing,
+        Takes::Array => Options::Array(array(args)),
+        Takes::Radio => Options::Radio(radio(args)),
+        Takes::Zarr => Options::Zarr(zarr(&args.zarr)?),
     })
 }
 
 fn array(args: &Args) -> Array {
-    let given = &args.array;
-    let width_mm = given.width_mm.unwrap_or(given.pitch_mm * 0.9);
+    let (given, usual) = (&args.array, Array::default());
+    let or = |given: Option<f64>, scale: f64, usual: f64| given.map_or(usual, |value| value / scale);
+    let pitch_m = or(given.pitch_mm, 1e3, usual.pitch_m);
     Array {
-        pitch_m: given.pitch_mm / 1e3,
-        width_m: width_mm / 1e3,
-        height_m: given.height_mm / 1e3,
-        centre_hz: args.radio.centre_mhz.unwrap_or(5.0) * 1e6,
-        sound_speed_m_s: given.sound_speed,
-        angles_rad: given.angles.iter().map(|angle| angle.to_radians()).collect(),
-        initial_time_s: given.initial_us / 1e6,
+        pitch_m,
+        width_m: or(given.width_mm, 1e3, pitch_m * 0.9),
+        height_m: or(given.height_mm, 1e3, usual.height_m),
+        centre_hz: args.radio.centre_mhz.map_or(usual.centre_hz, |mhz| mhz * 1e6),
+        sound_speed_m_s: or(given.sound_speed, 1.0, usual.sound_speed_m_s),
+        angles_rad: match &given.angles[..] {
+            [] => usual.angles_rad,
+            angles => angles.iter().map(|angle| angle.to_radians()).collect(),
+        },
+        initial_time_s: or(given.initial_us, 1e6, usual.initial_time_s),
     }
+}
+
+fn zarr(given: &ZarrArgs) -> Result<ZarrOptions> {
+    let chunk = match given.chunk[..] {
+        [] => None,
+        [shots, samples, channels] => Some([shots, samples, channels]),
+        ref found => return Err(format!("--chunk: expected 3 numbers, found {}", found.len()).into()),
+    };
+    Ok(ZarrOptions { chunk, shard_shots: given.shard, zstd: given.zstd })
 }
 
 fn finite(text: &str) -> std::result::Result<f64, String> {
@@ -237,4 +260,81 @@ fn rows(exported: &Exported) -> Vec<(String, String)> {
     ];
     rows.extend(exported.notes.iter().map(|note| ("note".into(), note.clone())));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Every option that not every format takes, with a value, and the kinds that have it.
+    const OPTIONS: [(&str, &[Takes]); 11] = [
+        ("--pitch-mm=1", &[Takes::Array]),
+        ("--width-mm=1", &[Takes::Array]),
+        ("--height-mm=1", &[Takes::Array]),
+        ("--sound-speed=1", &[Takes::Array]),
+        ("--angles=1,2", &[Takes::Array]),
+        ("--initial-us=0", &[Takes::Array]),
+        ("--iq", &[Takes::Radio]),
+        ("--centre-mhz=1", &[Takes::Array, Takes::Radio]),
+        ("--chunk=1,1,1", &[Takes::Zarr]),
+        ("--shard=1", &[Takes::Zarr]),
+        ("--zstd=1", &[Takes::Zarr]),
+    ];
+
+    fn options_of(format: Format, more: &[&str]) -> Result<Options> {
+        let words = ["export", "a.h5", "b", "--format", format.name()].into_iter().chain(more.iter().copied());
+        options(&Cli::try_parse_from(words)?.args, format)
+    }
+
+    #[test]
+    fn a_format_refuses_the_options_of_others() {
+        for format in Format::ALL.iter().copied() {
+            assert_eq!(options_of(format, &[]).unwrap().kind(), format.about().takes);
+            for (option, kinds) in OPTIONS {
+                match options_of(format, &[option]) {
+                    Ok(options) => assert!(kinds.contains(&options.kind()), "{format:?} takes {option}"),
+                    Err(refused) => {
+                        assert!(!kinds.contains(&format.about().takes), "{format:?} refuses {option}: {refused}");
+                        let takers = names(kinds.iter().flat_map(|kind| kind.formats()));
+                        let (name, option) = (format.name(), option.split('=').next().unwrap());
+                        let expected = format!("{name} has no {option}: leave it out, or export to {takers}");
+                        assert_eq!(refused.to_string(), expected);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn headings_of_the_help_name_the_formats_that_take_them() {
+        let command = Cli::command();
+        for argument in command.get_arguments().filter(|argument| argument.get_help_heading().is_some()) {
+            let name = format!("--{}", argument.get_long().unwrap());
+            let (_, kinds) = OPTIONS.iter().find(|(option, _)| option.split('=').next() == Some(&name)).unwrap();
+            let heading = argument.get_help_heading().unwrap();
+            let named = |kind: &Takes| kind.formats().all(|format| heading.to_lowercase().contains(format.name()));
+            assert!(kinds.iter().any(named), "{name}: {heading}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_known_ending_lists_the_formats() {
+        let refused = implied(Path::new("run.bin")).unwrap_err().to_string();
+        assert!(refused.ends_with("add --format uff, zea, digital-rf, sigmf, zarr, pcapng or hdf5"), "{refused}");
+    }
+
+    #[test]
+    fn an_array_is_the_default_one_but_for_what_is_given() {
+        let Ok(Options::Array(array)) = options_of(Format::Uff, &["--pitch-mm=0.2"]) else { panic!("no array") };
+        let usual = Array::default();
+        assert_eq!((array.pitch_m, array.width_m), (0.2e-3, 0.18e-3));
+        assert_eq!((array.sound_speed_m_s, array.angles_rad), (usual.sound_speed_m_s, usual.angles_rad));
+    }
 }

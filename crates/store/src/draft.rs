@@ -1,11 +1,46 @@
 //! Something under way, in a hidden folder beside its name: it gets that only when it is whole.
 
-use crate::export::own::foreign;
 use crate::{StoreError, layout, lock};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// Finds the first thing in a folder that must not go with it; none: another folder may take its place.
+pub(crate) type Foreign = fn(&Path) -> io::Result<Option<PathBuf>>;
+
+/// What a draft may take the place of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replace {
+    /// Of nothing: the name must be free.
+    Nothing,
+    /// Of a file.
+    File,
+    /// Of a file, or of a folder in which nothing is foreign.
+    Folder(Foreign),
+}
+
+impl Replace {
+    /// Whether something of the name may be replaced.
+    pub fn is_allowed(self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+
+    /// Refuses to replace a folder, or one that has anything foreign in it.
+    fn check_folder(self, to: &Path) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Create { path: to.to_owned(), source };
+        let foreign = match self {
+            Self::Nothing => return Err(StoreError::Exists { path: to.to_owned() }),
+            Self::File => return Err(failed(io::Error::other("a folder is there, and stays"))),
+            Self::Folder(foreign) => foreign(to).map_err(failed)?,
+        };
+        let Some(foreign) = foreign else { return Ok(()) };
+        let why =
+            format!("{} is of no export, and would be lost: move it away, or choose another name", foreign.display());
+        Err(failed(io::Error::other(why)))
+    }
+}
 
 /// A file or folder that is being made. Dropped before [`Self::finish`], it leaves nothing.
 #[derive(Debug)]
@@ -16,21 +51,21 @@ pub(crate) struct Draft {
     held: File,
     /// `.NAME.partial/NAME`
     path: PathBuf,
-    replace: bool,
+    replace: Replace,
 }
 
 impl Draft {
     /// Begins it. Refuses a name that is taken, unless it may be replaced, and one that another program is about to make.
-    pub fn new(to: &Path, replace: bool) -> Result<Self, StoreError> {
+    pub fn new(to: &Path, replace: Replace) -> Result<Self, StoreError> {
         let name = to.file_name().ok_or_else(|| {
-            let source = std::io::Error::other("it is no name of a file");
+            let source = io::Error::other("it is no name of a file");
             StoreError::Create { path: to.to_owned(), source }
         })?;
-        if to.symlink_metadata().is_ok() && !replace {
+        if to.symlink_metadata().is_ok() && !replace.is_allowed() {
             return Err(StoreError::Exists { path: to.to_owned() });
         }
         if to.is_dir() {
-            check_folder(to)?;
+            replace.check_folder(to)?;
         }
         let folder = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
         let held = hold(to, &folder)?;
@@ -61,7 +96,7 @@ impl Draft {
         if self.path.is_dir() || self.to.is_dir() {
             self.change_places()?;
         } else {
-            layout::put_in_place(&self.path, &self.to, self.replace)?;
+            layout::put_in_place(&self.path, &self.to, self.replace.is_allowed())?;
         }
         layout::sync_directory(&self.to)
     }
@@ -70,13 +105,13 @@ impl Draft {
     fn change_places(&self) -> Result<(), StoreError> {
         let to = &self.to;
         let there = to.symlink_metadata().is_ok();
-        if there && !self.replace {
+        if there && !self.replace.is_allowed() {
             return Err(StoreError::Exists { path: to.clone() });
         }
         if !to.is_dir() {
             layout::check_unused(to)?;
         } else {
-            check_folder(to)?;
+            self.replace.check_folder(to)?;
         }
         let flags = if there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rustix::fs::renameat_with(CWD, &self.path, CWD, to, flags) {
@@ -105,15 +140,6 @@ impl Drop for Draft {
     }
 }
 
-/// Refuses to replace a folder that has anything in it but an export.
-fn check_folder(to: &Path) -> Result<(), StoreError> {
-    let Some(foreign) = foreign(to).map_err(|source| StoreError::Create { path: to.to_owned(), source })? else {
-        return Ok(());
-    };
-    let why = format!("{} is of no export, and would be lost: move it away, or choose another name", foreign.display());
-    Err(StoreError::Create { path: to.to_owned(), source: std::io::Error::other(why) })
-}
-
 /// Makes the hidden folder, or takes over that of a program that was killed. Refuses that of one that is at it.
 fn hold(to: &Path, folder: &Path) -> Result<File, StoreError> {
     let failed = |errno: Errno| StoreError::Create { path: to.to_owned(), source: errno.into() };
@@ -137,11 +163,11 @@ fn hold(to: &Path, folder: &Path) -> Result<File, StoreError> {
     }
 }
 
-fn errno(error: std::io::Error) -> Errno {
+fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-fn remove(path: &Path) -> std::io::Result<()> {
+fn remove(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if there.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -161,13 +187,20 @@ fn size(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
+    /// Foreign is what has the word `mine` in it.
+    const REPLACE: Replace = Replace::Folder(|folder| {
+        let foreign = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains("mine"));
+        let mut paths = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+        Ok(paths.find(foreign))
+    });
+
     #[test]
     fn a_draft_that_is_given_up_leaves_nothing_and_touches_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.uff");
         fs::write(&to, "old").unwrap();
-        assert!(matches!(Draft::new(&to, false), Err(StoreError::Exists { .. })));
-        let draft = Draft::new(&to, true).unwrap();
+        assert!(matches!(Draft::new(&to, Replace::Nothing), Err(StoreError::Exists { .. })));
+        let draft = Draft::new(&to, REPLACE).unwrap();
         fs::write(draft.path(), "new").unwrap();
         drop(draft);
         assert_eq!(fs::read_to_string(&to).unwrap(), "old");
@@ -180,7 +213,7 @@ mod tests {
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
         fs::write(to.join("zarr.json"), r#"{"attributes": {"format": "shotline zarr"}}"#).unwrap();
-        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        let draft = Draft::new(&to, REPLACE).unwrap().folder().unwrap();
         fs::write(draft.path().join("new"), "four").unwrap();
         assert!(to.join("zarr.json").exists());
         assert_eq!(draft.bytes(), 4);
@@ -190,16 +223,19 @@ mod tests {
 
     #[test]
     fn a_folder_that_no_export_made_stays_even_when_asked_to_replace_it() {
-        // The second: arrays of another program.
-        for (name, words) in [("thesis.tex", "mine"), ("zarr.json", r#"{"zarr_format": 3}"#)] {
-            let folder = tempfile::tempdir().unwrap();
-            let to = folder.path().join("a.zarr");
-            fs::create_dir(&to).unwrap();
-            fs::write(to.join(name), words).unwrap();
-            let error = Draft::new(&to, true).unwrap_err().to_string();
-            assert!(error.contains(&format!("{} is of no export", to.join(name).display())), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.zarr");
+        fs::create_dir(&to).unwrap();
+        let foreign = to.join("thesis.tex");
+        fs::write(&foreign, "mine").unwrap();
+        for (replace, expected) in [
+            (REPLACE, format!("{} is of no export", foreign.display())),
+            (Replace::File, "a folder is there, and stays".to_owned()),
+        ] {
+            let error = Draft::new(&to, replace).unwrap_err().to_string();
+            assert!(error.contains(&expected), "{error}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "there is no draft");
-            assert_eq!(fs::read_to_string(to.join(name)).unwrap(), words);
+            assert_eq!(fs::read_to_string(&foreign).unwrap(), "mine");
         }
     }
 
@@ -208,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.zarr");
         fs::create_dir(&to).unwrap();
-        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        let draft = Draft::new(&to, REPLACE).unwrap().folder().unwrap();
         fs::write(to.join("thesis.tex"), "mine").unwrap();
         let error = draft.finish().unwrap_err().to_string();
         assert!(error.contains("thesis.tex is of no export"), "{error}");
@@ -220,12 +256,12 @@ mod tests {
     fn one_name_is_made_by_one_program_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("a.uff");
-        let first = Draft::new(&to, true).unwrap();
+        let first = Draft::new(&to, REPLACE).unwrap();
         fs::write(first.path(), "first").unwrap();
-        assert!(matches!(Draft::new(&to, true), Err(StoreError::InUse { path }) if path == to));
+        assert!(matches!(Draft::new(&to, REPLACE), Err(StoreError::InUse { path }) if path == to));
         assert_eq!(fs::read_to_string(first.path()).unwrap(), "first", "what the first makes stays");
         first.finish().unwrap();
-        drop(Draft::new(&to, true).unwrap());
+        drop(Draft::new(&to, REPLACE).unwrap());
         assert_eq!(fs::read_to_string(&to).unwrap(), "first");
     }
 
@@ -238,7 +274,7 @@ mod tests {
         for name in ["a.h5", ".a.h5.new", "precious"] {
             fs::write(left.join(name), name).unwrap();
         }
-        let draft = Draft::new(&to, false).unwrap();
+        let draft = Draft::new(&to, Replace::Nothing).unwrap();
         assert_eq!(fs::read_dir(&left).unwrap().count(), 1);
         fs::write(draft.path(), "new").unwrap();
         draft.finish().unwrap();
@@ -251,7 +287,7 @@ mod tests {
         for is_folder in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let to = folder.path().join("a.zarr");
-            let mut draft = Draft::new(&to, false).unwrap();
+            let mut draft = Draft::new(&to, Replace::Nothing).unwrap();
             if is_folder {
                 draft = draft.folder().unwrap();
                 fs::create_dir(&to).unwrap();
@@ -271,7 +307,7 @@ mod tests {
         let to = folder.path().join("a.zarr");
         let written = File::create_new(&to).unwrap();
         lock::share(&written, &to).unwrap();
-        let draft = Draft::new(&to, true).unwrap().folder().unwrap();
+        let draft = Draft::new(&to, REPLACE).unwrap().folder().unwrap();
         assert!(matches!(draft.finish(), Err(StoreError::InUse { .. })));
         assert!(to.is_file());
     }

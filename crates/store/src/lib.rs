@@ -49,6 +49,7 @@ pub mod set;
 pub mod shot;
 mod sys;
 pub mod verify;
+pub mod zarr;
 
 pub use beneath::first_bytes;
 pub use error::StoreError;

@@ -6,8 +6,7 @@
 
 use super::shots::{Shots, missing_instants};
 use super::timeline::Timeline;
-use super::{ExportError, Radio};
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Format, Losses, Options, Radio, Takes, Target};
 use crate::info::{number, text};
 use crate::rows::State;
 use hdf5::H5Type;
@@ -16,9 +15,18 @@ use ndarray::ArrayView2;
 use shotline_wire::shot::Packing;
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-const FORMAT: &str = "digital-rf";
+pub(super) const ABOUT: About = About {
+    name: "digital-rf",
+    summary: "A folder of Digital RF",
+    endings: &[],
+    takes: Takes::Radio,
+    target: Target::Folder,
+    losses: &[Losses::Gap],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 /// A channel's file of properties.
 pub(super) const PROPERTIES: &str = "drf_properties.h5";
 /// The attribute of a channel's properties by which it is known as ours.
@@ -58,12 +66,12 @@ pub(super) fn names() -> Vec<String> {
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    radio: &Radio,
-    to: &Path,
-    replace: bool,
+    options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let draft = Draft::new(to, replace)?.folder()?;
+    let radio = options.radio(Format::DigitalRf)?;
+    let draft = to.draft()?.folder()?;
     let mut overlaps = 0;
     for link in shots.links().to_vec() {
         let folder = draft.path().join(format!("link{link}"));

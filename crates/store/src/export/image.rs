@@ -1,45 +1,52 @@
 //! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
 
 use super::shots::Shots;
-use super::{ExportError, Progress, Selection};
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Losses, Options, Takes, Target};
 use crate::layout;
 use crate::medium::Medium;
 use crate::positioned::{ReadAt, write_file};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
-const FORMAT: &str = "hdf5";
+pub(super) const ABOUT: About = About {
+    name: "hdf5",
+    summary: "The recording as it is, from a raw device",
+    endings: &["h5"],
+    takes: Takes::Nothing,
+    target: Target::File,
+    losses: &[Losses::Mask],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 /// Bytes that are copied at once.
 const BLOCK: u64 = 8 << 20;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    selection: &Selection,
-    progress: Progress<'_>,
-    to: &Path,
-    replace: bool,
+    _options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
     let unfit = |why: &str| ExportError::Unfit { format: FORMAT, why: why.into() };
     let recording = shots.recording();
-    if selection.from.is_some() || selection.shots.is_some() || !selection.links.is_empty() {
+    if shots.are_selected() {
         return Err(unfit("it is copied whole: leave out --from, --shots and --links"));
     }
     let one = recording.on_device().ok_or_else(|| unfit("it is in HDF5 already: copy its files"))?;
     let laid_out = &*one.layout();
-    let draft = Draft::new(to, replace)?;
-    let failed = |what: &'static str| ExportError::io(what, to);
+    let draft = to.draft()?;
+    let failed = |what: &'static str| ExportError::io(what, to.path);
     let file = File::options().read(true).write(true).create_new(true).open(draft.path()).map_err(failed("create"))?;
     // Said at once if there is no room. A file system that cannot say so takes what comes.
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, laid_out.end) {
         Err(errno @ Errno::NOSPC) => return Err(failed("make room for")(errno.into())),
         _ => file.set_len(laid_out.end).map_err(failed("extend"))?,
     }
-    let copy = |range: Range<u64>| copy(&one.file, &file, range, laid_out.end, progress, to);
+    let progress = |done| shots.progress(done, laid_out.end);
+    let copy = |range: Range<u64>| copy(&one.file, &file, range, &progress, to.path);
     copy(0..laid_out.data_start)?;
     // What the head says is visible was written before it was copied.
     let rows = layout::visible_rows(&file, laid_out, recording.path())?;
@@ -70,14 +77,13 @@ fn copy(
     from: &Medium,
     to: &File,
     range: Range<u64>,
-    all: u64,
-    progress: Progress<'_>,
+    progress: &dyn Fn(u64) -> ControlFlow<()>,
     name: &Path,
 ) -> Result<(), ExportError> {
     let mut block = vec![0; BLOCK.min(range.end.saturating_sub(range.start)) as usize];
     let mut at = range.start;
     while at < range.end {
-        if progress(at, all).is_break() {
+        if progress(at).is_break() {
             return Err(ExportError::Stopped);
         }
         let count = block.len().min((range.end - at) as usize);

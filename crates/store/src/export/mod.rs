@@ -1,4 +1,4 @@
-//! Recordings as other programs of the field read them: UFF, zea, Digital RF, SigMF, Zarr.
+//! Recordings as other programs of the field read them. [`Format`] lists the formats.
 //!
 //! [`export`] reads a recording shot by shot and writes as it reads, so its memory does not grow with the run. The
 //! result appears under its name only when it is whole. What a recording lacks is said in each format's
@@ -6,69 +6,32 @@
 
 mod array;
 mod digital_rf;
+mod format;
 mod image;
-pub(crate) mod own;
+mod options;
+mod own;
 mod packets;
 mod select;
 mod shots;
 mod sigmf;
 mod timeline;
 mod uff;
-pub mod zarr;
+mod zarr;
 mod zea;
 
 use crate::StoreError;
+use crate::draft::{Draft, Replace};
 use crate::read::Recording;
+use crate::zarr::objects::ObjectError;
 pub use array::Array;
+pub use format::{About, Format, HEADER, Losses, Takes, Target, rows};
+pub use options::{Options, Radio};
 pub use select::Selection;
 use serde::Serialize;
 use shots::Shots;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 pub use zarr::ZarrOptions;
-
-/// What a recording becomes.
-#[derive(Clone, Debug)]
-pub enum Format {
-    /// Ultrasound File Format of the UltraSound ToolBox: one HDF5 file with `channel_data`.
-    Uff(Array),
-    /// zea's HDF5 format, as its version 0.1 reads it.
-    Zea(Array),
-    /// Digital RF 2: a folder with one channel for each link.
-    DigitalRf(Radio),
-    /// SigMF 1.2: `.sigmf-meta` and `.sigmf-data`, a pair for each link.
-    SigMf(Radio),
-    /// Zarr version 3, in a folder or an object store.
-    Zarr(ZarrOptions),
-    /// A packet capture.
-    Pcapng,
-    /// The recording as it is, from a raw device.
-    Hdf5,
-}
-
-impl Format {
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Uff(_) => "uff",
-            Self::Zea(_) => "zea",
-            Self::DigitalRf(_) => "digital-rf",
-            Self::SigMf(_) => "sigmf",
-            Self::Zarr(_) => "zarr",
-            Self::Pcapng => "pcapng",
-            Self::Hdf5 => "hdf5",
-        }
-    }
-}
-
-/// What is not in a recording of a radio, and its formats have a place for.
-#[derive(Clone, Debug, Default)]
-pub struct Radio {
-    /// Channels are pairs: in phase, then in quadrature.
-    pub iq: bool,
-    /// Centre frequency in Hz, if it is known.
-    pub centre_hz: Option<f64>,
-}
 
 /// What was exported.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -136,7 +99,7 @@ pub enum ExportError {
     Nothing(String),
     /// An object store refused something.
     #[error("{0}")]
-    Objects(#[from] zarr::objects::ObjectError),
+    Objects(#[from] ObjectError),
     /// The caller asked for it.
     #[error("the export was stopped; nothing of it is left")]
     Stopped,
@@ -158,14 +121,20 @@ pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 /// Exports what is selected of a recording to `to`; with `replace` over what is there. An object store is named as
 /// `s3://bucket/prefix`.
+///
+/// # Errors
+/// [`ExportError::Unfit`] if the format does not take these options or cannot hold the recording,
+/// [`ExportError::Nothing`] if nothing is selected, and the others as they say. Nothing of the export is left then, and
+/// what was at `to` is as it was.
 pub fn export(
     recording: &Recording,
     selection: &Selection,
-    format: &Format,
+    (format, options): (Format, &Options),
     to: &Path,
     replace: bool,
     progress: Progress<'_>,
 ) -> Result<Exported, ExportError> {
+    options.check(format)?;
     // The recording itself, also by another name, and any folder that holds it.
     if let (Ok(from), Ok(there)) = (recording.path().canonicalize(), to.canonicalize())
         && from.starts_with(&there)
@@ -175,15 +144,8 @@ pub fn export(
     }
     let mut shots = Shots::new(recording, selection, progress)?;
     let mut notes = Vec::new();
-    let bytes = match format {
-        Format::Uff(array) => uff::write(&mut shots, array, to, replace, &mut notes)?,
-        Format::Zea(array) => zea::write(&mut shots, array, to, replace, &mut notes)?,
-        Format::DigitalRf(radio) => digital_rf::write(&mut shots, radio, to, replace, &mut notes)?,
-        Format::SigMf(radio) => sigmf::write(&mut shots, radio, to, replace, &mut notes)?,
-        Format::Zarr(options) => zarr::write(&mut shots, options, to, replace, &mut notes)?,
-        Format::Pcapng => packets::write(&mut shots, progress, to, replace, &mut notes)?,
-        Format::Hdf5 => image::write(&mut shots, selection, progress, to, replace, &mut notes)?,
-    };
+    let replace = if replace { Replace::Folder(own::foreign) } else { Replace::Nothing };
+    let bytes = format.write(&mut shots, options, &Destination { path: to, replace }, &mut notes)?;
     let tally = shots.tally();
     Ok(Exported {
         format: format.name(),
@@ -196,4 +158,20 @@ pub fn export(
         bytes,
         notes,
     })
+}
+
+/// Where an export is written.
+#[derive(Clone, Copy, Debug)]
+struct Destination<'a> {
+    /// Its name, or that of an object store.
+    path: &'a Path,
+    /// What it may take the place of.
+    replace: Replace,
+}
+
+impl Destination<'_> {
+    /// Begins a file or folder of the name.
+    fn draft(&self) -> Result<Draft, StoreError> {
+        Draft::new(self.path, self.replace)
+    }
 }

@@ -1,22 +1,23 @@
 //! Which folders are exports of ours and nothing else, so that one may take their place.
 
-use super::zarr::objects::Objects;
 use super::{digital_rf, zarr};
 use crate::beneath::Folder;
 use crate::sys::hdf5::open_same;
+use crate::zarr::MOST_NODE;
+use crate::zarr::objects::Objects;
 use rustix::fs::OFlags;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The first thing in a folder that no export writes; none: all of it is an export's.
-pub(crate) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
+pub(super) fn foreign(folder: &Path) -> io::Result<Option<PathBuf>> {
     let root = Folder::open(folder)?;
     let node = folder.join("zarr.json");
     let arrays = node.symlink_metadata().is_ok();
     if arrays {
         // At most so much: it may be anything.
-        let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", zarr::MOST_NODE));
+        let objects = Objects::open(folder).and_then(|objects| objects.get("zarr.json", MOST_NODE));
         if !objects.is_ok_and(|node| node.is_some_and(|node| zarr::is_own(&node))) {
             return Ok(Some(node));
         }
@@ -82,6 +83,16 @@ mod tests {
         assert_eq!(of("link12/rf/c/0/10/200"), "link#/rf/c/#/#/#");
         assert_eq!(of("link0/2026-11-21T04-00-00/rf@1763697600.000.h5"), "link#/#-#-#T#-#-#/rf@#.#.h#");
         assert_ne!(of("link#/rf"), of("link0/rf"));
+    }
+
+    #[test]
+    fn arrays_of_another_program_are_foreign() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("zarr.json");
+        fs::write(&root, r#"{"zarr_format": 3}"#).unwrap();
+        assert_eq!(foreign(folder.path()).unwrap(), Some(root.clone()));
+        fs::write(&root, r#"{"attributes": {"format": "shotline zarr"}}"#).unwrap();
+        assert_eq!(foreign(folder.path()).unwrap(), None);
     }
 
     #[test]

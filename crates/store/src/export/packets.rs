@@ -1,28 +1,36 @@
 //! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
 
 use super::shots::Shots;
-use super::{ExportError, Progress};
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Losses, Options, Takes, Target};
 use crate::pcapng;
 use std::cell::Cell;
-use std::path::Path;
+
+pub(super) const ABOUT: About = About {
+    name: "pcapng",
+    summary: "The packets that the shots came in, for Wireshark",
+    endings: &["pcapng"],
+    takes: Takes::Nothing,
+    target: Target::File,
+    losses: &[Losses::Gap],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    progress: Progress<'_>,
-    to: &Path,
-    replace: bool,
+    _options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
     let links = shots.run().links.len();
     if shots.links().len() != links {
         let why = format!("expected all {links} links, found a choice of {}: leave out --links", shots.links().len());
-        return Err(ExportError::Unfit { format: "pcapng", why });
+        return Err(ExportError::Unfit { format: FORMAT, why });
     }
-    let draft = Draft::new(to, replace)?;
+    let draft = to.draft()?;
     let stopped = Cell::new(false);
     let exported = pcapng::export(shots.recording(), shots.rows(), draft.path(), &|done, total| {
-        let go_on = progress(done, total);
+        let go_on = shots.progress(done, total);
         stopped.set(go_on.is_break());
         go_on
     })?;

@@ -6,7 +6,7 @@ use crate::read::Recording;
 use crate::rows::{NO_NUMBER, Row, State};
 use shotline_compute::pack12;
 use shotline_wire::shot::{Geometry, Packing};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Table rows that are read at once.
 const BLOCK_ROWS: u64 = 1024;
@@ -34,6 +34,7 @@ pub(super) struct Shot<'a> {
 /// A recording's shots, as far as they are exported.
 pub(super) struct Shots<'a> {
     recording: &'a Recording,
+    selection: &'a Selection,
     rows: Range<u64>,
     links: Vec<usize>,
     progress: Progress<'a>,
@@ -70,9 +71,13 @@ impl Span {
 }
 
 impl<'a> Shots<'a> {
-    pub fn new(recording: &'a Recording, what: &Selection, progress: Progress<'a>) -> Result<Self, ExportError> {
-        let (rows, links) = (what.rows(recording)?, what.links(recording)?);
-        Ok(Self { recording, rows, links, progress, done: 0, tally: Tally::default() })
+    pub fn new(
+        recording: &'a Recording,
+        selection: &'a Selection,
+        progress: Progress<'a>,
+    ) -> Result<Self, ExportError> {
+        let (rows, links) = (selection.rows(recording)?, selection.links(recording)?);
+        Ok(Self { recording, selection, rows, links, progress, done: 0, tally: Tally::default() })
     }
 
     /// Counts every shot of every link, by its row.
@@ -107,6 +112,15 @@ impl<'a> Shots<'a> {
     /// A link.
     pub fn link(&self, link: usize) -> &'a LinkInfo {
         &self.recording.run().links[link]
+    }
+    /// Whether they are a part of the recording's.
+    pub fn are_selected(&self) -> bool {
+        let Selection { from, shots, links } = self.selection;
+        from.is_some() || shots.is_some() || !links.is_empty()
+    }
+    /// Reports how much of how much is done; the answer says whether to go on.
+    pub fn progress(&self, done: u64, total: u64) -> ControlFlow<()> {
+        (self.progress)(done, total)
     }
     /// What was met so far.
     pub fn tally(&self) -> Tally {
@@ -200,7 +214,7 @@ impl<'a> Shots<'a> {
                 next = (row.number != NO_NUMBER).then_some(row.number.saturating_add(1)).or(next);
                 each(Shot { row, samples: &samples, missing: &missing })?;
                 self.done += 1;
-                if (self.progress)(self.done, total).is_break() {
+                if self.progress(self.done, total).is_break() {
                     return Err(ExportError::Stopped);
                 }
             }

@@ -6,7 +6,7 @@
 
 use super::shots::{Shots, missing, missing_instants};
 use super::timeline::{Place, Timeline};
-use super::{ExportError, Radio};
+use super::{About, Destination, ExportError, Format, Losses, Options, Radio, Takes, Target};
 use crate::draft::Draft;
 use crate::info::timestamp;
 use crate::rows::{Row, State};
@@ -17,19 +17,28 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-const FORMAT: &str = "sigmf";
+pub(super) const ABOUT: About = About {
+    name: "sigmf",
+    summary: "NAME.sigmf-meta and NAME.sigmf-data",
+    endings: &["sigmf-meta", "sigmf-data", "sigmf"],
+    takes: Takes::Radio,
+    target: Target::Pairs,
+    losses: &[Losses::Gap, Losses::Mask],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    radio: &Radio,
-    to: &Path,
-    replace: bool,
+    options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
+    let radio = options.radio(Format::SigMf)?;
     let links = shots.links().to_vec();
     let begin = |link: &usize| {
-        let name = if links.len() == 1 { base(to) } else { suffixed(&base(to), &format!("-link{link}")) };
-        let draft = |suffix| Draft::new(&suffixed(&name, suffix), replace);
+        let name = if links.len() == 1 { base(to.path) } else { suffixed(&base(to.path), &format!("-link{link}")) };
+        let draft = |suffix| Destination { path: &suffixed(&name, suffix), ..*to }.draft();
         Ok((draft(".sigmf-data")?, draft(".sigmf-meta")?))
     };
     let (all_data, all_meta): (Vec<_>, Vec<_>) =
@@ -45,10 +54,8 @@ pub(super) fn write(
 
 /// The name without the endings of SigMF.
 fn base(to: &Path) -> PathBuf {
-    match to.extension().and_then(|extension| extension.to_str()) {
-        Some("sigmf-meta" | "sigmf-data" | "sigmf") => to.with_extension(""),
-        _ => to.to_owned(),
-    }
+    let ending = to.extension().and_then(|extension| extension.to_str());
+    if ending.is_some_and(|ending| ABOUT.endings.contains(&ending)) { to.with_extension("") } else { to.to_owned() }
 }
 
 fn suffixed(path: &Path, suffix: &str) -> PathBuf {
@@ -90,8 +97,8 @@ fn write_link(
     out.into_inner().map_err(|error| ExportError::io("write", data)(error.into_error()))?;
     let sha512: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     let line = || Timeline::new(rate, g.samples(), shots.tai_minus_utc_ns());
-    let about = About { shots, link, radio, g, line: &line };
-    let overlaps = about.write(&sha512, meta)?;
+    let metadata = Metadata { shots, link, radio, g, line: &line };
+    let overlaps = metadata.write(&sha512, meta)?;
     if overlaps > 0 {
         notes.push(format!("the stamps of {overlaps} shots lie before the end of the shot before: put behind it"));
     }
@@ -99,7 +106,7 @@ fn write_link(
 }
 
 /// The metadata of a link.
-struct About<'a, 'b, L> {
+struct Metadata<'a, 'b, L> {
     shots: &'a Shots<'b>,
     link: usize,
     radio: &'a Radio,
@@ -107,7 +114,7 @@ struct About<'a, 'b, L> {
     line: &'a L,
 }
 
-impl<L: Fn() -> Timeline> About<'_, '_, L> {
+impl<L: Fn() -> Timeline> Metadata<'_, '_, L> {
     /// Writes it as it goes through the tables, once for the captures and once for the annotations. Returns how many
     /// shots overlap.
     fn write(&self, sha512: &str, path: &Path) -> Result<u64, ExportError> {

@@ -3,28 +3,35 @@
 //! Samples are single-precision numbers, which hold 16-bit integers exactly, and have a word for what is missing:
 //! NaN. Shots that are lost take no room in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
-use super::ExportError;
 use super::array::{Array, Frames};
 use super::shots::Shots;
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
 use crate::info::text;
 use crate::rows::State;
 use hdf5::types::H5Type;
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::ArrayView2;
-use std::path::Path;
 
-const FORMAT: &str = "uff";
+pub(super) const ABOUT: About = About {
+    name: "uff",
+    summary: "Ultrasound File Format of the UltraSound ToolBox (HDF5)",
+    endings: &["uff"],
+    takes: Takes::Array,
+    target: Target::File,
+    losses: &[Losses::Nan],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    array: &Array,
-    to: &Path,
-    replace: bool,
+    options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
+    let array = options.array(Format::Uff)?;
     let frames = Frames::of(shots, array, FORMAT)?;
-    let draft = Draft::new(to, replace)?;
+    let draft = to.draft()?;
     let failed = || ExportError::hdf5(draft.path());
     let file = File::create_excl(draft.path()).map_err(failed())?;
     let data = channel_data(&file, shots, array, &frames).map_err(failed())?;

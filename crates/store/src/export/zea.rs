@@ -4,20 +4,27 @@
 //! `shot_state` of each shot, and `missing` with the runs of missing samples in partial ones.
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
-use super::ExportError;
 use super::array::{Array, Frames};
 use super::shots::Shots;
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
 use crate::info::{text, timestamp};
 use crate::rows::State;
 use hdf5::plist::dataset_create::{AllocTime, FillTime};
 use hdf5::types::{H5Type, VarLenUnicode};
 use hdf5::{Dataset, Extents, File, Group};
 use ndarray::{ArrayView1, ArrayView2};
-use std::path::Path;
 use std::str::FromStr;
 
-const FORMAT: &str = "zea";
+pub(super) const ABOUT: About = About {
+    name: "zea",
+    summary: "zea's HDF5 format",
+    endings: &[],
+    takes: Takes::Array,
+    target: Target::File,
+    losses: &[Losses::Mask],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 /// The library whose reader this was written for.
 const VERSION: &str = "0.1.8";
 /// Places for shots, as many times as there are shots: a lost one takes its place too.
@@ -27,18 +34,18 @@ const CHUNK_ROWS: usize = 4096;
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    array: &Array,
-    to: &Path,
-    replace: bool,
+    options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
+    let array = options.array(Format::Zea)?;
     let frames = Frames::of(shots, array, FORMAT)?;
     if frames.span.count() > MOST_EMPTY * frames.span.held + MOST_EMPTY {
         let (first, last) = (frames.span.first, frames.span.last);
         let why = format!("nearly all shots from {first} to {last} are lost: export a part (--from, --shots)");
         return Err(ExportError::Unfit { format: FORMAT, why });
     }
-    let draft = Draft::new(to, replace)?;
+    let draft = to.draft()?;
     let failed = || ExportError::hdf5(draft.path());
     let file = File::create_excl(draft.path()).map_err(failed())?;
     let mut parts = skeleton(&file, shots, array, &frames).map_err(failed())?;

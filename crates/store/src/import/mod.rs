@@ -16,10 +16,10 @@ mod zea;
 
 use crate::StoreError;
 use crate::beneath::{Folder, first_bytes};
-use crate::export::zarr::objects::{ObjectError, is_remote};
 use crate::info::RunInfo;
 use crate::shot::Loss;
 use crate::sys::hdf5::open_same;
+use crate::zarr::objects::{ObjectError, is_remote};
 use hdf5::Dataset;
 use hdf5::dataset::Layout;
 use rustix::fs::OFlags;

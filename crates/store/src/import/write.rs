@@ -1,7 +1,7 @@
 //! Writes what a source has as a recording.
 
 use super::{Described, ImportError, ImportOptions, Imported, Numbers, Piece, Progress, Source, Table};
-use crate::draft::Draft;
+use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
@@ -34,7 +34,8 @@ pub(super) fn write(
     let pool = Pool::new(&mut registrar, IN_FLIGHT * links, slot)?;
     layout::check_target(to, options.overwrite)?;
     // Hidden until it is whole: a part of a source is no recording of it.
-    let draft = Draft::new(to, options.overwrite)?;
+    let replace = if options.overwrite { Replace::File } else { Replace::Nothing };
+    let draft = Draft::new(to, replace)?;
     let config = RecorderConfig { in_flight: IN_FLIGHT * links, ..RecorderConfig::new(shots.max(1)) };
     let recorder = Recorder::create(draft.path(), &config, &run, &registrar.finish())?;
     let counts = run.links.iter().map(|link| StreamBooks { stream: link.stream, ..StreamBooks::default() }).collect();

@@ -3,12 +3,12 @@
 use super::bounds::{AHEAD_S, bounded, told};
 use super::frames::Shape;
 use super::{Described, ImportError, Numbers, Piece, Pieces, Source, Table};
-use crate::export::zarr::objects::Objects;
-use crate::export::zarr::shard::{Codec, split};
-use crate::export::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
+use crate::zarr::objects::Objects;
+use crate::zarr::shard::{Codec, split};
+use crate::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use serde_json::Value;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use crate::common::{self, Recording, needs_python, python_verdict, run, shot, small};
 use shotline_store::codec::Codec;
-use shotline_store::export::{Format, Selection};
+use shotline_store::export::{Format, Options, Selection};
 use shotline_store::nvme::{Listing, Target, list};
 use shotline_store::read::Recording as Reader;
 use shotline_store::recover::recover;
@@ -58,7 +58,8 @@ fn record(device: &Path, name: &str, numbers: std::ops::Range<u64>, configure: i
 fn to_hdf5(from: &Path, to: &Path) {
     let recording = Reader::open(from).unwrap();
     let go_on = |_, _| ControlFlow::Continue(());
-    let exported = export(&recording, &Selection::default(), &Format::Hdf5, to, false, &go_on).unwrap();
+    let exported =
+        export(&recording, &Selection::default(), (Format::Hdf5, &Options::Nothing), to, false, &go_on).unwrap();
     assert_eq!(exported.bytes, to.metadata().unwrap().len());
 }
 

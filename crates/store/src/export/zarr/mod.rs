@@ -4,32 +4,31 @@
 //! a chunk is one shot; `state` and `missing` say what reads as 0 without having been sent.
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
-pub mod objects;
-pub(crate) mod shard;
-
-use super::ExportError;
 use super::shots::Shots;
-use crate::draft::Draft;
+use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
 use crate::rows::{NO_NUMBER, State};
 use crate::shot::{Loss, MAX_LINKS};
-use objects::{ObjectError, Objects, is_remote};
+use crate::zarr::objects::{ObjectError, Objects, is_remote};
+use crate::zarr::shard::{Codec, Shard};
+use crate::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use serde_json::{Value, json};
-use shard::{Codec, Shard};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::ops::Range;
-use std::path::Path;
 
-const FORMAT: &str = "zarr";
-/// The root attribute `format`, by which an import knows its own.
-pub(crate) const KIND: &str = "shotline zarr";
+pub(super) const ABOUT: About = About {
+    name: "zarr",
+    summary: "Zarr version 3, in a folder or an object store",
+    endings: &["zarr"],
+    takes: Takes::Zarr,
+    target: Target::FolderOrObjects,
+    losses: &[Losses::Mask],
+    feature: Some("s3"),
+};
+const FORMAT: &str = ABOUT.name;
 /// Bytes of a shard, about.
 const SHARD_BYTES: u64 = 32 << 20;
 /// Bytes of a chunk, at least about, where nothing is asked for.
 const CHUNK_BYTES: u64 = 512 << 10;
-/// Bytes of a shard, at most: it is put together in memory.
-pub(crate) const MOST_BYTES: u64 = 1 << 30;
-/// Bytes of a `zarr.json`, at most.
-pub(crate) const MOST_NODE: u64 = 16 << 20;
 /// Rows of a column in a chunk, at most.
 const COLUMN_ROWS: u64 = 1 << 16;
 /// Rows in a chunk of columns whose length is not known before.
@@ -95,16 +94,16 @@ impl Grid {
 
 pub(super) fn write(
     shots: &mut Shots<'_>,
-    options: &ZarrOptions,
-    to: &Path,
-    replace: bool,
+    options: &Options,
+    to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let bytes = if is_remote(to) {
-        let objects = Objects::open(to)?;
+    let options = options.zarr(Format::Zarr)?;
+    let bytes = if is_remote(to.path) {
+        let objects = Objects::open(to.path)?;
         if let Some(root) = objects.get("zarr.json", MOST_NODE)? {
-            if !replace || !is_own(&root) {
-                return Err(ExportError::Exists { path: to.to_owned() });
+            if !to.replace.is_allowed() || !is_own(&root) {
+                return Err(ExportError::Exists { path: to.path.to_owned() });
             }
             // What else is below the prefix stays.
             let links = (0..MAX_LINKS).map(|link| format!("link{link}/"));
@@ -118,7 +117,7 @@ pub(super) fn write(
         }
         out.bytes
     } else {
-        let draft = Draft::new(to, replace)?.folder()?;
+        let draft = to.draft()?.folder()?;
         let mut out = Out { objects: Objects::open(draft.path())?, bytes: 0, keys: Vec::new() };
         all(shots, options, &mut out)?;
         draft.finish()?;

@@ -1,0 +1,215 @@
+//! The registry of export formats.
+//!
+//! A format is a file of its own, with its description `ABOUT` and its function `write`, and a line of the table below.
+//! One that makes a folder also lists its files in `own`, so that another export may replace it.
+
+use super::shots::Shots;
+use super::{Destination, ExportError, Options};
+use super::{digital_rf, image, packets, sigmf, uff, zarr, zea};
+use std::path::Path;
+
+/// Kinds of options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// No options of its own.
+    Nothing,
+    /// The geometry of an ultrasound array and its transmissions: [`super::Array`].
+    Array,
+    /// What a radio knows: [`super::Radio`].
+    Radio,
+    /// How arrays are cut and packed: [`super::ZarrOptions`].
+    Zarr,
+}
+
+impl Takes {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Array => "array geometry",
+            Self::Radio => "radio",
+            Self::Zarr => "zarr",
+        }
+    }
+
+    /// The formats that take it.
+    pub fn formats(self) -> impl Iterator<Item = Format> {
+        Format::ALL.iter().copied().filter(move |format| format.about().takes == self)
+    }
+}
+
+/// What an export makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One file.
+    File,
+    /// Two files for each link, side by side: samples, and metadata about them.
+    Pairs,
+    /// A folder.
+    Folder,
+    /// A folder, or the objects below a prefix of an object store.
+    FolderOrObjects,
+}
+
+impl Target {
+    /// Words for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Pairs => "pair of files",
+            Self::Folder => "folder",
+            Self::FolderOrObjects => "folder or object store",
+        }
+    }
+}
+
+/// How a format expresses what was not received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Losses {
+    /// Missing samples are NaN.
+    Nan,
+    /// Missing samples are 0, and something beside them says which.
+    Mask,
+    /// What is missing is not there, and the places of the rest show that.
+    Gap,
+}
+
+impl Losses {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nan => "NaN",
+            Self::Mask => "mask",
+            Self::Gap => "gap",
+        }
+    }
+}
+
+/// What a format is, takes and can express.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// Endings of names that imply it, without the dot, the usual one first. None: it has to be named.
+    pub endings: &'static [&'static str],
+    /// The options that it takes.
+    pub takes: Takes,
+    /// What it makes.
+    pub target: Target,
+    /// How it expresses losses; empty: not at all.
+    pub losses: &'static [Losses],
+    /// The feature of this crate that its object stores need.
+    pub feature: Option<&'static str>,
+}
+
+macro_rules! formats {
+    ($($(#[$what:meta])* $format:ident => $module:ident,)+) => {
+        /// A format that recordings are exported to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Format {
+            $($(#[$what])* $format,)+
+        }
+
+        impl Format {
+            /// Every format, in the order of lists.
+            pub const ALL: &'static [Self] = &[$(Self::$format,)+];
+
+            /// What it is, takes and can express.
+            pub fn about(self) -> &'static About {
+                match self {
+                    $(Self::$format => &$module::ABOUT,)+
+                }
+            }
+
+            /// Writes the shots. Returns how many bytes that made.
+            pub(super) fn write(
+                self,
+                shots: &mut Shots<'_>,
+                options: &Options,
+                to: &Destination<'_>,
+                notes: &mut Vec<String>,
+            ) -> Result<u64, ExportError> {
+                match self {
+                    $(Self::$format => $module::write(shots, options, to, notes),)+
+                }
+            }
+        }
+    };
+}
+
+formats! {
+    /// Ultrasound File Format of the UltraSound ToolBox: one HDF5 file with `channel_data`.
+    Uff => uff,
+    /// zea's HDF5 format, as its version 0.1 reads it.
+    Zea => zea,
+    /// Digital RF 2: a folder with one channel for each link.
+    DigitalRf => digital_rf,
+    /// SigMF 1.2: `.sigmf-meta` and `.sigmf-data`, a pair for each link.
+    SigMf => sigmf,
+    /// Zarr version 3, in a folder or an object store.
+    Zarr => zarr,
+    /// A packet capture.
+    Pcapng => packets,
+    /// The recording as it is, from a raw device.
+    Hdf5 => image,
+}
+
+impl Format {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.about().name
+    }
+
+    /// The format of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|format| format.name() == name)
+    }
+
+    /// The format that the ending of a file's name implies.
+    pub fn implied_by(to: &Path) -> Option<Self> {
+        let ending = to.extension()?.to_str()?;
+        Self::ALL.iter().copied().find(|format| format.about().endings.contains(&ending))
+    }
+}
+
+/// The columns of [`rows`].
+pub const HEADER: [&str; 7] = ["format", "names", "what it is", "makes", "options", "losses", "feature"];
+
+/// A row for each format: name, endings that imply it, summary, target, options, how losses are said, and the feature
+/// that it needs for object stores.
+pub fn rows() -> Vec<[String; 7]> {
+    let row = |format: &Format| {
+        let About { name, summary, endings, takes, target, losses, feature } = *format.about();
+        let endings: Vec<_> = endings.iter().map(|ending| format!(".{ending}")).collect();
+        let losses: Vec<_> = losses.iter().map(|losses| losses.name()).collect();
+        [
+            name.to_owned(),
+            endings.join(" "),
+            summary.to_owned(),
+            target.name().to_owned(),
+            takes.name().to_owned(),
+            losses.join(", "),
+            feature.unwrap_or_default().to_owned(),
+        ]
+    };
+    Format::ALL.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_endings_mean_one_format() {
+        for format in Format::ALL.iter().copied() {
+            assert_eq!(Format::named(format.name()), Some(format));
+            for ending in format.about().endings {
+                assert_eq!(Format::implied_by(Path::new(&format!("a.b.{ending}"))), Some(format), "{ending}");
+            }
+        }
+        assert_eq!(Format::implied_by(Path::new("uff")), None);
+        assert_eq!(rows().len(), Format::ALL.len());
+    }
+}

@@ -1,0 +1,80 @@
+//! Options that only some formats take.
+
+use super::{Array, ExportError, Format, Takes, ZarrOptions};
+
+/// What is not in a recording of a radio, and its formats have a place for.
+#[derive(Clone, Debug, Default)]
+pub struct Radio {
+    /// Channels are pairs: in phase, then in quadrature.
+    pub iq: bool,
+    /// Centre frequency in Hz, if it is known.
+    pub centre_hz: Option<f64>,
+}
+
+/// The options of one format: those of the kind that it takes.
+#[derive(Clone, Debug, Default)]
+pub enum Options {
+    /// None.
+    #[default]
+    Nothing,
+    /// Of [`Takes::Array`].
+    Array(Array),
+    /// Of [`Takes::Radio`].
+    Radio(Radio),
+    /// Of [`Takes::Zarr`].
+    Zarr(ZarrOptions),
+}
+
+impl Options {
+    /// The defaults of a kind.
+    pub fn of(takes: Takes) -> Self {
+        match takes {
+            Takes::Nothing => Self::Nothing,
+            Takes::Array => Self::Array(Array::default()),
+            Takes::Radio => Self::Radio(Radio::default()),
+            Takes::Zarr => Self::Zarr(ZarrOptions::default()),
+        }
+    }
+
+    /// Their kind.
+    pub fn kind(&self) -> Takes {
+        match self {
+            Self::Nothing => Takes::Nothing,
+            Self::Array(_) => Takes::Array,
+            Self::Radio(_) => Takes::Radio,
+            Self::Zarr(_) => Takes::Zarr,
+        }
+    }
+
+    /// Refuses options of another kind than the format takes.
+    pub(super) fn check(&self, format: Format) -> Result<(), ExportError> {
+        if self.kind() == format.about().takes { Ok(()) } else { Err(self.misfit(format)) }
+    }
+
+    pub(super) fn array(&self, format: Format) -> Result<&Array, ExportError> {
+        match self {
+            Self::Array(array) => Ok(array),
+            Self::Nothing | Self::Radio(_) | Self::Zarr(_) => Err(self.misfit(format)),
+        }
+    }
+
+    pub(super) fn radio(&self, format: Format) -> Result<&Radio, ExportError> {
+        match self {
+            Self::Radio(radio) => Ok(radio),
+            Self::Nothing | Self::Array(_) | Self::Zarr(_) => Err(self.misfit(format)),
+        }
+    }
+
+    pub(super) fn zarr(&self, format: Format) -> Result<&ZarrOptions, ExportError> {
+        match self {
+            Self::Zarr(zarr) => Ok(zarr),
+            Self::Nothing | Self::Array(_) | Self::Radio(_) => Err(self.misfit(format)),
+        }
+    }
+
+    fn misfit(&self, format: Format) -> ExportError {
+        let (expected, found) = (format.about().takes.name(), self.kind().name());
+        let why = format!("expected options of the kind {expected:?}, found {found:?}: leave them out");
+        ExportError::Unfit { format: format.name(), why }
+    }
+}
