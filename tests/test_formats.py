@@ -560,7 +560,7 @@ def test_what_cannot_be_exported_or_imported_is_refused_in_one_line(tmp_path, wh
         (("export", tmp_path / "run.uff", tmp_path / "a.zarr"), "run.uff"),
         (("import", tmp_path / "run.uff", tmp_path / "a.h5"), "expected SigMF"),
         (("import", tmp_path / "there", tmp_path / "a.h5"), "Digital RF"),
-        (("import", whole.path, tmp_path / "a.h5"), "neither"),
+        (("import", whole.path, tmp_path / "a.h5"), "channel_data of UFF or raw_data of zea"),
         (("import", tmp_path / "no.sigmf-meta", tmp_path / "a.h5"), "No such file"),
     ]:
         assert words in run(*arguments).refused(), arguments

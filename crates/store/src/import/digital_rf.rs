@@ -2,6 +2,7 @@
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, bounded, time};
+use super::format::{About, Candidate, Takes};
 use super::frames::{Shape, described, whole_rate};
 use super::{ImportError, ImportOptions, Numbers, beneath, expect_own, open_below};
 use crate::beneath::Folder;
@@ -11,7 +12,14 @@ use ndarray::Array2;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FORMAT: &str = "digital-rf";
+pub(super) const ABOUT: About = About {
+    name: "digital-rf",
+    source: "a folder of Digital RF",
+    hdf5: None,
+    takes: &[Takes::Samples, Takes::Channel, Takes::Pauses],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 const PROPERTIES: &str = "drf_properties.h5";
 /// Sample rates are fractions of whole numbers: times are exact with these.
 const MOST_NUMERATOR: f64 = (1_u64 << 53) as f64;
@@ -32,6 +40,11 @@ struct Piece {
     row: u64,
     start: u64,
     samples: u64,
+}
+
+/// Any folder: those of other formats are known before.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    Ok(candidate.path.is_dir())
 }
 
 pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, ImportError> {

@@ -1,4 +1,4 @@
-//! Recordings made from what others have: SigMF, Digital RF, Zarr, UFF, zea, NumPy arrays.
+//! Recordings made from what others have. [`Format`] lists the formats.
 //!
 //! The result is a recording like any other, with a record behind every shot: it can be replayed, verified and
 //! exported. [`import`] reads shot by shot, so its memory does not grow with the input.
@@ -6,6 +6,7 @@
 mod blocks;
 mod bounds;
 mod digital_rf;
+mod format;
 mod frames;
 mod npy;
 mod sigmf;
@@ -15,11 +16,12 @@ mod zarr;
 mod zea;
 
 use crate::StoreError;
-use crate::beneath::{Folder, first_bytes};
+use crate::beneath::Folder;
 use crate::info::RunInfo;
 use crate::shot::Loss;
 use crate::sys::hdf5::open_same;
-use crate::zarr::objects::{ObjectError, is_remote};
+use crate::zarr::objects::ObjectError;
+pub use format::{About, Format, HEADER, Takes, rows};
 use hdf5::Dataset;
 use hdf5::dataset::Layout;
 use rustix::fs::OFlags;
@@ -245,33 +247,19 @@ pub fn import(
         let found = "--rate-hz: expected 1 or more, found 0: leave it out if the sample rate is not known";
         return Err(ImportError::format(from, found));
     }
-    let mut source = open(from, options)?;
-    check_options(source.described().format, from, options)?;
+    let format = Format::of(from)?;
+    let mut source = format.open(from, options)?;
+    format.check(from, options)?;
     let scale = match (options.scale, source.described().numbers) {
         (Some(scale), _) => scale,
         (None, Numbers::Bytes | Numbers::Int16) => 1.0,
         (None, Numbers::Any) => {
             let scale = fitting(&mut *source, progress)?;
-            source = open(from, options)?;
+            source = format.open(from, options)?;
             scale
         }
     };
     write::write(&mut *source, to, options, scale, progress)
-}
-
-/// Refuses options that would change nothing.
-fn check_options(format: &'static str, from: &Path, options: &ImportOptions) -> Result<(), ImportError> {
-    let goes_on = matches!(format, "digital-rf" | "sigmf");
-    let options = [
-        ("--samples", options.samples.is_some(), goes_on),
-        ("--rate-hz", options.rate_hz.is_some(), matches!(format, "npy" | "sigmf")),
-        ("--channel", options.channel.is_some(), format == "digital-rf"),
-        ("--pauses", options.pauses, goes_on),
-    ];
-    match options.into_iter().find(|(_, given, used)| *given && !used) {
-        Some((name, ..)) => Err(ImportError::format(from, format!("{format} has no {name}: leave it out"))),
-        None => Ok(()),
-    }
 }
 
 /// The factor that makes a source's numbers fit 16 bits: 1 if they do and are whole.
@@ -290,38 +278,6 @@ fn fitting(source: &mut dyn Source, progress: Progress<'_>) -> Result<f64, Impor
     }
     let limit = f64::from(i16::MAX);
     Ok(if (whole && most <= limit) || most == 0.0 { 1.0 } else { (limit / most).min(f64::MAX) })
-}
-
-fn open(from: &Path, options: &ImportOptions) -> Result<Box<dyn Source>, ImportError> {
-    let named = |extension: &str| from.extension().is_some_and(|found| found == extension);
-    if is_remote(from) || from.join("zarr.json").is_file() {
-        return Ok(Box::new(zarr::Zarr::open(from)?));
-    }
-    if from.is_dir() {
-        return Ok(Box::new(digital_rf::open(from, options)?));
-    }
-    if named("sigmf-meta") || named("sigmf-data") {
-        return Ok(Box::new(sigmf::open(&from.with_extension("sigmf-meta"), options)?));
-    }
-    let first = first_bytes(from).map_err(ImportError::io(from))?;
-    match &first[..] {
-        b"\x89HDF\r\n\x1a\n" => {
-            let file = hdf5::File::open(from).map_err(ImportError::hdf5(from))?;
-            if let Some(data) = uff::find(&file) {
-                return Ok(Box::new(uff::open(from, &file, &data)?));
-            }
-            if zea::is_zea(&file) {
-                return Ok(Box::new(zea::open(from, file)?));
-            }
-            let found = "expected channel_data of UFF or raw_data of zea in this HDF5 file, found neither";
-            Err(ImportError::format(from, found))
-        }
-        [b'\x93', b'N', b'U', b'M', b'P', b'Y', ..] => Ok(Box::new(npy::open(from, options)?)),
-        _ => Err(ImportError::format(
-            from,
-            "expected SigMF (.sigmf-meta), a folder of Digital RF or Zarr, UFF or zea (HDF5), or NumPy (.npy), found none of them",
-        )),
-    }
 }
 
 #[cfg(test)]

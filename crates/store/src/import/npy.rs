@@ -1,14 +1,22 @@
 //! NumPy's `.npy`, version 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
 
+use super::format::{About, Candidate, Takes};
 use super::frames::{Frames, Shape, described};
 use super::{ImportError, ImportOptions, Numbers, Piece};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const FORMAT: &str = "npy";
+pub(super) const ABOUT: About =
+    About { name: "npy", source: "NumPy (.npy)", hdf5: None, takes: &[Takes::RateHz], feature: None };
+const FORMAT: &str = ABOUT.name;
 /// Largest header that is read.
 const MOST_HEADER: u64 = 1 << 20;
+
+/// By its first bytes.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    Ok(candidate.first()?.starts_with(b"\x93NUMPY"))
+}
 
 pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Frames, ImportError> {
     let file = File::open(path).map_err(ImportError::io(path))?;

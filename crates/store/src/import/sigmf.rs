@@ -4,11 +4,13 @@
 
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, time, told};
+use super::format::{About, Candidate, Takes};
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
 use super::{ImportError, ImportOptions, Numbers, beneath};
 use crate::beneath::{Folder, open_regular};
 use crate::layout::folder;
+use crate::zarr::objects::is_remote;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -20,7 +22,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-const FORMAT: &str = "sigmf";
+pub(super) const ABOUT: About = About {
+    name: "sigmf",
+    source: "SigMF (.sigmf-meta)",
+    hdf5: None,
+    takes: &[Takes::Samples, Takes::RateHz, Takes::Pauses],
+    feature: None,
+};
+const FORMAT: &str = ABOUT.name;
 
 /// How a number is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +60,14 @@ impl Kind {
     }
 }
 
+/// Metadata or samples by their names.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    let named = candidate.is_named("sigmf-meta") || candidate.is_named("sigmf-data");
+    Ok(named && !is_remote(candidate.path) && !candidate.path.is_dir())
+}
+
 pub(super) fn open(path: &Path, options: &ImportOptions) -> Result<Blocks, ImportError> {
+    let path = &path.with_extension("sigmf-meta");
     let text = read_text(path)?;
     let wrong = |found: String| ImportError::format(path, found);
     let meta: Value = serde_json::from_slice(&text).map_err(|error| wrong(format!("expected JSON: {error}")))?;

@@ -3,17 +3,20 @@
 //! In the file its dimensions are (frame, wave, channel, time): what MATLAB wrote in the opposite order, and without
 //! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
 
+use super::format::{About, Candidate};
 use super::frames::{Frames, Shape, described, whole_rate};
-use super::{ImportError, Numbers, Piece, expect_own};
+use super::{ImportError, ImportOptions, Numbers, Piece, expect_own};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;
 use std::path::Path;
 
-const FORMAT: &str = "uff";
+pub(super) const ABOUT: About =
+    About { name: "uff", source: "UFF (HDF5)", hdf5: Some("channel_data of UFF"), takes: &[], feature: None };
+const FORMAT: &str = ABOUT.name;
 
 /// The channel data of a file: the file itself, or a member.
-pub(super) fn find(file: &File) -> Option<Group> {
+fn find(file: &File) -> Option<Group> {
     if is_channel_data(file) {
         return file.group("/").ok();
     }
@@ -29,8 +32,15 @@ fn is_channel_data(at: &Location) -> bool {
     words.as_deref() == Some("uff.channel_data")
 }
 
-pub(super) fn open(path: &Path, file: &File, data: &Group) -> Result<Frames, ImportError> {
+/// An HDF5 file with channel data.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    Ok(candidate.hdf5()?.is_some_and(|file| find(file).is_some()))
+}
+
+pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
+    let file = File::open(path).map_err(failed())?;
+    let data = find(&file).ok_or_else(|| ImportError::format(path, "expected channel_data of UFF, found none"))?;
     let parts = match data.dataset("data") {
         Ok(real) => vec![real],
         Err(_) => {
@@ -38,7 +48,7 @@ pub(super) fn open(path: &Path, file: &File, data: &Group) -> Result<Frames, Imp
             vec![complex.dataset("real").map_err(failed())?, complex.dataset("imag").map_err(failed())?]
         }
     };
-    parts.iter().try_for_each(|part| expect_own(part, file, path))?;
+    parts.iter().try_for_each(|part| expect_own(part, &file, path))?;
     let mut shape = parts[0].shape();
     if !(2..=4).contains(&shape.len()) || parts.iter().any(|part| part.shape() != shape) {
         let found = format!("expected data of (frame, wave, channel, time), found {shape:?}");
@@ -51,7 +61,7 @@ pub(super) fn open(path: &Path, file: &File, data: &Group) -> Result<Frames, Imp
     let [frames, waves, channels, samples] = [shape[0], shape[1], shape[2], shape[3]];
     let mut notes = Vec::new();
     let rate = data.dataset("sampling_frequency").map_err(failed())?;
-    expect_own(&rate, file, path)?;
+    expect_own(&rate, &file, path)?;
     let rate = rate.read_raw::<f64>().map_err(failed())?;
     let rate_hz = whole_rate(rate.first().copied().unwrap_or(0.0), &mut notes);
     let numbers = numbers_of(&parts[0], path)?;

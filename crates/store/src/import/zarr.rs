@@ -1,12 +1,13 @@
 //! Zarr that was exported from here: every shot with its number, its stamps and what is missing of it.
 
 use super::bounds::{AHEAD_S, bounded, told};
+use super::format::{About, Candidate};
 use super::frames::Shape;
-use super::{Described, ImportError, Numbers, Piece, Pieces, Source, Table};
+use super::{Described, ImportError, ImportOptions, Numbers, Piece, Pieces, Source, Table};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;
-use crate::zarr::objects::Objects;
+use crate::zarr::objects::{Objects, is_remote};
 use crate::zarr::shard::{Codec, split};
 use crate::zarr::{KIND, MOST_BYTES, MOST_NODE};
 use serde_json::Value;
@@ -14,7 +15,9 @@ use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS, PACKET_BYTES, Packing}
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-const FORMAT: &str = "zarr";
+pub(super) const ABOUT: About =
+    About { name: "zarr", source: "a folder or object store of Zarr", hdf5: None, takes: &[], feature: Some("s3") };
+const FORMAT: &str = ABOUT.name;
 
 /// A group that was exported from here.
 pub(super) struct Zarr {
@@ -43,8 +46,18 @@ struct Link {
 const COLUMNS: [&str; 7] =
     ["number", "stamp_tai_ns", "state", "flags", "valid_bytes", "arrived_tai_ns", "completed_tai_ns"];
 
+/// An object store, or a folder with a root.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    Ok(is_remote(candidate.path) || candidate.path.join("zarr.json").is_file())
+}
+
+/// Opens what was exported from here.
+pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Zarr, ImportError> {
+    Zarr::open(path)
+}
+
 impl Zarr {
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
+    fn open(path: &Path) -> Result<Self, ImportError> {
         let store = Store { objects: Objects::open(path)?, path: path.to_owned() };
         let root = store.json("zarr.json")?;
         let attributes = &root["attributes"];

@@ -2,24 +2,30 @@
 //!
 //! Files that were exported from here also have masks of what is missing, which is lost or partial again.
 
+use super::format::{About, Candidate};
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::uff::numbers_of;
-use super::{ImportError, Piece, expect_own};
+use super::{ImportError, ImportOptions, Piece, expect_own};
 use hdf5::{Dataset, File};
 use ndarray::{Array1, Array2, Array3};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const FORMAT: &str = "zea";
+pub(super) const ABOUT: About =
+    About { name: "zea", source: "zea (HDF5)", hdf5: Some("raw_data of zea"), takes: &[], feature: None };
+const FORMAT: &str = ABOUT.name;
 /// Places where files of several tracks, of one, and of older versions have it.
 const PLACES: [(&str, &str); 2] = [("tracks/track_0/data/raw_data", "tracks/track_0/scan"), ("data/raw_data", "scan")];
 
-pub(super) fn is_zea(file: &File) -> bool {
-    PLACES.iter().any(|(data, _)| file.dataset(data).is_ok_and(|data| data.ndim() == 5))
+/// An HDF5 file with raw data of five dimensions.
+pub(super) fn recognizes(candidate: &Candidate<'_>) -> Result<bool, ImportError> {
+    let is_raw = |file: &File, data| file.dataset(data).is_ok_and(|data| data.ndim() == 5);
+    Ok(candidate.hdf5()?.is_some_and(|file| PLACES.iter().any(|(data, _)| is_raw(file, data))))
 }
 
-pub(super) fn open(path: &Path, file: File) -> Result<Frames, ImportError> {
+pub(super) fn open(path: &Path, _options: &ImportOptions) -> Result<Frames, ImportError> {
     let failed = || ImportError::hdf5(path);
+    let file = File::open(path).map_err(failed())?;
     let found = PLACES.into_iter().find(|(data, _)| file.dataset(data).is_ok()).unwrap_or(PLACES[0]);
     let raw = file.dataset(found.0).map_err(failed())?;
     expect_own(&raw, &file, path)?;
