@@ -5,6 +5,7 @@
 //! own way, never passed over as zeros: see `docs/formats.md`.
 
 mod array;
+pub mod conformance;
 mod digital_rf;
 mod format;
 mod image;

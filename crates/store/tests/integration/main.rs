@@ -4,6 +4,7 @@ mod claims;
 mod common;
 mod compression;
 mod device;
+mod exports;
 mod faults;
 mod pcapng;
 mod recorder;

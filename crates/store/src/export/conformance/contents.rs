@@ -1,0 +1,137 @@
+//! What is in a result: what was received, and that the rest was not.
+
+use super::{Check, Counts, Failure, Format, Losses, Outcome, Selection, Stage, ensure, failed, go_on};
+use crate::export::shots::Shots;
+use crate::import::{ImportOptions, Imported, import};
+use crate::pcapng::for_each_frame;
+use crate::read::Recording;
+use crate::verify::{VerifyOptions, verify};
+use std::path::Path;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "shots are counted as the recording has them",
+        proves: "complete, partial and lost shots are those of the recording",
+        run: counts_are_right,
+    },
+    Check {
+        name: "what was received comes back sample for sample",
+        proves: "an importer, or a reader, finds every sample that was received, in order, and no other: none that was \
+                 not received is there as a zero",
+        run: samples_come_back,
+    },
+    Check {
+        name: "what is missing is missing again",
+        proves: "a format that has a word for missing samples brings back as many partial and lost shots",
+        run: losses_come_back,
+    },
+];
+
+fn counts_are_right(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let exported = stage.exported()?;
+    let Counts { complete, partial, lost } = stage.fixture.counts();
+    let links = exported.links as u64;
+    let found = (exported.complete, exported.partial, exported.lost);
+    let expected = (links * complete, links * partial, links * lost);
+    ensure!(found == expected, "expected {expected:?} complete, partial and lost shots, found {found:?}");
+    ensure!((exported.missing_samples > 0) == (partial > 0), "{} samples are missing", exported.missing_samples);
+    ensure!(exported.format == stage.format.name() && exported.to == stage.to(), "it names something else");
+    Ok(Outcome::Passed)
+}
+
+fn samples_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    stage.exported()?;
+    match stage.format {
+        Format::Uff | Format::Zea | Format::DigitalRf | Format::SigMf | Format::Zarr => {
+            let (again, _) = imported(stage)?;
+            same_samples(&stage.recording, &again)?;
+        }
+        Format::Hdf5 => {
+            verified(&stage.to())?;
+            same_samples(&stage.recording, &Recording::open(&stage.to()).map_err(failed("open the export"))?)?;
+        }
+        Format::Pcapng => {
+            let mut frames = 0_u64;
+            for_each_frame(&stage.to(), |_| frames += 1).map_err(failed("read the capture"))?;
+            let expected = placed(&stage.recording)?;
+            ensure!(frames == expected, "expected {expected} packets, found {frames}");
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let expected = stage.fixture.counts();
+    let losses = stage.format.about().losses;
+    ensure!(!losses.is_empty(), "it has no word for what is missing");
+    match stage.format {
+        Format::Uff | Format::Zea | Format::SigMf | Format::Zarr => {
+            stage.exported()?;
+            let (_, Imported { complete, partial, lost, .. }) = imported(stage)?;
+            let found = Counts { complete, partial, lost };
+            ensure!(found == expected, "expected {expected:?}, found {found:?}");
+            Ok(Outcome::Passed)
+        }
+        Format::DigitalRf | Format::Pcapng => {
+            ensure!(losses == [Losses::Gap], "expected gaps");
+            Ok(Outcome::Cannot("a gap does not say which shots it is of".into()))
+        }
+        Format::Hdf5 => Ok(Outcome::Cannot("it is the recording itself".into())),
+    }
+}
+
+/// The recording that is made of an export, proven.
+fn imported(stage: &Stage<'_>) -> Result<(Recording, Imported), Failure> {
+    let again = stage.fixture.folder()?.join("again.h5");
+    let imported = import(&stage.to(), &again, &ImportOptions::default(), &go_on).map_err(failed("import"))?;
+    ensure!(imported.format == stage.format.name(), "it is taken for {}", imported.format);
+    ensure!(imported.left_out == 0, "{} samples are left out", imported.left_out);
+    verified(&again)?;
+    Ok((Recording::open(&again).map_err(failed("open what was imported"))?, imported))
+}
+
+fn verified(path: &Path) -> Result<(), Failure> {
+    let verdict = verify(path, &VerifyOptions::default()).map_err(failed("verify what comes back"))?;
+    ensure!(verdict.verified, "what comes back is not sound: {verdict:?}");
+    Ok(())
+}
+
+fn same_samples(recording: &Recording, again: &Recording) -> Result<(), Failure> {
+    let (expected, found) = (received(recording)?, received(again)?);
+    ensure!(expected.len() == found.len(), "expected {} samples, found {}", expected.len(), found.len());
+    let other = expected.iter().zip(&found).position(|(expected, found)| expected != found);
+    match other {
+        Some(at) => Err(format!("sample {at} of link 0: expected {}, found {}", expected[at], found[at])),
+        None => Ok(()),
+    }
+}
+
+/// The samples of link 0 that were received, one shot behind the other.
+fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
+    let selection = Selection { links: vec![0], ..Selection::default() };
+    let mut samples = Vec::new();
+    let mut shots = Shots::new(recording, &selection, &go_on).map_err(failed("read the shots"))?;
+    shots
+        .each(0, |shot| {
+            let mut next = 0;
+            for missing in shot.missing {
+                samples.extend(&shot.samples[next..missing.start]);
+                next = missing.end;
+            }
+            samples.extend(&shot.samples[next..]);
+            Ok(())
+        })
+        .map_err(failed("read the samples"))?;
+    Ok(samples)
+}
+
+/// Packets of all links that were received.
+fn placed(recording: &Recording) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for link in 0..recording.run().links.len() {
+        for row in 0..recording.rows() {
+            sum += u64::from(recording.row(row, link).map_err(failed("read a row"))?.placed);
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,121 @@
+//! When a result has its name, and what it takes the place of.
+
+use super::{Check, ExportError, Failure, Outcome, Selection, Stage, Target, ensure, failed, go_on, listed, stop};
+use crate::StoreError;
+use std::cell::RefCell;
+use std::fs;
+use std::ops::ControlFlow;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "the result has its name when it is whole",
+        proves: "no reader meets half an export, and nothing else is left beside it",
+        run: appears_when_whole,
+    },
+    Check {
+        name: "a name that is taken is refused",
+        proves: "without leave nothing is replaced: what is there stays as it was, byte for byte",
+        run: taken_is_refused,
+    },
+    Check {
+        name: "what is there is replaced when that is asked for",
+        proves: "nothing of the old export is left in the new one",
+        run: replaced_on_request,
+    },
+    Check {
+        name: "a stop leaves nothing",
+        proves: "an export that is stopped says so and leaves no file, hidden ones included",
+        run: stop_leaves_nothing,
+    },
+    Check {
+        name: "a stop leaves what would have been replaced",
+        proves: "the old export is given up when the new one is whole, and not before",
+        run: stop_leaves_the_old_one,
+    },
+    Check {
+        name: "the recording itself is not replaced",
+        proves: "leave to replace does not reach the recording that is read, nor the folder that it is in",
+        run: recording_stays,
+    },
+];
+
+fn appears_when_whole(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let seen = RefCell::new(Vec::new());
+    let look = |_, _| {
+        let names = listed(&stage.folder).unwrap_or_default();
+        seen.borrow_mut().extend(names.into_iter().filter(|name| !name.starts_with('.')));
+        ControlFlow::Continue(())
+    };
+    stage.export(&stage.to(), false, &look).map_err(failed("export"))?;
+    ensure!(seen.borrow().is_empty(), "there before the end: {}", seen.borrow().join(", "));
+    let names = listed(&stage.folder)?;
+    ensure!(!names.is_empty(), "there is no result");
+    let hidden: Vec<_> = names.into_iter().filter(|name| name.starts_with('.')).collect();
+    ensure!(hidden.is_empty(), "left beside it: {}", hidden.join(", "));
+    Ok(Outcome::Passed)
+}
+
+fn taken_is_refused(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    stage.exported()?;
+    let before = stage.files()?;
+    match stage.export(&stage.to(), false, &go_on) {
+        Err(ExportError::Exists { .. } | ExportError::Recording(StoreError::Exists { .. })) => {}
+        other => return Err(format!("expected that it exists already, found {other:?}")),
+    }
+    ensure!(stage.files()? == before, "what was there has changed");
+    Ok(Outcome::Passed)
+}
+
+fn replaced_on_request(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    stage.exported()?;
+    let before = stage.files()?;
+    match stage.format.about().target {
+        Target::File | Target::Pairs => {
+            for path in before.keys() {
+                fs::write(stage.folder.join(path), "old").map_err(failed("write an old file"))?;
+            }
+            stage.export(&stage.to(), true, &go_on).map_err(failed("replace"))?;
+            let after = stage.files()?;
+            ensure!(after.keys().eq(before.keys()), "expected {:?}, found {:?}", before.keys(), after.keys());
+            ensure!(after.values().all(|bytes| bytes != b"old"), "an old file is left");
+        }
+        Target::Folder | Target::FolderOrObjects => {
+            let one = Selection { shots: Some(1), ..stage.selection() };
+            let exported = stage.export_part(&one, &stage.to(), true, &go_on).map_err(failed("replace"))?;
+            let counted = (exported.complete, exported.partial, exported.lost);
+            ensure!(counted == (1, 0, 0), "expected one complete shot, counted {counted:?}");
+            let bytes = |files: &super::Files| files.values().map(Vec::len).sum::<usize>();
+            let after = stage.files()?;
+            ensure!(bytes(&after) < bytes(&before), "one shot takes as many bytes as all of them");
+            ensure!(listed(&stage.folder)?.len() == 1, "something is left beside it");
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn stop_leaves_nothing(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let stopped = stage.export(&stage.to(), false, &stop);
+    ensure!(matches!(stopped, Err(ExportError::Stopped)), "expected a stop, found {stopped:?}");
+    stage.expect_nothing()?;
+    Ok(Outcome::Passed)
+}
+
+fn stop_leaves_the_old_one(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    stage.exported()?;
+    let before = stage.files()?;
+    let stopped = stage.export(&stage.to(), true, &stop);
+    ensure!(matches!(stopped, Err(ExportError::Stopped)), "expected a stop, found {stopped:?}");
+    ensure!(stage.files()? == before, "what was there has changed");
+    Ok(Outcome::Passed)
+}
+
+fn recording_stays(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let path = stage.recording.path();
+    let Ok(before) = fs::read(path) else { return Ok(Outcome::Cannot("it is on a raw device".into())) };
+    for to in [Some(path), path.parent()].into_iter().flatten() {
+        let refused = stage.export(to, true, &go_on);
+        ensure!(refused.is_err(), "{} was replaced", to.display());
+    }
+    ensure!(fs::read(path).is_ok_and(|after| after == before), "the recording has changed");
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,91 @@
+//! What cannot be exported, or not there: refused in words, with nothing left.
+
+use super::{Check, ExportError, Failure, Options, Outcome, Selection, Stage, Takes, ensure, export, failed, go_on};
+use super::{Recording, listed};
+use std::fs;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "an empty selection is refused",
+        proves: "a choice without shots is an error and no empty result",
+        run: empty_selection,
+    },
+    Check {
+        name: "a recording without shots is refused",
+        proves: "the same of a run in which nothing was recorded",
+        run: empty_recording,
+    },
+    Check {
+        name: "options of another format are refused",
+        proves: "no option is silently without effect",
+        run: foreign_options,
+    },
+    Check {
+        name: "a folder that is not there is named",
+        proves: "a wrong path is an error that says which, and no folder is made",
+        run: no_folder,
+    },
+    Check {
+        name: "a full drive is an error that says so",
+        proves: "what could not be written whole is not there, and what was there stays",
+        run: full_drive,
+    },
+];
+
+fn empty_selection(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    for selection in
+        [Selection { shots: Some(0), ..stage.selection() }, Selection { from: Some(u64::MAX), ..stage.selection() }]
+    {
+        let refused = stage.export_part(&selection, &stage.to(), false, &go_on);
+        ensure!(matches!(refused, Err(ExportError::Nothing(_))), "expected nothing to export, found {refused:?}");
+        stage.expect_nothing()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn empty_recording(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let empty = Recording::open(&stage.fixture.empty(stage.format)?).map_err(failed("open the empty recording"))?;
+    let what = (stage.format, &stage.options());
+    let refused = export(&empty, &stage.selection(), what, &stage.to(), false, &go_on);
+    ensure!(matches!(refused, Err(ExportError::Nothing(_))), "expected nothing to export, found {refused:?}");
+    stage.expect_nothing()?;
+    Ok(Outcome::Passed)
+}
+
+fn foreign_options(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let takes = stage.format.about().takes;
+    for kind in [Takes::Nothing, Takes::Array, Takes::Radio, Takes::Zarr].into_iter().filter(|kind| *kind != takes) {
+        let what = (stage.format, &Options::of(kind));
+        let refused = export(&stage.recording, &stage.selection(), what, &stage.to(), false, &go_on);
+        ensure!(matches!(refused, Err(ExportError::Unfit { .. })), "{}: found {refused:?}", kind.name());
+        stage.expect_nothing()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn no_folder(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let to = stage.name_in(&stage.folder.join("nowhere"));
+    let Err(refused) = stage.export(&to, false, &go_on) else { return Err("a folder was made".into()) };
+    ensure!(refused.to_string().contains("nowhere"), "it does not name the folder: {refused}");
+    stage.expect_nothing()?;
+    fs::write(stage.folder.join("nowhere"), "a file").map_err(failed("write a file"))?;
+    let Err(refused) = stage.export(&to, true, &go_on) else { return Err("a file was taken for a folder".into()) };
+    ensure!(refused.to_string().contains("nowhere"), "it does not name the file: {refused}");
+    ensure!(listed(&stage.folder)? == ["nowhere"], "something is left");
+    Ok(Outcome::Passed)
+}
+
+fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
+    let folder = match stage.fixture.full() {
+        Ok(folder) => folder,
+        Err(why) => return Ok(Outcome::Cannot(why)),
+    };
+    let before = listed(&folder)?;
+    let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {
+        return Err("a full drive took it".into());
+    };
+    let said = refused.to_string();
+    ensure!(said.to_lowercase().contains("no space") || said.contains("room"), "it does not say why: {said}");
+    ensure!(listed(&folder)? == before, "left behind: {:?}", listed(&folder)?);
+    Ok(Outcome::Passed)
+}
