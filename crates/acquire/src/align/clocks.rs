@@ -7,8 +7,8 @@
 //!
 //! While the first source is away its clock is carried on by the next one that is there.
 
-use super::MAX_SOURCES;
 use super::filter::{Filter, Pick};
+use super::types::MAX_SOURCES;
 use arrayvec::ArrayVec;
 use serde::Serialize;
 

@@ -46,10 +46,8 @@ use intervals::Intervals;
 use ring::{History, Mask, Ring};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
-pub use types::{By, Config, Counts, Event, Here, Mark, Missing, Refused, SourceCounts, Verdict, Why};
+pub use types::{By, Config, Counts, Event, Here, MAX_SOURCES, Mark, Missing, Refused, SourceCounts, Verdict, Why};
 
-/// Most sources that can be aligned. (A recording joins at most `shotline_store::shot::MAX_LINKS` of them.)
-pub const MAX_SOURCES: usize = 16;
 /// Runs of lost items that each source is remembered for, to say why it is missing.
 const GAPS: usize = 16;
 /// Bounds of a window that follows from the time between items, in ns.

@@ -1,6 +1,6 @@
 //! Events that wait for their sources, and those that were decided last: fixed memory, in the order of their keys.
 
-use super::{Here, MAX_SOURCES};
+use super::types::{Here, MAX_SOURCES};
 use std::collections::VecDeque;
 
 /// Which sources, one bit each.

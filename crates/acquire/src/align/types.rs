@@ -1,8 +1,10 @@
 //! What goes into an aligner, what comes out, and what is counted.
 
-use super::MAX_SOURCES;
 use arrayvec::ArrayVec;
 use shotline_wire::shot::DropCause;
+
+/// Most sources that can be aligned. (A recording joins at most `shotline_store::shot::MAX_LINKS` of them.)
+pub const MAX_SOURCES: usize = 16;
 
 /// What makes items belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
