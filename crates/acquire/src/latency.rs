@@ -1,5 +1,7 @@
 //! How long shots took, as counts in bins: constant memory, whatever comes.
 
+use shotline_store::shot::ShotMeta;
+
 /// Bins of an octave: a percentile is told within an eighth of itself.
 const BINS: u32 = 8;
 /// Octaves: up to 2^40 ns, 18 minutes.
@@ -71,6 +73,28 @@ impl Latency {
         self.least = self.least.min(other.least);
         self.most = self.most.max(other.most);
         self.negative += other.negative;
+    }
+}
+
+/// How long shots took.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// From the sender's stamp to completion.
+    pub from_sender: Latency,
+    /// From the kernel's receipt of the first packet to completion.
+    pub from_kernel: Latency,
+}
+
+impl Times {
+    /// Enters a complete shot; times that are unknown are left out.
+    pub fn enter(&mut self, shot: &ShotMeta) {
+        for (begun_ns, latency) in
+            [(shot.stamp_tai_ns, &mut self.from_sender), (shot.arrived_tai_ns, &mut self.from_kernel)]
+        {
+            if begun_ns > 0 {
+                latency.enter(begun_ns, shot.completed_tai_ns);
+            }
+        }
     }
 }
 

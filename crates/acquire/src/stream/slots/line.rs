@@ -12,7 +12,7 @@
 //!
 //! The line also gets spares when strangers' packets have shortened it, so that it never runs dry while there are buffers.
 
-use shotline_memory::{Buffer, Pool, Regions, Sge};
+use shotline_memory::{Buffer, Pool, RegionId, Regions, Sge};
 use shotline_transport::Recv;
 use shotline_wire::shot::Geometry;
 use std::collections::VecDeque;
@@ -35,9 +35,9 @@ pub(crate) fn extra(geometry: &Geometry) -> usize {
 
 /// One stream's line.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(super) struct Line {
     pool: Arc<Pool>,
-    pub(super) regions: Regions,
+    regions: Regions,
     geometry: Geometry,
     base_id: u32,
     /// Places of entries; the ids behind them are spares'.
@@ -66,7 +66,7 @@ pub(crate) struct Line {
     /// Where the packet landed that is being looked at.
     at: u32,
     /// Entries that kept their buffers, to be appended again.
-    pub(super) again: VecDeque<usize>,
+    again: VecDeque<usize>,
 }
 
 impl Line {
@@ -121,8 +121,28 @@ impl Line {
         self.pool.take().or_else(|| self.relief.take())
     }
 
+    /// Has an entry that keeps its buffer appended again.
+    pub(super) fn keep(&mut self, entry: usize) {
+        self.again.push_back(entry);
+    }
+
+    /// The next entry that kept its buffer and is to be appended again.
+    pub(super) fn next_kept(&mut self) -> Option<usize> {
+        self.again.pop_front()
+    }
+
+    /// Copies a payload.
+    pub(super) fn copy(&self, from: Sge, to: Sge) {
+        self.regions.copy(from, to);
+    }
+
+    /// Reads what lies at an offset of a region.
+    pub(super) fn read(&self, region: RegionId, offset: u64, bytes: &mut [u8]) {
+        self.regions.get(region).read(offset as usize, bytes);
+    }
+
     /// The packet that has just landed has no place.
-    pub(crate) fn refuse(&mut self) {
+    pub(super) fn refuse(&mut self) {
         self.shift -= 1;
     }
 
@@ -145,7 +165,7 @@ impl Line {
     }
 
     /// The place of a spare; none if the id is a slot's.
-    pub(crate) fn spare_place(&self, id: u32) -> Option<Sge> {
+    pub(super) fn spare_place(&self, id: u32) -> Option<Sge> {
         (id - self.base_id).checked_sub(self.slots).map(|spare| self.extra_place(spare))
     }
 
@@ -187,7 +207,7 @@ impl Line {
     }
 
     /// A packet has landed in the place of this id, which is ours again.
-    pub(crate) fn land(&mut self, id: u32) {
+    pub(super) fn land(&mut self, id: u32) {
         let position = id - self.base_id;
         self.lent[position as usize] = false;
         self.landed += 1;
@@ -212,7 +232,7 @@ impl Line {
 
     /// The packet that has just landed belongs to this slot. Returns where its payload is to be copied to; none if it is
     /// there already.
-    pub(crate) fn bring(&mut self, id: u32, place: Sge) -> Option<Sge> {
+    pub(super) fn bring(&mut self, id: u32, place: Sge) -> Option<Sge> {
         let slot = id - self.base_id;
         let (entry, index) = (slot / self.geometry.packets(), slot % self.geometry.packets());
         let belongs = self.ordinals[entry as usize] * u64::from(self.geometry.packets()) + u64::from(index) + 1;
@@ -229,7 +249,7 @@ impl Line {
     }
 
     /// Where the payload of a slot waits, if it does. It waits no longer.
-    pub(crate) fn fetch(&mut self, id: u32) -> Option<Sge> {
+    pub(super) fn fetch(&mut self, id: u32) -> Option<Sge> {
         let slot = id - self.base_id;
         let park = self.parked.get_mut(slot as usize)?.take()?;
         self.free_parks.push(park);

@@ -1,4 +1,4 @@
-//! What a sender tells besides samples, where no trailer does: what they mean, and which packets it never sent.
+//! Packets of context and packet counts, where no trailer says it: what samples mean, and which packets were never sent.
 
 use shotline_memory::Buffer;
 use shotline_wire::block::Description;
@@ -14,9 +14,9 @@ const NEAR: u64 = 64;
 /// Packet counts are modulo this.
 const MODULUS: u64 = 16;
 
-/// What was told of a stream.
+/// What packets of context and counts have said of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Context {
     /// Of the block that was closed last.
     meaning: Meaning,
     /// From which block on something newer is true, ascending.
@@ -30,10 +30,10 @@ pub(super) struct Told {
     /// Packets that were never sent, by their positions, ascending.
     left_out: VecDeque<Range<u64>>,
     /// How many packets, and bytes of whole blocks, that is in all.
-    pub(super) packets_left_out: u64,
+    packets_left_out: u64,
 }
 
-impl Told {
+impl Context {
     pub(super) fn new(meaning: Meaning) -> Self {
         Self { meaning, ..Self::default() }
     }
@@ -47,7 +47,7 @@ impl Told {
         let at = self.later.partition_point(|(other, _)| *other <= from);
         let older = at.checked_sub(1).map_or(self.meaning, |before| self.later[before].1);
         match at.checked_sub(1).map(|before| &mut self.later[before]) {
-            Some((same, told)) if *same == from => *told = meaning.or(older),
+            Some((same, known)) if *same == from => *known = meaning.or(older),
             _ => self.later.insert(at, (from, meaning.or(older))),
         }
         if self.later.len() > MOST {
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_meaning_holds_from_its_block_until_the_next_one() {
-        let mut told = Told::new(at(1.0));
-        told.note_meaning(5, at(5.0), false);
-        told.note_meaning(3, Meaning { centre_hz: None, locked: Some(true) }, false);
-        let found: Vec<_> = (0..7).map(|block| told.meaning_of(block)).collect();
+        let mut context = Context::new(at(1.0));
+        context.note_meaning(5, at(5.0), false);
+        context.note_meaning(3, Meaning { centre_hz: None, locked: Some(true) }, false);
+        let found: Vec<_> = (0..7).map(|block| context.meaning_of(block)).collect();
         assert_eq!(
             found.iter().map(|meaning| meaning.centre_hz.unwrap()).collect::<Vec<_>>(),
             [1., 1., 1., 1., 1., 5., 5.]
@@ -141,33 +141,33 @@ mod tests {
 
     #[test]
     fn what_is_told_often_takes_no_more_room_and_a_stamp_from_far_away_is_not_believed() {
-        let mut told = Told::new(at(1.0));
-        told.note_count(2, 10, 0);
-        told.note_meaning(3, at(3.0), false);
+        let mut context = Context::new(at(1.0));
+        context.note_count(2, 10, 0);
+        context.note_meaning(3, at(3.0), false);
         for _ in 0..10 * MOST {
-            told.note_meaning(4, at(4.0), false);
+            context.note_meaning(4, at(4.0), false);
         }
-        told.note_meaning(2 + NEAR + 1, at(9.0), true);
-        assert_eq!((told.later.len(), told.lost_before), (2, None));
-        assert_eq!([2, 3, 4, 1000].map(|block| told.meaning_of(block).centre_hz), [1.0, 3.0, 4.0, 4.0].map(Some));
+        context.note_meaning(2 + NEAR + 1, at(9.0), true);
+        assert_eq!((context.later.len(), context.lost_before), (2, None));
+        assert_eq!([2, 3, 4, 1000].map(|block| context.meaning_of(block).centre_hz), [1.0, 3.0, 4.0, 4.0].map(Some));
     }
 
     /// What is left out when of a stream of blocks of `packets` some are never sent and others lost.
     fn left_out(packets: u64, unsent: Range<u64>, lost: Range<u64>, tells: bool) -> Vec<(u64, u64)> {
-        let (mut told, mut count) = (Told::default(), 14_u8);
+        let (mut context, mut count) = (Context::default(), 14_u8);
         for position in 0..10 * packets {
             if unsent.contains(&position) {
                 continue;
             }
             if tells && position == unsent.end {
-                told.note_meaning(position / packets, Meaning::default(), true);
+                context.note_meaning(position / packets, Meaning::default(), true);
             }
             count = (count + 1) % 16;
             if !lost.contains(&position) {
-                told.note_count(position / packets, position, count);
+                context.note_count(position / packets, position, count);
             }
         }
-        told.left_out().map(|range| (range.start, range.end)).collect()
+        context.left_out().map(|range| (range.start, range.end)).collect()
     }
 
     #[test]
@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn packets_out_of_order_are_not_taken_for_losses() {
-        let mut told = Told::default();
+        let mut context = Context::default();
         for (position, count) in [(0, 0), (2, 2), (1, 1), (3, 3), (3, 3), (4, 4)] {
-            told.note_count(0, position, count);
+            context.note_count(0, position, count);
         }
-        assert_eq!(told.left_out().count(), 0);
+        assert_eq!(context.left_out().count(), 0);
     }
 }

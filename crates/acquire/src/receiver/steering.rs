@@ -1,275 +1,35 @@
-//! One `PacketIo` and its streams.
+//! Steering: which packet belongs where, before it lands and after.
 
+use super::repair::{self, Move};
+use super::resplit::Resplit;
 use crate::books::Books;
-use crate::clock::Clock;
-use crate::repair::{self, Move};
-use crate::resplit::Resplit;
-use crate::stream::{Arrival, Ended, Item, SPARES, Stream, StreamConfig, Times, extra};
+use crate::stream::{Arrival, Stream};
 use shotline_memory::{Pool, Regions, Sge};
-use shotline_transport::{Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
-use shotline_wire::framing::{Counted, Digitizer, Framing, Kind, Ud, Udp};
-use shotline_wire::shot::{DropCause, MAX_SHOTS};
+use shotline_transport::{Done, Icrc, Landed, Pick, Recv, Seen, Steer, To};
+use shotline_wire::framing::Framing;
+use shotline_wire::roce::ICRC_LEN;
+use shotline_wire::shot::DropCause;
 use std::sync::Arc;
 
-mod in_order;
-
-/// Bytes of spare memory that repairs need: one payload of the largest datagram.
-pub const SPARE_BYTES: u32 = 1 << 16;
-
-/// How to make a [`Receiver`].
-pub struct ReceiverConfig {
-    /// How headers name places; each stream holds it, too.
-    pub framing: Arc<dyn Framing>,
-    /// The streams on this `PacketIo`.
-    pub streams: Vec<StreamConfig>,
-    /// The pool that shots land in; its slots must hold every stream's shots.
-    pub pool: Arc<Pool>,
-    /// The table of all regions.
-    pub regions: Regions,
-    /// [`SPARE_BYTES`] of registered memory.
-    pub spare: Sge,
-    /// Tells when shots arrived and were complete; none: their times stay unknown.
-    pub clock: Option<Arc<Clock>>,
-}
-
-/// Receives the shots of the streams on one `PacketIo`.
-///
-/// Call [`Self::poll`] whenever packets may be there, or time has passed; take what it emits; when the
-/// senders have stopped, [`Self::finish`]. One thread owns it: it locks nothing.
-pub struct Receiver<P> {
-    io: P,
-    steering: Steering,
-}
-
-/// Entries that a stream needs: its window of open shots, and as many ready ones as one batch can begin.
-pub fn depth(config: &StreamConfig) -> usize {
-    config.window as usize + 2 + shotline_transport::MAX_BATCH.div_ceil(config.geometry.packets() as usize)
-}
-
-/// Receives that all streams together keep posted: the capacity to open a backend with.
-pub fn capacity(streams: &[StreamConfig]) -> usize {
-    streams.iter().map(|config| depth(config) * config.geometry.packets() as usize + SPARES).sum()
-}
-
-/// Buffers that assembly alone holds: a pool needs more, for shots on their way to a sink.
-pub fn held(streams: &[StreamConfig]) -> usize {
-    streams.iter().map(depth).sum()
-}
-
-/// Buffers that assembly holds beside those where a device takes receives in their order, which only one stream can use.
-pub fn held_in_order(config: &StreamConfig) -> usize {
-    extra(&config.geometry)
-}
-
-/// A framing of ours as a [`ReceiverConfig`] takes it; none if it has parameters that only a sender's packets tell
-/// ([`crate::learn`]).
-pub fn framing(kind: Kind) -> Option<Arc<dyn Framing>> {
-    match kind {
-        Kind::Ud => Some(Arc::new(Ud)),
-        Kind::Counted => Some(Arc::new(Counted)),
-        Kind::Udp => Some(Arc::new(Udp)),
-        Kind::Digitizer => Some(Arc::new(Digitizer)),
-        Kind::Vita49 | Kind::Spead | Kind::Hsb => None,
-    }
-}
-
-impl<P: PacketIo> Receiver<P> {
-    /// Takes buffers from the pool and posts their places.
-    ///
-    /// # Panics
-    /// For several streams on a `PacketIo` that does not steer: nobody could tell whose place a packet will take.
-    pub fn new(io: P, config: ReceiverConfig) -> Self {
-        let mut base = 0;
-        let (clock, framing) = (config.clock, config.framing);
-        let (pool, regions, in_order) = (&config.pool, &config.regions, !io.capabilities().steers);
-        assert!(!in_order || config.streams.len() == 1, "a device that does not steer takes one stream");
-        let streams = config
-            .streams
-            .into_iter()
-            .map(|config| {
-                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), Arc::clone(&framing));
-                if in_order {
-                    stream.stand_in_line(pool, regions);
-                }
-                base = stream.ids().end;
-                stream
-            })
-            .collect();
-        let mut receiver = Self {
-            io,
-            steering: Steering {
-                trailer: if framing.sealed() { shotline_wire::roce::ICRC_LEN as u32 } else { 0 },
-                framing,
-                streams,
-                pool: config.pool,
-                regions: config.regions,
-                spare: config.spare,
-                unknown: Books::default(),
-                posts: Vec::new(),
-                withdraws: Vec::new(),
-                moves: Vec::new(),
-                resplit: Resplit::default(),
-                newest: None,
-                doubts: 0,
-                now_ns: 0,
-                in_order,
-            },
-        };
-        receiver.exchange();
-        receiver.steering.streams.iter_mut().for_each(Stream::furnish_line);
-        receiver
-    }
-
-    /// Receives what is there, up to `max` batches, and emits what is ready. `now_ns` is any monotonic
-    /// clock. Returns the packets received.
-    pub fn poll(&mut self, now_ns: u64, max: usize, out: &mut Vec<Item>) -> Result<usize, IoError> {
-        self.steering.now_ns = now_ns;
-        let mut packets = 0;
-        for _ in 0..max {
-            // A batch at a time: the next one may begin shots whose places are posted only now.
-            let landed = self.io.poll(&mut self.steering, 1)?;
-            packets += landed;
-            if landed == 0 {
-                break;
-            }
-            // Posts again what did not take its packet, before `settle` may let go of a buffer.
-            self.exchange();
-            self.settle(out);
-        }
-        if packets == 0 {
-            self.settle(out);
-        }
-        Ok(packets)
-    }
-
-    /// Closes everything. `ends` tells for each stream the number after its last shot, where the sender
-    /// said so: shots up to there that never came are then counted, too.
-    pub fn finish(&mut self, ends: &[Option<u64>], out: &mut Vec<Item>) {
-        for (index, stream) in self.steering.streams.iter_mut().enumerate() {
-            stream.finish(ends.get(index).copied().flatten(), out, &mut self.steering.withdraws);
-        }
-        self.exchange();
-    }
-
-    /// The `PacketIo` below.
-    pub fn io(&mut self) -> &mut P {
-        &mut self.io
-    }
-
-    /// What is known of a stream.
-    pub fn config(&self, stream: usize) -> StreamConfig {
-        self.steering.streams[stream].config
-    }
-
-    /// What set-up has taught of a stream (its sender, its first shot and sequence number), before its first
-    /// packet. Its geometry cannot change.
-    pub fn reconfigure(&mut self, stream: usize, config: StreamConfig) {
-        self.steering.streams[stream].reconfigure(config);
-    }
-
-    /// The first shot of a stream that has not left.
-    pub fn next(&self, stream: usize) -> Option<u64> {
-        self.steering.streams[stream].next()
-    }
-
-    /// Whether the last shot that can have a number has left a stream.
-    pub fn numbers_are_over(&self) -> bool {
-        self.steering.streams.iter().any(|stream| stream.next() == Some(MAX_SHOTS))
-    }
-
-    /// The books of one stream.
-    pub fn books(&self, stream: usize) -> &Books {
-        &self.steering.streams[stream].books
-    }
-
-    /// The books of one stream, to take back what a sink gave up.
-    pub fn books_mut(&mut self, stream: usize) -> &mut Books {
-        &mut self.steering.streams[stream].books
-    }
-
-    /// How long the shots of a stream took.
-    pub fn times(&self, stream: usize) -> &Times {
-        &self.steering.streams[stream].times
-    }
-
-    /// Every sender has said that no more shots come.
-    pub fn has_stopped(&self) -> bool {
-        self.steering.streams.iter().all(Stream::has_stopped)
-    }
-
-    /// Why a stream has ended, if its sender sends something else than it was understood to send.
-    pub fn ended(&self) -> Option<Ended> {
-        self.steering.streams.iter().find_map(Stream::ended)
-    }
-
-    /// The books of packets that belong to no stream.
-    pub fn unknown(&self) -> &Books {
-        &self.steering.unknown
-    }
-
-    /// All books together.
-    pub fn total(&self) -> Books {
-        let mut total = self.steering.unknown;
-        for stream in &self.steering.streams {
-            total.merge(&stream.books);
-        }
-        total
-    }
-
-    fn settle(&mut self, out: &mut Vec<Item>) {
-        let Steering { streams, withdraws, now_ns, .. } = &mut self.steering;
-        let now = *now_ns;
-        for stream in streams.iter_mut().filter(|stream| stream.has_restarted()) {
-            stream.restart(out, withdraws);
-        }
-        let lead = streams.iter().filter_map(Stream::next).max().unwrap_or(0);
-        for stream in streams.iter_mut() {
-            stream.settle(now, out, withdraws);
-            // A link that fell silent must not hold back the events of the others.
-            if stream.next().is_some_and(|next| next + stream.config.window < lead) && stream.is_silent(now) {
-                stream.advance(lead - stream.config.window, out, withdraws);
-            }
-        }
-        self.exchange();
-    }
-
-    /// Brings the backend's posted receives up to date.
-    fn exchange(&mut self) {
-        let Steering { streams, pool, posts, withdraws, .. } = &mut self.steering;
-        if !withdraws.is_empty() {
-            self.io.withdraw(withdraws);
-            withdraws.clear();
-        }
-        // `posts` now names entries that still hold their buffers; refilled ones come behind.
-        for stream in streams {
-            stream.refill(pool, posts);
-        }
-        if !posts.is_empty() {
-            let taken = self.io.post(posts);
-            debug_assert_eq!(taken, posts.len(), "the backend was opened for fewer receives than streams need");
-            posts.clear();
-        }
-    }
-}
-
 /// The receiver's side of the backend's calls.
-struct Steering {
+pub(super) struct Steering {
     framing: Arc<dyn Framing>,
+    /// Bytes of ICRC behind each payload.
     trailer: u32,
-    streams: Vec<Stream>,
-    pool: Arc<Pool>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) pool: Arc<Pool>,
     regions: Regions,
     spare: Sge,
-    unknown: Books,
-    posts: Vec<Recv>,
-    withdraws: Vec<u32>,
+    pub(super) unknown: Books,
+    pub(super) posts: Vec<Recv>,
+    pub(super) withdraws: Vec<u32>,
     moves: Vec<Move>,
     resplit: Resplit,
     /// The packet that was placed last, where the stream goes on: stream, shot, index.
     newest: Option<(usize, u64, u32)>,
     /// Forecasts that are not given, because one was wrong.
     doubts: u32,
-    now_ns: u64,
+    pub(super) now_ns: u64,
     /// A device takes receives in their order, and asks nobody.
     in_order: bool,
 }
@@ -286,6 +46,33 @@ struct Target {
 }
 
 impl Steering {
+    pub(super) fn new(
+        framing: Arc<dyn Framing>,
+        streams: Vec<Stream>,
+        pool: Arc<Pool>,
+        regions: Regions,
+        spare: Sge,
+        in_order: bool,
+    ) -> Self {
+        Self {
+            trailer: if framing.sealed() { ICRC_LEN as u32 } else { 0 },
+            framing,
+            streams,
+            pool,
+            regions,
+            spare,
+            unknown: Books::default(),
+            posts: Vec::new(),
+            withdraws: Vec::new(),
+            moves: Vec::new(),
+            resplit: Resplit::default(),
+            newest: None,
+            doubts: 0,
+            now_ns: 0,
+            in_order,
+        }
+    }
+
     fn stream_of(&self, header: &[u8]) -> Option<usize> {
         let key = self.framing.key(header).ok()?;
         self.streams.iter().position(|stream| stream.config.key == key)
@@ -372,7 +159,7 @@ impl Steering {
         let landed = match done.landed {
             Landed::Scratch(sge) => Some(sge),
             Landed::Slot(id) => self.owner(id).and_then(|(stream, entry, index)| {
-                self.streams[stream].place(entry, index).map(|sge| Sge { len: done.len, ..sge })
+                self.streams[stream].slots.place(entry, index).map(|sge| Sge { len: done.len, ..sge })
             }),
             // Only places that were posted are ever chosen here.
             Landed::Memory(_) => None,
@@ -384,10 +171,10 @@ impl Steering {
         let again = Done { header, len: payload.len() as u32, landed: Landed::Scratch(Sge::EMPTY), ..*done };
         let Ok(target) = self.admit(&again) else { return };
         let stream = &mut self.streams[target.stream];
-        if let Some(to) = stream.place(target.entry, target.index) {
+        if let Some(to) = stream.slots.place(target.entry, target.index) {
             stream.books.repaired += 1;
             stream.books.repaired_bytes += payload.len() as u64;
-            let id = stream.id(target.entry, target.index);
+            let id = stream.slots.id(target.entry, target.index);
             self.use_up(id);
             self.resplit.push(payload, to);
         }
@@ -395,9 +182,51 @@ impl Steering {
 
     /// The stream, entry and index of a receive id.
     fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
-        let stream = self.streams.iter().position(|stream| stream.ids().contains(&id))?;
-        let (entry, index) = self.streams[stream].slot(id);
+        let stream = self.streams.iter().position(|stream| stream.slots.ids().contains(&id))?;
+        let (entry, index) = self.streams[stream].slots.slot(id);
         Some((stream, entry, index))
+    }
+
+    /// Takes packets that a device has put into the foremost places, and moves those that did not land in their own.
+    fn landed_in_order(&mut self, batch: &[Done<'_>]) {
+        for done in batch {
+            let Landed::Slot(at) = done.landed else { continue };
+            let Some((owner, ..)) = self.owner(at) else { continue };
+            if !self.streams[owner].slots.land(at) {
+                continue;
+            }
+            self.recount(owner, at, done);
+            let admitted = self.admit(done);
+            let is_strange = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
+            let Self { streams, regions, .. } = self;
+            let stream = &mut streams[owner];
+            if !is_strange && stream.is_counting() {
+                stream.count_on();
+            }
+            match admitted {
+                Ok(target) => {
+                    if let Some((from, to)) = stream.slots.bring(at, target.entry, target.index) {
+                        regions.copy(Sge { len: done.len, ..from }, to);
+                        stream.books.repaired += 1;
+                        stream.books.repaired_bytes += u64::from(done.len);
+                    }
+                }
+                Err(_) => stream.slots.refuse(),
+            }
+            // Nothing is left in the place: what belongs there may come.
+            let Some((from, to)) = stream.slots.fetch(at) else { continue };
+            regions.copy(Sge { len: to.len, ..from }, to);
+            stream.books.repaired_bytes += u64::from(to.len);
+        }
+    }
+
+    /// Sets a stream's count by a packet that ends a shot, where packets say nothing of their place.
+    fn recount(&mut self, owner: usize, at: u32, done: &Done<'_>) {
+        let stream = &mut self.streams[owner];
+        let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
+        if stream.is_counting() && is_its_own && stream.knows(done.source, self.now_ns) {
+            stream.recount(at, done.len);
+        }
     }
 }
 
@@ -476,12 +305,12 @@ impl Steer for Steering {
             let Ok(target) = self.admit(done) else { continue };
             self.newest = Some((target.stream, target.number, target.index));
             let stream = &mut self.streams[target.stream];
-            let id = stream.id(target.entry, target.index);
+            let id = stream.slots.id(target.entry, target.index);
             if done.landed == Landed::Slot(id) {
                 in_place |= 1 << position;
                 continue;
             }
-            let Some(to) = stream.place(target.entry, target.index) else { continue };
+            let Some(to) = stream.slots.place(target.entry, target.index) else { continue };
             stream.books.repaired += 1;
             self.use_up(id);
             if matches!(done.landed, Landed::Slot(_)) {
@@ -490,7 +319,7 @@ impl Steer for Steering {
             let from = match done.landed {
                 Landed::Scratch(sge) => sge,
                 Landed::Slot(other) => match self.owner(other) {
-                    Some((stream, entry, index)) => match self.streams[stream].place(entry, index) {
+                    Some((stream, entry, index)) => match self.streams[stream].slots.place(entry, index) {
                         Some(sge) => Sge { len: done.len, ..sge },
                         None => continue,
                     },
@@ -508,8 +337,8 @@ impl Steer for Steering {
             if in_place >> position & 1 == 0
                 && let Landed::Slot(id) = done.landed
                 && let Some((stream, entry, index)) = self.owner(id)
-                && !self.streams[stream].is_filled(entry, index)
-                && let Some(sge) = self.streams[stream].place(entry, index)
+                && !self.streams[stream].slots.is_filled(entry, index)
+                && let Some(sge) = self.streams[stream].slots.place(entry, index)
             {
                 self.posts.push(Recv { id, sge: [sge, Sge::EMPTY] });
             }
