@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use shotline_wire::block::{self, Description};
 use shotline_wire::framing::digitizer::Header;
 use shotline_wire::framing::{
-    self, Digitizer, Framing, Hsb, Link, Meaning, Packet, Place, Position, Signal, Spead, Vita49,
+    self, Digitizer, Extras, Framing, Hsb, Link, Meaning, Packet, Place, Position, Signal, Spead, Vita49,
 };
 use shotline_wire::hsb::{Metadata, PSN_BITS};
 use shotline_wire::icrc::{self, Flow, Network};

@@ -8,7 +8,9 @@ use arrayvec::ArrayVec;
 use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
-use shotline_wire::framing::{Counted, Framing, Link, MAX_HEADER, Packet, Place, Position, Ud};
+use shotline_wire::framing::{
+    Counted, Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal, Ud,
+};
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 
@@ -51,6 +53,25 @@ impl Framing for Received {
     }
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
         self.sent.emit(link, p, out);
+    }
+}
+
+/// Completions tell nothing of what packets carry beside their places.
+impl Extras for Received {
+    fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
+        None
+    }
+    fn signal(&self, _header: &[u8], _g: &Geometry) -> Option<Signal> {
+        None
+    }
+    fn count(&self, _header: &[u8]) -> Option<u8> {
+        None
+    }
+    fn meaning(&self) -> Meaning {
+        self.sent.meaning()
+    }
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
+        self.sent.stamp_tai_ns(shot, g)
     }
 }
 

@@ -7,7 +7,7 @@
 //! divided by the packets of a shot gives. The header is 20 bytes: BTH, DETH.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, ud};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position, ud};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::{Geometry, Trailer};
@@ -38,6 +38,8 @@ pub const DESCRIPTION: Description = Description {
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
+
+impl NoExtras for Counted {}
 
 impl Framing for Counted {
     fn name(&self) -> &'static str {

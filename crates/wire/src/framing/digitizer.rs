@@ -23,7 +23,7 @@
 //! equal payloads.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
 use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
@@ -166,6 +166,8 @@ pub const DESCRIPTION: Description = Description {
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digitizer;
+
+impl NoExtras for Digitizer {}
 
 impl Framing for Digitizer {
     fn name(&self) -> &'static str {

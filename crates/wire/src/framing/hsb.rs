@@ -5,7 +5,7 @@
 //! behind them.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
 use crate::bth::{Bth, Opcode};
 use crate::hsb::PSN_BITS;
 use crate::imm::ImmDt;
@@ -48,6 +48,28 @@ pub struct Hsb {
     pub r_key: u32,
 }
 
+impl Extras for Hsb {
+    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
+        Some(if index + 1 == g.packets() { LAST_HEADER_LEN } else { HEADER_LEN })
+    }
+
+    fn signal(&self, _header: &[u8], _g: &Geometry) -> Option<Signal> {
+        None
+    }
+
+    fn count(&self, _header: &[u8]) -> Option<u8> {
+        None
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::default()
+    }
+
+    fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {
+        0
+    }
+}
+
 impl Framing for Hsb {
     fn name(&self) -> &'static str {
         DESCRIPTION.name
@@ -62,10 +84,6 @@ impl Framing for Hsb {
             Some(opcode) if *opcode == Opcode::UcWriteOnlyImm as u8 => LAST_HEADER_LEN,
             _ => HEADER_LEN,
         }
-    }
-
-    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
-        Some(if index + 1 == g.packets() { LAST_HEADER_LEN } else { HEADER_LEN })
     }
 
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {

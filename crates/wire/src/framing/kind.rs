@@ -74,12 +74,12 @@ impl Kind {
         (0..=u8::MAX).map_while(Self::with_id)
     }
 
-    /// Identifier in set-up messages.
+    /// Identifier in set-up messages, and the implementation.
     ///
     /// # Errors
     /// If such senders take no set-up.
-    pub fn set_up_id(self) -> Result<u8, NoSetUp> {
-        self.id().ok_or(NoSetUp(self))
+    pub fn for_set_up(self) -> Result<(u8, &'static dyn Framing), NoSetUp> {
+        self.id().zip(self.framing()).ok_or(NoSetUp(self))
     }
 
     /// Titles of the columns of [`Self::cells`].
@@ -211,6 +211,11 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(kind.id().and_then(Kind::with_id), kind.id().map(|_| kind));
+            assert_eq!(
+                kind.for_set_up().ok().map(|(id, _)| id),
+                kind.id(),
+                "{kind}: what set-up asks for has no state"
+            );
         }
         assert!(Kind::with_set_up().eq([Kind::Ud, Kind::Counted, Kind::Udp]), "in the order of the identifiers");
         assert_eq!((Kind::with_id(3), "UD".parse::<Kind>().is_err(), "".parse::<Kind>().is_err()), (None, true, true));
@@ -236,7 +241,7 @@ mod tests {
         assert!(long.ends_with(&"é".repeat(16)), "{long}");
         let unknown = "morse".parse::<Kind>().unwrap_err().to_string();
         assert_eq!(unknown, "expected a framing of ud, counted, udp, digitizer, vita49, spead, hsb, found morse");
-        let refused = Kind::Spead.set_up_id().unwrap_err().to_string();
+        let refused = Kind::Spead.for_set_up().map(|(id, _)| id).unwrap_err().to_string();
         assert_eq!(refused, "expected a framing of ud, counted, udp, found spead, which takes no set-up");
     }
 

@@ -1,5 +1,8 @@
 //! Framings: how a packet's header says where in which shot its payload belongs.
 //!
+//! [`Kind`] is the registry of this crate's framings: one member for each module below, whose [`Description`] says how a
+//! receiver comes to know its senders, what protects its packets, and which keys they carry.
+//!
 //! | id | name | header | shot on the wire | ICRC | for |
 //! |---|---|---|---|---|---|
 //! | 0 | [`ud`] | RoCEv2 UD, immediate, 24 bytes | 20 bits | yes | probes, NICs |
@@ -17,11 +20,13 @@
 //! ```
 //! use arrayvec::ArrayVec;
 //! use shotline_wire::ParseError;
-//! use shotline_wire::framing::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+//! use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position, conformance};
 //! use shotline_wire::shot::Geometry;
 //!
 //! #[derive(Debug)]
 //! struct Camera;
+//!
+//! impl NoExtras for Camera {} // its packets tell nothing but their places
 //!
 //! impl Framing for Camera {
 //!     fn name(&self) -> &'static str { "camera" }
@@ -36,10 +41,8 @@
 //!         let offset = u32::from_le_bytes([e, f, g_, h]);
 //!         let packet = Packet::at(g, 0, frame.into(), offset)?; // refuses what is no packet of such a shot
 //!         packet.expect_len(payload_len)?;
-//!         Ok(Place {
-//!             position: Position::Shot { number: frame.into(), bits: 32, offset, last: packet.last },
-//!             len: payload_len,
-//!         })
+//!         let position = Position::Shot { number: frame.into(), bits: 32, offset, last: packet.last };
+//!         Ok(Place { position, len: payload_len })
 //!     }
 //!
 //!     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
@@ -48,17 +51,19 @@
 //!     }
 //! }
 //! # use shotline_wire::shot::Packing;
-//! # let g = Geometry::new(4, 4096, 16, Packing::Int16Le, 0).unwrap();
-//! # let mut header = ArrayVec::new();
-//! # let packet = Packet::nth(&g, 5, 9, 1).unwrap();
-//! # Camera.emit(&Link::default(), &packet, &mut header);
-//! # let place = Camera.place(&header, 4096, &g).unwrap();
-//! # assert_eq!(place.position, Position::Shot { number: 9, bits: 32, offset: 4096, last: false });
-//! # assert!(Camera.place(&header[..7], 4096, &g).is_err());
+//!
+//! let geometry = Geometry::new(4, 4096, 16, Packing::Int16Le, 0).unwrap();
+//! let case = conformance::Case { geometry, shot: 9, first_psn: 0, link: Link::default(), seed: 1 };
+//! conformance::run(&Camera, &case).unwrap();
 //! ```
 //!
 //! What a framing must keep to: [`Framing::place`] gets bytes from the network, so it must not panic, and
-//! must refuse whatever does not fit the geometry; the place that it returns is used as it is.
+//! must refuse whatever does not fit the geometry; the place that it returns is used as it is. [`conformance`] checks
+//! that.
+//!
+//! A framing whose packets tell more (what samples mean, headers of several lengths) implements [`Extras`] in place of
+//! [`NoExtras`]. So does a type that wraps another framing: neither trait has a default, so a method that a wrapper does
+//! not forward does not compile.
 
 use crate::ParseError;
 use crate::shot::Geometry;
@@ -67,6 +72,7 @@ use core::fmt::Debug;
 
 mod kind;
 
+pub mod conformance;
 pub mod counted;
 pub mod description;
 pub mod digitizer;
@@ -90,7 +96,7 @@ pub use udp::Udp; // not the crate of that name, which tests use
 pub const MAX_HEADER: usize = 128;
 
 /// One way of saying, in front of each payload, where it belongs.
-pub trait Framing: Send + Sync + Debug {
+pub trait Framing: Extras + Send + Sync + Debug {
     /// Its name in configuration and messages.
     fn name(&self) -> &'static str;
     /// Whether its packets end in an ICRC.
@@ -98,39 +104,51 @@ pub trait Framing: Send + Sync + Debug {
     /// Bytes before the payload, at most [`MAX_HEADER`]. `first` is the packet's leading bytes, for
     /// framings whose header's length varies; it may be short or foreign.
     fn header_len(&self, first: &[u8]) -> usize;
-    /// Bytes of header that packet `index` of a shot will have, where they are not the same for all packets.
-    /// Only a forecast, for packets that cannot be seen yet.
-    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
-        let _ = (index, g);
-        None
-    }
     /// What names the packet's stream at its receiver: the destination queue pair, or a stream field.
     fn key(&self, header: &[u8]) -> Result<u32, ParseError>;
     /// Where a payload belongs. `payload_len` counts what stands between header and ICRC, padding to a
     /// multiple of 4 included. Whatever does not fit `g` is refused.
     fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError>;
+    /// Writes a packet's header to the end of `out`, which must have room for it.
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
+}
+
+/// What a framing tells beyond the places of payloads. Framings that tell nothing more are [`NoExtras`].
+pub trait Extras {
+    /// Bytes of header that packet `index` of a shot will have, where they are not the same for all packets.
+    /// Only a forecast, for packets that cannot be seen yet.
+    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize>;
     /// What a packet that has no place says instead, for framings that carry more than shots.
-    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
-        let _ = (header, g);
-        None
-    }
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal>;
     /// The sender's count of its packets, its low 4 bits, where positions say nothing of what it left out itself.
-    fn count(&self, header: &[u8]) -> Option<u8> {
-        let _ = header;
+    fn count(&self, header: &[u8]) -> Option<u8>;
+    /// What samples mean before any packet says so.
+    fn meaning(&self) -> Meaning;
+    /// When a shot's first sample was taken, in nanoseconds of TAI, where packets tell it and no trailer does; 0
+    /// unknown.
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64;
+}
+
+/// Marks a framing that reads its packets itself, and whose packets tell nothing but their places, with headers of one
+/// length. Not for wrappers of other framings, which forward all of [`Extras`].
+pub trait NoExtras {}
+
+impl<F: NoExtras> Extras for F {
+    fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
         None
     }
-    /// What samples mean before any packet says so.
+    fn signal(&self, _header: &[u8], _g: &Geometry) -> Option<Signal> {
+        None
+    }
+    fn count(&self, _header: &[u8]) -> Option<u8> {
+        None
+    }
     fn meaning(&self) -> Meaning {
         Meaning::default()
     }
-    /// When a shot's first sample was taken, in nanoseconds of TAI, where packets tell it and no trailer does; 0
-    /// unknown.
-    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
-        let _ = (shot, g);
+    fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {
         0
     }
-    /// Writes a packet's header to the end of `out`, which must have room for it.
-    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>);
 }
 
 /// What a packet says that is no part of a shot of its stream.
@@ -326,75 +344,4 @@ pub fn by_id(id: u8) -> Option<&'static dyn Framing> {
 /// The id of the framing with this name.
 pub fn id_of(name: &str) -> Option<u8> {
     (0..).zip(ALL).find(|(_, framing)| framing.name() == name).map(|(id, _)| id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shot::{PACKET_BYTES, Packing};
-    use proptest::prelude::*;
-
-    /// Shots of one to about fifty packets, with last packets of every multiple of 64.
-    pub(super) fn geometry() -> impl Strategy<Value = Geometry> {
-        (1_u16..40, 1_u32..3000, any::<bool>()).prop_filter_map("odd", |(channels, samples, packed)| {
-            let packing = if packed { Packing::Packed12 } else { Packing::Int16Le };
-            Geometry::new(channels, samples, 12, packing, 0).ok()
-        })
-    }
-
-    #[test]
-    fn names_and_ids_agree() {
-        for (id, framing) in (0..).zip(ALL) {
-            assert_eq!(by_name(framing.name()).map(|f| f.name()), Some(framing.name()));
-            assert_eq!(by_id(id).map(|f| f.name()), Some(framing.name()));
-            assert_eq!(id_of(framing.name()), Some(id));
-        }
-        assert_eq!((by_id(3).is_none(), by_name("").is_none(), id_of("UD")), (true, true, None));
-    }
-
-    proptest! {
-        #[test]
-        fn every_packet_of_a_shot_is_placed_where_it_was_sent_from(
-            g in geometry(), shot: u64, psn: u32, index: prop::sample::Index, link: [u32; 4],
-        ) {
-            let [dest_qp, src_qp, q_key, stream] = link;
-            let link = Link { dest_qp, src_qp, q_key, stream };
-            let packet = Packet::nth(&g, psn, shot, index.index(g.packets() as usize) as u32).unwrap();
-            for framing in ALL {
-                let mut header = ArrayVec::new();
-                framing.emit(&link, &packet, &mut header);
-                prop_assert_eq!(framing.header_len(&header), header.len());
-                let place = framing.place(&header, packet.len, &g).unwrap();
-                prop_assert_eq!(place.len, packet.len);
-                match place.position {
-                    Position::Shot { number, bits, offset, last } => {
-                        prop_assert_eq!(number, shot & (u64::MAX >> (64 - bits)));
-                        prop_assert_eq!((offset, last), (packet.offset, packet.last));
-                    }
-                    Position::Sequence { number, bits } => prop_assert_eq!(number, psn & (u32::MAX >> (32 - bits))),
-                    Position::Paged { .. } => prop_assert!(false, "no framing of ours has pages"),
-                }
-                let cut = header.len() - 1;
-                prop_assert!(framing.place(&header[..cut], packet.len, &g).is_err());
-                // A full packet where the last belongs, or a short one elsewhere.
-                let wrong = if packet.len == PACKET_BYTES { PACKET_BYTES - 64 } else { PACKET_BYTES };
-                prop_assert!(framing.place(&header, wrong, &g).is_err());
-            }
-        }
-
-        #[test]
-        fn nothing_panics_and_every_place_is_inside_the_shot(
-            g in geometry(), mut header in prop::collection::vec(any::<u8>(), 0..40), len in 0_u32..10_000,
-            opcode in 0x64_u8..0x66, tame: bool,
-        ) {
-            for framing in ALL {
-                if tame {
-                    for (byte, value) in header.iter_mut().zip([opcode, 0x40]) { *byte = value; }
-                }
-                if let Ok(Place { position: Position::Shot { offset, .. }, len }) = framing.place(&header, len, &g) {
-                    prop_assert!(offset + len <= g.shot_bytes());
-                }
-            }
-        }
-    }
 }

@@ -5,7 +5,7 @@
 //! the framing is told what to expect, and a packet that is otherwise is still read right, only with one copy more.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::spead::{Flavour, Header};
 use crate::{ParseError, bytes};
@@ -37,6 +37,31 @@ pub struct Spead {
     pub items: u16,
 }
 
+impl Extras for Spead {
+    fn header_len_at(&self, index: u32, _g: &Geometry) -> Option<usize> {
+        Some(Header::len_of(if index == 0 { self.first_items } else { self.items }))
+    }
+
+    /// Heaps of another size are descriptions of items, or stream control.
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        let (header, _) = Header::parse(header).ok()?;
+        let other = header.heap_bytes.is_some_and(|bytes| bytes != u64::from(g.shot_bytes()));
+        (other || header.control).then_some(Signal::Number { number: header.heap, stop: header.stop })
+    }
+
+    fn count(&self, _header: &[u8]) -> Option<u8> {
+        None
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::default()
+    }
+
+    fn stamp_tai_ns(&self, _shot: u64, _g: &Geometry) -> u64 {
+        0
+    }
+}
+
 impl Framing for Spead {
     fn name(&self) -> &'static str {
         DESCRIPTION.name
@@ -48,10 +73,6 @@ impl Framing for Spead {
 
     fn header_len(&self, first: &[u8]) -> usize {
         Header::len_seen(first).min(MAX_HEADER)
-    }
-
-    fn header_len_at(&self, index: u32, _g: &Geometry) -> Option<usize> {
-        Some(Header::len_of(if index == 0 { self.first_items } else { self.items }))
     }
 
     /// One stream a port: SPEAD has no name for it in its packets.
@@ -75,13 +96,6 @@ impl Framing for Spead {
         packet.expect_len(payload_len)?;
         let position = Position::Shot { number: header.heap, bits: self.flavour.bits(), offset, last: packet.last };
         Ok(Place { position, len: payload_len })
-    }
-
-    /// Heaps of another size are descriptions of items, or stream control.
-    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
-        let (header, _) = Header::parse(header).ok()?;
-        let other = header.heap_bytes.is_some_and(|bytes| bytes != u64::from(g.shot_bytes()));
-        (other || header.control).then_some(Signal::Number { number: header.heap, stop: header.stop })
     }
 
     fn emit(&self, _link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {

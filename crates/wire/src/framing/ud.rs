@@ -6,7 +6,7 @@
 //! header is 24 bytes: BTH, DETH, immediate.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
 use crate::bth::Opcode;
 use crate::roce::{UdHeader, ud_header};
 use crate::shot::{Geometry, Trailer};
@@ -63,6 +63,8 @@ pub(super) fn unpadded(header: &UdHeader, payload_len: u32) -> Result<u32, Parse
         found: payload_len as usize,
     })
 }
+
+impl NoExtras for Ud {}
 
 impl Framing for Ud {
     fn name(&self) -> &'static str {

@@ -14,7 +14,7 @@
 //! | 28 | bytes of the whole shot | u32 |
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use super::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Position};
 use crate::shot::{Geometry, Trailer};
 use crate::{ParseError, bytes};
 use arrayvec::ArrayVec;
@@ -106,6 +106,8 @@ pub const DESCRIPTION: Description = Description {
 /// The framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Udp;
+
+impl NoExtras for Udp {}
 
 impl Framing for Udp {
     fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@
 //! behind the payload there is no place for it.
 
 use super::description::{Completions, Description, Keys, Replay, SetUp};
-use super::{Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
+use super::{Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal};
 use crate::shot::{Geometry, Trailer};
 use crate::vita49::{Context, Format, Fraction, Indicator, Kind, PS_PER_SECOND, Prologue, Seconds, Time, WORD};
 use crate::{ParseError, bytes};
@@ -79,6 +79,37 @@ impl Vita49 {
     }
 }
 
+impl Extras for Vita49 {
+    fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
+        None
+    }
+
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        let (prologue, context) = Context::parse(header).ok()?;
+        if self.is_other(&context) {
+            return Some(Signal::Other);
+        }
+        let samples = prologue.time.samples_since(self.begin, self.rate)?;
+        let bytes = u128::try_from(samples).unwrap_or(0) * u128::from(self.sample_bytes);
+        let from = u64::try_from(bytes.div_ceil(g.sent_bytes().into())).ok()?;
+        let lost = context.state.and_then(|state| state.get(Indicator::SampleLoss)) == Some(true);
+        Some(Signal::Meaning { from, meaning: Self::meaning_of(&context), lost })
+    }
+
+    fn count(&self, header: &[u8]) -> Option<u8> {
+        header.get(1).map(|byte| byte & 15)
+    }
+
+    fn meaning(&self) -> Meaning {
+        self.meaning
+    }
+
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
+        let samples = shot.saturating_mul((g.sent_bytes() / self.sample_bytes.max(1)).into());
+        self.begin.after(samples, self.rate).tai_ns(self.rate).unwrap_or(0)
+    }
+}
+
 impl Framing for Vita49 {
     fn name(&self) -> &'static str {
         DESCRIPTION.name
@@ -119,31 +150,6 @@ impl Framing for Vita49 {
         let packet = Packet::at(g, 0, number, offset)?;
         packet.expect_len(payload_len)?;
         Ok(Place { position: Position::Shot { number, bits: 64, offset, last: packet.last }, len: payload_len })
-    }
-
-    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
-        let (prologue, context) = Context::parse(header).ok()?;
-        if self.is_other(&context) {
-            return Some(Signal::Other);
-        }
-        let samples = prologue.time.samples_since(self.begin, self.rate)?;
-        let bytes = u128::try_from(samples).unwrap_or(0) * u128::from(self.sample_bytes);
-        let from = u64::try_from(bytes.div_ceil(g.sent_bytes().into())).ok()?;
-        let lost = context.state.and_then(|state| state.get(Indicator::SampleLoss)) == Some(true);
-        Some(Signal::Meaning { from, meaning: Self::meaning_of(&context), lost })
-    }
-
-    fn count(&self, header: &[u8]) -> Option<u8> {
-        header.get(1).map(|byte| byte & 15)
-    }
-
-    fn meaning(&self) -> Meaning {
-        self.meaning
-    }
-
-    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
-        let samples = shot.saturating_mul((g.sent_bytes() / self.sample_bytes.max(1)).into());
-        self.begin.after(samples, self.rate).tai_ns(self.rate).unwrap_or(0)
     }
 
     fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {

@@ -2,6 +2,7 @@
 
 mod captures;
 mod common;
+mod framings;
 mod icrc;
 mod seeds;
 mod spec;

@@ -1,0 +1,296 @@
+//! What every framing must do: named checks that take any implementation of [`Framing`].
+//!
+//! A [`Case`] says which shot is sent, in which shape, and under which keys; [`run`] puts a framing through every check of
+//! [`CHECKS`] with it. Cases are cheap: try many geometries, shots and seeds. No check catches a panic: a framing that
+//! panics on what came from a network fails by that panic.
+
+use super::{Framing, Link, MAX_HEADER, Packet, Place, Position};
+use crate::ParseError;
+use crate::shot::Geometry;
+use arrayvec::ArrayVec;
+use core::fmt::{self, Display};
+
+/// What a framing is checked with.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Shape of the shots: one that such a sender can send.
+    pub geometry: Geometry,
+    /// Shot number: one that such a sender can have.
+    pub shot: u64,
+    /// Packet sequence number of the shot's first packet.
+    pub first_psn: u32,
+    /// Keys that packets carry.
+    pub link: Link,
+    /// Seed of the bytes that stand for a hostile network.
+    pub seed: u64,
+}
+
+/// A requirement, and the function that checks it.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// A sentence that states the requirement.
+    pub name: &'static str,
+    /// Checks it.
+    pub run: fn(&dyn Framing, &Case) -> Result<(), Violation>,
+}
+
+/// Every check.
+pub const CHECKS: [Check; 7] = [
+    Check { name: "every packet of a shot is placed where it was sent from", run: places },
+    Check { name: "a header has the length that is forecast for it", run: lengths },
+    Check { name: "all packets of a link have one key", run: keys },
+    Check { name: "a header that ends early is refused", run: truncation },
+    Check { name: "a payload of another length is refused", run: other_payload },
+    Check { name: "every place of a damaged header is inside the shot", run: damage },
+    Check { name: "every place of random bytes is inside the shot", run: noise },
+];
+
+/// Puts a framing through every check.
+///
+/// # Errors
+/// The first requirement that it violates.
+pub fn run(framing: &dyn Framing, case: &Case) -> Result<(), Failure> {
+    CHECKS.into_iter().try_for_each(|Check { name, run }| {
+        run(framing, case).map_err(|violation| Failure { check: name, framing: framing.name(), violation })
+    })
+}
+
+/// A requirement that a framing violates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// [`Check::name`].
+    pub check: &'static str,
+    /// Name of the framing.
+    pub framing: &'static str,
+    /// What was found.
+    pub violation: Violation,
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.framing, self.check, self.violation)
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// What was found in place of what a check requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A header that the framing itself has written is refused.
+    #[error("packet {index} is refused: {error}")]
+    Refused {
+        /// Index of the packet in its shot.
+        index: u32,
+        /// The framing's reason.
+        error: ParseError,
+    },
+    /// A place is not that of the packet that was sent.
+    #[error("packet {index} is placed at {found:?}")]
+    Misplaced {
+        /// Index of the packet in its shot.
+        index: u32,
+        /// The place.
+        found: Place,
+    },
+    /// What must be refused is placed.
+    #[error("packet {index} is accepted")]
+    Accepted {
+        /// Index of the packet in its shot.
+        index: u32,
+    },
+    /// A length of a header is not as forecast, or more than [`MAX_HEADER`].
+    #[error("the header of packet {index} has {expected} bytes, and {found} were forecast")]
+    HeaderLength {
+        /// Index of the packet in its shot.
+        index: u32,
+        /// Bytes of the header, or the most that it may have.
+        expected: usize,
+        /// Bytes that the framing says it has.
+        found: usize,
+    },
+    /// Packets of one link have different keys.
+    #[error("packet {index} has key {found:#x}, those before it {expected:#x}")]
+    Key {
+        /// Index of the packet in its shot.
+        index: u32,
+        /// Key of the first packet.
+        expected: u32,
+        /// Its key.
+        found: u32,
+    },
+    /// Bytes that no sender has sent have a place that does not exist.
+    #[error("a header of {header_len} bytes is placed at {found:?}, which does not exist")]
+    Outside {
+        /// Bytes of the header.
+        header_len: usize,
+        /// The place.
+        found: Place,
+    },
+}
+
+type Header = ArrayVec<u8, MAX_HEADER>;
+
+/// Packet `index` of the case's shot.
+fn packet(case: &Case, index: u32) -> Packet {
+    let g = &case.geometry;
+    Packet {
+        psn: case.first_psn.wrapping_add(index),
+        shot: case.shot,
+        index,
+        offset: g.packet_offset(index),
+        len: g.packet_bytes(index),
+        shot_bytes: g.sent_bytes(),
+        last: index + 1 == g.packets(),
+    }
+}
+
+/// Every packet of the case's shot, with its header.
+fn packets<'a>(framing: &'a dyn Framing, case: &'a Case) -> impl Iterator<Item = (Packet, Header)> + 'a {
+    (0..case.geometry.packets()).map(|index| {
+        let (packet, mut header) = (packet(case, index), Header::new());
+        framing.emit(&case.link, &packet, &mut header);
+        (packet, header)
+    })
+}
+
+fn places(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    for (packet, header) in packets(framing, case) {
+        let Packet { index, psn, .. } = packet;
+        let place = framing.place(&header, packet.len, &case.geometry);
+        let place = place.map_err(|error| Violation::Refused { index, error })?;
+        let is_there = match place.position {
+            Position::Shot { number, bits, offset, last } => {
+                (number, offset, last) == (low(packet.shot, bits), packet.offset, packet.last)
+            }
+            Position::Sequence { number, bits } => u64::from(number) == low(psn.into(), bits),
+            Position::Paged { page, pages, first, bits, offset } => {
+                let shot_page = packet.shot % u64::from(pages.max(1));
+                (u64::from(page), offset) == (shot_page, packet.offset)
+                    && u64::from(first) == low(case.first_psn.into(), bits)
+            }
+        };
+        if !is_there || place.len != packet.len {
+            return Err(Violation::Misplaced { index, found: place });
+        }
+    }
+    Ok(())
+}
+
+fn lengths(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    for (Packet { index, .. }, header) in packets(framing, case) {
+        let forecast = framing.header_len_at(index, &case.geometry);
+        for found in [Some(framing.header_len(&header)), forecast].into_iter().flatten() {
+            if found != header.len() {
+                return Err(Violation::HeaderLength { index, expected: header.len(), found });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn keys(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    let mut first = None;
+    for (Packet { index, .. }, header) in packets(framing, case) {
+        let found = framing.key(&header).map_err(|error| Violation::Refused { index, error })?;
+        let expected = *first.get_or_insert(found);
+        if found != expected {
+            return Err(Violation::Key { index, expected, found });
+        }
+    }
+    Ok(())
+}
+
+fn truncation(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    for (Packet { index, len, .. }, header) in packets(framing, case) {
+        for end in 0..header.len() {
+            let _ = (framing.header_len(&header[..end]), framing.key(&header[..end]));
+            if framing.place(&header[..end], len, &case.geometry).is_ok() {
+                return Err(Violation::Accepted { index });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn other_payload(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    let g = &case.geometry;
+    for (Packet { index, len, .. }, header) in packets(framing, case) {
+        // A first payload where the last belongs, a last one elsewhere, and lengths that no packet has.
+        let others = [g.packet_bytes(0), g.packet_bytes(g.packets() - 1), len.wrapping_add(64), 0, u32::MAX];
+        for other in others.into_iter().filter(|other| *other != len) {
+            if framing.place(&header, other, g).is_ok() {
+                return Err(Violation::Accepted { index });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn damage(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    let mut random = case.seed;
+    for (Packet { len, .. }, mut header) in packets(framing, case) {
+        for _ in 0..8 {
+            let bits = next(&mut random);
+            let at = bits as usize % header.len().max(1);
+            if let Some(byte) = header.get_mut(at) {
+                *byte ^= 1 << (bits >> 32 & 7);
+            }
+            hostile(framing, case, &header, len)?;
+        }
+    }
+    Ok(())
+}
+
+fn noise(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
+    let mut random = case.seed;
+    for len in 0..=MAX_HEADER {
+        let header: Header = (0..len).map(|_| next(&mut random) as u8).collect();
+        let index = next(&mut random) as u32 % case.geometry.packets();
+        for payload_len in [case.geometry.packet_bytes(index), next(&mut random) as u32] {
+            hostile(framing, case, &header, payload_len)?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows a framing bytes that may be from no sender.
+fn hostile(framing: &dyn Framing, case: &Case, header: &[u8], payload_len: u32) -> Result<(), Violation> {
+    let (g, header_len) = (&case.geometry, header.len());
+    let found = framing.header_len(header);
+    if found > MAX_HEADER {
+        return Err(Violation::HeaderLength { index: 0, expected: MAX_HEADER, found });
+    }
+    let _ = (framing.key(header), framing.signal(header, g), framing.count(header));
+    let Ok(place) = framing.place(header, payload_len, g) else { return Ok(()) };
+    let ends_inside = |offset: u32| {
+        let is_packet = g.packet_at(offset).is_some_and(|index| g.packet_bytes(index) == place.len);
+        is_packet && u64::from(offset) + u64::from(place.len) <= u64::from(g.sent_bytes())
+    };
+    let exists = match place.position {
+        Position::Shot { number, bits, offset, .. } => {
+            (1..=64).contains(&bits) && number == low(number, bits) && ends_inside(offset)
+        }
+        Position::Sequence { number, bits } => bits <= 32 && u64::from(number) == low(number.into(), bits),
+        Position::Paged { page, pages, first, bits, offset } => {
+            page < pages
+                && (1..=32).contains(&bits)
+                && u64::from(first) == low(first.into(), bits)
+                && ends_inside(offset)
+        }
+    };
+    if exists { Ok(()) } else { Err(Violation::Outside { header_len, found: place }) }
+}
+
+/// The low `bits` bits of a number.
+fn low(number: u64, bits: u32) -> u64 {
+    if bits >= u64::BITS { number } else { number & ((1 << bits) - 1) }
+}
+
+/// The next number of a sequence (SplitMix64).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
+}
