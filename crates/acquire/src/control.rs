@@ -1,7 +1,7 @@
 //! The receiver's side of set-up: ask, wait, ask again.
 
 use crate::stream::StreamConfig;
-use shotline_wire::framing::{self, Framing};
+use shotline_wire::framing::{Kind, NoSetUp};
 use shotline_wire::setup::{
     Acknowledgement, Body, Configure, Describe, LEN, Message, Refusal, Reply, Report, Request, Sequence, Source, Start,
     Trigger, Verdict,
@@ -50,6 +50,9 @@ pub enum ControlError {
         /// Requests sent.
         tries: u32,
     },
+    /// The framing takes no set-up.
+    #[error(transparent)]
+    Framing(#[from] NoSetUp),
     /// It answered no.
     #[error("the probe at {probe} refused: {refusal}")]
     Refused {
@@ -158,14 +161,15 @@ impl<'a> Control<'a> {
     pub fn configure_stream(
         &mut self,
         link: u8,
-        framing: &dyn Framing,
+        framing: Kind,
         stream: &mut StreamConfig,
         destination: SocketAddr,
         (dest_qp, q_key): (u32, u32),
     ) -> Result<Source, ControlError> {
+        let (framing, _) = framing.for_set_up()?;
         let source = self.configure(Configure {
             link,
-            framing: framing::id_of(framing.name()).unwrap_or(0),
+            framing,
             geometry: stream.geometry,
             destination,
             dest_qp,

@@ -9,17 +9,17 @@ use shotline_verbs::ud::Completed;
 use shotline_wire::ParseError;
 use shotline_wire::framing::ud::{SHOT_BITS, split_immediate};
 use shotline_wire::framing::{
-    Counted, Extras, Framing, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal, Ud,
+    Counted, Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Place, Position, Signal, Ud,
 };
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 
 /// A framing as a device shows its packets; none if it shows too little of them.
-pub fn of(framing: &dyn Framing) -> Option<Arc<dyn Framing>> {
-    match framing.name() {
-        "ud" => Some(Arc::new(UD)),
-        "counted" => Some(Arc::new(COUNTED)),
-        _ => None,
+pub fn of(kind: Kind) -> Option<Arc<dyn Framing>> {
+    match kind {
+        Kind::Ud => Some(Arc::new(UD)),
+        Kind::Counted => Some(Arc::new(COUNTED)),
+        Kind::Udp | Kind::Digitizer | Kind::Vita49 | Kind::Spead | Kind::Hsb => None,
     }
 }
 
@@ -40,7 +40,7 @@ impl Framing for Received {
         self.sent.name()
     }
     fn sealed(&self) -> bool {
-        true
+        self.sent.sealed()
     }
     fn header_len(&self, _first: &[u8]) -> usize {
         Completed::LEN
@@ -109,6 +109,7 @@ fn by_count(imm: Option<u32>, len: u32, g: &Geometry) -> Result<Place, ParseErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shotline_wire::framing::description::Completions;
     use shotline_wire::framing::ud::immediate;
     use shotline_wire::shot::Packing;
 
@@ -118,6 +119,19 @@ mod tests {
 
     fn header(imm: Option<u32>) -> [u8; Completed::LEN] {
         Completed { dest_qp: 17, src_qp: 3, imm }.emit()
+    }
+
+    #[test]
+    fn completions_are_shown_as_the_registry_says() {
+        for kind in Kind::ALL {
+            let shown = match kind.description().completions {
+                Completions::Immediate => Some(format!("{UD:?}")),
+                Completions::Count => Some(format!("{COUNTED:?}")),
+                Completions::Unsupported => None,
+            };
+            assert_eq!(of(kind).map(|framing| format!("{framing:?}")), shown, "{kind}");
+            assert!(of(kind).is_none_or(|framing| framing.name() == kind.name()), "{kind}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod emulate;
 mod export;
+mod framing;
 mod import;
 mod inspect;
 mod interop;

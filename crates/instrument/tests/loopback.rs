@@ -4,7 +4,7 @@ use shotline_instrument::probe::{Config, Outlet, Server, Stats, pace::Pace};
 use shotline_memory::Sge;
 use shotline_testing::PATIENCE;
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_wire::framing;
+use shotline_wire::framing::Kind;
 use shotline_wire::record;
 use shotline_wire::setup::{
     Acknowledgement, Body, Configure, LEN, Message, Mode, Reply, Report, Request, Start, Trigger, Verdict,
@@ -94,7 +94,7 @@ impl Receiver {
     fn direct(&mut self, destination: SocketAddr, samples: u32) -> SocketAddr {
         let configure = Configure {
             link: 0,
-            framing: framing::id_of("ud").unwrap(),
+            framing: Kind::Ud.id().unwrap(),
             geometry: Geometry::new(96, samples, 12, Packing::Packed12, 0).unwrap(),
             destination,
             dest_qp: 0x17,

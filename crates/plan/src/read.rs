@@ -8,6 +8,7 @@ use crate::formula::shot::DEAD_TIME_S;
 use crate::plan::{Burst, Kind, Per, Plan, Policy, Receiver, Source, Stage, Start};
 use crate::sheet::{Table, Value};
 use crate::units::{Bytes, Hertz, Quantity, Rate, SampleRate, Seconds};
+use shotline_wire::framing;
 use shotline_wire::shot::{Geometry, PACKET_BYTES, Packing};
 
 /// Units of one stage in the whole plan, and streams, that a plan may have.
@@ -306,7 +307,7 @@ fn rate_of(table: &mut Table, example: &str) -> Result<f64, PlanError> {
 
 fn line_of(table: &mut Table) -> Result<(f64, Framing, bool), PlanError> {
     let rate = rate_of(table, "\"100 Gbit/s\"")?;
-    let framing = table.choice("framing", Framing::NAMES)?.unwrap_or(Framing::Ud);
+    let framing = table.choice("framing", Framing::NAMES)?.unwrap_or(Framing::Shots(framing::Kind::Ud));
     let ipv6 = table.choice("ip", &[("v4", false), ("v6", true)])?.unwrap_or(false);
     Ok((rate, framing, ipv6))
 }

@@ -24,7 +24,22 @@ impl Framing {
 
     /// The same in `shotline_wire`.
     pub fn on_the_wire(self) -> &'static dyn framing::Framing {
-        framing::ALL[self as usize]
+        match self {
+            Self::Ud => &framing::Ud,
+            Self::Counted => &framing::Counted,
+            Self::Udp => &framing::Udp,
+        }
+    }
+
+    /// The sender's number for a framing; none if the sender does not speak it.
+    pub fn of(kind: framing::Kind) -> Option<Self> {
+        use framing::Kind;
+        match kind {
+            Kind::Ud => Some(Self::Ud),
+            Kind::Counted => Some(Self::Counted),
+            Kind::Udp => Some(Self::Udp),
+            Kind::Digitizer | Kind::Vita49 | Kind::Spead | Kind::Hsb => None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use hdf5::filters::Filter;
 use hdf5::types::VarLenUnicode;
 use hdf5::{H5Type, Location};
 use serde::{Serialize, Serializer};
+use shotline_wire::framing::Kind;
 use shotline_wire::shot::{Cut, Geometry, PACKET_BYTES, Packing, Trailer};
 use std::path::Path;
 use std::str::FromStr;
@@ -74,7 +75,7 @@ pub struct RunInfo {
     pub operator: String,
     /// The machine that recorded it.
     pub host: String,
-    /// The wire framing.
+    /// Name of the wire framing, which may be a user's own.
     pub framing: String,
     /// The whole configuration, as text.
     pub config: String,
@@ -121,6 +122,11 @@ pub struct ClockInfo {
 }
 
 impl RunInfo {
+    /// The wire framing, if it is one of this program's.
+    pub fn framing_kind(&self) -> Option<Kind> {
+        self.framing.parse().ok()
+    }
+
     /// A run that starts now, with a fresh identity.
     pub fn new(links: Vec<LinkInfo>) -> Self {
         let utc = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

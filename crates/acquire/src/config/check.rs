@@ -151,7 +151,7 @@ impl Settings {
 
     /// Refuses two ways of beginning a shot, and rates that cannot be asked for.
     fn check_begin(&self) -> Result<(), Invalid> {
-        self.framing().set_up_id().map_err(|error| invalid(Key::framing, error.to_string()))?;
+        self.framing().for_set_up().map_err(|error| invalid(Key::framing, error.to_string()))?;
         match self.begin()? {
             // The rate follows from the shape of a shot, which the probe knows.
             Begin::Bandwidth(gbps) => refuse_if(

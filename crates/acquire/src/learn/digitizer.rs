@@ -5,6 +5,7 @@ use shotline_wire::block;
 use shotline_wire::framing::Digitizer;
 use shotline_wire::framing::digitizer::{HEADER_LEN, Header};
 use shotline_wire::shot::{Cut, PAD_BYTES, Packing, RECORD_BYTES, Trailer};
+use std::sync::Arc;
 
 /// Bytes behind a block's samples.
 const TRAILER_BYTES: u32 = block::LEN as u32 + RECORD_BYTES;
@@ -50,7 +51,7 @@ impl Learner for Blocks {
         }
         let (rate, kind) = (header.sample_rate_hz, if header.channels == 2 { "IQ" } else { "real" });
         Ok(Some(Learned {
-            framing: Box::new(Digitizer),
+            framing: Arc::new(Digitizer),
             key: header.stream,
             stream: Some(header.stream),
             sample_bytes,

@@ -7,6 +7,7 @@ use shotline_wire::hsb::{Metadata, PAGE_UNIT, PSN_BITS};
 use shotline_wire::imm::ImmDt;
 use shotline_wire::reth::Reth;
 use shotline_wire::shot::{Cut, MAX_PACKETS, PACKET_BYTES, Trailer};
+use std::sync::Arc;
 
 /// Bytes of the largest frame that has a shot's place.
 const MOST_FRAME_BYTES: u32 = (MAX_PACKETS * PACKET_BYTES) - Metadata::LEN as u32;
@@ -133,7 +134,7 @@ impl Learner for Bridge {
         let payload = if self.payload > 0 { self.payload } else { reth.length };
         let Last { valid_bytes, apart, .. } = last;
         Ok(Some(Learned {
-            framing: Box::new(Hsb { base, step, pages, r_key: reth.r_key }),
+            framing: Arc::new(Hsb { base, step, pages, r_key: reth.r_key }),
             key: bth.dest_qp,
             sample_bytes: valid_bytes,
             stream: None,

@@ -15,10 +15,11 @@ pub use held::Held;
 use held::Packet;
 use shotline_memory::{Regions, Sge};
 use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer, To};
-use shotline_wire::framing::Framing;
+use shotline_wire::framing::{Framing, Kind};
 use shotline_wire::shot::{Cut, Packing, Trailer};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Packets and bytes that are kept while no sender is understood; with one more all of them are forgotten.
@@ -35,7 +36,7 @@ const MOST_REPORTED: usize = 16;
 #[derive(Debug)]
 pub struct Learned {
     /// How packets name their places.
-    pub framing: Box<dyn Framing>,
+    pub framing: Arc<dyn Framing>,
     /// What names the stream in its packets ([`Framing::key`]).
     pub key: u32,
     /// The stream's own number, if its packets tell one.
@@ -95,7 +96,7 @@ pub enum LearnError {
     )]
     Nothing {
         /// The framing.
-        framing: &'static str,
+        framing: Kind,
         /// Where it was waited for.
         at: Option<SocketAddr>,
     },
@@ -134,11 +135,6 @@ impl Default for Hints {
     }
 }
 
-/// Whether senders of this framing are learned.
-pub fn can_learn(framing: &str) -> bool {
-    shotline_wire::framing::LEARNED.contains(&framing)
-}
-
 /// How long to look.
 #[derive(Debug)]
 pub struct Until<R, E, F> {
@@ -152,20 +148,19 @@ pub struct Until<R, E, F> {
 
 /// Looks at packets until as many streams are known as asked for. `memory` has the backend's own scratch memory.
 pub fn learn<P: PacketIo>(
-    framing: &str,
+    framing: Kind,
     hints: Hints,
     io: P,
     memory: (&Regions, Sge),
     until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
 ) -> Result<(Vec<Learned>, Held<P>), LearnError> {
     match framing {
-        "digitizer" => learn_from(Look::<digitizer::Blocks>::new("digitizer", hints, memory.0), io, memory, until),
-        "vita49" => learn_from(Look::<vita49::Stream>::new("vita49", hints, memory.0), io, memory, until),
-        "hsb" => learn_from(Look::<hsb::Bridge>::new("hsb", hints, memory.0), io, memory, until),
-        "spead" => learn_from(Look::<spead::Heaps>::new("spead", hints, memory.0), io, memory, until),
-        other => Err(LearnError::NotUnderstood(format!(
-            "expected a framing of {}, found {other}",
-            shotline_wire::framing::LEARNED.join(", ")
+        Kind::Digitizer => learn_from(Look::<digitizer::Blocks>::new(framing, hints, memory.0), io, memory, until),
+        Kind::Vita49 => learn_from(Look::<vita49::Stream>::new(framing, hints, memory.0), io, memory, until),
+        Kind::Spead => learn_from(Look::<spead::Heaps>::new(framing, hints, memory.0), io, memory, until),
+        Kind::Hsb => learn_from(Look::<hsb::Bridge>::new(framing, hints, memory.0), io, memory, until),
+        Kind::Ud | Kind::Counted | Kind::Udp => Err(LearnError::NotUnderstood(format!(
+            "{framing} packets do not say what their shots are: set-up or settings do"
         ))),
     }
 }
@@ -223,7 +218,7 @@ struct Sender<L> {
 
 /// The steer that takes nothing in place, and keeps everything.
 struct Look<'a, L> {
-    framing: &'static str,
+    framing: Kind,
     hints: Hints,
     regions: &'a Regions,
     /// By address and key.
@@ -238,7 +233,7 @@ struct Look<'a, L> {
 }
 
 impl<'a, L: Learner> Look<'a, L> {
-    fn new(framing: &'static str, hints: Hints, regions: &'a Regions) -> Self {
+    fn new(framing: Kind, hints: Hints, regions: &'a Regions) -> Self {
         Self {
             framing,
             hints,

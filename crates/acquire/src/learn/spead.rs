@@ -5,6 +5,7 @@ use shotline_wire::framing::{MAX_HEADER, Spead};
 use shotline_wire::shot::{Cut, Trailer};
 use shotline_wire::spead::{Flavour, Header, WORD};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Heaps that are looked at side by side: senders may interleave them.
 const MOST_HEAPS: usize = 64;
@@ -95,7 +96,7 @@ impl Heap {
         let number = |bytes: u64| u32::try_from(bytes).map_err(|_| format!("a heap of {bytes} bytes is too large"));
         let (sample_bytes, first, rest) = (number(self.bytes)?, number(first)?, number(rest)?);
         Ok(Learned {
-            framing: Box::new(Spead { flavour, first_items, items }),
+            framing: Arc::new(Spead { flavour, first_items, items }),
             key: 0,
             stream: None,
             shape: None,

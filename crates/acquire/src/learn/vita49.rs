@@ -7,6 +7,7 @@ use super::{Hints, Learned, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
 use shotline_wire::shot::{Cut, MAX_PACKETS, Packing, Trailer};
 use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
+use std::sync::Arc;
 
 /// Bytes of a block if nothing says how long it is.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -167,7 +168,7 @@ impl Stream {
         let kind = if format.arrangement() == Some(Arrangement::Complex) { "IQ" } else { "real" };
         let centre = self.meaning.centre_hz.map_or(String::new(), |hz| format!(", {:.6} MHz", hz / 1e6));
         Ok(Learned {
-            framing: Box::new(Vita49 { begin, rate, sample_bytes: instant as u32, format, meaning: self.meaning }),
+            framing: Arc::new(Vita49 { begin, rate, sample_bytes: instant as u32, format, meaning: self.meaning }),
             key: 0,
             stream: None,
             sample_bytes,

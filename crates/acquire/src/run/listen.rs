@@ -15,7 +15,7 @@ use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::description::SetUp;
-use shotline_wire::framing::{Digitizer, Framing, NoSetUp};
+use shotline_wire::framing::{Framing, NoSetUp};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -142,10 +142,10 @@ fn learned<P: PacketIo>(
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
-    let (mut learned, io) = look(settings, &memory, listen, io, stop, live)?;
+    let (learned, io) = look(settings, &memory, listen, io, stop, live)?;
     memory.settle()?;
     let (geometry, words) = common_shape(settings, &learned)?;
-    let framing: Arc<dyn Framing> = std::mem::replace(&mut learned[0].framing, Box::new(Digitizer)).into();
+    let framing: Arc<dyn Framing> = Arc::clone(&learned[0].framing);
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
     let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
@@ -196,7 +196,7 @@ fn look<P: PacketIo>(
     };
     let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), why: why.into() });
     let (until, pool) = (Until { ready, ended, refused }, (&memory.regions, memory.scratch));
-    learn::learn(kind.name(), hints, io, pool, until).map_err(|error| error.at(listen).into())
+    learn::learn(kind, hints, io, pool, until).map_err(|error| error.at(listen).into())
 }
 
 /// The shape of the shots of all streams, and what was learned of them in words.

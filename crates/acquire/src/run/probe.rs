@@ -103,7 +103,7 @@ fn configure(
     queue_pair: (u32, u32),
 ) -> Result<(), RunError> {
     let stream = &mut prepared.configs[link];
-    let source = control.configure_stream(link as u8, &*prepared.framing, stream, local, queue_pair)?;
+    let source = control.configure_stream(link as u8, prepared.settings.framing(), stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
     Ok(())
 }
@@ -121,13 +121,13 @@ fn configure_device(
         ));
     }
     let name = prepared.framing.name();
-    let received = received::of(&*prepared.framing).ok_or_else(|| {
+    let received = received::of(prepared.settings.framing()).ok_or_else(|| {
         RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {name}"))
     })?;
     prepared.in_order = receiver::held_in_order(&prepared.configs[0]);
     prepared.room().check()?;
     let stream = &mut prepared.configs[0];
-    let source = control.configure_stream(0, &*prepared.framing, stream, local, queue_pair)?;
+    let source = control.configure_stream(0, prepared.settings.framing(), stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
     stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), stand_in_port(source.qp)));
     stream.key = queue_pair.0;

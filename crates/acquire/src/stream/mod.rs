@@ -25,7 +25,7 @@ use restart::Restart;
 use sender::Sender;
 use shotline_memory::Buffer;
 use shotline_store::shot::ShotMeta;
-use shotline_wire::framing::{Framing, Place, Position, Signal};
+use shotline_wire::framing::{Framing, Kind, Place, Position, Signal};
 use shotline_wire::shot::{DropCause, Presence, Trailer};
 use signals::Signals;
 use slots::{Slots, Taken};
@@ -232,7 +232,7 @@ impl Stream {
 
     /// Whether packets of this stream are counted: the framing says nothing of their place.
     pub(crate) fn is_counting(&self) -> bool {
-        self.slots.is_in_line() && self.framing.name() == "counted"
+        self.slots.is_in_line() && self.framing.name() == Kind::Counted.name()
     }
 
     /// Counts a packet of the sender's.

@@ -11,7 +11,7 @@ mod prepare;
 
 use crate::books::{Books, Imbalance};
 use crate::control::{Control, ControlError};
-use crate::receiver::{Receiver, ReceiverConfig};
+use crate::receiver::{self, Receiver, ReceiverConfig};
 use crate::run::{Opened, Wanted};
 use crate::stream::{Item, StreamConfig};
 use commands::Commands;
@@ -20,7 +20,7 @@ use prepare::Prepared;
 use shotline_memory::{MemoryError, Regions};
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
-use shotline_wire::framing::Framing;
+use shotline_wire::framing::{Framing, Kind, NoSetUp};
 use shotline_wire::setup::{Describe, Mode, Report, Start, Trigger, Verdict};
 use shotline_wire::shot::{Geometry, GeometryError};
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ pub struct Settings {
     /// Overrule another receiver.
     pub take_over: bool,
     /// How packets name their places.
-    pub framing: Arc<dyn Framing>,
+    pub framing: Kind,
     /// Links whose shots a trigger must bring.
     pub links: u8,
     /// Samples per channel and shot (N_s).
@@ -165,6 +165,7 @@ pub fn measure<P: PacketIo>(
     stop: &AtomicBool,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Point, TriggerError> {
+    let framing = receiver::framing(settings.framing).ok_or(ControlError::from(NoSetUp(settings.framing)))?;
     let mut control = Control::open(settings.probe, settings.take_over)?;
     control.ask_until(Some(stop));
     let bind = match settings.bind {
@@ -172,20 +173,20 @@ pub fn measure<P: PacketIo>(
         None => SocketAddr::new(control.local_ip()?, 0),
     };
     let mut prepared = Prepared::new(settings, &mut control)?;
-    let Opened { io, local, .. } = open(&prepared.wanted(bind, settings.framing.sealed()), &prepared.memory.regions)?;
-    if settings.framing.sealed() {
+    let Opened { io, local, .. } = open(&prepared.wanted(bind, framing.sealed()), &prepared.memory.regions)?;
+    if framing.sealed() {
         let mut io = Ud::new(io);
         for (link, stream) in (0..).zip(&mut prepared.streams) {
             let pair = io.create()?;
-            control.configure_stream(link, &*settings.framing, stream, local, (pair.number, pair.q_key))?;
+            control.configure_stream(link, settings.framing, stream, local, (pair.number, pair.q_key))?;
             stream.key = pair.number;
         }
-        Bench::new(settings, control, prepared, io)?.run(stop)
+        Bench::new((settings, framing), control, prepared, io)?.run(stop)
     } else {
         for (link, stream) in (0..).zip(&mut prepared.streams) {
-            control.configure_stream(link, &*settings.framing, stream, local, (0, 0))?;
+            control.configure_stream(link, settings.framing, stream, local, (0, 0))?;
         }
-        Bench::new(settings, control, prepared, io)?.run(stop)
+        Bench::new((settings, framing), control, prepared, io)?.run(stop)
     }
 }
 
@@ -207,7 +208,12 @@ struct Bench<'a, P> {
 impl<'a, P: PacketIo> Bench<'a, P> {
     /// Asks the probe whether it acknowledges, while it is at rest and could not take a command for a trigger, and
     /// starts it.
-    fn new(settings: &Settings, mut control: Control<'a>, prepared: Prepared, io: P) -> Result<Self, TriggerError> {
+    fn new(
+        (settings, framing): (&Settings, Arc<dyn Framing>),
+        mut control: Control<'a>,
+        prepared: Prepared,
+        io: P,
+    ) -> Result<Self, TriggerError> {
         let Prepared { describe, geometry, streams, pool, memory } = prepared;
         match control.trigger(Trigger { command_only: true, ..Trigger::new(0) }) {
             Err(ControlError::Silent { probe, .. }) => return Err(TriggerError::NoAcknowledgement { probe }),
@@ -216,7 +222,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         let clock = Clock(Instant::now());
         let io = Noting::new(io, clock);
         let config = ReceiverConfig {
-            framing: Arc::clone(&settings.framing),
+            framing,
             streams: streams.clone(),
             pool,
             regions: memory.regions.clone(),

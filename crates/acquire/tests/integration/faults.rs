@@ -8,7 +8,7 @@ use shotline_memory::{Pool, Region, Registrar, Sge};
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
 use shotline_transport::{PacketIo, SCRATCH_BYTES, Seal, Send};
-use shotline_wire::framing::{Framing, Link, Packet};
+use shotline_wire::framing::{Framing, Kind, Link, Packet};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +57,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(framing: &str, first_shot: Option<u64>, window: u64) -> Self {
-        let framing = receiver::framing(framing.parse().unwrap()).unwrap();
+    fn new(framing: Kind, first_shot: Option<u64>, window: u64) -> Self {
+        let framing = receiver::framing(framing).unwrap();
         let g = geometry();
         let configs: Vec<StreamConfig> = (0..STREAMS)
             .map(|stream| StreamConfig {
@@ -201,7 +201,7 @@ proptest! {
         faults in prop::collection::vec(any::<u8>(), 40..200),
         shots in 5_u64..30,
         polls in prop::collection::vec(1_usize..40, 1..8),
-        framing in prop::sample::select(vec!["ud", "counted", "udp"]),
+        framing in prop::sample::select(Kind::with_set_up().collect::<Vec<_>>()),
     ) {
         let mut bench = Bench::new(framing, Some(0), 6);
         let mut plan = plan(shots, 0, &faults);
@@ -243,7 +243,7 @@ proptest! {
 #[test]
 fn live_traffic_is_joined_at_the_first_whole_shot_and_numbers_come_from_the_record() {
     let first = (5 << 20) + 7; // the wire carries 20 bits of it
-    let mut bench = Bench::new("ud", None, 4);
+    let mut bench = Bench::new(Kind::Ud, None, 4);
     let mut items = Vec::new();
     plan(6, first, &[255])[1..].iter().for_each(|packet| bench.send(packet));
     bench.drain(1, &mut items);
@@ -284,7 +284,7 @@ impl Random {
 
 #[test]
 fn after_an_outage_in_which_the_number_came_round_the_record_tells_what_was_lost() {
-    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let (before, after) = (3, (5 << 20) + 7); // the wire carries 20 bits of it
     let mut items = Vec::new();
     plan(before, 0, &[255]).iter().chain(&plan(3, after, &[255])).for_each(|packet| bench.send(packet));
@@ -305,7 +305,7 @@ fn after_an_outage_in_which_the_number_came_round_the_record_tells_what_was_lost
 fn first_packets_out_of_order_lose_no_shot() {
     for seed in seeds(0..300) {
         let mut random = Random::new(seed);
-        let mut bench = Bench::new(["ud", "udp"][seed as usize % 2], None, 4);
+        let mut bench = Bench::new([Kind::Ud, Kind::Udp][seed as usize % 2], None, 4);
         let mut sent: Vec<_> = plan(12, 5, &[255]).into_iter().filter(|packet| packet.stream == 0).collect();
         random.reorder(&mut sent, 5);
         let mut items = Vec::new();
@@ -322,7 +322,7 @@ fn first_packets_out_of_order_lose_no_shot() {
 
 #[test]
 fn a_few_packets_do_not_wait_for_more_to_be_a_beginning() {
-    let mut bench = Bench::new("udp", None, 4);
+    let mut bench = Bench::new(Kind::Udp, None, 4);
     let patient = StreamConfig { timeout_ns: u64::MAX, ..bench.receiver.config(0) };
     bench.receiver.reconfigure(0, patient);
     let mut items = Vec::new();
@@ -335,7 +335,7 @@ fn a_few_packets_do_not_wait_for_more_to_be_a_beginning() {
 
 #[test]
 fn a_sender_whose_shots_carry_their_numbers_ends_the_run_when_it_begins_anew() {
-    let mut bench = Bench::new("ud", None, 4);
+    let mut bench = Bench::new(Kind::Ud, None, 4);
     for stream in 0..STREAMS as usize {
         let unnamed = StreamConfig { source: None, ..bench.receiver.config(stream) };
         bench.receiver.reconfigure(stream, unnamed);
@@ -357,7 +357,7 @@ fn a_sender_whose_shots_carry_their_numbers_ends_the_run_when_it_begins_anew() {
 
 #[test]
 fn stragglers_before_a_pause_are_no_new_beginning() {
-    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let mut items = Vec::new();
     let sent = plan(4, 0, &[255]);
     for _ in 0..2 {
@@ -372,7 +372,7 @@ fn stragglers_before_a_pause_are_no_new_beginning() {
 
 #[test]
 fn corruption_that_only_the_record_can_see_makes_a_shot_partial() {
-    let mut bench = Bench::new("udp", Some(0), 4);
+    let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut plan = plan(3, 0, &[255]);
     plan[1].corrupt = true;
     plan.iter().for_each(|packet| bench.send(packet));
@@ -392,7 +392,7 @@ fn corruption_that_only_the_record_can_see_makes_a_shot_partial() {
 
 #[test]
 fn a_silent_link_does_not_hold_back_the_other() {
-    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let mut items = Vec::new();
     for (step, packet) in plan(20, 0, &[255]).iter().filter(|packet| packet.stream == 0).enumerate() {
         bench.send(packet);
@@ -410,7 +410,7 @@ fn a_silent_link_does_not_hold_back_the_other() {
 
 #[test]
 fn another_sender_on_the_same_stream_changes_nothing() {
-    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     // Set-up named another address than the one these packets come from.
     let elsewhere = StreamConfig { source: Some(address(6)), ..bench.receiver.config(0) };
     bench.receiver.reconfigure(0, elsewhere);
@@ -424,7 +424,7 @@ fn another_sender_on_the_same_stream_changes_nothing() {
 
 #[test]
 fn a_pool_without_free_buffers_drops_whole_shots_as_no_buffer() {
-    let mut bench = Bench::new("ud", Some(0), 4);
+    let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let mut held = Vec::new(); // a sink that never lets go
     plan(120, 0, &[255]).iter().for_each(|packet| {
         bench.send(packet);
@@ -440,7 +440,7 @@ fn a_pool_without_free_buffers_drops_whole_shots_as_no_buffer() {
 
 #[test]
 fn a_number_beyond_all_shots_is_damage_and_closes_nothing() {
-    let mut bench = Bench::new("udp", Some(0), 4);
+    let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut items = Vec::new();
     for packet in plan(6, 0, &[255]) {
         bench.send(&packet);
@@ -459,7 +459,7 @@ fn a_number_beyond_all_shots_is_damage_and_closes_nothing() {
 
 #[test]
 fn a_far_jump_needs_a_second_packet_where_no_icrc_vouches_for_the_first() {
-    let mut bench = Bench::new("udp", Some(0), 4);
+    let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut items = Vec::new();
     let mut plan = plan(6, 0, &[255]);
     plan.insert(7, Planned { stream: 0, shot: 1 << 40, index: 1, corrupt: false });

@@ -14,7 +14,7 @@ use shotline_store::shot::Loss;
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
 use shotline_transport::{MAX_HEADER, PacketIo, SCRATCH_BYTES, Seal, Send};
-use shotline_wire::framing::{Framing, Hsb, Link, Packet, Spead};
+use shotline_wire::framing::{Framing, Hsb, Kind, Link, Packet, Spead};
 use shotline_wire::hsb::Metadata;
 use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
 use shotline_wire::spead::Flavour;
@@ -60,16 +60,16 @@ impl Sender {
         Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap()
     }
 
-    fn name(self) -> &'static str {
-        if let Self::Spead { .. } = self { "spead" } else { "hsb" }
+    fn kind(self) -> Kind {
+        if let Self::Spead { .. } = self { Kind::Spead } else { Kind::Hsb }
     }
 
-    fn framing(self) -> Box<dyn Framing> {
+    fn framing(self) -> Arc<dyn Framing> {
         match self {
-            Self::Spead { .. } => Box::new(Spead { flavour: Flavour::F48, first_items: 7, items: 4 }),
+            Self::Spead { .. } => Arc::new(Spead { flavour: Flavour::F48, first_items: 7, items: 4 }),
             Self::Bridge { .. } => {
                 let step = self.geometry().shot_bytes();
-                Box::new(Hsb { base: 0x1000_0000, step, pages: PAGES, r_key: 0x1234 })
+                Arc::new(Hsb { base: 0x1000_0000, step, pages: PAGES, r_key: 0x1234 })
             }
         }
     }
@@ -145,7 +145,7 @@ fn plan(sender: Sender, shots: u64, spared: u64, faults: &[u8]) -> Vec<Planned> 
         }
     }
     // Without an ICRC nothing would tell: SPEAD leaves that to the UDP checksum.
-    plan.retain(|packet| !packet.corrupt || sender.name() == "hsb");
+    plan.retain(|packet| !packet.corrupt || sender.kind() == Kind::Hsb);
     plan
 }
 
@@ -189,7 +189,6 @@ impl Bench {
             window: 6,
             timeout_ns: TIMEOUT_NS,
         };
-        let framing = Arc::from(framing);
         let config = ReceiverConfig { framing, streams: vec![stream], pool, regions, spare, clock: None };
         Self { kind, sender, wire, wire_sge, receiver: Receiver::new(io, config) }
     }
@@ -213,7 +212,7 @@ fn learned(
     io: InprocIo,
     regions: &Regions,
     scratch: Sge,
-) -> (Box<dyn Framing>, Held<InprocIo>, Option<u64>) {
+) -> (Arc<dyn Framing>, Held<InprocIo>, Option<u64>) {
     let g = kind.geometry();
     let ended = |silence: std::time::Duration| silence.as_secs() > 10;
     // It looks on until shots can be received.
@@ -223,7 +222,7 @@ fn learned(
         looks > 5
     };
     let until = Until { ready, ended, refused: |_, _: &str| {} };
-    let (mut learned, io) = learn(kind.name(), Hints::default(), io, (regions, scratch), until).unwrap();
+    let (mut learned, io) = learn(kind.kind(), Hints::default(), io, (regions, scratch), until).unwrap();
     assert!(looks > 5);
     let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
@@ -437,7 +436,7 @@ fn whole(kind: Sender, shot: u64) -> impl Iterator<Item = Planned> {
 fn a_sender_that_begins_anew_goes_on_with_numbers_of_the_run() {
     for (kind, learned) in Sender::ALL.into_iter().flat_map(|kind| [(kind, None), (kind, Some(1000))]) {
         // A ring of pages tells no number of the first frame.
-        let learned = learned.filter(|_| kind.name() == "spead");
+        let learned = learned.filter(|_| kind.kind() == Kind::Spead);
         let (bench, shots, losses) = restarted(kind, 1000, learned);
         let first = *shots.keys().next().unwrap();
         let told = |at: u64, shot: u64| (first + at, shot);

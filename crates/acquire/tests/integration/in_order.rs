@@ -11,7 +11,7 @@ use shotline_transport::{
 };
 use shotline_verbs::ud::Completed;
 use shotline_wire::crc;
-use shotline_wire::framing::{Counted, Framing, Ud, ud};
+use shotline_wire::framing::{Kind, ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeSet, VecDeque};
@@ -141,11 +141,11 @@ struct Bench {
 
 impl Bench {
     fn new(channels: u16, slots: u32) -> Self {
-        Self::framed(&Ud, channels, slots)
+        Self::framed(Kind::Ud, channels, slots)
     }
 
-    fn framed(framing: &dyn Framing, channels: u16, slots: u32) -> Self {
-        let counted = framing.name() == "counted";
+    fn framed(framing: Kind, channels: u16, slots: u32) -> Self {
+        let counted = framing == Kind::Counted;
         let geometry = geometry(channels);
         let config = StreamConfig {
             stream: 0,
@@ -320,7 +320,7 @@ fn a_shot_without_its_end_leaves_in_time_although_its_places_are_the_devices() {
 
 /// Sends shots without some packets, and ends.
 fn counted(channels: u16, shots: u64, without: &[(u64, u32)]) -> (Bench, Books) {
-    let mut bench = Bench::framed(&Counted, channels, 32);
+    let mut bench = Bench::framed(Kind::Counted, channels, 32);
     for shot in 0..shots {
         for index in (0..bench.geometry.packets()).filter(|index| !without.contains(&(shot, *index))) {
             bench.arrives(shot, index, sender());

@@ -3,7 +3,7 @@
 use super::shots::{Counted, Piece, Shots, Summary};
 use serde::Serialize;
 use shotline_wire::bth::{Bth, Opcode};
-use shotline_wire::framing::{self, ud, udp as plain};
+use shotline_wire::framing::{Kind, ud, udp as plain};
 use shotline_wire::icrc::{self, Flow as Sealed, Network};
 use shotline_wire::roce::{ICRC_LEN, Packet};
 use shotline_wire::shot::PACKET_BYTES;
@@ -130,11 +130,10 @@ impl Tally {
         let is_plain = key.protocol == Protocol::Plain;
         let numbered = self.numbered.and_then(|shots| shots.finish());
         let (framing, shots) = match (numbered, self.counted.and_then(|shots| shots.finish())) {
-            (Some(shots), _) => (Some(if is_plain { "udp" } else { "ud" }), Some(shots)),
-            (None, Some(shots)) => (Some("counted"), Some(shots)),
+            (Some(shots), _) => (Some(if is_plain { Kind::Udp } else { Kind::Ud }), Some(shots)),
+            (None, Some(shots)) => (Some(Kind::Counted), Some(shots)),
             (None, None) => (None, None),
         };
-        debug_assert!(framing.is_none_or(|name| framing::by_name(name).is_some()));
         let opcode = |(number, count)| Some((opcode_name(Opcode::from_u8(number)?), count));
         Flow {
             source: endpoint(key.source),
@@ -146,7 +145,7 @@ impl Tally {
             payload_bytes: self.payload_bytes,
             opcodes: self.opcodes.into_iter().filter_map(opcode).collect(),
             icrc: self.icrc,
-            framing,
+            framing: framing.map(Kind::name),
             shots,
         }
     }

@@ -3,7 +3,7 @@ use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use shotline_testing::cases;
 use shotline_wire::crc;
-use shotline_wire::framing::{self, Framing, Link, MAX_HEADER, Packet};
+use shotline_wire::framing::{Framing, Kind, Link, MAX_HEADER, Packet, Ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Geometry, Packing};
 use std::io::Write;
@@ -128,10 +128,9 @@ fn inspected(file: &[u8]) -> Result<Capture> {
     read(on_disk.path(), &[])
 }
 
-fn frames(name: &str, network: Network) -> Vec<Vec<u8>> {
-    let framing = framing::by_name(name).unwrap();
-    let port = if framing.sealed() { udp::ROCE_PORT } else { 47911 };
-    frames_to(framing, network, port)
+fn frames(kind: Kind, network: Network) -> Vec<Vec<u8>> {
+    let (_, framing) = kind.for_set_up().unwrap();
+    frames_to(framing, network, kind.description().port)
 }
 
 fn frames_to(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {
@@ -144,18 +143,18 @@ fn frames_to(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>>
 #[test]
 fn every_framing_is_put_together_and_its_losses_named() {
     for network in [V4, V6] {
-        for name in ["ud", "counted", "udp"] {
-            let frames = frames(name, network);
+        for kind in Kind::with_set_up() {
+            let frames = frames(kind, network);
             for file in [pcap(1, &frames), pcapng(&frames)] {
                 let capture = inspected(&file).unwrap();
                 assert_eq!((capture.frames, capture.damage.as_deref()), (6 * SHOTS - 1, None));
-                let [flow] = capture.flows.as_slice() else { panic!("{name}: {capture:?}") };
+                let [flow] = capture.flows.as_slice() else { panic!("{kind}: {capture:?}") };
                 let shots = flow.shots.as_ref().unwrap();
-                assert_eq!(flow.framing, Some(name));
-                let damaged = u64::from(name != "udp");
-                assert_eq!(flow.icrc.bad, damaged, "{name} {network:?}");
-                assert_eq!(flow.icrc.good, if name == "udp" { 0 } else { 6 * SHOTS - 2 });
-                assert_eq!((shots.complete, shots.partial), (SHOTS - 1 - damaged, 1 + damaged), "{name}");
+                assert_eq!(flow.framing, Some(kind.name()));
+                let damaged = u64::from(kind.description().sealed);
+                assert_eq!(flow.icrc.bad, damaged, "{kind} {network:?}");
+                assert_eq!(flow.icrc.good, if kind.description().sealed { 6 * SHOTS - 2 } else { 0 });
+                assert_eq!((shots.complete, shots.partial), (SHOTS - 1 - damaged, 1 + damaged), "{kind}");
                 assert_eq!((shots.bad_record, shots.duplicates, shots.unassigned), (0, 0, 0));
                 assert_eq!((shots.partial_shots[0].shot, shots.partial_shots[0].missing.as_str()), (1, "2"));
                 assert!(shots.partial_shots.iter().skip(1).all(|p| (p.shot, p.missing.as_str()) == (2, "3")));
@@ -168,7 +167,7 @@ fn every_framing_is_put_together_and_its_losses_named() {
 #[test]
 fn batches_captured_before_segmentation_are_split() {
     for network in [V4, V6] {
-        let payloads = udp_payloads(framing::by_name("ud").unwrap(), network, udp::ROCE_PORT);
+        let payloads = udp_payloads(&Ud, network, udp::ROCE_PORT);
         // Shot 0 and its five full packets and short last one, as one datagram.
         let capture = inspected(&pcap(1, &[frame(network, 0, udp::ROCE_PORT, &payloads[..6].concat())])).unwrap();
         let [flow] = capture.flows.as_slice() else { panic!("{capture:?}") };
@@ -178,7 +177,7 @@ fn batches_captured_before_segmentation_are_split() {
 
 #[test]
 fn roce_is_found_on_any_port_by_its_icrc_and_without_it_by_its_port() {
-    let framing = framing::by_name("ud").unwrap();
+    let framing = &Ud;
     for network in [V4, V6] {
         let good = frames_to(framing, network, 5300);
         let capture = inspected(&pcap(1, &good)).unwrap();
@@ -200,13 +199,13 @@ fn other_link_types_are_named() {
     let error = inspected(&pcap(105, &[vec![0; 60]])).unwrap_err().to_string();
     assert!(error.contains("link type 105") && error.contains("Ethernet"), "{error}");
     // Raw IP is understood.
-    let frame = frames("ud", V6).remove(0);
+    let frame = frames(Kind::Ud, V6).remove(0);
     assert_eq!(inspected(&pcap(101, &[frame[14..].to_vec()])).unwrap().flows.len(), 1);
 }
 
 #[test]
 fn a_capture_that_ends_early_tells_where() {
-    let whole = pcap(1, &frames("ud", V6));
+    let whole = pcap(1, &frames(Kind::Ud, V6));
     let capture = inspected(&whole[..whole.len() - 1]).unwrap();
     assert_eq!(capture.frames, 6 * SHOTS - 2);
     assert!(capture.damage.unwrap().contains("ends within"));
@@ -214,7 +213,7 @@ fn a_capture_that_ends_early_tells_where() {
 
 #[test]
 fn frames_that_the_capture_cut_are_counted_apart() {
-    let mut file = pcap(1, &frames("ud", V6));
+    let mut file = pcap(1, &frames(Kind::Ud, V6));
     let len = u32::from_le_bytes(file[36..40].try_into().unwrap());
     file[36..40].copy_from_slice(&(len + 1).to_le_bytes());
     assert_eq!(inspected(&file).unwrap().cut_short, 1);
@@ -224,10 +223,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
     #[test]
     fn nothing_in_a_file_makes_it_panic(
-        ng: bool, name in prop::sample::select(vec!["ud", "counted", "udp"]), cut: prop::sample::Index,
+        ng: bool, kind in prop::sample::select(Kind::with_set_up().collect::<Vec<_>>()), cut: prop::sample::Index,
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
     ) {
-        let frames = frames(name, V4);
+        let frames = frames(kind, V4);
         let mut file = if ng { pcapng(&frames) } else { pcap(1, &frames) };
         for (at, value) in flips {
             // Half of the changes go to the first headers, where they tell most.

@@ -7,8 +7,9 @@ use shotline_acquire::control::Control;
 use shotline_memory::{Registrar, Sge};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_verbs::ibverbs::find::{self, Found};
+use shotline_wire::framing::Kind;
 use shotline_wire::shot::PACKET_BYTES;
-use shotline_wire::{framing, ipv4, ipv6, roce, udp};
+use shotline_wire::{ipv4, ipv6, roce, udp};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Receive buffer that a run asks for.
@@ -120,11 +121,14 @@ fn port(local: IpAddr) -> Check {
     }
 }
 
-/// Bytes of the largest IP packet of a shot over any framing.
+/// Bytes of the largest IP packet of a shot over any framing that set-up can ask for.
 fn largest_packet(local: IpAddr) -> u64 {
     let ip = if local.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN };
-    let frames = framing::ALL.map(|f| f.header_len(&[]) + if f.sealed() { roce::ICRC_LEN } else { 0 });
-    (ip + udp::Header::LEN + frames.into_iter().max().unwrap_or(0)) as u64 + u64::from(PACKET_BYTES)
+    let frames = Kind::with_set_up().map(|kind| {
+        let described = kind.description();
+        described.header_len as usize + if described.sealed { roce::ICRC_LEN } else { 0 }
+    });
+    (ip + udp::Header::LEN + frames.max().unwrap_or(0)) as u64 + u64::from(PACKET_BYTES)
 }
 
 fn mtu(local: IpAddr) -> Check {

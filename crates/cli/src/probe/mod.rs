@@ -3,12 +3,13 @@
 mod discover;
 mod tell;
 
-use crate::Result;
+use crate::{Result, framing};
 use shotline_acquire::config::peer;
 use shotline_acquire::control::Control;
+use shotline_wire::crc;
+use shotline_wire::framing::description::Keys;
 use shotline_wire::setup::{Configure, Describe, Mode, PORT, Sequence, Start, Trigger, Verdict};
 use shotline_wire::shot::Geometry;
-use shotline_wire::{crc, framing};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 use tell::{Configured, Description, Doing, Started, Triggered, show};
@@ -207,16 +208,14 @@ pub fn run(command: Command) -> Result {
 }
 
 fn configure(args: &ConfigureArgs) -> Result {
-    let known = || framing::ALL.map(|framing| framing.name()).join(", ");
-    let framing = framing::by_name(&args.framing)
-        .ok_or_else(|| format!("expected a framing of {}, found {}", known(), args.framing))?;
+    let kind = framing::with_set_up(&args.framing)?;
+    let (framing, _) = kind.for_set_up()?;
     let (queue_pair, q_key) = match (args.queue_pair, args.q_key) {
         (Some(queue_pair), Some(q_key)) => (queue_pair, q_key),
-        (None, None) if !framing.sealed() => (0, 0),
+        (None, None) if kind.description().keys == Keys::None => (0, 0),
         _ => {
-            let name = framing.name();
             return Err(format!(
-                "{name} packets name a queue pair: give the receiver's --queue-pair and --q-key, or --framing udp"
+                "{kind} packets name a queue pair: give the receiver's --queue-pair and --q-key, or --framing udp"
             )
             .into());
         }
@@ -231,7 +230,7 @@ fn configure(args: &ConfigureArgs) -> Result {
     let geometry = Geometry::new(channels, samples, bits, packing, sample_rate_hz)?;
     let configure = Configure {
         link: args.link,
-        framing: framing::id_of(framing.name()).unwrap_or(0),
+        framing,
         geometry,
         destination: args.to,
         dest_qp: queue_pair,
@@ -245,7 +244,7 @@ fn configure(args: &ConfigureArgs) -> Result {
         &Configured {
             probe: args.target.probe.to_string(),
             link: args.link,
-            framing: framing.name(),
+            framing: kind,
             channels,
             samples,
             bits,

@@ -1,9 +1,11 @@
 //! What the commands print.
 
 use crate::Result;
+use crate::framing;
 use crate::output::print_table;
 use serde::Serialize;
-use shotline_wire::framing;
+use shotline_wire::framing::Kind;
+use shotline_wire::framing::description::Keys;
 use shotline_wire::setup::{Describe, Report};
 use std::net::SocketAddr;
 
@@ -42,7 +44,7 @@ pub struct Description {
 
 impl Description {
     pub fn of(probe: SocketAddr, describe: &Describe) -> Self {
-        let spoken = (0..).zip(framing::ALL).filter(|(id, _)| describe.speaks(*id));
+        let spoken = Kind::with_set_up().filter(|kind| kind.id().is_some_and(|id| describe.speaks(id)));
         Self {
             probe: probe.to_string(),
             model: describe.model.to_string(),
@@ -52,7 +54,7 @@ impl Description {
             packing: describe.packing.name(),
             sample_rate_hz: describe.sample_rate_hz,
             max_samples: describe.max_samples,
-            framings: spoken.map(|(_, framing)| framing.name()).collect(),
+            framings: spoken.map(Kind::name).collect(),
             pattern_period: describe.pattern_period,
         }
     }
@@ -83,7 +85,8 @@ impl Tell for Description {
 pub struct Configured {
     pub probe: String,
     pub link: u8,
-    pub framing: &'static str,
+    #[serde(serialize_with = "framing::name")]
+    pub framing: Kind,
     pub channels: u16,
     pub samples: u32,
     pub bits: u8,
@@ -111,7 +114,7 @@ impl Tell for Configured {
             row("to", &self.destination),
             row("stream", self.stream),
         ];
-        if self.framing != "udp" {
+        if self.framing.description().keys != Keys::None {
             rows.push(row("queue pair", format!("{:#08x} to {:#08x}", self.source_queue_pair, self.queue_pair)));
             rows.push(row("first sequence number", format!("{:#08x}", self.first_psn)));
         }

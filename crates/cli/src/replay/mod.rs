@@ -14,10 +14,12 @@ use shotline_instrument::replay::{Form, Recorded, Stamps, Tape};
 use shotline_memory::Registrar;
 use shotline_store::pcapng;
 use shotline_store::read::Recording;
-use shotline_wire::framing::{self, Framing, Link};
+use shotline_wire::framing::description::{Keys, Replay};
+use shotline_wire::framing::{Kind, Link};
 use shotline_wire::setup::{Mode, Start};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use tape::{Part, Reel};
 
@@ -127,9 +129,9 @@ pub fn run(args: &Args) -> Result {
     if args.flow.is_some() {
         return Err(format!("{} is no capture, so it has no --flow", args.file.display()).into());
     }
-    let (reel, name) = load(args)?;
+    let (reel, kind) = load(args)?;
     let forms =
-        reel.links().iter().map(|link| Form::new(link.geometry, name)).collect::<std::result::Result<Vec<_>, _>>()?;
+        reel.links().iter().map(|link| Form::new(link.geometry, kind)).collect::<std::result::Result<Vec<_>, _>>()?;
     let geometry = forms.first().map(|form| *form.geometry());
     let first = reel.numbers().start;
     let stamps = reel.stamps()?;
@@ -145,20 +147,12 @@ pub fn run(args: &Args) -> Result {
     let mut begun = None;
     let server = match geometry.filter(|_| !args.to.is_empty()) {
         Some(geometry) => {
-            args.refuse_unfit(name, streams.len())?;
-            if name == "vita49" {
-                crate::output::warn(
-                    "packets of context are not sent: tell the receiver --samples and --sample-rate-hz, and what the samples mean is lost",
-                );
-            }
+            args.refuse_unfit(kind, streams.len())?;
             for (link, stream) in (0..).zip(&streams) {
                 let stamp = stamps.get(link as usize).copied().unwrap_or_default();
-                let framing = pcapng::framing(name, &geometry, first, stamp);
-                // It lives as long as the program.
-                let framing: &'static dyn Framing =
-                    Box::leak(framing.ok_or_else(|| format!("{name} packets cannot be made of a recording"))?);
+                let framing = pcapng::framing(kind, &geometry, first, stamp);
                 let to = args.to[(link as usize).min(args.to.len() - 1)];
-                let (qp, q_key) = args.keys(name)?;
+                let (qp, q_key) = args.keys(kind)?;
                 let keys = Link { dest_qp: queue_pair(qp, link)?, src_qp: 0, q_key, stream: *stream };
                 probe.aim(link, to, framing, keys)?;
             }
@@ -189,10 +183,9 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Opens the part of a recording that is asked for, and chooses its framing.
-fn load(args: &Args) -> Result<(Reel, &'static str)> {
-    // It lives as long as the program: the reading thread has it, too.
-    let recording: &'static Recording = Box::leak(Box::new(Recording::open(&args.file)?));
-    let reel = Reel::new(recording, Part { from: args.from, shots: args.shots })?;
+fn load(args: &Args) -> Result<(Reel, Kind)> {
+    let recording = Arc::new(Recording::open(&args.file)?);
+    let reel = Reel::new(recording.clone(), Part { from: args.from, shots: args.shots })?;
     if matches!(args.pace(), Pace::Recorded(_)) && !reel.rows().is_empty() && !reel.is_timed()? {
         return Err(format!(
             "{} does not say when its shots were taken: choose a pace with --rate-hz, --gbps or --max",
@@ -200,17 +193,8 @@ fn load(args: &Args) -> Result<(Reel, &'static str)> {
         )
         .into());
     }
-    let recorded = if args.to.is_empty() { "ud" } else { recording.run().framing.as_str() };
-    Ok((reel, known(args.framing.as_deref().unwrap_or(recorded))?))
-}
-
-/// The framing with this name, as one that lives on.
-fn known(name: &str) -> Result<&'static str> {
-    let names = framing::ALL.iter().map(|framing| framing.name()).chain(framing::LEARNED);
-    names
-        .clone()
-        .find(|known| *known == name)
-        .ok_or_else(|| format!("expected a framing of {}, found {name}", names.collect::<Vec<_>>().join(", ")).into())
+    let recorded = if args.to.is_empty() { Kind::Ud.name() } else { recording.run().framing.as_str() };
+    Ok((reel, args.framing.as_deref().unwrap_or(recorded).parse()?))
 }
 
 impl Args {
@@ -223,8 +207,8 @@ impl Args {
         }
     }
 
-    /// Refuses what packets that nobody has asked for cannot be.
-    fn refuse_unfit(&self, name: &str, links: usize) -> Result {
+    /// Refuses what packets that nobody has asked for cannot be, and warns of what they lack.
+    fn refuse_unfit(&self, kind: Kind, links: usize) -> Result {
         if self.to.len() > 1 && self.to.len() != links {
             return Err(format!(
                 "expected --to once, or once for each of {links} links, found it {} times",
@@ -232,24 +216,31 @@ impl Args {
             )
             .into());
         }
-        if ["spead", "hsb"].contains(&name) && self.to.len() < links {
-            return Err(format!("{name} packets do not name their link: give --to once for each of {links} links, with a port of its own").into());
-        }
-        if name == "counted" {
-            return Err("counted packets say nothing but a count, and only set-up tells where it begins: leave --to out, or choose another --framing".into());
+        match kind.description().replay {
+            Replay::Complete => {}
+            Replay::AddressPerLink if self.to.len() >= links => {}
+            Replay::AddressPerLink => {
+                return Err(format!("{kind} packets do not name their link: give --to once for each of {links} links, with a port of its own").into());
+            }
+            Replay::WithoutContext => crate::output::warn(
+                "packets of context are not sent: tell the receiver --samples and --sample-rate-hz, and what the samples mean is lost",
+            ),
+            Replay::Refused => {
+                return Err(format!("{kind} packets say nothing but a count, and only set-up tells where it begins: leave --to out, or choose another --framing").into());
+            }
         }
         Ok(())
     }
 
     /// Queue pair and queue key.
-    fn keys(&self, name: &str) -> Result<(u32, u32)> {
-        match (name, self.queue_pair, self.q_key) {
-            ("ud", Some(pair), Some(key)) => Ok((pair, key)),
-            ("ud", ..) => {
+    fn keys(&self, kind: Kind) -> Result<(u32, u32)> {
+        match (kind.description().keys, self.queue_pair, self.q_key) {
+            (Keys::QueuePairAndQKey, Some(pair), Some(key)) => Ok((pair, key)),
+            (Keys::QueuePairAndQKey, ..) => {
                 Err("say with --queue-pair and --q-key what the receiver takes: those of `shotline record --listen`"
                     .into())
             }
-            (_, pair, key) => Ok((pair.unwrap_or(2), key.unwrap_or(0))),
+            (Keys::QueuePair | Keys::None, pair, key) => Ok((pair.unwrap_or(2), key.unwrap_or(0))),
         }
     }
 }

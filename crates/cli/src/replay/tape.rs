@@ -6,6 +6,7 @@ use shotline_instrument::replay::{Kept, Tape, TapeLink};
 use shotline_store::read::{Recording, Slots};
 use shotline_store::rows::{self, NO_NUMBER, Row, State};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Table rows read at once.
 const BLOCK: u64 = 256;
@@ -21,10 +22,10 @@ pub struct Part {
     pub shots: Option<u64>,
 }
 
-/// A recording that is read from its first row to its last. It stays open until the program ends.
+/// A recording that is read from its first row to its last.
 pub struct Reel {
-    recording: &'static Recording,
-    slots: Slots<'static>,
+    recording: Arc<Recording>,
+    slots: Slots<Arc<Recording>>,
     links: Vec<TapeLink>,
     rows: Range<u64>,
     numbers: Range<u64>,
@@ -38,7 +39,8 @@ pub struct Reel {
 impl Clone for Reel {
     fn clone(&self) -> Self {
         Self {
-            slots: self.recording.slots(),
+            recording: self.recording.clone(),
+            slots: Slots::new(self.recording.clone()),
             links: self.links.clone(),
             rows: self.rows.clone(),
             numbers: self.numbers.clone(),
@@ -50,21 +52,22 @@ impl Clone for Reel {
 
 impl Reel {
     /// The rows of `part` of a recording.
-    pub fn new(recording: &'static Recording, part: Part) -> Result<Self> {
+    pub fn new(recording: Arc<Recording>, part: Part) -> Result<Self> {
         let link = |link: &shotline_store::info::LinkInfo| TapeLink { stream: link.stream, geometry: link.geometry };
-        let whole = numbers(recording)?;
+        let whole = numbers(&recording)?;
         let from = part.from.unwrap_or(whole.start).clamp(whole.start, whole.end);
         let end = part.shots.map_or(whole.end, |shots| from.saturating_add(shots)).min(whole.end);
-        let rows = first_row(recording, from)?..first_row(recording, end)?;
+        let rows = first_row(&recording, from)?..first_row(&recording, end)?;
         let rows = if part.from.is_none() && part.shots.is_none() { 0..recording.rows() } else { rows };
-        let ahead_ns = ahead(recording, &rows)?;
+        let ahead_ns = ahead(&recording, &rows)?;
+        let links: Vec<_> = recording.run().links.iter().map(link).collect();
         Ok(Self {
+            slots: Slots::new(recording.clone()),
             recording,
-            slots: recording.slots(),
-            links: recording.run().links.iter().map(link).collect(),
             rows,
             numbers: from..end,
-            blocks: vec![Vec::new(); recording.run().links.len()],
+            blocks: vec![Vec::new(); links.len()],
+            links,
             first: 0,
             ahead_ns,
         })

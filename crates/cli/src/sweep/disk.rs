@@ -3,8 +3,8 @@
 use super::measure::{Bench, By, Point};
 use super::points::{Files, Plan, measure};
 use super::report::{Header, Report};
-use super::{Common, check_framings, check_frequencies, grid};
-use crate::Result;
+use super::{Common, check_frequencies, grid};
+use crate::{Result, framing};
 use std::path::PathBuf;
 
 /// Arguments of `shotline sweep disk`.
@@ -43,7 +43,7 @@ pub struct Args {
 
 /// Measures the disk. A real probe times itself.
 pub fn run(args: &Args) -> Result {
-    check_framings(std::slice::from_ref(&args.framing))?;
+    let framing = framing::with_set_up(&args.framing)?;
     check_frequencies(&args.f_ext)?;
     if args.samples == 0 || args.repeats == 0 {
         return Err("expected --samples and --repeats of 1 or more, found 0".into());
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result {
         true => grid::frequencies(args.samples, probe.sample_rate_hz),
         false => args.f_ext.clone(),
     };
-    let point = |hz| Point { framing: args.framing.clone(), samples: args.samples, hz };
+    let point = |hz| Point { framing, samples: args.samples, hz };
     let points = frequencies.into_iter().map(point).collect();
     let mut report = Report::begin(&args.common, &Header::new("disk", &args.common, &bench, &probe)?)?;
     measure(&bench, &Plan { points, repeats: args.repeats, files: Some(files) }, &mut report)

@@ -1,12 +1,13 @@
 //! `shotline sweep search`: the highest rate without loss.
 
+use super::Common;
 use super::measure::{Bench, By, Counts, Point, Run};
 use super::points::Files;
 use super::report::{Header, Report};
-use super::{Common, check_framings};
-use crate::Result;
+use crate::{Result, framing};
 use serde::Serialize;
 use shotline_plan::search::{Answer, Question, Search};
+use shotline_wire::framing::Kind;
 use std::path::PathBuf;
 
 /// Trials this close to the result, as a ratio, tell what limits it.
@@ -98,8 +99,8 @@ enum Failure {
 /// The JSON line of a trial.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename = "trial")]
-struct Trial<'a> {
-    framing: &'a str,
+struct Trial {
+    framing: &'static str,
     sink: &'static str,
     asked_gbps: f64,
     asked_hz: f64,
@@ -113,8 +114,8 @@ struct Trial<'a> {
 /// The JSON line of a result.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename = "loss_free_rate")]
-struct Found<'a> {
-    framing: &'a str,
+struct Found {
+    framing: &'static str,
     sink: &'static str,
     samples: u32,
     rate_gbps: f64,
@@ -132,7 +133,7 @@ struct Found<'a> {
 
 /// Searches.
 pub fn run(args: &Args) -> Result {
-    check_framings(&args.framing)?;
+    let framings = framing::all_with_set_up(&args.framing)?;
     if args.samples == 0 {
         return Err("expected --samples of 1 or more, found 0".into());
     }
@@ -149,7 +150,7 @@ pub fn run(args: &Args) -> Result {
     let sinks: Vec<Option<&Files>> = receive.then_some(None).into_iter().chain(files.as_ref().map(Some)).collect();
     report.say("\nframing  sink       Gbit/s   interval            shots/s   trials  limited by");
     'all: for sink in sinks {
-        for framing in &args.framing {
+        for &framing in &framings {
             let mut one = One { bench: &bench, framing, files: sink, args, shot_gbit, failures: Vec::new() };
             one.search(question, &mut report)?;
             if bench.interrupted() {
@@ -182,7 +183,7 @@ impl Args {
 /// The search of one rate.
 struct One<'a> {
     bench: &'a Bench,
-    framing: &'a str,
+    framing: Kind,
     files: Option<&'a Files>,
     args: &'a Args,
     shot_gbit: f64,
@@ -197,7 +198,7 @@ impl One<'_> {
             let answer = search.answer();
             let text = format!("{} {} at {gbps:.2} Gbit/s; {}", self.framing, self.sink(), words(&answer));
             report.progress(&text, search.made() as usize, question.trials as usize);
-            let point = Point { framing: self.framing.into(), samples: self.args.samples, hz: gbps / self.shot_gbit };
+            let point = Point { framing: self.framing, samples: self.args.samples, hz: gbps / self.shot_gbit };
             let file = self.files.map(|files| files.next(&point, self.bench.seconds(), search.made()));
             let Some(run) = ready.run(&point, file.as_ref())? else { break };
             report.warn(&run.warnings);
@@ -205,7 +206,7 @@ impl One<'_> {
             self.failures.extend(failed_by.map(|failure| (gbps, failure)));
             search.tell(gbps, failed_by.is_none());
             report.line(&Trial {
-                framing: self.framing,
+                framing: self.framing.name(),
                 sink: self.sink(),
                 asked_gbps: gbps,
                 asked_hz: point.hz,
@@ -244,7 +245,7 @@ impl One<'_> {
         let hz = |gbps: f64| gbps / self.shot_gbit;
         let limited_by = self.limit(rate);
         report.line(&Found {
-            framing: self.framing,
+            framing: self.framing.name(),
             sink: self.sink(),
             samples: self.args.samples,
             rate_gbps: rate,

@@ -12,6 +12,7 @@ use shotline_acquire::config::Settings;
 use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
 use shotline_acquire::run::{Cause, Outcome};
+use shotline_wire::framing::Kind;
 use shotline_wire::setup::{Describe, Report};
 use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::net::SocketAddr;
@@ -31,8 +32,8 @@ pub enum By {
 /// Where a probe works.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Name of the framing.
-    pub framing: String,
+    /// Framing of the packets.
+    pub framing: Kind,
     /// Samples per channel and shot.
     pub samples: u32,
     /// Frequency of the trigger, or the rate asked for, in Hz.
@@ -123,7 +124,7 @@ impl Ready<'_> {
             probe: Some(self.address),
             // A probe of our own is told where to send, so that the usual ports stay free for others.
             bind: common.bind.or(common.probe.is_none().then(|| SocketAddr::new(self.address.ip(), 0))),
-            framing: Some(point.framing.parse()?),
+            framing: Some(point.framing),
             links: common.links,
             samples: Some(point.samples),
             external_trigger: (*by == By::Trigger).then_some(true),

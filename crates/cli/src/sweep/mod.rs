@@ -12,7 +12,6 @@ mod stats;
 
 use crate::Result;
 use shotline_acquire::config::{Bytes, peer};
-use shotline_wire::framing;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -85,17 +84,6 @@ impl Common {
         match self.links {
             Some(0) => Err("expected --links of 1 or more, found 0".into()),
             _ => Ok(()),
-        }
-    }
-}
-
-/// The names of framings that exist.
-fn check_framings(names: &[String]) -> Result {
-    match names.iter().find(|name| framing::by_name(name).is_none()) {
-        None => Ok(()),
-        Some(name) => {
-            let known = framing::ALL.map(|framing| framing.name()).join(", ");
-            Err(format!("expected --framing of {known}, found {name}").into())
         }
     }
 }

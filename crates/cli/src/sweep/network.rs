@@ -3,8 +3,8 @@
 use super::measure::{Bench, By, Point};
 use super::points::{Plan, measure};
 use super::report::{Header, Report};
-use super::{Common, check_framings, check_frequencies, grid};
-use crate::Result;
+use super::{Common, check_frequencies, grid};
+use crate::{Result, framing};
 
 /// Arguments of `shotline sweep network`.
 #[derive(clap::Args)]
@@ -49,8 +49,8 @@ pub struct Args {
 
 /// Measures the network.
 pub fn run(args: &Args) -> Result {
-    check_framings(&args.framing)?;
     let given = args.f_ext_is.map_or(args.f_ext.clone(), |hz| vec![hz]);
+    let framings = framing::all_with_set_up(&args.framing)?;
     check_frequencies(&given)?;
     let Some(most) = args.samples.iter().copied().max().filter(|_| !args.samples.contains(&0) && args.repeats > 0)
     else {
@@ -64,13 +64,13 @@ pub fn run(args: &Args) -> Result {
     let bench = Bench::new(&args.common, args.by, 1.0)?;
     let probe = bench.describe(most)?;
     let mut points = Vec::new();
-    for framing in &args.framing {
+    for &framing in &framings {
         for &samples in &args.samples {
             let frequencies = match given.is_empty() {
                 true => grid::frequencies(samples, probe.sample_rate_hz),
                 false => given.clone(),
             };
-            points.extend(frequencies.into_iter().map(|hz| Point { framing: framing.clone(), samples, hz }));
+            points.extend(frequencies.into_iter().map(|hz| Point { framing, samples, hz }));
         }
     }
     let mut report = Report::begin(&args.common, &Header::new("network", &args.common, &bench, &probe)?)?;

@@ -72,7 +72,7 @@ fn tell(point: &Point, runs: &[Run], report: &mut Report) -> Result {
         let rates = (spread(|counts| counts.frame_rate_hz), spread(|counts| counts.bandwidth_gbps));
         let (Some(frame_rate_hz), Some(bandwidth_gbps)) = rates else { continue };
         let line = Line {
-            framing: &point.framing,
+            framing: point.framing.name(),
             samples: point.samples,
             shot_bytes: geometry.shot_bytes(),
             shot_packets: geometry.packets(),

@@ -4,17 +4,15 @@ pub mod stats;
 
 use crate::child::Probe;
 use crate::probe::address;
-use crate::{Result, signals};
+use crate::{Result, framing, signals};
 use serde::Serialize;
 use shotline_acquire::cpu::pin;
-use shotline_acquire::receiver;
 use shotline_acquire::trigger::{Point, Settings, WARM_UP, Wait, measure};
 use shotline_plan::formula::shot;
-use shotline_wire::framing::{Framing, Kind, NoSetUp, UnknownFraming};
+use shotline_wire::framing::Kind;
 use stats::{Bin, Quantiles};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Arguments of `shotline trigger`.
@@ -34,8 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "125,250,500,1000,2000,4000")]
     samples: Vec<u32>,
     /// Framings: ud, counted, udp
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ud,udp", value_parser = framing)]
-    framing: Vec<Arc<dyn Framing>>,
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ud,udp", value_parser = framing::with_set_up)]
+    framing: Vec<Kind>,
     /// How to wait, the receiver and an emulated probe alike: poll (a whole processor each) or sleep
     #[arg(long, value_name = "HOW,...", value_delimiter = ',', default_value = "poll,sleep", value_parser = wait)]
     wait: Vec<Wait>,
@@ -60,11 +58,6 @@ pub struct Args {
     /// Print one JSON object for each setting
     #[arg(long)]
     json: bool,
-}
-
-fn framing(name: &str) -> std::result::Result<Arc<dyn Framing>, String> {
-    let kind: Kind = name.parse().map_err(|error: UnknownFraming| error.to_string())?;
-    receiver::framing(kind).filter(|_| kind.id().is_some()).ok_or_else(|| NoSetUp(kind).to_string())
 }
 
 fn wait(how: &str) -> std::result::Result<Wait, String> {
@@ -124,12 +117,12 @@ pub fn run(args: &Args) -> Result {
                     break;
                 }
                 if !args.json && std::io::stderr().is_terminal() {
-                    errln!("{samples} samples, {}, {}: {} triggers", framing.name(), name(*wait), args.count);
+                    errln!("{samples} samples, {}, {}: {} triggers", framing, name(*wait), args.count);
                 }
                 let settings = Settings {
                     probe: *probe,
                     take_over: args.take_over,
-                    framing: Arc::clone(framing),
+                    framing: *framing,
                     links: args.links,
                     samples: *samples,
                     wait: *wait,

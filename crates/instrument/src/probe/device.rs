@@ -4,7 +4,7 @@ use super::Config;
 use super::clock::Stamp;
 use super::error::ProbeError;
 use super::faults::Random;
-use super::link::{Link, Target};
+use super::link::{Link, Target, spoken};
 use super::outlet::{Outlet, Wanted};
 use super::pace::{Next, PaceCounts, Pacer, Timing};
 use super::patterns::Patterns;
@@ -21,6 +21,7 @@ use shotline_wire::setup::{
 use shotline_wire::shot::Geometry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A trigger whose sequence number jumps further than this comes from another source, not after lost ones.
 const TRIGGER_WINDOW: u32 = 1 << 16;
@@ -93,11 +94,11 @@ struct Port<Io> {
 impl<Io> Port<Io> {
     /// Where its packets go, once that is known.
     fn way(&self) -> Option<Way> {
-        let (Some(Target { to, framing, link: keys }), Some((_, outlet))) = (self.target, &self.outlet) else {
+        let (Some(Target { to, framing, link: keys }), Some((_, outlet))) = (&self.target, &self.outlet) else {
             return None;
         };
         let (source, ethernet, psn) = (outlet.source, outlet.ethernet, self.link.psn());
-        Some(Way { source, destination: to, ethernet, framing, keys, psn })
+        Some(Way { source, destination: *to, ethernet, framing: framing.clone(), keys: *keys, psn })
     }
 }
 
@@ -374,7 +375,7 @@ where
             packing: geometry.packing(),
             sample_rate_hz: geometry.sample_rate_hz(),
             max_samples: geometry.samples(),
-            framings: (0..framing::ALL.len()).fold(0, |bits, id| bits | 1 << id),
+            framings: (0..8).filter(|id| spoken(*id).is_some()).fold(0, |bits, id| bits | 1 << id),
             pattern_period: self.shots.pattern_period(),
         }
     }
@@ -382,7 +383,7 @@ where
     /// Everything is checked and opened before anything is changed. A new owner ends the run of the old one,
     /// and begins with no link configured and no transmit sequence; shot and sequence numbers go on.
     fn configure(&mut self, token: u32, mut request: Configure) -> Result<Reply, Refusal> {
-        let framing = framing::by_id(request.framing).ok_or(Refusal::Framing)?;
+        let framing = spoken(request.framing).ok_or(Refusal::Framing)?;
         request.geometry = self.shape(&request.geometry)?;
         let to = request.destination;
         if to.port() == 0 || to.ip().is_unspecified() || to.ip().is_multicast() {
@@ -426,7 +427,7 @@ where
         &mut self,
         link: u8,
         to: SocketAddr,
-        framing: &'static dyn Framing,
+        framing: Arc<dyn Framing>,
         keys: framing::Link,
     ) -> Result<(), IoError> {
         let wanted = Wanted { link, destination: to, sealed: framing.sealed() };
@@ -465,7 +466,7 @@ where
         if self.running() {
             return Err(Refusal::Running);
         }
-        let configured = |(index, port): (u8, &Port<Io>)| port.target.map(|_| *self.shots.geometry_of(index));
+        let configured = |(index, port): (u8, &Port<Io>)| port.target.as_ref().map(|_| *self.shots.geometry_of(index));
         let shapes: Vec<_> = (0..).zip(&self.ports).filter_map(configured).collect();
         if shapes.is_empty() {
             return Err(Refusal::NotConfigured);

@@ -6,9 +6,10 @@ use super::shots::{Payload, Shots};
 use arrayvec::ArrayVec;
 use serde::Serialize;
 use shotline_transport::{IoError, PacketIo, Seal, Send};
-use shotline_wire::framing::{self, Framing, MAX_HEADER, Packet};
+use shotline_wire::framing::{self, Counted, Framing, Kind, MAX_HEADER, Packet, Ud, Udp};
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Packets given to the transport at a time: a multiple of 15, the full packets of one UDP segmentation batch.
 const BATCH: usize = 120;
@@ -47,11 +48,21 @@ impl LinkCounts {
 }
 
 /// Where a link sends, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) to: SocketAddr,
-    pub(super) framing: &'static dyn Framing,
+    pub(super) framing: Arc<dyn Framing>,
     pub(super) link: framing::Link,
+}
+
+/// The framing with this identifier in set-up messages, if a probe speaks it.
+pub(super) fn spoken(id: u8) -> Option<Arc<dyn Framing>> {
+    match Kind::with_id(id)? {
+        Kind::Ud => Some(Arc::new(Ud)),
+        Kind::Counted => Some(Arc::new(Counted)),
+        Kind::Udp => Some(Arc::new(Udp)),
+        Kind::Digitizer | Kind::Vita49 | Kind::Spead | Kind::Hsb => None,
+    }
 }
 
 /// The sending side of one link. Its sequence numbers and counts go on from target to target.

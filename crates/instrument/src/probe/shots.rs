@@ -64,7 +64,7 @@ pub struct Payload {
 }
 
 /// Where a link's packets go, and under which names: what hardware has to know that makes its packets itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Way {
     /// Where they come from.
     pub source: SocketAddr,
@@ -73,7 +73,7 @@ pub struct Way {
     /// Ethernet addresses of the same.
     pub ethernet: [[u8; 6]; 2],
     /// How shots become packets.
-    pub framing: &'static dyn Framing,
+    pub framing: Arc<dyn Framing>,
     /// Queue pairs, queue key and stream.
     pub keys: framing::Link,
     /// Sequence number of the next packet.

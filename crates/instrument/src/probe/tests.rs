@@ -6,7 +6,7 @@ use super::*;
 use crate::fake::{DESTINATION, FakeLink, Log, SOURCE, Sent};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
-use shotline_wire::framing::{self, Framing, Position};
+use shotline_wire::framing::{self, Framing, Kind, Position};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{
     Acknowledgement, Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Source, Start, Trigger,
@@ -65,10 +65,10 @@ fn geometry(samples: u32) -> Geometry {
     Geometry::new(96, samples, 12, Packing::Packed12, 0).unwrap()
 }
 
-fn configure(link: u8, framing: &str) -> Configure {
+fn configure(link: u8, framing: Kind) -> Configure {
     Configure {
         link,
-        framing: framing::id_of(framing).unwrap(),
+        framing: framing.id().unwrap(),
         geometry: geometry(200),
         destination: SocketAddr::from((DESTINATION, 4791)),
         dest_qp: 0x100 + u32::from(link),
@@ -169,9 +169,10 @@ fn assemble(
 
 #[test]
 fn every_framing_carries_whole_shots_with_right_checksums() {
-    for framing in framing::ALL {
+    for kind in Kind::with_set_up() {
+        let (_, framing) = kind.for_set_up().unwrap();
         let mut bench = bench(config());
-        let sources = [0, 1].map(|link| bench.configure(7, configure(link, framing.name())));
+        let sources = [0, 1].map(|link| bench.configure(7, configure(link, kind)));
         assert_eq!(bench.start(7, Mode::FreeRunning, 5), 0);
         bench.work();
         let sent = bench.take_sent();
@@ -180,7 +181,7 @@ fn every_framing_carries_whole_shots_with_right_checksums() {
         assert_eq!(shots.len(), 10);
         for ((link, shot), packets) in shots {
             let whole: Vec<u8> = packets.into_values().flatten().collect();
-            assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{} {link} {shot}", framing.name());
+            assert!(record::is_whole(crc::register(u32::MAX, &whole)), "{kind} {link} {shot}");
             let geometry = geometry(200);
             let mut expected = vec![0; geometry.sample_bytes() as usize];
             shotline_compute::prbs::shot_bytes(40 + u32::from(link), shot % 3, &geometry, &mut expected);
@@ -198,7 +199,7 @@ fn every_framing_carries_whole_shots_with_right_checksums() {
 fn a_path_that_takes_few_packets_at_a_time_gets_them_all_in_order() {
     let run = |room| {
         let mut bench = bench_with_room(config(), room);
-        bench.configure(7, configure(0, "ud"));
+        bench.configure(7, configure(0, Kind::Ud));
         bench.start(7, Mode::FreeRunning, 3);
         bench.work();
         let counts = bench.probe.stats().links[0].counts;
@@ -213,7 +214,7 @@ fn a_path_that_takes_few_packets_at_a_time_gets_them_all_in_order() {
 #[test]
 fn packets_that_a_stopped_probe_gives_up_are_counted() {
     let mut bench = bench_with_room(config(), 5);
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::FreeRunning, 1);
     assert_eq!(bench.probe.next(0), Step::Fire);
     bench.probe.fire(Stamp::default(), &mut || false).unwrap();
@@ -227,7 +228,7 @@ fn the_report_and_the_log_of_faults_are_what_was_sent() {
     for seed in shotline_testing::seeds(0..10) {
         let config = Config { faults, list_faults: true, seed: Some(seed), ..config() };
         let mut bench = bench(config);
-        let sources = [0, 1].map(|link| bench.configure(7, configure(link, "ud")));
+        let sources = [0, 1].map(|link| bench.configure(7, configure(link, Kind::Ud)));
         bench.start(7, Mode::FreeRunning, 100);
         bench.work();
         let sent = bench.take_sent();
@@ -254,7 +255,7 @@ fn the_report_and_the_log_of_faults_are_what_was_sent() {
 #[test]
 fn numbers_go_on_over_stop_start_and_take_over() {
     let mut bench = bench(config());
-    let (_, before) = bench.configure(7, configure(0, "ud"));
+    let (_, before) = bench.configure(7, configure(0, Kind::Ud));
     assert_eq!(bench.start(7, Mode::FreeRunning, 0), 0);
     for _ in 0..4 {
         assert_eq!(bench.probe.next(bench.now), Step::Fire);
@@ -264,7 +265,7 @@ fn numbers_go_on_over_stop_start_and_take_over() {
     bench.take_sent();
 
     // Another receiver is refused, then takes over under traffic: the run ends at a shot's end.
-    assert_eq!(bench.refused(8, Request::Configure(configure(1, "ud"))), Refusal::Owned);
+    assert_eq!(bench.refused(8, Request::Configure(configure(1, Kind::Ud))), Refusal::Owned);
     bench.now += 41_000_000_000;
     assert_eq!(bench.refused(8, Request::Stop { link: 0 }), Refusal::Owned);
     let heard = |bench: &mut Bench<Open>, token| match bench.ask(token, false, Request::Status { link: 0 }) {
@@ -273,7 +274,7 @@ fn numbers_go_on_over_stop_start_and_take_over() {
     };
     assert_eq!(heard(&mut bench, 8), 41_000, "anyone may ask how long the owner has said nothing");
     assert_eq!((heard(&mut bench, 7), heard(&mut bench, 8)), (1, 1), "and now it has");
-    let elsewhere = Configure { destination: SocketAddr::from((DESTINATION, 5000)), ..configure(0, "ud") };
+    let elsewhere = Configure { destination: SocketAddr::from((DESTINATION, 5000)), ..configure(0, Kind::Ud) };
     let Reply::Configured(_, after) = bench.ask(8, true, Request::Configure(elsewhere)) else { panic!() };
     assert_eq!((after.qp, after.first_psn), (before.qp, (before.first_psn + 4 * 8) & 0xff_ffff));
     assert_eq!(bench.probe.next(bench.now), Step::Idle);
@@ -289,7 +290,7 @@ fn numbers_go_on_over_stop_start_and_take_over() {
 fn shot_and_sequence_numbers_wrap_as_the_wire_wraps_them() {
     for first_shot in [(1_u64 << 20) - 1, u64::from(u32::MAX)] {
         let mut bench = bench(Config { first_shot, ..config() });
-        let (_, source) = bench.configure(7, configure(0, "ud"));
+        let (_, source) = bench.configure(7, configure(0, Kind::Ud));
         assert_eq!(bench.start(7, Mode::FreeRunning, 2), first_shot);
         bench.work();
         let sent = bench.take_sent();
@@ -308,7 +309,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut bench = bench(config());
     let start = |mode| Request::Start(Start { mode, shots: 1 });
     assert_eq!(bench.refused(7, start(Mode::FreeRunning)), Refusal::NotConfigured);
-    let good = configure(0, "ud");
+    let good = configure(0, Kind::Ud);
     for (request, refusal) in [
         (Configure { link: 2, ..good }, Refusal::Link),
         (Configure { framing: 7, ..good }, Refusal::Framing),
@@ -335,7 +336,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 #[test]
 fn a_request_that_comes_again_gets_the_same_reply_and_does_nothing() {
     let mut bench = bench(config());
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     let start = Message::request(100, 7, false, Request::Start(Start { mode: Mode::FreeRunning, shots: 2 }));
     assert_eq!(bench.message(start), Reply::Started { first_shot: 0 });
     bench.ask(9, false, Request::Query); // another's question in between
@@ -353,7 +354,7 @@ fn the_receiver_may_ask_for_shorter_shots_and_its_own_stream() {
     assert_eq!((describe.links, describe.channels, describe.bits, describe.max_samples), (2, 96, 12, 200));
     assert_eq!((describe.sample_rate_hz, describe.framings, describe.pattern_period), (40_000_000, 0b111, 3));
     for samples in [100, 200, 2] {
-        let request = Configure { geometry: geometry(samples), stream: samples, ..configure(0, "ud") };
+        let request = Configure { geometry: geometry(samples), stream: samples, ..configure(0, Kind::Ud) };
         let source = bench.configure(1, request);
         assert_eq!(source.0.geometry.sample_rate_hz(), 40_000_000);
         let first_shot = bench.start(1, Mode::FreeRunning, 1);
@@ -370,7 +371,7 @@ fn the_receiver_may_ask_for_shorter_shots_and_its_own_stream() {
 #[test]
 fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
     let mut bench = bench(config());
-    let (source, _) = bench.configure(7, configure(0, "ud"));
+    let (source, _) = bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     assert_eq!(bench.probe.next(bench.now), Step::Trigger);
     for sequence in [5, 6, 6, 5, 9] {
@@ -397,7 +398,7 @@ fn trigger_commands_start_shots_and_lost_or_repeated_ones_are_told_apart() {
 #[test]
 fn a_trigger_input_that_is_too_fast_halves_the_shots() {
     let mut bench = bench(Config { samples: Some(2000), trigger_hz: Some(20_000.0), ..config() });
-    bench.configure(7, Configure { geometry: geometry(2000), ..configure(0, "ud") });
+    bench.configure(7, Configure { geometry: geometry(2000), ..configure(0, Kind::Ud) });
     bench.start(7, Mode::ExternalTrigger, 50);
     bench.work();
     let Reply::Status(report) = bench.ask(7, false, Request::Status { link: 0 }) else { panic!() };
@@ -408,7 +409,7 @@ fn a_trigger_input_that_is_too_fast_halves_the_shots() {
 #[test]
 fn fixed_rates_are_kept() {
     let mut bench = bench(config());
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::FixedRate { millihertz: 2_500_000 }, 10);
     bench.work();
     assert_eq!(bench.now, 9 * 400_000 + 1000);
@@ -428,7 +429,7 @@ fn verdict(bench: &mut Bench<Open>, trigger: Trigger) -> Verdict {
 #[test]
 fn a_trigger_that_asks_is_answered_before_its_shot_with_what_becomes_of_it() {
     let mut bench = bench(Config { first_shot: 40, ..config() });
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::NotRunning);
     bench.start(7, Mode::FreeRunning, 1);
     assert_eq!(verdict(&mut bench, Trigger::new(5)), Verdict::NotRunning, "this run takes no commands");
@@ -450,7 +451,7 @@ fn a_trigger_of_somebody_else_is_refused_unless_it_takes_over() {
     let mut bench = bench(config());
     let of = |token, sequence| Trigger { token, ..Trigger::new(sequence) };
     assert_eq!(verdict(&mut bench, of(9, 1)), Verdict::NotRunning, "at rest it is nobody's");
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     assert_eq!(verdict(&mut bench, of(9, 2)), Verdict::Owned);
     assert_eq!(bench.probe.receive(&of(9, 3).emit(), bench.now), None);
@@ -466,7 +467,7 @@ fn a_trigger_of_somebody_else_is_refused_unless_it_takes_over() {
 #[test]
 fn a_command_only_takes_no_shot_and_uses_up_no_number() {
     let mut bench = bench(config());
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     let command = |sequence| Trigger { command_only: true, ..Trigger::new(sequence) };
     for _ in 0..3 {
@@ -489,7 +490,7 @@ fn a_command_only_takes_no_shot_and_uses_up_no_number() {
 #[test]
 fn an_answer_that_comes_to_a_probe_is_not_answered() {
     let mut bench = bench(config());
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.start(7, Mode::ExternalTrigger, 0);
     let trigger = Trigger { acknowledge: true, ..Trigger::new(1) };
     let answer = Acknowledgement { trigger, verdict: Verdict::Busy };
@@ -507,8 +508,8 @@ fn events(bench: &Bench<Open>) -> Vec<u32> {
 fn a_transmit_sequence_is_played_from_each_start_on_until_it_is_taken_away() {
     let mut bench = bench(Config { first_shot: 100, ..config() });
     let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
-    bench.configure(7, configure(0, "ud"));
-    bench.configure(7, configure(1, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
+    bench.configure(7, configure(1, Kind::Ud));
     let Reply::Sequenced(now) = bench.ask(7, false, set(&[3, 0, 65535])) else { panic!() };
     assert_eq!(now.events(), [3, 0, 65535]);
     for _ in 0..2 {
@@ -527,10 +528,10 @@ fn a_transmit_sequence_is_played_from_each_start_on_until_it_is_taken_away() {
 fn a_transmit_sequence_is_the_owners_and_ends_with_him() {
     let mut bench = bench(config());
     let set = |events: &[u16]| Request::Sequence(Sequence::new(events).unwrap());
-    bench.configure(7, configure(0, "ud"));
+    bench.configure(7, configure(0, Kind::Ud));
     bench.ask(7, false, set(&[9]));
     assert_eq!(bench.refused(8, set(&[1])), Refusal::Owned);
-    bench.configure(8, configure(0, "ud"));
+    bench.configure(8, configure(0, Kind::Ud));
     bench.start(8, Mode::FreeRunning, 2);
     bench.work();
     assert_eq!(events(&bench), [0, 1]);

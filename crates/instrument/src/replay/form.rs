@@ -2,6 +2,7 @@
 
 use super::tape::Kept;
 use shotline_wire::crc;
+use shotline_wire::framing::Kind;
 use shotline_wire::hsb::Metadata;
 use shotline_wire::record::{self, Record};
 use shotline_wire::shot::{Cut, Geometry, GeometryError, Trailer};
@@ -13,7 +14,7 @@ pub enum FormError {
     #[error("these shots cannot be sent as {framing}: {source}")]
     Shape {
         /// The framing.
-        framing: &'static str,
+        framing: Kind,
         /// What is in the way.
         source: GeometryError,
     },
@@ -21,7 +22,7 @@ pub enum FormError {
     #[error("these shots cannot be sent as {framing}: only recordings of that framing have its blocks")]
     NoBlocks {
         /// The framing.
-        framing: &'static str,
+        framing: Kind,
     },
 }
 
@@ -34,15 +35,8 @@ pub struct Form {
 
 impl Form {
     /// For a framing: shots stay as they came if they came in its form.
-    pub fn new(from: Geometry, framing: &'static str) -> Result<Self, FormError> {
-        let trailer = match framing {
-            "spead" => Trailer::None,
-            "hsb" => Trailer::HsbMetadata,
-            "digitizer" => Trailer::Block,
-            "vita49" => Trailer::Context,
-            // Those that set-up can ask for.
-            _ => Trailer::Record,
-        };
+    pub fn new(from: Geometry, framing: Kind) -> Result<Self, FormError> {
+        let trailer = framing.description().trailer;
         if from.trailer() == trailer {
             return Ok(Self { from, to: from });
         }
@@ -132,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_there_only_if_every_sample_of_it_was() {
-        let form = Form::new(heap(10_000, 900, 1000), "ud").unwrap();
+        let form = Form::new(heap(10_000, 900, 1000), Kind::Ud).unwrap();
         assert_eq!((form.from.packets(), form.to.packets()), (11, 3));
         for missing in 0..11 {
             let mut presence = [0xFF, 0xFF];
@@ -148,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_was_not_proven_gets_a_record_that_proves_nothing() {
-        let form = Form::new(heap(5000, 1000, 1000), "udp").unwrap();
+        let form = Form::new(heap(5000, 1000, 1000), Kind::Udp).unwrap();
         let slot: Vec<u8> = (0..8192).map(|at| at as u8).collect();
         let mut out = Vec::new();
         for proven in [true, false] {
@@ -164,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_shot_without_room_for_what_closes_it_is_refused_with_the_framing_and_the_reason() {
-        let words = Form::new(heap(16 << 20, 8192, 8192), "hsb").unwrap_err().to_string();
+        let words = Form::new(heap(16 << 20, 8192, 8192), Kind::Hsb).unwrap_err().to_string();
         assert!(words.contains("as hsb") && words.contains("allows 4096"), "{words}");
     }
 }

@@ -7,7 +7,7 @@ use crate::probe::{Config, Outlet, Probe, ReadError, Stamp, Step, Wanted};
 use shotline_memory::{Regions, Registrar};
 use shotline_transport::IoError;
 use shotline_wire::crc;
-use shotline_wire::framing::{self, Framing, Position};
+use shotline_wire::framing::{self, Framing, Kind, Position};
 use shotline_wire::record::{self, Record};
 use shotline_wire::setup::{Body, Configure, Message, Mode, Refusal, Reply, Report, Request, Sequence, Start};
 use shotline_wire::shot::{Geometry, Packing};
@@ -113,17 +113,17 @@ fn bench(tape: Memory, pace: Pace, stamps: Stamps, turns: Option<u64>) -> Bench 
         Ok(Outlet::new(io, SocketAddr::from(SOURCE)))
     });
     let mut registrar = Registrar::new();
-    let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();
+    let forms = tape.links.iter().map(|link| Form::new(link.geometry, Kind::Ud).unwrap()).collect();
     let shots = Recorded::new(tape, "run.h5", forms, stamps, turns, &mut registrar).unwrap();
     let config = Config { links: 2, free_running: pace, seed: Some(1), ..Config::default() };
     let probe = Probe::with(shots, registrar.finish(), config, open).unwrap();
     Bench { probe, log, sequence: 0 }
 }
 
-fn configure(link: u8, framing: &str, stream: u32) -> Configure {
+fn configure(link: u8, framing: Kind, stream: u32) -> Configure {
     Configure {
         link,
-        framing: framing::id_of(framing).unwrap(),
+        framing: framing.id().unwrap(),
         geometry: geometry(),
         destination: SocketAddr::from(([127, 0, 0, 1], 4791)),
         dest_qp: 0x100,
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     /// Configures both links and starts; the first sequence numbers.
-    fn start(&mut self, token: u32, framing: &str, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
+    fn start(&mut self, token: u32, framing: Kind, streams: [u32; 2], start: Start) -> ([u32; 2], u64) {
         let first_psn = [0, 1].map(|link| {
             match self.ask(token, Request::Configure(configure(link, framing, streams[usize::from(link)]))) {
                 Reply::Configured(_, source) => source.first_psn,
@@ -208,9 +208,10 @@ const ALL: Start = Start { mode: Mode::FreeRunning, shots: 0 };
 
 #[test]
 fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
-    for framing in framing::ALL {
+    for kind in Kind::with_set_up() {
+        let (_, framing) = kind.for_set_up().unwrap();
         let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
-        let begun = bench.start(1, framing.name(), [0, 1], ALL);
+        let begun = bench.start(1, kind, [0, 1], ALL);
         assert_eq!(begun.1, 10);
         bench.work();
         let shots = bench.shots(framing, begun);
@@ -224,12 +225,7 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
                     (packet, bytes(link.into(), number)[at..at + geometry().packet_bytes(packet) as usize].to_vec())
                 })
                 .collect();
-            assert_eq!(
-                shots.get(&(link, number)).cloned().unwrap_or_default(),
-                expected,
-                "{} {number}",
-                framing.name()
-            );
+            assert_eq!(shots.get(&(link, number)).cloned().unwrap_or_default(), expected, "{kind} {number}");
         }
         // 12 and 20 are in no row, and count all the same: to a receiver they are shots that never came.
         let [first, second] = [0, 1].map(|link| bench.report(link));
@@ -244,7 +240,7 @@ fn every_framing_carries_exactly_the_packets_that_the_tape_has() {
 fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
     let mut bench = bench(tape(), Pace::Recorded(2.0), Stamps::Original, Some(2));
     bench.log.now.set(77);
-    let begun = bench.start(1, "udp", [0, 1], ALL);
+    let begun = bench.start(1, Kind::Udp, [0, 1], ALL);
     bench.work();
     let mut times = BTreeMap::new();
     for sent in bench.log.sent.borrow().iter().filter(|sent| sent.link == 1) {
@@ -269,7 +265,7 @@ fn shots_keep_their_distances_and_turns_go_on_in_number_and_time() {
 #[test]
 fn other_streams_and_other_times_are_in_records_that_are_still_right() {
     let mut bench = bench(tape(), Pace::Max, Stamps::Now, Some(1));
-    let begun = bench.start(1, "ud", [40, 41], ALL);
+    let begun = bench.start(1, Kind::Ud, [40, 41], ALL);
     bench.work();
     let shots = bench.shots(&framing::Ud, begun);
     for ((link, number), packets) in shots.into_iter().filter(|(_, packets)| packets.len() == 3) {
@@ -285,7 +281,7 @@ fn other_streams_and_other_times_are_in_records_that_are_still_right() {
 fn each_receiver_begins_at_the_first_shot_and_one_goes_on_where_it_stopped() {
     let mut bench = bench(tape(), Pace::Max, Stamps::Original, Some(1));
     // Four numbers, one of which is in no row.
-    let begun = bench.start(1, "ud", [0, 1], Start { shots: 4, ..ALL });
+    let begun = bench.start(1, Kind::Ud, [0, 1], Start { shots: 4, ..ALL });
     bench.work();
     assert_eq!(bench.shots(&framing::Ud, begun).keys().map(|(_, number)| *number).max(), Some(13));
     assert!(!bench.probe.has_ended());
@@ -293,7 +289,7 @@ fn each_receiver_begins_at_the_first_shot_and_one_goes_on_where_it_stopped() {
     bench.work();
     let numbers: Vec<_> = bench.shots(&framing::Ud, begun).keys().map(|(_, number)| *number).collect();
     assert_eq!((numbers.iter().min(), numbers.iter().max()), (Some(&14), Some(&19)));
-    let begun = bench.start(2, "counted", [0, 1], Start { shots: 3, ..ALL });
+    let begun = bench.start(2, Kind::Counted, [0, 1], Start { shots: 3, ..ALL });
     bench.work();
     assert_eq!(begun.1, 10);
     let shots = bench.shots(&framing::Counted, begun);
@@ -309,9 +305,9 @@ fn what_was_recorded_is_not_a_receivers_to_choose() {
         Reply::Refused { refusal, .. } => refusal,
         other => panic!("{other:?}"),
     };
-    let request = Request::Configure(Configure { geometry: fewer, ..configure(0, "ud", 0) });
+    let request = Request::Configure(Configure { geometry: fewer, ..configure(0, Kind::Ud, 0) });
     assert_eq!(refusal(bench.ask(1, request)), Refusal::Geometry);
-    bench.start(1, "ud", [0, 1], Start { shots: 1, ..ALL });
+    bench.start(1, Kind::Ud, [0, 1], Start { shots: 1, ..ALL });
     bench.work();
     assert_eq!(refusal(bench.ask(1, Request::Sequence(Sequence::new(&[1]).unwrap()))), Refusal::Kind);
     let Reply::Describe(describe) = bench.ask(3, Request::Query) else { panic!() };
@@ -336,7 +332,7 @@ fn test_patterns_are_promised_only_where_the_receiver_will_find_them() {
 #[test]
 fn a_tape_that_breaks_off_is_an_error_of_the_shot_that_it_meets() {
     let mut bench = bench(Memory { broken: Some(3), ..tape() }, Pace::Max, Stamps::Original, Some(1));
-    bench.start(1, "ud", [0, 1], ALL);
+    bench.start(1, Kind::Ud, [0, 1], ALL);
     let error = loop {
         if bench.probe.next(0) == Step::Fire
             && let Err(error) = bench.probe.fire(Stamp::default(), &mut || true)
@@ -354,7 +350,7 @@ fn a_tape_that_breaks_off_is_an_error_of_the_shot_that_it_meets() {
 #[test]
 fn nothing_to_send_and_links_of_different_shapes_are_refused() {
     let made = |tape: Memory, stamps| {
-        let forms = tape.links.iter().map(|link| Form::new(link.geometry, "ud").unwrap()).collect();
+        let forms = tape.links.iter().map(|link| Form::new(link.geometry, Kind::Ud).unwrap()).collect();
         Recorded::new(tape, "", forms, stamps, Some(1), &mut Registrar::new()).unwrap_err().to_string()
     };
     assert!(made(Memory { rows: Vec::new(), ..tape() }, Stamps::Original).contains("no shot to send"));

@@ -1,8 +1,12 @@
 //! What of a line's bits is payload.
 
+use shotline_wire::framing::{Description, Kind};
+
 /// Preamble and start delimiter (8) and the gap between frames (12), IEEE 802.3 clauses 3.1.1 and 4A.4.2.
 const ETHERNET_GAP_BYTES: u32 = 20;
 const ETHERNET_HEADER_BYTES: u32 = 14;
+const UDP_HEADER_BYTES: u32 = 8;
+const ICRC_BYTES: u32 = 4;
 const FCS_BYTES: u32 = 4;
 /// The smallest Ethernet frame without FCS.
 const LEAST_FRAME_BYTES: u32 = 60;
@@ -10,12 +14,8 @@ const LEAST_FRAME_BYTES: u32 = 60;
 /// What stands around a packet's payload on the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// RoCEv2 over Ethernet: UDP, BTH, DETH, immediate, ICRC (`docs/wire-formats.md`, 3).
-    Ud,
-    /// The same without the immediate.
-    Counted,
-    /// UDP with a 32-byte header of our own.
-    Udp,
+    /// UDP over Ethernet, with the header of a framing and its ICRC if it has one (`docs/wire-formats.md`, 3).
+    Shots(Kind),
     /// UDP over Ethernet and nothing else.
     Ethernet,
     /// InfiniBand: LRH 8, BTH 12, ICRC 4, VCRC 2 bytes (InfiniBand specification, volume 1, 5.2).
@@ -26,23 +26,28 @@ pub enum Framing {
 
 impl Framing {
     /// Names in plans.
-    pub const NAMES: &[(&str, Self)] = &[
-        ("ud", Self::Ud),
-        ("counted", Self::Counted),
-        ("udp", Self::Udp),
-        ("ethernet", Self::Ethernet),
-        ("infiniband", Self::Infiniband),
-        ("none", Self::Bare),
-    ];
+    pub const NAMES: &[(&str, Self)] = &{
+        let mut names = [("", Self::Bare); Kind::ALL.len() + 3];
+        let mut at = 0;
+        while at < Kind::ALL.len() {
+            names[at] = (Kind::ALL[at].name(), Self::Shots(Kind::ALL[at]));
+            at += 1;
+        }
+        names[at] = ("ethernet", Self::Ethernet);
+        names[at + 1] = ("infiniband", Self::Infiniband);
+        names[at + 2] = ("none", Self::Bare);
+        names
+    };
 
     /// Bytes of line time that a packet with `payload` bytes takes, over IPv6 or IPv4.
     pub fn line_bytes(self, payload: u32, ipv6: bool) -> u32 {
         let ip = if ipv6 { 40 } else { 20 };
         let above_ip = match self {
-            Self::Ud => 8 + 24 + 4,
-            Self::Counted => 8 + 20 + 4,
-            Self::Udp => 8 + 32,
-            Self::Ethernet => 8,
+            Self::Shots(kind) => {
+                let Description { header_len, sealed, .. } = kind.description();
+                UDP_HEADER_BYTES + header_len + if *sealed { ICRC_BYTES } else { 0 }
+            }
+            Self::Ethernet => UDP_HEADER_BYTES,
             Self::Infiniband => return payload + 26,
             Self::Bare => return payload,
         };
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_100g_link_carries_what_the_headers_leave() {
-        let gbits = |ipv6| 100.0 * 4096.0 / f64::from(Framing::Ud.line_bytes(4096, ipv6));
+        let gbits = |ipv6| 100.0 * 4096.0 / f64::from(Framing::Shots(Kind::Ud).line_bytes(4096, ipv6));
         assert!((gbits(false) - 97.757).abs() < 1e-3 && (gbits(true) - 97.292).abs() < 1e-3);
     }
 
@@ -88,13 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn header_sizes_are_those_that_the_framings_emit() {
-        // Whatever `wire` puts before the payload must be what is counted here.
-        for framing in shotline_wire::framing::ALL {
-            let (_, ours) = Framing::NAMES.iter().find(|(name, _)| *name == framing.name()).unwrap();
-            let icrc = if framing.sealed() { 4 } else { 0 };
-            let expected = 14 + 40 + 8 + framing.header_len(&[]) as u32 + icrc + 4096 + 24;
-            assert_eq!(ours.line_bytes(4096, true), expected, "{}", framing.name());
+    fn headers_are_counted_as_framings_emit_them() {
+        for (kind, above_udp) in [(Kind::Ud, 24 + 4), (Kind::Counted, 20 + 4), (Kind::Udp, 32)] {
+            let (_, ours) = Framing::NAMES.iter().find(|(name, _)| *name == kind.name()).unwrap();
+            assert_eq!(ours.line_bytes(4096, true), 14 + 40 + 8 + above_udp + 4096 + 24, "{kind}");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The packets of recorded shots, down to the Ethernet header.
 
 use arrayvec::ArrayVec;
-use shotline_wire::framing::{self, Framing, Hsb, Link, MAX_HEADER, Packet, Spead, Vita49};
+use shotline_wire::framing::{self, Framing, Hsb, Kind, Link, MAX_HEADER, Packet, Spead, Vita49};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::roce::ICRC_LEN;
 use shotline_wire::shot::Geometry;
 use shotline_wire::spead::Flavour;
 use shotline_wire::{crc, ethernet, hsb, ipv4, ipv6, udp};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// Pages of the ring of a sensor bridge: the first frame's page is its number, as far as that goes.
 const PAGES: std::ops::RangeInclusive<u64> = 4..=64;
@@ -23,32 +24,30 @@ pub struct Way {
     pub destination: SocketAddr,
 }
 
-/// The framing of this name as a sender of such shots would use it, the first of which has number `first`; `stamp` is
+/// A framing as a sender of such shots would use it, the first of which has number `first`; `stamp` is
 /// the number of any of them and when it was taken (TAI, 0 if that is unknown). What a recording does not keep is chosen:
-/// SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has remote key 1. None if there is no such
-/// framing.
-pub fn framing(name: &str, geometry: &Geometry, first: u64, stamp: (u64, u64)) -> Option<Box<dyn Framing>> {
-    Some(match name {
-        "vita49" => Box::new(Vita49::of_blocks(geometry, stamp)),
-        "spead" => Box::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
-        "hsb" => {
+/// SPEAD's flavour is 64-48, a sensor bridge's ring begins at address 0 and has remote key 1.
+pub fn framing(kind: Kind, geometry: &Geometry, first: u64, stamp: (u64, u64)) -> Arc<dyn Framing> {
+    match kind {
+        Kind::Ud => Arc::new(framing::Ud),
+        Kind::Counted => Arc::new(framing::Counted),
+        Kind::Udp => Arc::new(framing::Udp),
+        Kind::Digitizer => Arc::new(framing::Digitizer),
+        Kind::Vita49 => Arc::new(Vita49::of_blocks(geometry, stamp)),
+        Kind::Spead => Arc::new(Spead { flavour: Flavour::F48, first_items: 4, items: 4 }),
+        Kind::Hsb => {
             let pages = if PAGES.contains(&first.saturating_add(1)) { first + 1 } else { *PAGES.start() };
             let last = geometry.packets() - 1;
             let bytes = geometry.packet_offset(last) + geometry.packet_bytes(last);
-            Box::new(Hsb { base: 0, step: bytes.next_multiple_of(hsb::PAGE_UNIT), pages: pages as u32, r_key: 1 })
+            Arc::new(Hsb { base: 0, step: bytes.next_multiple_of(hsb::PAGE_UNIT), pages: pages as u32, r_key: 1 })
         }
-        "ud" => Box::new(framing::Ud),
-        "counted" => Box::new(framing::Counted),
-        "udp" => Box::new(framing::Udp),
-        "digitizer" => Box::new(framing::Digitizer),
-        _ => return None,
-    })
+    }
 }
 
 /// Makes the packets of one link's shots, each as a whole Ethernet frame.
 #[derive(Debug)]
 pub struct Packets {
-    framing: Box<dyn Framing>,
+    framing: Arc<dyn Framing>,
     keys: Link,
     way: Way,
     geometry: Geometry,
@@ -59,7 +58,7 @@ pub struct Packets {
 
 impl Packets {
     /// For shots of this shape, the first of which has number `first`.
-    pub fn new(framing: Box<dyn Framing>, keys: Link, way: Way, geometry: Geometry, first: u64) -> Self {
+    pub fn new(framing: Arc<dyn Framing>, keys: Link, way: Way, geometry: Geometry, first: u64) -> Self {
         Self { framing, keys, way, geometry, first, headers: Vec::new() }
     }
 

@@ -202,7 +202,7 @@ impl Recording {
     }
 
     /// A reader of slots, for one thread.
-    pub fn slots(&self) -> Slots<'_> {
+    pub fn slots(&self) -> Slots<&Self> {
         Slots::new(self)
     }
 

@@ -6,21 +6,23 @@ use super::raw::RawReader;
 use crate::StoreError;
 use crate::codec::Decoder;
 use crate::layout::ALIGN;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Files of a run that one thread keeps ready.
 const READY: usize = 8;
 
-/// One thread's reader of a recording's slots.
+/// One thread's reader of the slots of a recording, which it borrows or shares.
 #[derive(Debug)]
-pub struct Slots<'a> {
-    recording: &'a Recording,
+pub struct Slots<R> {
+    recording: R,
     /// By their number among the run's; the latest comes last.
     files: Vec<(usize, FileSlots)>,
 }
 
-impl<'a> Slots<'a> {
-    pub(super) fn new(recording: &'a Recording) -> Self {
+impl<R: Deref<Target = Recording>> Slots<R> {
+    /// A reader that has read nothing yet.
+    pub fn new(recording: R) -> Self {
         Self { recording, files: Vec::new() }
     }
 

@@ -8,7 +8,7 @@ use shotline_store::pcapng::{
 };
 use shotline_store::read;
 use shotline_store::shot::{Books, Event, StreamBooks};
-use shotline_wire::framing::{Framing, Position};
+use shotline_wire::framing::{Framing, Kind, Position};
 use shotline_wire::icrc;
 use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 const SECOND: u64 = 1_000_000_000;
 const SHOTS: std::ops::Range<u64> = 1000..1020;
-const FRAMINGS: [&str; 5] = ["ud", "counted", "udp", "spead", "hsb"];
+const FRAMINGS: [Kind; 5] = [Kind::Ud, Kind::Counted, Kind::Udp, Kind::Spead, Kind::Hsb];
 
 /// A packet that is missing.
 fn is_missing(stream: u32, number: u64, packet: u32) -> bool {
@@ -25,9 +25,9 @@ fn is_missing(stream: u32, number: u64, packet: u32) -> bool {
 }
 
 /// Two links' shots of a shape, some with packets missing.
-fn recorded(framing: &str, geometry: Geometry) -> (common::Kept, shotline_store::info::RunInfo) {
+fn recorded(framing: Kind, geometry: Geometry) -> (common::Kept, shotline_store::info::RunInfo) {
     let mut run = run(&[geometry, geometry]);
-    run.framing = framing.into();
+    run.framing = framing.name().into();
     run.clock.tai_minus_utc_s = 37;
     let mut recording = Recording::new(run.clone(), |config| config.rows = 40);
     for number in SHOTS {
@@ -62,13 +62,13 @@ fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
 
 #[test]
 fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
-    for name in FRAMINGS {
-        let geometry = match name {
-            "spead" => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
-            "hsb" => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Cut::uniform(4096)).unwrap(),
-            _ => small(Packing::Int16Le),
+    for kind in FRAMINGS {
+        let geometry = match kind {
+            Kind::Spead => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
+            Kind::Hsb => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Cut::uniform(4096)).unwrap(),
+            Kind::Ud | Kind::Counted | Kind::Udp | Kind::Digitizer | Kind::Vita49 => small(Packing::Int16Le),
         };
-        let path = recorded_as(name, geometry);
+        let path = recorded_as(kind, geometry);
         let recording = read::Recording::open(&path).unwrap();
         let capture = path.with_extension("pcapng");
         let exported = export(&recording, 0..20, &capture, &|done, total| {
@@ -77,8 +77,8 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
         })
         .unwrap();
         let all = datagrams(&capture);
-        assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{name}");
-        let framing = pcapng::framing(name, &geometry, SHOTS.start, (0, 0)).unwrap();
+        assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{kind}");
+        let framing = pcapng::framing(kind, &geometry, SHOTS.start, (0, 0));
         let mut slots = recording.slots();
         for (link, packets) in all.values().enumerate() {
             let mut packets = packets.iter();
@@ -90,7 +90,7 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
                     check(&*framing, &geometry, (kept.number, index), payload, &bytes);
                     assert_eq!(*verdict == Some(true), framing.sealed());
                     // A partial shot whose record is gone has the time of the one before.
-                    assert!(time.abs_diff(stamp(kept.number) - 37 * SECOND) <= 1000, "{name}");
+                    assert!(time.abs_diff(stamp(kept.number) - 37 * SECOND) <= 1000, "{kind}");
                 }
             }
             assert!(packets.next().is_none());
@@ -99,12 +99,12 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
 }
 
 /// Shots of a shape that ends in whatever it ends in. Other trailers than records are bytes like any others here.
-fn recorded_as(name: &str, geometry: Geometry) -> common::Kept {
+fn recorded_as(kind: Kind, geometry: Geometry) -> common::Kept {
     if geometry.trailer() == Trailer::Record {
-        return recorded(name, geometry).0;
+        return recorded(kind, geometry).0;
     }
     let mut run = run(&[geometry]);
-    run.framing = name.into();
+    run.framing = kind.name().into();
     run.clock.tai_minus_utc_s = 37;
     let mut recording = Recording::new(run, |config| config.rows = 20);
     for number in SHOTS {
@@ -143,7 +143,7 @@ fn check(framing: &dyn Framing, geometry: &Geometry, (number, index): (u64, u32)
 #[test]
 fn a_capture_that_is_written_while_shots_come_is_the_one_that_is_exported() {
     let geometry = small(Packing::Packed12);
-    let (path, info) = recorded("ud", geometry);
+    let (path, info) = recorded(Kind::Ud, geometry);
     let recording = read::Recording::open(&path).unwrap();
     let [exported, live] = ["exported", "live"].map(|name| path.with_extension(name));
     export(&recording, 0..recording.rows(), &exported, &|_, _| ControlFlow::Continue(())).unwrap();
@@ -165,7 +165,7 @@ fn a_capture_that_is_written_while_shots_come_is_the_one_that_is_exported() {
 
 #[test]
 fn files_that_are_there_stay_and_framings_must_be_known() {
-    let (path, mut info) = recorded("ud", small(Packing::Packed12));
+    let (path, mut info) = recorded(Kind::Ud, small(Packing::Packed12));
     let recording = read::Recording::open(&path).unwrap();
     let words =
         export(&recording, 0..recording.rows(), &path, &|_, _| ControlFlow::Continue(())).unwrap_err().to_string();

@@ -315,33 +315,3 @@ pub enum Position {
         offset: u32,
     },
 }
-
-/// Every framing that set-up can ask for; its place is its id in set-up messages.
-pub const ALL: [&dyn Framing; 3] = [&Ud, &Counted, &Udp];
-
-/// The framing with this name.
-pub fn by_name(name: &str) -> Option<&'static dyn Framing> {
-    ALL.into_iter().find(|framing| framing.name() == name)
-}
-
-/// Names of the framings of senders that take no set-up from us.
-pub const LEARNED: [&str; 4] = ["digitizer", "vita49", "spead", "hsb"];
-
-/// Whether packets of the framing with this name end in an ICRC; none if there is no such framing.
-pub fn is_sealed(name: &str) -> Option<bool> {
-    match name {
-        "digitizer" | "vita49" | "spead" => Some(false),
-        "hsb" => Some(true),
-        _ => by_name(name).map(|framing| framing.sealed()),
-    }
-}
-
-/// The framing with this id.
-pub fn by_id(id: u8) -> Option<&'static dyn Framing> {
-    ALL.get(usize::from(id)).copied()
-}
-
-/// The id of the framing with this name.
-pub fn id_of(name: &str) -> Option<u8> {
-    (0..).zip(ALL).find(|(_, framing)| framing.name() == name).map(|(id, _)| id)
-}

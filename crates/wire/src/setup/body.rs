@@ -41,7 +41,7 @@ pub struct Describe {
     pub sample_rate_hz: u32,
     /// Most samples per channel in a shot.
     pub max_samples: u32,
-    /// Framings that it speaks: bit `i` is the framing with id `i` ([`framing::by_id`]).
+    /// Framings that it speaks: bit `i` is the framing with id `i` ([`framing::Kind::with_id`]).
     pub framings: u8,
     /// See [`Source::pattern_period`].
     pub pattern_period: u32,
@@ -120,7 +120,7 @@ fn packing(value: u8) -> Result<Packing, ParseError> {
 pub struct Configure {
     /// The probe's link.
     pub link: u8,
-    /// The framing's id ([`framing::by_id`]).
+    /// The framing's id ([`framing::Kind::with_id`]).
     pub framing: u8,
     /// The shots' shape.
     pub geometry: Geometry,

@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use shotline_testing::committed;
-use shotline_wire::framing::{self, Link, Packet};
+use shotline_wire::framing::{Framing, Kind, Link, Packet, Ud};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
@@ -79,7 +79,7 @@ fn packet_and_crcs() -> (String, String) {
 
     let packet = Packet::nth(&g, FIRST_PSN, record.shot, 0).unwrap();
     let mut header = ArrayVec::new();
-    framing::by_name("ud").unwrap().emit(&LINK, &packet, &mut header);
+    Ud.emit(&LINK, &packet, &mut header);
 
     let udp_payload_len = (header.len() + shot.len() + roce::ICRC_LEN) as u16;
     let (src, src_port) = SOURCE;
@@ -167,7 +167,7 @@ fn examples() -> Vec<(&'static str, String)> {
     let (packet, crcs) = packet_and_crcs();
     let configure = Configure {
         link: 0,
-        framing: framing::id_of("ud").unwrap(),
+        framing: 0,
         geometry: geometry(),
         destination: SocketAddr::from(DESTINATION),
         dest_qp: LINK.dest_qp,
@@ -198,8 +198,8 @@ fn examples() -> Vec<(&'static str, String)> {
     ]);
 
     let g = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000).unwrap();
-    let headers: Vec<_> = framing::ALL
-        .into_iter()
+    let headers: Vec<_> = Kind::with_set_up()
+        .filter_map(Kind::framing)
         .map(|framing| {
             let mut header = ArrayVec::new();
             let packet = Packet::nth(&g, FIRST_PSN, 0x1_2345_6789, 70).unwrap();

@@ -183,10 +183,7 @@ fn registers(way: &Way, geometry: &Geometry) -> Registers {
     };
     let [source_mac, destination_mac] = way.ethernet;
     Registers {
-        framing: Framing::ALL
-            .into_iter()
-            .find(|one| one.on_the_wire().name() == way.framing.name())
-            .unwrap_or_default(),
+        framing: way.framing.name().parse().ok().and_then(Framing::of).unwrap_or_default(),
         source_mac,
         destination_mac,
         flow: Flow { network, src_port: way.source.port(), dst_port: way.destination.port() },
@@ -228,7 +225,7 @@ impl Shots for Rtl {
         true
     }
     fn direct(&mut self, link: u8, way: &Way) {
-        self.links[usize::from(link)].way = Some(*way);
+        self.links[usize::from(link)].way = Some(way.clone());
     }
 
     fn prepare(&mut self, link: u8, stream: u32, geometry: &Geometry) {
