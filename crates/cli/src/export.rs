@@ -190,7 +190,7 @@ fn given(args: &Args) -> impl Iterator<Item = (&'static str, &'static [Takes])> 
 fn options(args: &Args, format: Format) -> Result<Options> {
     let takes = format.about().takes;
     if let Some((option, kinds)) = given(args).find(|(_, kinds)| !kinds.contains(&takes)) {
-        let takers = names(kinds.iter().flat_map(|kind| kind.formats()));
+        let takers = names(kinds.iter().flat_map(|kind| Format::taking(*kind)));
         return Err(format!("{} has no {option}: leave it out, or export to {takers}", format.name()).into());
     }
     Ok(match takes {
@@ -302,7 +302,7 @@ mod tests {
                     Ok(options) => assert!(kinds.contains(&options.kind()), "{format:?} takes {option}"),
                     Err(refused) => {
                         assert!(!kinds.contains(&format.about().takes), "{format:?} refuses {option}: {refused}");
-                        let takers = names(kinds.iter().flat_map(|kind| kind.formats()));
+                        let takers = names(kinds.iter().flat_map(|kind| Format::taking(*kind)));
                         let (name, option) = (format.name(), option.split('=').next().unwrap());
                         let expected = format!("{name} has no {option}: leave it out, or export to {takers}");
                         assert_eq!(refused.to_string(), expected);
@@ -319,7 +319,8 @@ mod tests {
             let name = format!("--{}", argument.get_long().unwrap());
             let (_, kinds) = OPTIONS.iter().find(|(option, _)| option.split('=').next() == Some(&name)).unwrap();
             let heading = argument.get_help_heading().unwrap();
-            let named = |kind: &Takes| kind.formats().all(|format| heading.to_lowercase().contains(format.name()));
+            let named =
+                |kind: &Takes| Format::taking(*kind).all(|format| heading.to_lowercase().contains(format.name()));
             assert!(kinds.iter().any(named), "{name}: {heading}");
         }
     }

@@ -4,9 +4,10 @@
 //! blocks that it holds. So a lost shot, a missing packet and a pause are all gaps, and no sample is made up.
 //! (<https://github.com/MITHaystack/digital_rf>; written as version 2.6 of its library writes it.)
 
+use super::about::{About, Losses, Takes, Target};
 use super::shots::{Shots, missing_instants};
 use super::timeline::Timeline;
-use super::{About, Destination, ExportError, Format, Losses, Options, Radio, Takes, Target};
+use super::{Destination, ExportError, Options, Radio};
 use crate::info::{number, text};
 use crate::rows::State;
 use hdf5::H5Type;
@@ -70,7 +71,7 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let radio = options.radio(Format::DigitalRf)?;
+    let radio = options.radio(&ABOUT)?;
     let draft = to.draft()?.folder()?;
     let mut overlaps = 0;
     for link in shots.links().to_vec() {

@@ -1,7 +1,8 @@
 //! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
 
+use super::about::{About, Losses, Takes, Target};
 use super::shots::Shots;
-use super::{About, Destination, ExportError, Losses, Options, Takes, Target};
+use super::{Destination, ExportError, Options};
 use crate::layout;
 use crate::medium::Medium;
 use crate::positioned::{ReadAt, write_file};

@@ -4,6 +4,7 @@
 //! result appears under its name only when it is whole. What a recording lacks is said in each format's
 //! own way, never passed over as zeros: see `docs/formats.md`.
 
+mod about;
 mod array;
 pub mod conformance;
 mod digital_rf;
@@ -24,8 +25,9 @@ use crate::StoreError;
 use crate::draft::{Draft, Replace};
 use crate::read::Recording;
 use crate::zarr::objects::ObjectError;
+pub use about::{About, Losses, Takes, Target};
 pub use array::Array;
-pub use format::{About, Format, HEADER, Losses, Takes, Target, rows};
+pub use format::{Format, HEADER, rows};
 pub use options::{Options, Radio};
 pub use select::Selection;
 use serde::Serialize;
@@ -135,7 +137,7 @@ pub fn export(
     replace: bool,
     progress: Progress<'_>,
 ) -> Result<Exported, ExportError> {
-    options.check(format)?;
+    options.check(format.about())?;
     // The recording itself, also by another name, and any folder that holds it.
     if let (Ok(from), Ok(there)) = (recording.path().canonicalize(), to.canonicalize())
         && from.starts_with(&there)

@@ -1,6 +1,7 @@
 //! Options that only some formats take.
 
-use super::{Array, ExportError, Format, Takes, ZarrOptions};
+use super::about::{About, Takes};
+use super::{Array, ExportError, ZarrOptions};
 
 /// What is not in a recording of a radio, and its formats have a place for.
 #[derive(Clone, Debug, Default)]
@@ -47,34 +48,34 @@ impl Options {
     }
 
     /// Refuses options of another kind than the format takes.
-    pub(super) fn check(&self, format: Format) -> Result<(), ExportError> {
-        if self.kind() == format.about().takes { Ok(()) } else { Err(self.misfit(format)) }
+    pub(super) fn check(&self, format: &About) -> Result<(), ExportError> {
+        if self.kind() == format.takes { Ok(()) } else { Err(self.misfit(format)) }
     }
 
-    pub(super) fn array(&self, format: Format) -> Result<&Array, ExportError> {
+    pub(super) fn array(&self, format: &About) -> Result<&Array, ExportError> {
         match self {
             Self::Array(array) => Ok(array),
             Self::Nothing | Self::Radio(_) | Self::Zarr(_) => Err(self.misfit(format)),
         }
     }
 
-    pub(super) fn radio(&self, format: Format) -> Result<&Radio, ExportError> {
+    pub(super) fn radio(&self, format: &About) -> Result<&Radio, ExportError> {
         match self {
             Self::Radio(radio) => Ok(radio),
             Self::Nothing | Self::Array(_) | Self::Zarr(_) => Err(self.misfit(format)),
         }
     }
 
-    pub(super) fn zarr(&self, format: Format) -> Result<&ZarrOptions, ExportError> {
+    pub(super) fn zarr(&self, format: &About) -> Result<&ZarrOptions, ExportError> {
         match self {
             Self::Zarr(zarr) => Ok(zarr),
             Self::Nothing | Self::Array(_) | Self::Radio(_) => Err(self.misfit(format)),
         }
     }
 
-    fn misfit(&self, format: Format) -> ExportError {
-        let (expected, found) = (format.about().takes.name(), self.kind().name());
+    fn misfit(&self, format: &About) -> ExportError {
+        let (expected, found) = (format.takes.name(), self.kind().name());
         let why = format!("expected options of the kind {expected:?}, found {found:?}: leave them out");
-        ExportError::Unfit { format: format.name(), why }
+        ExportError::Unfit { format: format.name, why }
     }
 }

@@ -1,7 +1,8 @@
 //! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
 
+use super::about::{About, Losses, Takes, Target};
 use super::shots::Shots;
-use super::{About, Destination, ExportError, Losses, Options, Takes, Target};
+use super::{Destination, ExportError, Options};
 use crate::pcapng;
 use std::cell::Cell;
 

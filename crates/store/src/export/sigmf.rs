@@ -4,9 +4,10 @@
 //! lost in between is not in the data. Missing packets of a shot are zeros in it, and an annotation says so.
 //! (<https://sigmf.org>, specification 1.2.)
 
+use super::about::{About, Losses, Takes, Target};
 use super::shots::{Shots, missing, missing_instants};
 use super::timeline::{Place, Timeline};
-use super::{About, Destination, ExportError, Format, Losses, Options, Radio, Takes, Target};
+use super::{Destination, ExportError, Options, Radio};
 use crate::draft::Draft;
 use crate::info::timestamp;
 use crate::rows::{Row, State};
@@ -34,7 +35,7 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let radio = options.radio(Format::SigMf)?;
+    let radio = options.radio(&ABOUT)?;
     let links = shots.links().to_vec();
     let begin = |link: &usize| {
         let name = if links.len() == 1 { base(to.path) } else { suffixed(&base(to.path), &format!("-link{link}")) };

@@ -3,9 +3,10 @@
 //! Samples are single-precision numbers, which hold 16-bit integers exactly, and have a word for what is missing:
 //! NaN. Shots that are lost take no room in the file and read as NaN. (USTB's `uff` classes; read by pyuff_ustb 3.)
 
+use super::about::{About, Losses, Takes, Target};
 use super::array::{Array, Frames};
 use super::shots::Shots;
-use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
+use super::{Destination, ExportError, Options};
 use crate::info::text;
 use crate::rows::State;
 use hdf5::types::H5Type;
@@ -29,7 +30,7 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let array = options.array(Format::Uff)?;
+    let array = options.array(&ABOUT)?;
     let frames = Frames::of(shots, array, FORMAT)?;
     let draft = to.draft()?;
     let failed = || ExportError::hdf5(draft.path());

@@ -4,9 +4,10 @@
 //! `shot_state` of each shot, and `missing` with the runs of missing samples in partial ones.
 //! (<https://github.com/tue-bmd/zea>, `zea/data/spec.py`.)
 
+use super::about::{About, Losses, Takes, Target};
 use super::array::{Array, Frames};
 use super::shots::Shots;
-use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
+use super::{Destination, ExportError, Options};
 use crate::info::{text, timestamp};
 use crate::rows::State;
 use hdf5::plist::dataset_create::{AllocTime, FillTime};
@@ -38,7 +39,7 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let array = options.array(Format::Zea)?;
+    let array = options.array(&ABOUT)?;
     let frames = Frames::of(shots, array, FORMAT)?;
     if frames.span.count() > MOST_EMPTY * frames.span.held + MOST_EMPTY {
         let (first, last) = (frames.span.first, frames.span.last);

@@ -1,8 +1,8 @@
 //! Digital RF: the channel of a folder, its blocks as the files' indexes tell them.
 
+use super::about::{About, Candidate, Takes};
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, bounded, time};
-use super::format::{About, Candidate, Takes};
 use super::frames::{Shape, described, whole_rate};
 use super::{ImportError, ImportOptions, Numbers, beneath, expect_own, open_below};
 use crate::beneath::Folder;

@@ -3,6 +3,7 @@
 //! The result is a recording like any other, with a record behind every shot: it can be replayed, verified and
 //! exported. [`import`] reads shot by shot, so its memory does not grow with the input.
 
+mod about;
 mod blocks;
 mod bounds;
 mod digital_rf;
@@ -21,7 +22,8 @@ use crate::info::RunInfo;
 use crate::shot::Loss;
 use crate::sys::hdf5::open_same;
 use crate::zarr::objects::ObjectError;
-pub use format::{About, Format, HEADER, Takes, rows};
+pub use about::{About, Takes};
+pub use format::{Format, HEADER, rows};
 use hdf5::Dataset;
 use hdf5::dataset::Layout;
 use rustix::fs::OFlags;

@@ -1,6 +1,6 @@
 //! NumPy's `.npy`, version 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
 
-use super::format::{About, Candidate, Takes};
+use super::about::{About, Candidate, Takes};
 use super::frames::{Frames, Shape, described};
 use super::{ImportError, ImportOptions, Numbers, Piece};
 use std::fs::File;

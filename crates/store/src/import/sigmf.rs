@@ -2,9 +2,9 @@
 //!
 //! Of recordings that were exported from here the shots are known: how long, which numbers, what is missing.
 
+use super::about::{About, Candidate, Takes};
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, time, told};
-use super::format::{About, Candidate, Takes};
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
 use super::{ImportError, ImportOptions, Numbers, beneath};

@@ -3,7 +3,7 @@
 //! In the file its dimensions are (frame, wave, channel, time): what MATLAB wrote in the opposite order, and without
 //! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
 
-use super::format::{About, Candidate};
+use super::about::{About, Candidate};
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::{ImportError, ImportOptions, Numbers, Piece, expect_own};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};

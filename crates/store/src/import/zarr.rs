@@ -1,7 +1,7 @@
 //! Zarr that was exported from here: every shot with its number, its stamps and what is missing of it.
 
+use super::about::{About, Candidate};
 use super::bounds::{AHEAD_S, bounded, told};
-use super::format::{About, Candidate};
 use super::frames::Shape;
 use super::{Described, ImportError, ImportOptions, Numbers, Piece, Pieces, Source, Table};
 use crate::info::{LinkInfo, RunInfo};

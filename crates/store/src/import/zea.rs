@@ -2,7 +2,7 @@
 //!
 //! Files that were exported from here also have masks of what is missing, which is lost or partial again.
 
-use super::format::{About, Candidate};
+use super::about::{About, Candidate};
 use super::frames::{Frames, Shape, described, whole_rate};
 use super::uff::numbers_of;
 use super::{ImportError, ImportOptions, Piece, expect_own};

@@ -4,8 +4,9 @@
 //! a chunk is one shot; `state` and `missing` say what reads as 0 without having been sent.
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
+use super::about::{About, Losses, Takes, Target};
 use super::shots::Shots;
-use super::{About, Destination, ExportError, Format, Losses, Options, Takes, Target};
+use super::{Destination, ExportError, Options};
 use crate::rows::{NO_NUMBER, State};
 use crate::shot::{Loss, MAX_LINKS};
 use crate::zarr::objects::{ObjectError, Objects, is_remote};
@@ -98,7 +99,7 @@ pub(super) fn write(
     to: &Destination<'_>,
     notes: &mut Vec<String>,
 ) -> Result<u64, ExportError> {
-    let options = options.zarr(Format::Zarr)?;
+    let options = options.zarr(&ABOUT)?;
     let bytes = if is_remote(to.path) {
         let objects = Objects::open(to.path)?;
         if let Some(root) = objects.get("zarr.json", MOST_NODE)? {
