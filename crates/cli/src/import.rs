@@ -5,7 +5,7 @@ use crate::output::print_table;
 use crate::progress::Progress;
 use crate::signals::stop_flag;
 use serde::Serialize;
-use shotline_store::import::{ImportOptions, Imported, import};
+use shotline_store::import::{Format, ImportOptions, Imported, import};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ Every shot gets a number, a stamp and an end-of-shot record, so the recording ca
 like any other. Numbers that are no 16-bit integers are scaled to them, and the scale is written down. Gaps are
 losses, and what is left of a shot before one is a partial shot (docs/formats.md).")]
 pub struct Args {
-    /// A file (.sigmf-meta, .uff, zea's .hdf5, .npy), a folder (Digital RF, Zarr), or s3://bucket/prefix
+    #[arg(help = source_help())]
     from: PathBuf,
     /// The recording
     to: PathBuf,
@@ -56,6 +56,11 @@ struct Report<'a> {
     from: &'a Path,
     #[serde(flatten)]
     imported: &'a Imported,
+}
+
+fn source_help() -> String {
+    let sources: Vec<_> = Format::ALL.iter().map(|format| format.about().source).collect();
+    format!("What to import: {}; s3://bucket/prefix names an object store", sources.join(", "))
 }
 
 /// Imports.
