@@ -15,6 +15,7 @@ mod child;
 mod demo;
 mod doctor;
 mod emulate;
+mod error;
 mod export;
 mod framing;
 mod import;
@@ -34,8 +35,11 @@ mod target;
 mod teller;
 mod transport;
 mod trigger;
+mod values;
 mod verify;
 mod view;
+
+use error::Result;
 
 /// Moves every shot of a fast instrument from the wire to its final place, and says exactly what was lost
 #[derive(Parser)]
@@ -86,9 +90,6 @@ enum Command {
     #[command(subcommand)]
     Emulate(emulate::Device),
 }
-
-/// What a command reports in the end. Anything that goes wrong is an error with the remedy in its words.
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {

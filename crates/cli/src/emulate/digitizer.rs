@@ -2,8 +2,8 @@
 
 use crate::output::CpuTime;
 use crate::progress::Progress;
-use crate::target::seconds;
 use crate::transport::{Flags, Transport};
+use crate::values::seconds;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};

@@ -1,7 +1,7 @@
 //! Connections that RDMA's connection manager makes for this side: how one is asked for, and the one over which
 //! perftest's two sides introduce each other (`-R`).
 
-use super::Service;
+use super::common::Service;
 use super::side::{Peer, RD_ATOMIC, Side};
 use crate::Result;
 use shotline_memory::{Access, Mr, Region};

@@ -9,9 +9,10 @@
 //! introductions are [`MANAGED`] bytes of numbers. Before the three they introduce each other twice more, without a queue
 //! pair yet: between the two the client asks for the one that is measured, at the same port. Nobody says `done`.
 
+use super::common::{Common, Plan, Played, Verb};
+use super::managed;
 use super::side::{MOST, Peer, RD_ATOMIC, Side};
 use super::talk::{PORT, Talk, gid, ip};
-use super::{Common, Plan, Played, Verb, managed};
 use crate::Result;
 use shotline_verbs::api::{Completed, Mtu, Operation, Remote};
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 //! Over TCP each side says `LID:QPN:PSN:GID` in hexadecimal digits, with a NUL 52 bytes, the client first; the client
 //! ends with `done`. Then one message goes back and forth.
 
+use super::common::{Common, Plan, Played, Service};
 use super::side::{Peer, Side};
 use super::talk::{Talk, gid, ip};
-use super::{Common, Plan, Played, Service};
 use crate::Result;
 use shotline_verbs::api::{Completed, Operation};
 use std::time::Instant;

@@ -4,8 +4,9 @@
 //! What is told is 16 bytes, all numbers big-endian: address (64 bits), key and length (32 bits each). The server answers
 //! each with a message of the same length, whose content means nothing.
 
+use super::common::{Common, Plan, Played};
+use super::managed;
 use super::side::{Peer, RD_ATOMIC, Side};
-use super::{Common, Plan, Played, managed};
 use crate::Result;
 use shotline_memory::Region;
 use shotline_verbs::api::{Completed, Mtu, Operation, Remote};

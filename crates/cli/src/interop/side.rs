@@ -1,6 +1,6 @@
 //! This side: an endpoint with memory and one queue pair.
 
-use super::{Common, Service};
+use super::common::{Common, Service};
 use crate::Result;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use shotline_transport::lossy::Lossy;

@@ -1,6 +1,6 @@
 //! The connection over which the two sides introduce each other, while the endpoint goes on answering.
 
-use super::Common;
+use super::common::Common;
 use super::managed::{self, Line};
 use super::side::Side;
 use crate::Result;

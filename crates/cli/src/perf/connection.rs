@@ -4,7 +4,7 @@ use crate::Result;
 use crate::interop::Service;
 use crate::output::CpuTime;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
-use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Operation, Qp, QpConfig, Remote, Status};
+use shotline_verbs::api::{Completion, Cq, Destination, Mtu, Qp, QpConfig, Status};
 use shotline_verbs::cm::message::{Bits24, Keyed, Play, Receives, RegionKey, Rights};
 use shotline_verbs::cm::{Client, Endpoint, Tally, Wish};
 use std::net::{IpAddr, SocketAddr};
@@ -245,28 +245,6 @@ fn fill(memory: &Region) {
     let pattern: Vec<u8> = (0..251 * 256).map(|i: u32| (i % 251) as u8).collect();
     for at in (0..memory.len()).step_by(pattern.len()) {
         memory.write(at, &pattern[..pattern.len().min(memory.len() - at)]);
-    }
-}
-
-/// The operation of a verb on the target's memory.
-pub fn operation(verb: super::Verb, remote: Remote) -> Operation {
-    use super::Verb;
-    match verb {
-        Verb::Write | Verb::Latency => Operation::Write(remote),
-        Verb::Read => Operation::Read(remote),
-        Verb::Send => Operation::Send,
-        Verb::Atomic => Operation::FetchAdd { remote, add: 1 },
-    }
-}
-
-/// Rights that a verb needs.
-pub fn rights(verb: super::Verb) -> Access {
-    use super::Verb;
-    match verb {
-        Verb::Write | Verb::Latency => Access::REMOTE_WRITE,
-        Verb::Read => Access::REMOTE_READ,
-        Verb::Send => Access::NONE,
-        Verb::Atomic => Access::REMOTE_ATOMIC,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Rates: groups of operations, as many under way as asked for.
 
-use super::connection::{Connection, Lanes, Need, operation, rights};
+use super::args::Args;
+use super::connection::{Connection, Lanes, Need};
+use super::point::{Point, Verb, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
-use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr, Status};
 use shotline_verbs::cm::Endpoint;

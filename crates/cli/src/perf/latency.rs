@@ -1,10 +1,11 @@
 //! How long single operations take.
 
-use super::connection::{Connection, Lanes, Need, operation, rights};
+use super::args::Args;
+use super::connection::{Connection, Lanes, Need};
 use super::drive::{LOST, repeat};
+use super::point::{Of, Point, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
-use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_memory::Access;
 use shotline_verbs::api::{Completed, Completion, Data, Element, RecvWr, Remote, SendWr, Status};
@@ -13,55 +14,12 @@ use shotline_verbs::cm::message::{Keyed, Play, Receives};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Whose latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Of {
-    /// A WRITE, until it is acknowledged
-    Write,
-    /// A READ, until its bytes are here
-    Read,
-    /// A fetch and add, until the old value is here
-    Atomic,
-    /// A message there and one back, halved
-    Send,
-    /// A WRITE into memory that the target polls, and one back, halved
-    Ping,
-}
-
-impl Of {
-    /// As it is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write latency",
-            Self::Read => "read latency",
-            Self::Atomic => "atomic latency",
-            Self::Send => "send latency",
-            Self::Ping => "ping latency",
-        }
-    }
-    fn verb(self) -> Verb {
-        match self {
-            Self::Write | Self::Ping => Verb::Write,
-            Self::Read => Verb::Read,
-            Self::Atomic => Verb::Atomic,
-            Self::Send => Verb::Send,
-        }
-    }
-    /// Whether it goes there and back.
-    pub fn is_halved(self) -> bool {
-        matches!(self, Self::Send | Self::Ping)
-    }
-}
-
 /// Operations between two looks at the time that is left.
 const ROUNDS: u64 = 16;
 /// Inline up to this: what queue pairs are made for, unless told otherwise.
 const INLINE: u32 = 64;
 /// Polls without a completion between two looks at the control connection.
 const SILENT: u32 = 1 << 14;
-
-/// What is measured unless something is asked for.
-pub const USUAL: [Of; 4] = [Of::Write, Of::Read, Of::Send, Of::Ping];
 
 /// Makes a queue pair to measure a latency with, or says why the target does not take part.
 pub fn open<P: Endpoint>(connection: &mut Connection<P>, args: &Args, point: &Point, of: Of) -> Result<Lanes> {

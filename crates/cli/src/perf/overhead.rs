@@ -6,11 +6,12 @@
 //! Not timed is what lies between, in which the provider moves bytes and packets, nor a poll that finds nothing, which
 //! is waiting.
 
-use super::connection::{Connection, Need, rights};
+use super::args::Args;
+use super::connection::{Connection, Need};
 use super::drive::{elements, requests};
+use super::point::{Point, Verb, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
-use super::{Args, Point, Verb};
 use crate::Result;
 use shotline_verbs::api::{Completion, SendWr, Status};
 use shotline_verbs::cm::Endpoint;

@@ -1,14 +1,14 @@
 //! What was measured, for people and for programs.
 
+use super::args::Args;
 use super::connection::Moment;
-use super::matrix::Paper;
+use super::paper::Paper;
+use super::point::{Point, Verb, What};
 use super::times::Times;
-use super::{Args, Point, Verb, What};
 use crate::interop::Service;
-use crate::target::Size;
 use crate::trigger::stats::Quantiles;
+use crate::values::Size;
 use serde::Serialize;
-use shotline_verbs::api::Completed;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -193,28 +193,6 @@ impl Row {
         let mut times = Times::new();
         all.iter().for_each(|one| times.add(&one.times));
         self.us = times.quantiles();
-    }
-}
-
-impl Verb {
-    /// What its completions say.
-    pub fn completed(self) -> Completed {
-        match self {
-            Self::Write | Self::Latency => Completed::Write,
-            Self::Read => Completed::Read,
-            Self::Send => Completed::Send,
-            Self::Atomic => Completed::FetchAdd,
-        }
-    }
-    /// As it is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-            Self::Atomic => "atomic",
-            Self::Latency => "latency",
-        }
     }
 }
 

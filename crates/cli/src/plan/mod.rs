@@ -1,14 +1,15 @@
 //! `shotline plan`: what a measurement needs, by formulas and by simulation.
 
+mod output;
 mod svg;
 mod table;
 
 use crate::Result;
-use serde::Serialize;
-use shotline_plan::papers::{self, Check};
-use shotline_plan::sim::{Outcome, simulate};
+use output::{Simulation, Told};
+use shotline_plan::papers;
+use shotline_plan::sim::simulate;
 use shotline_plan::units::Seconds;
-use shotline_plan::{Flag, Plan, Report};
+use shotline_plan::{Flag, Plan};
 use std::io::IsTerminal;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -113,26 +114,6 @@ flags! {
     drive: "RATE", "Stages" => "drive", "rate";
     /// Drives
     drives: "N", "Stages" => "drive", "count";
-}
-
-/// All that the command tells.
-#[derive(Serialize)]
-struct Told {
-    #[serde(flatten)]
-    report: Report,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    checks: Vec<Check>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    simulation: Option<Simulation>,
-}
-
-/// A simulation and what it took.
-#[derive(Serialize)]
-struct Simulation {
-    #[serde(flatten)]
-    outcome: Outcome,
-    wall_s: f64,
-    packets_per_wall_s: f64,
 }
 
 /// Plans.

@@ -1,6 +1,6 @@
 //! A plan for people: tables with units.
 
-use super::{Simulation, Told};
+use super::output::{Simulation, Told};
 use crate::output::print_table;
 use shotline_plan::Report;
 use shotline_plan::papers::Check;

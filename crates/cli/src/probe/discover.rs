@@ -1,8 +1,8 @@
 //! Who answers a Query that everyone hears.
 
 use super::tell::{Description, Tell as _};
-use super::{address, random};
 use crate::Result;
+use crate::values::address;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -244,6 +244,13 @@ impl Sockets {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A random number that is not 0, as which a token means nobody.
+pub fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes).max(1))
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 mod discover;
 mod tell;
 
+use crate::values::address;
 use crate::{Result, framing};
+use discover::random;
 use shotline_acquire::config::peer;
 use shotline_acquire::control::Control;
 use shotline_wire::crc;
 use shotline_wire::framing::description::Keys;
-use shotline_wire::setup::{Configure, Describe, Mode, PORT, Sequence, Start, Trigger, Verdict};
+use shotline_wire::setup::{Configure, Describe, Mode, Sequence, Start, Trigger, Verdict};
 use shotline_wire::shot::Geometry;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Instant;
 use tell::{Configured, Description, Doing, Started, Triggered, show};
 
@@ -311,13 +313,6 @@ impl Owner {
     }
 }
 
-/// A random number that is not 0, as which a token means nobody.
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_ne_bytes(bytes).max(1))
-}
-
 /// The same for every call of a user on a host, so that they are one owner together; another one than any
 /// `shotline record`, whose tokens are random.
 fn own_token() -> u32 {
@@ -325,16 +320,6 @@ fn own_token() -> u32 {
     let user = rustix::process::getuid().as_raw();
     let token = !crc::register(u32::MAX, &[host.nodename().to_bytes(), b"/", &user.to_be_bytes()].concat());
     token.max(1)
-}
-
-/// A set-up address; without a port, the usual one.
-pub fn address(text: &str) -> std::result::Result<SocketAddr, String> {
-    let bare = text.trim_start_matches('[').trim_end_matches(']');
-    text.parse()
-        .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
-        .or_else(|_| format!("[{bare}]:{PORT}").parse()) // with a scope, as fe80::1%2
-        .or_else(|_| if text.contains(':') { peer(text) } else { peer(&format!("{text}:{PORT}")) })
-        .map_err(|error| format!("expected an address such as 192.168.1.20 or [::1]:{PORT}, or a name: {error}"))
 }
 
 /// A number, decimal or with 0x.
@@ -369,22 +354,6 @@ fn events(list: &str) -> std::result::Result<Sequence, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_may_leave_out_the_port() {
-        for (text, expected) in [
-            ("192.168.1.20", "192.168.1.20:47910"),
-            ("192.168.1.20:5", "192.168.1.20:5"),
-            ("::1", "[::1]:47910"),
-            ("[::1]", "[::1]:47910"),
-            ("[::1]:5", "[::1]:5"),
-            ("[fe80::1%2]:5", "[fe80::1%2]:5"),
-            ("fe80::1%2", "[fe80::1%2]:47910"),
-        ] {
-            assert_eq!(address(text).map(|address| address.to_string()).as_deref(), Ok(expected));
-        }
-        assert!(address("probe").unwrap_err().contains("found probe"));
-    }
 
     #[test]
     fn one_user_has_one_token() {

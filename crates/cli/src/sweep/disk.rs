@@ -1,9 +1,12 @@
 //! `shotline sweep disk`: figure 7 of paper 0.
 
-use super::measure::{Bench, By, Point};
-use super::points::{Files, Plan, measure};
+use super::common::{Common, check_frequencies};
+use super::files::Files;
+use super::grid;
+use super::measure::Bench;
+use super::point::{By, Point};
+use super::points::{Plan, measure};
 use super::report::{Header, Report};
-use super::{Common, check_frequencies, grid};
 use crate::{Result, framing};
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
 //! `shotline sweep search`: the highest rate without loss.
 
-use super::Common;
-use super::measure::{Bench, By, Counts, Point, Run};
-use super::points::Files;
+use super::common::Common;
+use super::files::Files;
+use super::measure::{Bench, Counts, Run};
+use super::point::{By, Point};
 use super::report::{Header, Report};
 use crate::{Result, framing};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! One point of a sweep: a probe, triggered at some frequency, received for a while.
 
-use super::Common;
-use super::points::Scratch;
+use super::common::Common;
+use super::files::Scratch;
+use super::point::{By, Point};
 use crate::child::Probe;
 use crate::output::ByCause;
 use crate::record::over_udp;
@@ -12,33 +13,11 @@ use shotline_acquire::config::Settings;
 use shotline_acquire::control::Control;
 use shotline_acquire::live::Live;
 use shotline_acquire::run::{Cause, Outcome};
-use shotline_wire::framing::Kind;
 use shotline_wire::setup::{Describe, Report};
 use shotline_wire::shot::{DropCause, Drops, Geometry};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What starts the shots of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum By {
-    /// An external trigger: the probe misses those that come while it is busy
-    Trigger,
-    /// The probe's own clock, at a rate that it is asked for
-    Rate,
-}
-
-/// Where a probe works.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Point {
-    /// Framing of the packets.
-    pub framing: Kind,
-    /// Samples per channel and shot.
-    pub samples: u32,
-    /// Frequency of the trigger, or the rate asked for, in Hz.
-    pub hz: f64,
-}
 
 /// Makes runs, of one probe after the other or of a real one.
 pub struct Bench {

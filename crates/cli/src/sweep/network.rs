@@ -1,9 +1,11 @@
 //! `shotline sweep network`: figures 5 and 6 of paper 0.
 
-use super::measure::{Bench, By, Point};
+use super::common::{Common, check_frequencies};
+use super::grid;
+use super::measure::Bench;
+use super::point::{By, Point};
 use super::points::{Plan, measure};
 use super::report::{Header, Report};
-use super::{Common, check_frequencies, grid};
 use crate::{Result, framing};
 
 /// Arguments of `shotline sweep network`.

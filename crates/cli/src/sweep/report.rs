@@ -1,7 +1,8 @@
 //! What a sweep tells while it goes: JSON lines for programs, a table for people, progress on a terminal.
 
-use super::Common;
-use super::measure::{Bench, By};
+use super::common::Common;
+use super::measure::Bench;
+use super::point::By;
 use crate::Result;
 use crate::demo::granted_receive_buffer;
 use serde::Serialize;

@@ -11,16 +11,16 @@
 
 use super::guest::{Guest, Part, RECEIVES};
 use super::host::Door;
+use super::report::GuestCounts;
 use crate::Result;
 use crate::interop::side::RD_ATOMIC;
 use crate::interop::{rping, talk};
-use serde::Serialize;
 use shotline_transport::PacketIo;
 use shotline_verbs::api::{Completion, Provider as _, Status};
 use shotline_verbs::cm::message::{Bits24, Kind, Offer, PathMtu, Receives};
 use shotline_verbs::cm::{Endpoint as _, Exports, Host as _, SessionId, Tally};
 use shotline_verbs::rdma_cm::message::{REPLY_PRIVATE, Reads, Reply, Request, reason, service_id};
-use shotline_verbs::rdma_cm::{self, Connection, Event, Services};
+use shotline_verbs::rdma_cm::{Connection, Event, Services};
 use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
 use std::collections::{HashMap, VecDeque};
@@ -89,18 +89,6 @@ struct Waiting {
     from: IpAddr,
     request: Box<Request>,
     until: Instant,
-}
-
-/// What happened at the door, counted.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct GuestCounts {
-    /// Requests for connections.
-    #[serde(flatten)]
-    pub requests: rdma_cm::Counts,
-    /// Turned away because the address holds a place already and few are left, or because another took the last one.
-    pub crowded: u64,
-    /// Of those established: they were given up because they did not answer any more.
-    pub silent: u64,
 }
 
 impl Guests {

@@ -1,8 +1,7 @@
 //! The target behind its control connections: exported memory, and parts in measurements.
 
-use super::guests::GuestCounts;
 use super::play::{Budget, Player};
-use super::report::{InitiatorState, RegionState, State};
+use super::report::{GuestCounts, InitiatorState, RegionState, State};
 use crate::Result as Outcome;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_verbs::cm::message::{Accept, Cause, Offer, Playing, Refusal, Regions, Statistics, Welcome};

@@ -9,8 +9,8 @@ mod region;
 mod report;
 
 pub use guests::Program;
-pub use region::Size;
 
+use crate::values::{Size, bind, mtu, seconds};
 use crate::{Result, output, signals};
 use guests::Guests;
 use host::{Door, Served, Serving};
@@ -114,10 +114,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
     /// End after so many seconds
-    #[arg(long, value_name = "S", value_parser = crate::target::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Tell how it is every so many seconds [default on a terminal: 1]
-    #[arg(long, value_name = "S", value_parser = crate::target::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     every: Option<Duration>,
     /// Print JSON objects: one in the end, and with --every one for each time
     #[arg(long)]
@@ -125,25 +125,6 @@ pub struct Args {
     /// End when standard input ends: for programs that start a target of their own
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
-}
-
-/// An address with or without a port.
-pub fn bind(text: &str) -> std::result::Result<SocketAddr, String> {
-    let alone = || text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, ROCE_PORT));
-    let address = text.parse().ok().or_else(alone);
-    address.ok_or_else(|| format!("expected an address such as 127.0.0.2 or [::1]:4791, found {text}"))
-}
-
-/// An MTU.
-pub fn mtu(text: &str) -> std::result::Result<Mtu, String> {
-    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
-    mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048 or 4096, found {text}"))
-}
-
-/// A positive number of seconds.
-pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    let number = text.parse().ok().filter(|seconds| (0.01..=1e9).contains(seconds));
-    number.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds from 0.01 to 1e9, found {text}"))
 }
 
 /// Serves until it is asked to stop.

@@ -1,43 +1,11 @@
 //! Regions as they are asked for on the command line, and the memory behind them.
 
 use crate::Result;
+use crate::values::Size;
 use shotline_memory::{Access, Pages, RegionKind};
 use shotline_verbs::cm::Export;
 use shotline_verbs::cm::message::Name;
 use std::str::FromStr;
-
-/// Bytes, with a binary suffix: 4096, 4K, 64KiB, 8G.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || format!("expected bytes such as 4096, 4K or 8GiB (K, M, G, T: powers of 1024), found {text}");
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let shift = match unit.strip_suffix("iB").or(unit.strip_suffix('B')).unwrap_or(unit) {
-            "" if !unit.starts_with('i') => 0,
-            "K" | "k" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return Err(wrong()),
-        };
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
-    }
-}
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        match units.iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift)) {
-            Some((shift, unit)) => f.pad(&format!("{} {unit}", self.0 >> shift)),
-            None => f.pad(&format!("{} B", self.0)),
-        }
-    }
-}
 
 /// `NAME=SIZE[,KIND][,file=PATH][,rights=r|w|rw|atomic]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,19 +88,6 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_binary_suffixes() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("4K", 4096), ("4KiB", 4096), ("8G", 8 << 30), ("1TiB", 1 << 40)]
-        {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
-        }
-        for text in ["", "K", "4Kb", "4 K", "-1", "4X", "99999999999T", "iB", "4iB"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
-        }
-        assert_eq!((Size(8 << 30).to_string(), Size(1500).to_string()), ("8 GiB".into(), "1500 B".into()));
-    }
 
     #[test]
     fn a_region_is_read_only_heap_unless_asked_otherwise() {

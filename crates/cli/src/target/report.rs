@@ -1,6 +1,5 @@
 //! What a target tells of itself: per region, per initiator, at the door, and whether it adds up.
 
-use super::guests::GuestCounts;
 use crate::output::CpuTime;
 use serde::Serialize;
 use shotline_memory::{Usage, bytes_in_words};
@@ -271,4 +270,16 @@ impl Report {
         let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
         format!("{} initiators; {}; {refused} refused", self.initiators.len(), regions.join("; "))
     }
+}
+
+/// What happened at the door, counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct GuestCounts {
+    /// Requests for connections.
+    #[serde(flatten)]
+    pub requests: rdma_cm::Counts,
+    /// Turned away because the address holds a place already and few are left, or because another took the last one.
+    pub crowded: u64,
+    /// Of those established: they were given up because they did not answer any more.
+    pub silent: u64,
 }

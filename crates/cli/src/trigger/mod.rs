@@ -3,7 +3,7 @@
 pub mod stats;
 
 use crate::child::Probe;
-use crate::probe::address;
+use crate::values::address;
 use crate::{Result, framing, signals};
 use serde::Serialize;
 use shotline_acquire::cpu::pin;

@@ -20,8 +20,16 @@ enum Found {
     Module(usize),
 }
 
-/// The import cycles of a crate, each as lines of `A -> B: names`; files are in the largest cycle that holds them.
-pub fn cycles(sources: &Sources) -> Vec<String> {
+/// Files that import each other in a cycle.
+pub struct Cycle<'s> {
+    /// Their paths below `src`.
+    pub files: Vec<&'s str>,
+    /// Lines of `A -> B: names`.
+    pub arrows: String,
+}
+
+/// The import cycles of a crate: each file is in the largest one that contains it, or in none.
+pub fn cycles(sources: &Sources) -> Vec<Cycle<'_>> {
     let arrows = arrows(sources);
     let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&arrows, from)).collect();
     let mut seen = BTreeSet::new();
@@ -37,7 +45,8 @@ pub fn cycles(sources: &Sources) -> Vec<String> {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
             format!("  {} -> {}: {}\n", sources.files[*user], sources.files[*used], names.join(", "))
         };
-        found.push(ties.map(line).collect());
+        let files = circle.iter().map(|file| sources.files[*file].as_str()).collect();
+        found.push(Cycle { files, arrows: ties.map(line).collect() });
     }
     found
 }
@@ -254,7 +263,7 @@ mod tests {
 
     fn cycles_of(files: &[(&str, &str)]) -> Vec<String> {
         let texts = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        cycles(&Sources::parse(&texts))
+        cycles(&Sources::parse(&texts)).into_iter().map(|cycle| cycle.arrows).collect()
     }
 
     #[test]

@@ -24,9 +24,19 @@ const CLOSED_DOORS: &[(&str, &[&str])] = &[
 const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python", "capi"];
 const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 
-/// Crates whose files still import each other in a cycle. One without a cycle must leave the list.
-const CYCLIC_CRATES: &[&str] =
-    &["acquire", "cli", "compute", "instrument", "memory", "plan", "rtl", "store", "transport", "verbs", "wire"];
+/// Where files still import each other in a cycle: (crate, folder or file below `src`, or all of it). A place without
+/// a cycle must leave the list.
+const CYCLIC: &[(&str, &str)] = &[
+    ("acquire", ""),
+    ("cli", "doctor/"),
+    ("cli", "emulate/"),
+    ("cli", "replay/"),
+    ("memory", ""),
+    ("store", ""),
+    ("transport", ""),
+    ("verbs", ""),
+    ("wire", "framing/"),
+];
 
 const LONGEST_FILE: usize = 600;
 /// Upper bound of a function's length, in lines.
@@ -98,15 +108,21 @@ fn no_source_file_is_long() {
 
 #[test]
 fn no_import_cycle_between_modules() {
-    let mut failures = String::new();
+    let (mut failures, mut exceptions) = (String::new(), BTreeSet::new());
     for (name, sources) in crates() {
-        let cycles = cycles::cycles(&sources);
-        match CYCLIC_CRATES.contains(&name.as_str()) {
-            true => assert!(!cycles.is_empty(), "{name} has no import cycle: remove it from CYCLIC_CRATES"),
-            false => failures.extend(cycles.iter().map(|cycle| format!("{name}:\n{cycle}"))),
+        for cycle in cycles::cycles(&sources) {
+            let known = |(owner, place): &&(&str, &str)| {
+                *owner == name && cycle.files.iter().all(|file| file.starts_with(place))
+            };
+            match CYCLIC.iter().find(known) {
+                Some(place) => drop(exceptions.insert(place)),
+                None => failures.push_str(&format!("{name}:\n{}", cycle.arrows)),
+            }
         }
     }
     assert!(failures.is_empty(), "files import each other in a cycle:\n{failures}");
+    let sound: Vec<_> = CYCLIC.iter().filter(|place| !exceptions.contains(place)).collect();
+    assert!(sound.is_empty(), "no import cycle any more: remove from CYCLIC: {sound:?}");
 }
 
 #[test]

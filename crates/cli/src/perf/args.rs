@@ -1,0 +1,300 @@
+//! Arguments, and what follows from them: the measurements, the target and the way to it.
+
+use super::connection;
+use super::paper;
+use super::point::{Of, Point, USUAL, Verb, What};
+use crate::interop::Service;
+use crate::target::Program;
+use crate::values::{Size, bind, mtu, probability, seconds};
+use crate::{Result, interop};
+use shotline_transport::lossy::Lossy;
+use shotline_transport::udp::UdpIo;
+use shotline_verbs::api::Mtu;
+use shotline_verbs::cm::{Listen, Token};
+use shotline_verbs::provider::ProviderKind;
+use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use shotline_wire::udp::ROCE_PORT;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `shotline perf`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without --to it starts a target of its own in a process of its own, on loopback, and ends it. A rate counts payload
+bytes that were acknowledged. Times are those of groups: from the post of the first operation to the completion of the
+last; of latency, those of single operations, and for messages and pings half of there and back, as perftest and UCX
+have it.
+
+Examples:
+  shotline perf write --size 64K,1M --group 1,32           rate of single operations and of groups
+  shotline perf read --bidirectional --seconds 10 --iterations 10
+  shotline perf latency --of write,ping --size 8
+  shotline perf --matrix                                   tables I to IV of paper 2, beside its figures
+  shotline perf write --to 192.168.1.5:47920 --token-file t --region images --json | jq .gbps
+  shotline perf --rdma-cm rping --to 192.168.1.5           rping -s -a 192.168.1.5
+  shotline perf send --size 64K --rdma-cm perftest --to 192.168.1.5    ib_send_bw -R -s 65536")]
+pub struct Args {
+    /// What to measure
+    #[arg(required_unless_present_any = ["matrix", "rdma_cm"])]
+    pub verb: Option<Verb>,
+    /// Bytes of an operation [default: 4K,64K,1M; latency: 8]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    pub size: Vec<Size>,
+    /// Operations of a group: posted with one doorbell, the last one completes
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub group: Vec<u16>,
+    /// Groups under way at once, on each queue pair
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
+    /// Queue pairs to the one target
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub pairs: u16,
+    /// Kind of queue pairs. What is not reliable is counted when it is sent; JSON tells what arrived, too
+    #[arg(long, value_name = "KIND", default_value = "rc")]
+    pub qp: Service,
+    /// Length of an iteration
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How often each is measured: the average and the worst are told
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub iterations: u16,
+    /// The target does the same at the same time (write, read)
+    #[arg(long)]
+    pub bidirectional: bool,
+    /// Memory that the operations walk through on both sides [default: what is under way at once]
+    #[arg(long, value_name = "BYTES")]
+    pub span: Option<Size>,
+    /// Sleep on a file descriptor until a completion comes, instead of polling
+    #[arg(long)]
+    pub event: bool,
+    /// Measure the processor time of posting and completing alone
+    #[arg(long, conflicts_with_all = ["bidirectional", "event"])]
+    pub post_only: bool,
+    /// Latency of: write, read, atomic (until the completion), send, ping (there and back, halved) [default: write, read,
+    /// send and ping, as far as the target takes part]
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
+    pub of: Vec<Of>,
+    /// Measure what tables I to IV of paper 2 have: 4 KB to 256 KB, single and in groups, write and read
+    #[arg(long, conflicts_with_all = ["verb", "size", "group", "bidirectional", "post_only"])]
+    pub matrix: bool,
+    /// Measure as long as the paper: ten iterations of ten seconds each
+    #[arg(long, requires = "matrix", conflicts_with_all = ["seconds", "iterations"])]
+    pub paper: bool,
+    #[arg(long, value_name = "HOW", default_value = "soft", help_heading = "Target",
+        help = format!("How to reach the target: {}", ProviderKind::choices()))]
+    pub transport: ProviderKind,
+    /// A target that runs already: where it listens
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
+    pub to: Option<String>,
+    /// Not a target of shotline's, but a program of others that waits at --to by RDMA's connection manager: rping (rping
+    /// -s), perftest (ib_write_bw -R and its like; write, read, send or atomic, --size and --count as told to it)
+    #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
+        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region"])]
+    pub rdma_cm: Option<Program>,
+    /// Operations to measure [default: 1000]
+    #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// Its token
+    #[arg(long, value_name = "TOKEN", requires = "to", help_heading = "Target")]
+    pub token: Option<Token>,
+    /// The same, from a file that only its owner can read
+    #[arg(long, value_name = "FILE", requires = "to", conflicts_with = "token", help_heading = "Target")]
+    pub token_file: Option<PathBuf>,
+    /// Its region [default: the first with the rights that are needed]
+    #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
+    pub region: Option<String>,
+    /// Local address for the traffic [default: the route's own, any port]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Target")]
+    pub bind: Option<SocketAddr>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
+    pub mtu: Mtu,
+    /// Receive buffer to ask the kernel for, on both sides
+    #[arg(long, value_name = "BYTES", default_value = "64M")]
+    pub receive_buffer: Size,
+    /// Lose packets that are sent here with this probability, as a bad network would (soft)
+    #[arg(long, value_name = "P", default_value = "0", value_parser = probability)]
+    pub loss: f64,
+    /// Processor to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Processor of its own target
+    #[arg(long, value_name = "N", conflicts_with = "to")]
+    pub target_cpu: Option<u32>,
+    /// Print one JSON object for each measurement
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Longest operation that is measured.
+const LONGEST: u64 = 1 << 30;
+
+impl Args {
+    /// All measurements, in order.
+    pub fn plan(&self) -> Result<Vec<Point>> {
+        let Self { seconds, iterations, .. } = *self;
+        if self.matrix {
+            if self.qp != Service::Rc {
+                return Err("the paper's tables are of reliable connections".into());
+            }
+            let (seconds, iterations) = if self.paper { (Duration::from_secs(10), 10) } else { (seconds, iterations) };
+            return Ok(paper::points(seconds, iterations));
+        }
+        let verb = self.verb.ok_or("expected write, read, send, atomic or latency, or --matrix")?;
+        let few = matches!(verb, Verb::Latency | Verb::Atomic) || self.post_only;
+        let sizes = match (self.size.as_slice(), few) {
+            ([], true) => vec![Size(8)],
+            ([], false) => vec![Size(4 << 10), Size(64 << 10), Size(1 << 20)],
+            (sizes, _) => sizes.to_vec(),
+        };
+        if self.bidirectional && !matches!(verb, Verb::Write | Verb::Read) {
+            return Err("--bidirectional is for write and read".into());
+        }
+        self.check_service(verb)?;
+        if self.span == Some(Size(0)) {
+            return Err("expected --span above 0, found 0".into());
+        }
+        let mut points = Vec::new();
+        for size in sizes {
+            if self.qp == Service::Ud && size.0 > self.mtu.bytes().into() {
+                return Err(format!("a datagram has at most {} bytes (--mtu), not {size}", self.mtu.bytes()).into());
+            }
+            let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= LONGEST);
+            let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
+            if verb == Verb::Atomic && size != 8 {
+                return Err("atomic operations have 8 bytes".into());
+            }
+            if verb == Verb::Latency {
+                let of = if self.of.is_empty() { &USUAL[..] } else { &self.of };
+                let of = of.iter().filter(|of| size == 8 || **of != Of::Atomic);
+                points.extend(of.map(|of| Point { what: What::Latency(*of), size, group: 1, seconds, iterations }));
+                continue;
+            }
+            let what = if self.post_only { What::Overhead(verb) } else { What::Rate(verb) };
+            points.extend(self.group.iter().map(|group| Point { what, size, group: *group, seconds, iterations }));
+        }
+        Ok(points)
+    }
+
+    /// Whether the kind of queue pairs has what is to be measured.
+    fn check_service(&self, verb: Verb) -> Result {
+        match self.qp {
+            Service::Rc => Ok(()),
+            _ if self.bidirectional => Err("--bidirectional is for reliable connections".into()),
+            Service::Uc if matches!(verb, Verb::Write | Verb::Send) => Ok(()),
+            Service::Ud if verb == Verb::Send && self.pairs == 1 => Ok(()),
+            Service::Uc => Err("unreliable connections have write and send".into()),
+            Service::Ud => Err("unreliable datagrams have send, from one queue pair".into()),
+        }
+    }
+
+    /// The same wish in the words of `interop`.
+    pub fn of_others(&self, program: Program) -> Result<interop::Command> {
+        let to = self.to.as_deref().unwrap_or_default();
+        let (host, port) = match to.rsplit_once(':').filter(|_| to.parse::<IpAddr>().is_err()) {
+            Some((host, port)) => (host, Some(port.parse().map_err(|_| format!("expected a port, found {port}"))?)),
+            None => (to, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let size = match self.size.as_slice() {
+            [] => None,
+            [size] => Some(*size),
+            _ => return Err("expected one --size: the other side has been told one".into()),
+        };
+        let bind = match self.bind {
+            Some(bind) => bind,
+            None => SocketAddr::new(connection::route(SocketAddr::new(interop::address(host)?, ROCE_PORT))?, ROCE_PORT),
+        };
+        let common = interop::Common {
+            host: Some(host.to_owned()),
+            bind,
+            port,
+            qp: Service::Rc,
+            size,
+            count: self.count.unwrap_or(1000),
+            mtu: Some(self.mtu),
+            depth: self.depth.max(1),
+            pace: 0,
+            loss: self.loss,
+            patience: Duration::from_secs(20),
+            json: self.json,
+        };
+        let verb = match (program, self.verb) {
+            (Program::Rping, None) => return Ok(interop::Command::Rping(common)),
+            (Program::Rping, Some(_)) => return Err("rping is all there is to measure of rping".into()),
+            (Program::Perftest, Some(Verb::Write)) => interop::Verb::Write,
+            (Program::Perftest, Some(Verb::Read)) => interop::Verb::Read,
+            (Program::Perftest, Some(Verb::Send)) => interop::Verb::Send,
+            (Program::Perftest, Some(Verb::Atomic)) => interop::Verb::Atomic,
+            (Program::Perftest, _) => return Err("expected write, read, send or atomic".into()),
+        };
+        Ok(interop::Command::Perftest { verb, rdma_cm: true, common })
+    }
+
+    /// Memory of a measurement on either side: whole groups.
+    pub fn span(&self, point: &Point) -> u64 {
+        if let What::Latency(_) = point.what {
+            return 2 * u64::from(point.size.max(8)); // there and back
+        }
+        let group = u64::from(point.size.max(8)) * u64::from(point.group);
+        let under_way = group * u64::from(self.depth);
+        let groups = self.span.map_or(0, |span| span.0 / group) * group;
+        groups.max(under_way)
+    }
+
+    pub fn peer_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
+        let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
+        let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
+        words.extend(["--mtu".into(), self.mtu.bytes().to_string(), "--queue-pairs".into(), self.pairs.to_string()]);
+        words.extend(["--receive-buffer".into(), self.receive_buffer.0.to_string()]);
+        words.extend(["--transport".into(), self.transport.to_string()]);
+        match &self.transport {
+            ProviderKind::Soft => {
+                let six = self.bind.is_some_and(|bind| bind.is_ipv6());
+                let [memory, control] = if six { ["[::1]:0"; 2] } else { ["127.0.0.2:0", "127.0.0.1:0"] };
+                words.extend(["--bind", memory, "--listen", control].map(str::to_owned));
+            }
+            // Both sides on the one address of the device.
+            ProviderKind::Ibverbs(choice) => {
+                let control = SocketAddr::new(choice.open()?.gid.ip(), 0);
+                words.extend(["--listen".into(), control.to_string()]);
+            }
+            ProviderKind::Shm => {}
+        }
+        if let Some(cpu) = self.target_cpu {
+            words.extend(["--cpu".into(), cpu.to_string()]);
+        }
+        Ok(words)
+    }
+
+    pub fn target(&self) -> Result<Listen> {
+        use std::net::ToSocketAddrs as _;
+        let to = self.to.as_deref().unwrap_or_default();
+        if to.contains('/') {
+            return Ok(Listen::Unix(to.into()));
+        }
+        let found = to.to_socket_addrs().map_err(|error| format!("expected --to HOST:PORT, found {to}: {error}"))?;
+        let address = found.into_iter().next().ok_or_else(|| format!("there is no address of {to}"))?;
+        Ok(Listen::Tcp(address))
+    }
+
+    pub fn known_token(&self) -> Result<Token> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok(*token),
+            (None, Some(path)) => Ok(Token::read(path)?),
+            (None, None) => Err("a target has a token: say it with --token or --token-file".into()),
+        }
+    }
+
+    /// An endpoint on the address from which the target is reached.
+    pub fn soft(&self, to: &Listen) -> Result<SoftEndpoint<Lossy<UdpIo>>> {
+        let bind = match (self.bind, to) {
+            (Some(bind), _) => bind,
+            (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
+            (None, Listen::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
+        };
+        let options = UdpOptions { receive_buffer: self.receive_buffer.0 as usize };
+        Ok(SoftEndpoint::lossy_udp(bind, options, self.loss, 1)?)
+    }
+}

@@ -1,0 +1,25 @@
+//! Where a probe works, and what starts its shots.
+
+use serde::Serialize;
+use shotline_wire::framing::Kind;
+
+/// Where a probe works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Framing of the packets.
+    pub framing: Kind,
+    /// Samples per channel and shot.
+    pub samples: u32,
+    /// Frequency of the trigger, or the rate asked for, in Hz.
+    pub hz: f64,
+}
+
+/// What starts the shots of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// An external trigger: the probe misses those that come while it is busy
+    Trigger,
+    /// The probe's own clock, at a rate that it is asked for
+    Rate,
+}
