@@ -4,7 +4,7 @@
 //! is read back and proven.
 
 use crate::child::Probe;
-use crate::output::{Summary, print_table};
+use crate::output::{Report, Summary, print_report, print_table};
 use crate::record::over_udp;
 use crate::verify::{complaint, yes};
 use crate::view::{Show, Target, with_view};
@@ -120,11 +120,7 @@ pub fn run(args: &Args) -> Result {
         injected: injected(&outcome),
         summary: Summary::of(&outcome),
     };
-    if args.json {
-        outln!("{}", serde_json::to_string(&proof)?);
-    } else {
-        print(&proof, args);
-    }
+    print_report(args.json, &proof)?;
     accounted?;
     outcome.end.check()?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
@@ -161,20 +157,25 @@ fn injected(outcome: &Outcome) -> Injected {
     }
 }
 
-fn print(proof: &Proof, args: &Args) {
-    let Injected { lost, duplicated, reordered, corrupted } = proof.injected;
-    let mut rows = vec![(
-        "faults injected".into(),
-        format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted"),
-    )];
-    rows.extend(proof.summary.rows());
-    rows.push(("packets compared sample by sample".into(), proof.packets_compared.to_string()));
-    rows.push(("verified".into(), yes(proof.verified)));
-    print_table(&rows);
-    for warning in &proof.summary.warnings {
-        crate::output::warn(warning);
+impl Report for Proof {
+    fn print(&self) {
+        let Injected { lost, duplicated, reordered, corrupted } = self.injected;
+        let mut rows = vec![(
+            "faults injected".into(),
+            format!("{lost} lost, {duplicated} doubled, {reordered} late, {corrupted} corrupted"),
+        )];
+        rows.extend(self.summary.rows());
+        rows.push(("packets compared sample by sample".into(), self.packets_compared.to_string()));
+        rows.push(("verified".into(), yes(self.verified)));
+        print_table(&rows);
+        for warning in &self.summary.warnings {
+            crate::output::warn(warning);
+        }
+        if let Some(file) = &self.summary.file {
+            let file = file.display();
+            errln!("\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]");
+        }
     }
-    errln!("\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]", file = args.out.display());
 }
 
 /// The probe's samples and faults.

@@ -1,5 +1,6 @@
 //! What commands print: one JSON object with units in its keys, or words for people.
 
+use crate::Result;
 use crate::teller::Teller;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -408,6 +409,59 @@ pub fn print_table(rows: &[(String, String)]) {
     for (name, text) in &rows {
         outln!("  {name:width$}  {text:>value$}");
     }
+}
+
+/// Prints columns under their names; those whose names begin with `>`, which is not printed, are aligned to the right.
+pub fn columns(names: &[&str], rows: &[impl AsRef<[String]>]) {
+    let title = |column: usize| names[column].trim_start_matches('>');
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0).max(title(column).chars().count())
+    };
+    let widths: Vec<_> = (0..names.len()).map(width).collect();
+    let print = |cell: &dyn Fn(usize) -> String| {
+        let padded = names.iter().zip(&widths).enumerate().map(|(column, (name, width))| match name.starts_with('>') {
+            true => format!("{:>width$}", cell(column)),
+            false => format!("{:width$}", cell(column)),
+        });
+        outln!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    print(&|column| title(column).to_owned());
+    for row in rows {
+        print(&|column| row.as_ref().get(column).cloned().unwrap_or_default());
+    }
+}
+
+/// What a command reports: one JSON object for programs, or words for people.
+pub trait Report: Serialize {
+    /// Prints it for people.
+    fn print(&self);
+}
+
+/// A report that people read as a table of names and values.
+pub trait Rows: Serialize {
+    /// Its names and values, in order.
+    fn rows(&self) -> Vec<(String, String)>;
+}
+
+impl<T: Rows> Report for T {
+    fn print(&self) {
+        print_table(&self.rows());
+    }
+}
+
+/// Prints a report on standard output, as JSON if `json`.
+///
+/// # Errors
+///
+/// If it cannot be written as JSON.
+pub fn print_report(json: bool, report: &impl Report) -> Result {
+    if json {
+        outln!("{}", serde_json::to_string(report)?);
+    } else {
+        report.print();
+    }
+    Ok(())
 }
 
 #[cfg(test)]

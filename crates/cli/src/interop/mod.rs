@@ -12,7 +12,8 @@ pub mod talk;
 pub use common::{Common, Service, Verb};
 pub use managed::address;
 
-use crate::{Result, output, signals};
+use crate::output::{Rows, print_report};
+use crate::{Result, signals};
 use common::{Plan, Played};
 use serde::Serialize;
 use shotline_memory::Usage;
@@ -78,6 +79,21 @@ struct Report {
     added: Option<u64>,
     /// What was refused, by cause.
     refused: std::collections::BTreeMap<&'static str, u64>,
+}
+
+impl Rows for Report {
+    fn rows(&self) -> Vec<(String, String)> {
+        vec![
+            ("operations".to_owned(), self.operations.to_string()),
+            ("bytes each".into(), self.size.to_string()),
+            ("path MTU".into(), self.mtu.to_string()),
+            ("seconds, set-up included".into(), format!("{:.2}", self.seconds)),
+            ("microseconds each".into(), format!("{:.1}", self.busy_s * 1e6 / self.operations.max(1) as f64)),
+            ("packets sent again".into(), self.retransmitted.to_string()),
+            ("bytes written here".into(), self.usage.bytes_in.to_string()),
+            ("bytes read here".into(), self.usage.bytes_out.to_string()),
+        ]
+    }
 }
 
 /// One-sided operations of the other side.
@@ -160,20 +176,5 @@ fn run_one(
         added: (verb == Some(Verb::Atomic)).then(|| side.sum()),
         refused: tally.refused,
     };
-    if common.json {
-        outln!("{}", serde_json::to_string(&report)?);
-    } else {
-        let rows = vec![
-            ("operations".to_owned(), report.operations.to_string()),
-            ("bytes each".into(), report.size.to_string()),
-            ("path MTU".into(), report.mtu.to_string()),
-            ("seconds, set-up included".into(), format!("{:.2}", report.seconds)),
-            ("microseconds each".into(), format!("{:.1}", took.as_secs_f64() * 1e6 / operations.max(1) as f64)),
-            ("packets sent again".into(), report.retransmitted.to_string()),
-            ("bytes written here".into(), report.usage.bytes_in.to_string()),
-            ("bytes read here".into(), report.usage.bytes_out.to_string()),
-        ];
-        output::print_table(&rows);
-    }
-    Ok(())
+    print_report(common.json, &report)
 }

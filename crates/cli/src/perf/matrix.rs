@@ -1,15 +1,16 @@
 //! Tables I to IV of paper 2, ours beside its figures.
 
 use super::paper::TITLES;
-use super::report::{Row, columns};
+use super::report::Row;
+use crate::output::columns;
 use crate::values::Size;
 
 /// Prints the four tables, ours beside the paper's.
 pub fn print(rows: &[Row]) {
     for (number, title) in TITLES {
         let of = |row: &&Row| row.paper.is_some_and(|paper| paper.table == number);
-        let head = ["case", "Gbit/s", "paper's", "CPU %", "target's CPU %", "paper's CPU %"];
-        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let head = [">case", ">Gbit/s", ">paper's", ">CPU %", ">target's CPU %", ">paper's CPU %"];
+        let mut table = Vec::new();
         for row in rows.iter().filter(of) {
             let words = |[average, worst]: [f64; 2]| format!("{average:.2} ({worst:.2})");
             let paper = row.paper.map(|paper| (words(paper.gbps), words(paper.cpu_percent))).unwrap_or_default();
@@ -22,9 +23,9 @@ pub fn print(rows: &[Row]) {
                 paper.1,
             ]);
         }
-        if table.len() > 1 {
+        if !table.is_empty() {
             outln!("Table {number}: {title}; averages, the worst in parentheses; CPU of one processor:");
-            columns(&table);
+            columns(&head, &table);
             outln!();
         }
     }

@@ -6,6 +6,7 @@ use super::paper::Paper;
 use super::point::{Point, Verb, What};
 use super::times::Times;
 use crate::interop::Service;
+use crate::output::columns;
 use crate::trigger::stats::Quantiles;
 use crate::values::Size;
 use serde::Serialize;
@@ -208,17 +209,17 @@ pub fn progress(row: &Row) {
 pub fn print(rows: &[Row]) {
     let costs = rows.iter().all(|row| row.post_ns.is_some());
     let back = rows.iter().any(|row| row.back_gbps.is_some());
-    let mut head = vec!["", "size", "group"];
+    let mut head = vec![">", ">size", ">group"];
     if costs {
-        head.extend(["post ns", "complete ns"]);
+        head.extend([">post ns", ">complete ns"]);
     } else {
-        head.extend(["Gbit/s"]);
+        head.extend([">Gbit/s"]);
         if back {
-            head.push("and back");
+            head.push(">and back");
         }
-        head.extend(["op/s", "CPU %", "target's", "p50 us", "p99", "p99.9", "max", "sent again", "time-outs"]);
+        head.extend([">op/s", ">CPU %", ">target's", ">p50 us", ">p99", ">p99.9", ">max", ">sent again", ">time-outs"]);
     }
-    let mut table = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let mut table = Vec::new();
     for row in rows {
         let mut cells = vec![row.verb.to_owned(), Size(row.size.into()).to_string(), row.group.to_string()];
         match (row.post_ns, row.complete_ns) {
@@ -239,7 +240,7 @@ pub fn print(rows: &[Row]) {
         table.push(cells);
     }
     outln!("Averages over the iterations, the worst in parentheses:");
-    columns(&table);
+    columns(&head, &table);
 }
 
 /// Operations per second with three digits.
@@ -248,18 +249,6 @@ fn rate(per_s: f64) -> String {
         rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
         rate if rate >= 1e3 => format!("{:.1} k", rate / 1e3),
         rate => format!("{rate:.0}"),
-    }
-}
-
-/// Prints a table whose columns end on the same column of the terminal.
-pub fn columns(table: &[Vec<String>]) {
-    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.len()).max();
-    for row in table {
-        let cells = row.iter().enumerate().map(|(column, cell)| {
-            let width = width(column).unwrap_or(0);
-            format!("{cell:>width$}")
-        });
-        outln!("  {}", cells.collect::<Vec<_>>().join("  "));
     }
 }
 

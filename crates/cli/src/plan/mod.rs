@@ -5,6 +5,7 @@ mod svg;
 mod table;
 
 use crate::Result;
+use crate::output::print_report;
 use output::{Simulation, Told};
 use shotline_plan::papers;
 use shotline_plan::sim::simulate;
@@ -119,8 +120,12 @@ flags! {
 /// Plans.
 pub fn run(args: &Args) -> Result {
     let plan = read(args)?;
-    let mut told =
-        Told { report: plan.report(), checks: plan.paper.map(papers::checks).unwrap_or_default(), simulation: None };
+    let mut told = Told {
+        paper: plan.paper,
+        report: plan.report(),
+        checks: plan.paper.map(papers::checks).unwrap_or_default(),
+        simulation: None,
+    };
     if let Some(time) = args.simulate {
         told.simulation = Some(simulated(&plan, time.0, args.seed)?);
     }
@@ -128,12 +133,7 @@ pub fn run(args: &Args) -> Result {
         let text = svg::draw(&told.report);
         std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    if args.json {
-        outln!("{}", serde_json::to_string(&told)?);
-    } else {
-        table::print(&told, plan.paper);
-    }
-    Ok(())
+    print_report(args.json, &told)
 }
 
 /// Bytes of the longest plan.

@@ -8,6 +8,9 @@ use shotline_plan::sim::Outcome;
 /// All that the command tells.
 #[derive(Serialize)]
 pub struct Told {
+    /// Number of the paper whose figures it is compared with.
+    #[serde(skip)]
+    pub paper: Option<u8>,
     #[serde(flatten)]
     pub report: Report,
     #[serde(skip_serializing_if = "Vec::is_empty")]

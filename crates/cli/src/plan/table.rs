@@ -1,14 +1,19 @@
 //! A plan for people: tables with units.
 
 use super::output::{Simulation, Told};
-use crate::output::print_table;
+use crate::output::{columns, print_table};
 use shotline_plan::Report;
 use shotline_plan::papers::Check;
 use shotline_plan::sim::Percentiles;
 use shotline_plan::units::{Bytes, Hertz, Rate, Seconds};
 
-/// Prints all that was told.
-pub fn print(told: &Told, paper: Option<u8>) {
+impl crate::output::Report for Told {
+    fn print(&self) {
+        print(self);
+    }
+}
+
+fn print(told: &Told) {
     let report = &told.report;
     outln!("{}\n", report.title);
     print_table(&source(report));
@@ -26,7 +31,7 @@ pub fn print(told: &Told, paper: Option<u8>) {
     }
     if !told.checks.is_empty() {
         outln!();
-        checks(&told.checks, paper);
+        checks(&told.checks, told.paper);
     }
     if let Some(simulation) = &told.simulation {
         outln!();
@@ -34,25 +39,6 @@ pub fn print(told: &Told, paper: Option<u8>) {
     }
     for warning in &report.warnings {
         crate::output::warn(warning);
-    }
-}
-
-/// Prints columns; those named with a leading `>` are set to the right.
-fn columns<const N: usize>(names: [&str; N], rows: &[[String; N]]) {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max(names[column].trim_start_matches('>').chars().count())
-    };
-    let print = |cell: [&str; N]| {
-        let padded = (0..N).map(|column| match (names[column].starts_with('>'), width(column)) {
-            (true, width) => format!("{:>width$}", cell[column]),
-            (false, width) => format!("{:width$}", cell[column]),
-        });
-        outln!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
-    };
-    print(names.map(|name| name.trim_start_matches('>')));
-    for row in rows {
-        print(std::array::from_fn(|column| row[column].as_str()));
     }
 }
 
@@ -107,7 +93,7 @@ fn stages(report: &Report) {
             ]
         })
         .collect();
-    columns(["  stage", ">units", ">load", ">limit", ">used", ">headroom", ">drops", "limit is"], &rows);
+    columns(&["  stage", ">units", ">load", ">limit", ">used", ">headroom", ">drops", "limit is"], &rows);
 }
 
 fn sums(report: &Report) -> Vec<(String, String)> {
@@ -147,7 +133,7 @@ fn sweep(report: &Report) {
         })
         .collect();
     let sent = format!(">{}s", word(report));
-    columns(["triggers", &sent, ">missed", ">payload", "bottleneck", ">used", ">dropped", ">share"], &rows);
+    columns(&["triggers", &sent, ">missed", ">payload", "bottleneck", ">used", ">dropped", ">share"], &rows);
 }
 
 fn lengths(report: &Report) {
@@ -164,7 +150,7 @@ fn lengths(report: &Report) {
             ]
         })
         .collect();
-    columns([">packets of", ">payload", ">delivered", "bottleneck", ">used"], &rows);
+    columns(&[">packets of", ">payload", ">delivered", "bottleneck", ">used"], &rows);
 }
 
 fn checks(checks: &[Check], paper: Option<u8>) {
@@ -183,7 +169,7 @@ fn checks(checks: &[Check], paper: Option<u8>) {
         })
         .collect();
     let title = paper.map_or("paper".to_owned(), |paper| format!("paper {paper}"));
-    columns([&title, "where", ">published", ">ours", "unit", ">difference", ""], &rows);
+    columns(&[&title, "where", ">published", ">ours", "unit", ">difference", ""], &rows);
 }
 
 /// Five significant digits, without zeros behind them.
@@ -239,7 +225,7 @@ fn simulated(simulation: &Simulation, report: &Report) {
             ]
         })
         .collect();
-    columns(["stage", ">packets", ">dropped", ">busy", ">by formula", ">most waiting"], &rows);
+    columns(&["stage", ">packets", ">dropped", ">busy", ">by formula", ">most waiting"], &rows);
     outln!();
     let row = |name: &str, p: &Percentiles| {
         let times = [p.mean_s, p.p50_s, p.p90_s, p.p99_s, p.p999_s, p.max_s].map(|time| Seconds(time).to_string());
@@ -250,5 +236,5 @@ fn simulated(simulation: &Simulation, report: &Report) {
         row("packets, until placed", &outcome.packet_latency),
         row(&format!("{word}s, until done"), &outcome.burst_latency),
     ];
-    columns(["latency", ">mean", ">50 %", ">90 %", ">99 %", ">99.9 %", ">most"], &rows);
+    columns(&["latency", ">mean", ">50 %", ">90 %", ">99 %", ">99.9 %", ">most"], &rows);
 }

@@ -1,7 +1,8 @@
 //! Who answers a Query that everyone hears.
 
-use super::tell::{Description, Tell as _};
+use super::tell::Description;
 use crate::Result;
+use crate::output::Rows as _;
 use crate::values::address;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;

@@ -3,6 +3,7 @@
 mod discover;
 mod tell;
 
+use crate::output::print_report;
 use crate::values::address;
 use crate::{Result, framing};
 use discover::random;
@@ -14,7 +15,7 @@ use shotline_wire::setup::{Configure, Describe, Mode, Sequence, Start, Trigger, 
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::time::Instant;
-use tell::{Configured, Description, Doing, Started, Triggered, show};
+use tell::{Configured, Description, Doing, Started, Triggered};
 
 /// Samples of a shot unless it is asked for another number, as `shotline record` has it.
 const SAMPLES: u32 = 2000;
@@ -186,7 +187,7 @@ pub fn run(command: Command) -> Result {
         Command::Discover(args) => discover::run(&args),
         Command::Describe(target) => {
             let describe = Control::open(target.probe, false)?.query()?;
-            show(target.json, &Description::of(target.probe, &describe))
+            print_report(target.json, &Description::of(target.probe, &describe))
         }
         Command::Configure(args) => configure(&args),
         Command::Start(args) => start(&args),
@@ -194,7 +195,7 @@ pub fn run(command: Command) -> Result {
             let mut control = owner.control(&target)?;
             let links = control.query()?.links;
             let reports = (0..links).map(|link| control.stop(link)).collect::<std::result::Result<Vec<_>, _>>()?;
-            show(target.json, &Doing::of(target.probe, &reports))
+            print_report(target.json, &Doing::of(target.probe, &reports))
         }
         Command::Status(StatusArgs { target, link }) => {
             let mut control = Control::open(target.probe, false)?;
@@ -203,7 +204,7 @@ pub fn run(command: Command) -> Result {
                 None => 0..=control.query()?.links.saturating_sub(1),
             };
             let reports = links.map(|link| control.status(link)).collect::<std::result::Result<Vec<_>, _>>()?;
-            show(target.json, &Doing::of(target.probe, &reports))
+            print_report(target.json, &Doing::of(target.probe, &reports))
         }
         Command::Trigger(args) => trigger(&args),
     }
@@ -241,7 +242,7 @@ fn configure(args: &ConfigureArgs) -> Result {
     };
     let source = control.configure(configure)?;
     let sequence = args.sequence.map(|sequence| control.sequence(sequence)).transpose()?;
-    show(
+    print_report(
         args.target.json,
         &Configured {
             probe: args.target.probe.to_string(),
@@ -272,7 +273,7 @@ fn start(args: &StartArgs) -> Result {
     };
     let mut control = args.owner.control(&args.target)?;
     let first_shot = control.start(Start { mode, shots: args.shots })?;
-    show(args.target.json, &Started { probe: args.target.probe.to_string(), first_shot })
+    print_report(args.target.json, &Started { probe: args.target.probe.to_string(), first_shot })
 }
 
 fn trigger(args: &TriggerArgs) -> Result {
@@ -301,7 +302,7 @@ fn trigger(args: &TriggerArgs) -> Result {
         Verdict::Other(code) => return Err(format!("the probe answered with verdict {code}: see its manual").into()),
     };
     let command_only = args.command_only;
-    show(
+    print_report(
         args.target.json,
         &Triggered { probe: args.target.probe.to_string(), sequence, command_only, shot, answered_us },
     )

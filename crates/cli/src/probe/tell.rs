@@ -1,27 +1,12 @@
 //! What the commands print.
 
-use crate::Result;
 use crate::framing;
-use crate::output::print_table;
+use crate::output::Rows;
 use serde::Serialize;
 use shotline_wire::framing::Kind;
 use shotline_wire::framing::description::Keys;
 use shotline_wire::setup::{Describe, Report};
 use std::net::SocketAddr;
-
-/// Something to tell, for programs or for people.
-pub trait Tell: Serialize {
-    fn rows(&self) -> Vec<(String, String)>;
-}
-
-pub fn show(json: bool, what: &impl Tell) -> Result {
-    if json {
-        outln!("{}", serde_json::to_string(what)?);
-    } else {
-        print_table(&what.rows());
-    }
-    Ok(())
-}
 
 fn row(name: &str, value: impl ToString) -> (String, String) {
     (name.into(), value.to_string())
@@ -60,7 +45,7 @@ impl Description {
     }
 }
 
-impl Tell for Description {
+impl Rows for Description {
     fn rows(&self) -> Vec<(String, String)> {
         let samples = match self.pattern_period {
             0 => "its own".into(),
@@ -103,7 +88,7 @@ pub struct Configured {
     pub sequence: Option<Vec<u16>>,
 }
 
-impl Tell for Configured {
+impl Rows for Configured {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
             row("probe", &self.probe),
@@ -132,7 +117,7 @@ pub struct Started {
     pub first_shot: u64,
 }
 
-impl Tell for Started {
+impl Rows for Started {
     fn rows(&self) -> Vec<(String, String)> {
         vec![row("probe", &self.probe), row("first shot", self.first_shot)]
     }
@@ -181,7 +166,7 @@ impl Doing {
     }
 }
 
-impl Tell for Doing {
+impl Rows for Doing {
     fn rows(&self) -> Vec<(String, String)> {
         let mut rows = vec![
             row("probe", &self.probe),
@@ -211,7 +196,7 @@ pub struct Triggered {
     pub answered_us: f64,
 }
 
-impl Tell for Triggered {
+impl Rows for Triggered {
     fn rows(&self) -> Vec<(String, String)> {
         let shot = if self.command_only { "next shot" } else { "shot" };
         vec![

@@ -3,6 +3,7 @@
 pub mod stats;
 
 use crate::child::Probe;
+use crate::output::columns;
 use crate::values::address;
 use crate::{Result, framing, signals};
 use serde::Serialize;
@@ -232,17 +233,19 @@ fn print(rows: &[Row]) {
     let us = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let median = |quantiles: &Option<Quantiles>| us(quantiles.map(|quantiles| quantiles.p50));
     outln!("From the command to the whole shot, its CRC proven, in us:");
-    let mut table = vec![words(["N_s", "framing", "wait", "p50", "p90", "p99", "p99.9", "max", "mean", "lost"])];
+    let names = [">N_s", ">framing", ">wait", ">p50", ">p90", ">p99", ">p99.9", ">max", ">mean", ">lost"];
+    let mut table: Vec<Vec<_>> = Vec::new();
     for row in rows {
         let q = row.complete_us;
         let times = [q.map(|q| q.p50), q.map(|q| q.p90), q.map(|q| q.p99), q.map(|q| q.p999), q.map(|q| q.max)];
         let times = times.into_iter().chain([q.map(|q| q.mean)]).map(us);
         table.push(row.names().into_iter().chain(times).chain([row.lost().to_string()]).collect());
     }
-    columns(&table);
+    columns(&names, &table);
     outln!("\nWhere the time goes, medians in us. The command's is its own round trip, without a shot:");
-    let mut table =
-        vec![words(["N_s", "framing", "wait", "command", "sampling", "both", "first packet", "last packet", "shot"])];
+    let names =
+        [">N_s", ">framing", ">wait", ">command", ">sampling", ">both", ">first packet", ">last packet", ">shot"];
+    let mut table: Vec<Vec<_>> = Vec::new();
     for row in rows {
         let both = row.command_us.map(|quantiles| quantiles.p50 + row.sampling_us);
         let times = [
@@ -255,26 +258,10 @@ fn print(rows: &[Row]) {
         ];
         table.push(row.names().into_iter().chain(times).collect());
     }
-    columns(&table);
+    columns(&names, &table);
     let histograms: Vec<_> = rows.iter().map(|row| (row.names().join(" "), row.histogram.as_slice())).collect();
     if let Some(lines) = stats::draw(&histograms) {
         outln!("\nWhole shots over time, ten steps a decade, heights logarithmic:");
         lines.iter().for_each(|line| outln!("  {line}"));
-    }
-}
-
-fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
-    words.map(str::to_owned).to_vec()
-}
-
-/// Prints a table whose columns end on the same column of the terminal.
-fn columns(table: &[Vec<String>]) {
-    let width = |column: usize| table.iter().filter_map(|row| row.get(column)).map(|cell| cell.len()).max();
-    for row in table {
-        let cells = row.iter().enumerate().map(|(column, cell)| {
-            let width = width(column).unwrap_or(0);
-            format!("{cell:>width$}")
-        });
-        outln!("  {}", cells.collect::<Vec<_>>().join("  "));
     }
 }
