@@ -21,6 +21,7 @@ mod framing;
 mod import;
 mod inspect;
 mod interop;
+mod list;
 mod perf;
 mod plan;
 mod plot;
@@ -86,6 +87,8 @@ enum Command {
     /// Play the other side of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
+    /// List what this build can do: drop causes
+    List(list::Args),
     /// Pretend to be an instrument
     #[command(subcommand)]
     Emulate(emulate::Device),
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Command::Target(args) => target::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Interop(command) => interop::run(&command),
+        Command::List(args) => list::run(&args),
         Command::Emulate(device) => emulate::run(device),
     };
     output::STDERR.flush();

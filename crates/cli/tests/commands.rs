@@ -68,7 +68,7 @@ fn every_command_has_help_with_an_example() {
     let pairs = [["emulate", "probe"]].into_iter().chain(probe).chain(sweep);
     let single = [
         "demo", "record", "replay", "inspect", "verify", "recover", "export", "import", "doctor", "trigger", "plan",
-        "target", "perf",
+        "target", "perf", "list",
     ];
     let single = single.map(|word| vec![word]);
     for command in single.into_iter().chain(pairs.map(Vec::from)) {
@@ -87,10 +87,31 @@ fn without_a_command_it_lists_them() {
     let help = String::from_utf8_lossy(&output.stderr).into_owned();
     for command in [
         "demo", "record", "replay", "inspect", "verify", "doctor", "probe", "trigger", "sweep", "plan", "target",
-        "perf", "emulate",
+        "perf", "list", "emulate",
     ] {
         assert!(help.contains(command), "{help}");
     }
+}
+
+#[test]
+fn the_list_is_the_page_of_the_documentation() {
+    let page = stdout(&shotline(&["list", "--markdown"]));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/list.md");
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        found == page,
+        "docs/list.md differs; write it anew: cargo run -p shotline -- list --markdown > docs/list.md"
+    );
+}
+
+#[test]
+fn a_registry_is_listed_for_people_and_for_programs() {
+    let words = stdout(&shotline(&["list", "drop-causes"]));
+    assert!(words.starts_with("Drop causes:\n") && words.contains("wire_gap"), "{words}");
+    let json = stdout(&shotline(&["list", "drop-causes", "--json"]));
+    let all: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(all["drop-causes"][0]["cause"], "wire_gap");
+    refused(&["list", "colours"], &["colours", "drop-causes"]);
 }
 
 #[test]

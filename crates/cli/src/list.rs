@@ -1,0 +1,141 @@
+//! `shotline list`: what this build can do, from its registries.
+
+use crate::Result;
+use crate::output::columns;
+use shotline_wire::shot::DropCause;
+use std::collections::BTreeMap;
+
+/// Arguments of `shotline list`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  shotline list                            everything
+  shotline list drop-causes                why a packet or a shot is not where it should be
+  shotline list drop-causes --json | jq -r '.[\"drop-causes\"][].cause'")]
+pub struct Args {
+    /// What to list [default: everything]
+    #[arg(value_enum)]
+    what: Option<Registry>,
+    /// Print one JSON object: an array of rows for each registry
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print a page of documentation
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// A registry of this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Registry {
+    /// Why a packet or a shot is not where it should be
+    DropCauses,
+}
+
+/// The members of a registry.
+struct Table {
+    /// Name of the registry, as on the command line.
+    name: &'static str,
+    title: &'static str,
+    header: &'static [&'static str],
+    /// One row for each member, as long as the header.
+    rows: Vec<Vec<String>>,
+}
+
+impl Registry {
+    /// Every registry, in the order of the page.
+    const ALL: [Self; 1] = [Self::DropCauses];
+
+    fn table(self) -> Table {
+        match self {
+            Self::DropCauses => Table {
+                name: "drop-causes",
+                title: "Drop causes",
+                header: &["number", "cause", "meaning"],
+                rows: DropCause::ALL.into_iter().map(drop_cause).collect(),
+            },
+        }
+    }
+}
+
+fn drop_cause(cause: DropCause) -> Vec<String> {
+    let meaning = match cause {
+        DropCause::WireGap => "never arrived: a hole in the sequence of its shot",
+        DropCause::BadIcrc => "arrived with an invariant CRC that does not match",
+        DropCause::Malformed => "truncated, oversized, or not of this framing or geometry",
+        DropCause::Duplicate => "its place was filled already",
+        DropCause::Late => "its shot was closed already",
+        DropCause::UnknownStream => "of no stream of this receiver: queue pair, Q_Key or sender",
+        DropCause::NoBuffer => "no shot buffer was free when its shot began",
+        DropCause::SinkBusy => "the sink was too slow, and the policy gave up this shot",
+        DropCause::SinkError => "the sink failed to take this shot",
+        DropCause::ChannelStopped => "its stream was stopped",
+        DropCause::Overrun => "the source ran out of buffers",
+        DropCause::BeforeStart => "of a shot that was under way before the receiver joined",
+        DropCause::BadRecord => "the end-of-shot record does not fit the packets, whose CRCs match",
+        DropCause::SinkFull => "the sink has taken all that it was laid out for",
+        DropCause::NotData => "stream control or a description, sent among the shots",
+        DropCause::PowerCut => "was handed to the sink, but not on the drive when the run was cut off",
+        DropCause::NotTriggered => "was held for a trigger that did not come",
+        DropCause::Unplaced => "its place is unknown: only a count tells the packets of its shot apart",
+        DropCause::SenderRestart => "arrived while a restart of its sender was not certain yet",
+    };
+    vec![(cause as u8).to_string(), cause.name().to_owned(), meaning.to_owned()]
+}
+
+/// Lists registries.
+pub fn run(args: &Args) -> Result {
+    let tables = Registry::ALL.into_iter().filter(|registry| args.what.is_none_or(|what| what == *registry));
+    let tables: Vec<_> = tables.map(Registry::table).collect();
+    match (args.json, args.markdown) {
+        (true, _) => outln!("{}", json(&tables)?),
+        (false, true) => outln!("{}", markdown(&tables)),
+        (false, false) => print(&tables),
+    }
+    Ok(())
+}
+
+fn print(tables: &[Table]) {
+    for (index, table) in tables.iter().enumerate() {
+        outln!("{}{}:", if index > 0 { "\n" } else { "" }, table.title);
+        columns(table.header, &table.rows);
+    }
+}
+
+fn json(tables: &[Table]) -> Result<String> {
+    let row = |table: &Table, row: &[String]| -> BTreeMap<&str, String> {
+        table.header.iter().copied().zip(row.iter().cloned()).collect()
+    };
+    let rows = |table: &Table| table.rows.iter().map(|cells| row(table, cells)).collect::<Vec<_>>();
+    let all: BTreeMap<_, _> = tables.iter().map(|table| (table.name, rows(table))).collect();
+    Ok(serde_json::to_string(&all)?)
+}
+
+fn markdown(tables: &[Table]) -> String {
+    let mut page =
+        "# What this build can do\n\nThe output of `shotline list --markdown`; a test compares the two.".to_owned();
+    for table in tables {
+        let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
+        let header: Vec<_> = table.header.iter().map(|name| (*name).to_owned()).collect();
+        let rule = vec!["---".to_owned(); header.len()];
+        let lines: Vec<_> = [&header, &rule].into_iter().chain(&table.rows).map(|cells| line(cells)).collect();
+        page += &format!("\n\n## {}\n\n{}", table.title, lines.join("\n"));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum as _;
+
+    #[test]
+    fn every_registry_is_listed_under_its_name() {
+        assert_eq!(Registry::ALL.as_slice(), Registry::value_variants());
+        for registry in Registry::ALL {
+            let table = registry.table();
+            assert_eq!(registry.to_possible_value().unwrap().get_name(), table.name);
+            assert!(table.rows.iter().all(|row| row.len() == table.header.len()), "{}", table.name);
+            assert!(!table.rows.is_empty() && table.rows.iter().flatten().all(|cell| !cell.contains(['|', '\n'])));
+        }
+    }
+}
