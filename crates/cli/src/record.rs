@@ -1,24 +1,16 @@
 //! `shotline record`: from a probe, or another sender, into a file.
 
 use crate::output::{self, Summary, print_table};
-#[cfg(feature = "dpdk")]
-use crate::transport::DpdkFlags;
-use crate::transport::{self, Interface, Rdma, Transport};
+use crate::transport;
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
 use shotline_acquire::config::{File, Settings};
 use shotline_acquire::live::{Live, Notice};
-use shotline_acquire::run::{Opened, Outcome, RunError, Wanted, run as acquire};
+use shotline_acquire::run::{Outcome, RunError, run as acquire};
+use shotline_backends::{Io, Opened, Options, Transport, Wanted, route};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
-use shotline_transport::af_packet::{FrameConfig, FrameIo};
-#[cfg(feature = "dpdk")]
-use shotline_transport::dpdk::{DpdkConfig, DpdkIo};
-use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::xdp::{XdpConfig, XdpIo};
-use shotline_verbs::ibverbs::ud::UdIo;
 use shotline_wire::framing::description::Completions;
-use shotline_wire::shot::PACKET_BYTES;
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -136,89 +128,21 @@ fn tell(notice: &Notice, shows: bool) {
 
 /// Runs over what the settings name.
 fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
-    let transport = transport::of(settings).map_err(|error| RunError::Settings(error.to_string()))?;
-    match transport {
-        Transport::Auto => {
-            let local = settings.bind.or(settings.listen).map(|address| address.ip());
-            let local = local
-                .filter(|ip| !ip.is_unspecified())
-                .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), transport::local_ip), Ok);
-            let datagrams =
-                settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
-            let links = settings.links.filter(|_| datagrams);
-            let best = transport::best(local.map_err(|error| RunError::Settings(format!("no route: {error}")))?, links);
-            errln!("transport: {}", best.why);
-            carried_by(best.transport, settings, stop, live)
+    let (mut transport, options) = transport::of(settings).map_err(RunError::Settings)?;
+    if transport.about().stands_for_another {
+        let local = settings.bind.or(settings.listen).map(|address| address.ip());
+        let local = local
+            .filter(|ip| !ip.is_unspecified())
+            .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), route::local_ip), Ok)
+            .map_err(|error| RunError::Settings(format!("no route: {error}")))?;
+        let datagrams =
+            settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
+        if let Some(advice) = transport.advise(local, settings.links.filter(|_| datagrams)) {
+            errln!("transport: {}", advice.why);
+            transport = advice.transport.parse().map_err(RunError::Settings)?;
         }
-        transport => carried_by(transport, settings, stop, live),
     }
-}
-
-fn carried_by(
-    transport: Transport,
-    settings: &Settings,
-    stop: &AtomicBool,
-    live: &Live,
-) -> std::result::Result<Outcome, RunError> {
-    match transport {
-        // What is chosen for it is never it again.
-        Transport::Udp | Transport::Auto => over_udp(settings, stop, live),
-        Transport::Xdp(interface) => {
-            acquire(settings, stop, live, |wanted, regions| open_xdp(&interface, wanted, regions))
-        }
-        Transport::Packet(interface) => {
-            acquire(settings, stop, live, |wanted, regions| open_packet(&interface, wanted, regions))
-        }
-        Transport::Ibverbs(device) => {
-            acquire(settings, stop, live, |wanted, regions| open_rdma(&device, wanted, regions))
-        }
-        #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) => {
-            let flags = DpdkFlags::of(settings);
-            acquire(settings, stop, live, |wanted, regions| open_dpdk(&device, &flags, wanted, regions))
-        }
-        #[cfg(not(feature = "dpdk"))]
-        Transport::Dpdk(device) => Err(RunError::Io(transport::no_dpdk(&device))),
-    }
-}
-
-/// Queues of an interface as a run wants them.
-fn open_xdp(interface: &Interface, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<XdpIo>, IoError> {
-    let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
-    let config = XdpConfig { sealed, remainders, capacity, ..interface.config(bind, scratch) };
-    let io = XdpIo::open(config, regions)?;
-    Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
-}
-
-/// An interface's frames as a run wants them.
-fn open_packet(interface: &str, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<FrameIo>, IoError> {
-    let Wanted { bind, sealed, capacity, scratch, receive_buffer, .. } = *wanted;
-    let interface = interface.to_owned();
-    let config =
-        FrameConfig { interface, bind, peer: None, sealed, capacity, scratch, receive_buffer, ring: true, ecn: false };
-    let io = FrameIo::open(config, regions)?;
-    Ok(Opened { local: io.local_addr(), receive_buffer, io })
-}
-
-/// A queue pair as a run wants it.
-fn open_rdma(device: &Rdma, wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdIo>, IoError> {
-    let io = UdIo::open(&device.config(wanted.bind.ip(), wanted.capacity), regions)?;
-    // What the device holds is what was posted.
-    Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
-}
-
-/// A port as a run wants it.
-#[cfg(feature = "dpdk")]
-fn open_dpdk(
-    device: &str,
-    flags: &DpdkFlags,
-    wanted: &Wanted,
-    regions: &Regions,
-) -> std::result::Result<Opened<DpdkIo>, IoError> {
-    let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
-    let config = DpdkConfig { sealed, remainders, capacity, ..transport::dpdk::config(device, flags, bind, scratch)? };
-    let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
-    Ok(Opened { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
+    acquire(settings, stop, live, |wanted, regions| transport.open(wanted, &options, regions))
 }
 
 /// Runs over UDP sockets.
@@ -227,9 +151,6 @@ pub fn over_udp(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::res
 }
 
 /// A socket as a run wants it.
-pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<UdpIo>, IoError> {
-    let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
-    let config = UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
-    let io = UdpIo::open(&config, regions)?;
-    Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
+pub fn open(wanted: &Wanted, regions: &Regions) -> std::result::Result<Opened<Io>, IoError> {
+    Transport::default().open(wanted, &Options::default(), regions)
 }

@@ -119,6 +119,10 @@ fn wrong_flags_are_named() {
     refused(&["record", "--sampels", "5"], &["--sampels", "--samples"]);
     refused(&["record", "--pool", "3GB"], &["256MiB", "3GB"]);
     refused(&["record", "--policy", "drop-all"], &["drop-all"]);
+    refused(&["record", "--transport", "tcp"], &["auto, udp", "dpdk:DEVICE", "tcp"]);
+    refused(&["record", "--transport", "xdp:eth1", "--mtu", "1500"], &["xdp:eth1", "--mtu", "dpdk:DEVICE"]);
+    refused(&["emulate", "probe", "--transport", "auto"], &["for receivers", "send by udp"]);
+    refused(&["emulate", "probe", "--peer-mac", "02:00:00:00:00:01"], &["udp", "--peer-mac"]);
     refused(&["emulate", "probe", "--pace", "fast"], &["500hz", "fast"]);
     refused(&["doctor", "--gbps", "0"], &["above 0"]);
 }

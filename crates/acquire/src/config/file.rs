@@ -101,6 +101,8 @@ mod tests {
         assert!(error.starts_with("run.toml") && error.contains("line 2") && error.contains("sampels"), "{error}");
         let error = file("samples = 1\ncompress = \"gzip\"").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("none, lz4 or zstd, found gzip"), "{error}");
+        let error = file("samples = 1\ntransport = \"tcp\"").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("xdp:INTERFACE"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::clock::Source;
 use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
 use serde::{Deserialize, Serialize};
+use shotline_backends::Transport;
 use shotline_wire::framing::Kind;
 use shotline_wire::shot::Packing;
 use std::fmt;
@@ -90,7 +91,7 @@ settings! {
     /// or dpdk:DEVICE, such as xdp:eth1,mode=native, ibverbs:mlx5_0 or
     /// dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock [default: udp]
     #[arg(long, value_name = "TRANSPORT", help_heading = "Transport")]
-    transport: String,
+    transport: Transport,
     /// Longest IP packet in bytes, where no kernel knows it (DPDK) [default: 9000]
     #[arg(long, value_name = "BYTES", help_heading = "Transport")]
     mtu: u16,

@@ -1,7 +1,6 @@
 //! Senders that take no set-up: what they send is said by settings, or learned from it.
 
 use super::error::RunError;
-use super::open::{Opened, Wanted};
 use super::outcome::Outcome;
 use super::prepare::{Instrument, Origin, Prepared, check_shape, receive_buffer};
 use super::receive::receive;
@@ -11,6 +10,7 @@ use crate::learn::{self, Held, Hints, Learned, Until};
 use crate::live::{Live, Notice};
 use crate::memory::Memory;
 use crate::receiver;
+use shotline_backends::{Opened, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};

@@ -1,7 +1,6 @@
 //! What of a run is settled before the first shot, whoever sends it.
 
 use super::error::RunError;
-use super::open::Wanted;
 use super::room::Room;
 use crate::align;
 use crate::config::{Bytes, Settings};
@@ -11,6 +10,7 @@ use crate::memory::Memory;
 use crate::receiver;
 use crate::sink::Policy;
 use crate::stream::StreamConfig;
+use shotline_backends::Wanted;
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_wire::framing::Framing;
 use shotline_wire::setup::Mode;

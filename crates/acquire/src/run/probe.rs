@@ -1,7 +1,6 @@
 //! A run whose sender is a probe that takes set-up.
 
 use super::error::RunError;
-use super::open::{Opened, Wanted};
 use super::outcome::Outcome;
 use super::prepare::{Instrument, Origin, Prepared, check_shape};
 use super::receive::receive;
@@ -12,6 +11,7 @@ use crate::live::Live;
 use crate::memory::Memory;
 use crate::received;
 use crate::receiver;
+use shotline_backends::{Opened, Wanted};
 use shotline_memory::Regions;
 use shotline_store::shot::MAX_LINKS;
 use shotline_transport::{IoError, PacketIo};

@@ -2,11 +2,10 @@
 
 use super::State::{Fail, Ok as Good, Warn};
 use super::{Check, Wanted, kernel_file, size};
-use crate::transport::{self, interface_of};
 use shotline_acquire::control::Control;
+use shotline_backends::{Finding, route};
 use shotline_memory::{Registrar, Sge};
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_verbs::ibverbs::find::{self, Found};
 use shotline_wire::framing::Kind;
 use shotline_wire::shot::PACKET_BYTES;
 use shotline_wire::{ipv4, ipv6, roce, udp};
@@ -21,29 +20,34 @@ const PAYLOAD_SHARE: f64 = 0.5;
 
 pub fn checks(wanted: &Wanted) -> Vec<Check> {
     let local = local_ip(wanted.probe);
+    let mut findings = shotline_backends::findings(local.as_ref().ok().copied()).into_iter().map(check);
     let mut checks = vec![receive_buffer(wanted)];
     checks.extend(wanted.probe.map(probe));
     match local {
-        Ok(local) => checks.extend([transport(local), port(local), mtu(local), icrc(local)]),
+        Ok(local) => {
+            // What `auto` takes comes first.
+            checks.extend(findings.by_ref().take(1));
+            checks.extend([port(local), mtu(local), icrc(local)]);
+        }
         Err(error) => checks.push(
             Check::new("route", Fail, format!("no route to the probe: {error}"), "a route")
                 .fix("ip route get <the probe's address>"),
         ),
     }
-    checks.push(rdma(local_ip(wanted.probe).ok()));
+    checks.extend(findings);
     checks
 }
 
 /// The local address that the probe's packets will come to.
 fn local_ip(probe: Option<SocketAddr>) -> std::io::Result<IpAddr> {
-    probe.map_or(Ok(Ipv6Addr::LOCALHOST.into()), transport::local_ip)
+    probe.map_or(Ok(Ipv6Addr::LOCALHOST.into()), route::local_ip)
 }
 
-/// What `--transport auto` takes, and what would be better.
-fn transport(local: IpAddr) -> Check {
-    let best = transport::best(local, None);
-    let better = best.better.unwrap_or_default();
-    Check::new("transport", if better.is_empty() { Good } else { Warn }, best.why, "each byte touched once").fix(better)
+/// What was found of a transport.
+fn check(finding: Finding) -> Check {
+    let Finding { name, good, found, wanted, fix, names } = finding;
+    let check = Check::new(name, if good { Good } else { Warn }, found, wanted).fix(fix);
+    names.into_iter().fold(check, |check, (what, names)| check.measured(what, names))
 }
 
 fn receive_buffer(wanted: &Wanted) -> Check {
@@ -135,7 +139,7 @@ fn mtu(local: IpAddr) -> Check {
     const NAME: &str = "MTU";
     let needed = largest_packet(local);
     let wanted = format!("at least {needed}, so that a {PACKET_BYTES}-byte payload needs no fragments");
-    let Some(interface) = interface_of(local) else {
+    let Some(interface) = route::interface_of(local) else {
         return Check::new(NAME, Warn, format!("no interface has {local}"), wanted).fix("ip addr");
     };
     let path = format!("/sys/class/net/{interface}/mtu");
@@ -156,36 +160,6 @@ fn icrc(local: IpAddr) -> Check {
         "over IPv6 a socket knows every input: each packet is proven"
     };
     Check::new("ICRC", Good, found, "checkable")
-}
-
-/// The machine's RDMA devices, and whether one of them could receive.
-fn rdma(local: Option<IpAddr>) -> Check {
-    const NAME: &str = "RDMA devices";
-    let wanted = "none needed; a card that has the address saves the copy";
-    let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
-        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
-        .unwrap_or_default();
-    devices.sort();
-    if devices.is_empty() {
-        return Check::new(NAME, Good, "none: sockets are used", wanted).measured("devices", devices);
-    }
-    let names = devices.join(", ");
-    let usable = local.map(find::at);
-    let (state, found, fix) = match usable {
-        Some(Ok(Some(Found { choice, hardware }))) => {
-            let device = choice.device.unwrap_or_default();
-            let kind = if hardware { "a card" } else { "the kernel's own, slower than sockets" };
-            let found = format!("{names}; {device} ({kind}) has this address: --transport ibverbs:{device} --links 1");
-            (Good, found, None)
-        }
-        // Whoever has a device and cannot use it would like to know why.
-        Some(Err(error)) => {
-            (Warn, format!("{names}; {error}"), Some("sudo apt install libibverbs1 ibverbs-providers".to_owned()))
-        }
-        Some(Ok(None)) | None => (Good, format!("{names}: none has the address that packets come to"), None),
-    };
-    let check = Check::new(NAME, state, found, wanted).measured("devices", devices);
-    fix.into_iter().fold(check, Check::fix)
 }
 
 #[cfg(test)]

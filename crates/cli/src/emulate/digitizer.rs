@@ -2,16 +2,17 @@
 
 use crate::output::CpuTime;
 use crate::progress::Progress;
-use crate::transport::{Flags, Transport};
+use crate::transport::Flags;
 use crate::values::seconds;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
+use shotline_backends::{Role, Sending};
 use shotline_instrument::digitizer::{
     Begin, Config, Digitizer as Device, Format, Framing, Input, Live, Memory, PrepareError, Stage, Stages, Start,
     Stats, Tone,
 };
-use shotline_memory::{Regions, check_capacity};
+use shotline_memory::{Regions, Sge, check_capacity};
 use shotline_transport::IoError;
 use shotline_transport::prebuilt::PrebuiltIo;
 use std::net::{IpAddr, SocketAddr};
@@ -289,28 +290,19 @@ pub fn run(args: &Digitizer) -> Result {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || super::stop_at_end_of_stdin(&stop));
     }
-    let memories = prepare(&configs)?;
-    let source = args.source;
-    match &args.carrier.transport {
-        Transport::Udp => {
-            serve(args, configs, memories, &stop, |to, regions| super::socket(source, to, false, regions))
-        }
-        #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) if args.streams == 1 => {
-            // An image's frames lie in its file.
-            let frames = if args.image.is_none() { configs[0].frame_bytes()? } else { 0 };
-            serve(args, configs, memories, &stop, |to, regions| {
-                super::port(device, &args.carrier, source, to, false, frames, regions)
-            })
-        }
-        #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) => Err(format!("{device} is one link: run one digitizer for each stream").into()),
-        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) | Transport::Ibverbs(_) => {
-            Err(crate::transport::receives_only().into())
-        }
-        #[cfg(not(feature = "dpdk"))]
-        Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
+    let transport = &args.carrier.transport;
+    let options = args.carrier.options(Role::Sender)?;
+    if let Some(device) = transport.one_link().filter(|_| args.streams != 1) {
+        return Err(format!("{device} is one link: run one digitizer for each stream").into());
     }
+    let memories = prepare(&configs)?;
+    // An image's frames lie in its file.
+    let frames = if args.image.is_none() { configs[0].frame_bytes()? } else { 0 };
+    let source = args.source;
+    serve(args, configs, memories, &stop, |to, regions| {
+        let sending = Sending { source, to, sealed: false, frames, scratch: Sge::EMPTY };
+        Ok(transport.open_sender(&sending, &options, regions)?.io)
+    })
 }
 
 /// What the devices sample, made before they run.

@@ -4,12 +4,12 @@ mod digitizer;
 mod probe;
 
 use crate::Result;
+use shotline_backends::{Options, Outgoing, Sender, Sending, Transport};
 use shotline_instrument::probe::{Outlet, Wanted};
 use shotline_memory::{Regions, Sge};
-use shotline_transport::udp::{UdpConfig, UdpIo};
-use shotline_transport::{IoError, PacketIo};
+use shotline_transport::IoError;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Instruments that can be emulated.
@@ -44,89 +44,25 @@ pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
     stop.store(true, Ordering::Relaxed);
 }
 
+/// What opens a transport for each link of an emulated device.
+pub fn opens<'a>(
+    transport: &'a Transport,
+    options: &'a Options,
+    source: Option<IpAddr>,
+) -> impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<Sender>, IoError> + use<'a> {
+    move |wanted, regions| {
+        let Wanted { destination: to, sealed, .. } = *wanted;
+        let sending = Sending { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
+        let Outgoing { io, source } = transport.open_sender(&sending, options, regions)?;
+        Ok(Outlet::new(io, source))
+    }
+}
+
 /// A socket of its own for each link, on the address that the route to the receiver has.
 pub fn open(
     source: Option<IpAddr>,
     wanted: &Wanted,
     regions: &Regions,
-) -> std::result::Result<Outlet<impl PacketIo + use<>>, IoError> {
-    let io = socket(source, wanted.destination, wanted.sealed, regions)?;
-    let source = io.local_addr();
-    Ok(Outlet::new(io, source))
-}
-
-/// A socket that sends to a destination, from this address or that of the route to it.
-fn socket(
-    source: Option<IpAddr>,
-    to: SocketAddr,
-    sealed: bool,
-    regions: &Regions,
-) -> std::result::Result<UdpIo, IoError> {
-    let ip = match source {
-        Some(ip) => ip,
-        None => route(to)?,
-    };
-    let config = UdpConfig {
-        bind: SocketAddr::new(ip, 0),
-        sealed,
-        capacity: 0,
-        scratch: Sge::EMPTY,
-        receive_buffer: 1 << 16,
-        remainders: false,
-        stamps: false,
-        ecn: false,
-    };
-    UdpIo::open(&config, regions)
-}
-
-/// A port that sends to a destination; without a source the one next to the destination. `frames`: bytes of prebuilt
-/// frames, which a memif client leaves where they are until they have been read.
-#[cfg(feature = "dpdk")]
-fn port(
-    device: &str,
-    flags: &crate::transport::Flags,
-    source: Option<IpAddr>,
-    to: SocketAddr,
-    sealed: bool,
-    frames: usize,
-    regions: &Regions,
-) -> std::result::Result<shotline_transport::dpdk::DpdkIo, IoError> {
-    use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
-    let source = SocketAddr::new(source.unwrap_or_else(|| neighbour(to.ip())), SOURCE_PORT);
-    let config = crate::transport::dpdk::config(device, &flags.dpdk, source, Sge::EMPTY)?;
-    let eal = EalConfig { memory_mib: config.eal.memory_mib + (frames >> 20) as u32, ..config.eal };
-    let config = DpdkConfig { eal, lend: frames > 0, sealed, remainders: false, capacity: 0, ..config };
-    let mut io = DpdkIo::open(config, regions)?;
-    io.wait_link(crate::transport::LINK_PATIENCE)?;
-    Ok(io)
-}
-
-/// Where packets come from that no kernel sends.
-#[cfg(feature = "dpdk")]
-const SOURCE_PORT: u16 = 47921;
-
-/// Another address of the same network.
-#[cfg(feature = "dpdk")]
-fn neighbour(address: IpAddr) -> IpAddr {
-    match address {
-        // Neither the network's own address nor the broadcast of a small one.
-        IpAddr::V4(ip) if matches!(ip.octets()[3] & 3, 0 | 3) => IpAddr::V4((u32::from(ip) ^ 2).into()),
-        IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) ^ 3).into()),
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) ^ 3).into()),
-    }
-}
-
-/// The local address of the route to a destination.
-fn route(to: SocketAddr) -> std::result::Result<IpAddr, IoError> {
-    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let probe = || {
-        let socket = std::net::UdpSocket::bind(any)?;
-        socket.connect(to)?;
-        Ok(socket.local_addr()?.ip())
-    };
-    probe().map_err(|source| IoError::System {
-        what: format!("finding the route to {to}"),
-        source,
-        hint: "; name the local address with --source",
-    })
+) -> std::result::Result<Outlet<Sender>, IoError> {
+    opens(&Transport::default(), &Options::default(), source)(wanted, regions)
 }

@@ -1,10 +1,11 @@
 //! `shotline emulate probe`: the ultrasound probe.
 
-use super::{open, stop_at_end_of_stdin};
+use super::{opens, stop_at_end_of_stdin};
 use crate::output::CpuTime;
-use crate::transport::{Flags, Transport};
+use crate::transport::Flags;
 use crate::{Result, signals};
 use serde::Serialize;
+use shotline_backends::Role;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
 use shotline_instrument::probe::{Config, Outlet, Server, Skew, Stats, Wanted};
@@ -159,25 +160,12 @@ pub fn run(args: &Probe) -> Result {
             "this shotline was built without the RTL: scripts/setup.sh rtl, then build it with --features rtl".into()
         );
     }
-    let source = args.source;
-    match &args.carrier.transport {
-        Transport::Udp => serve(args, &stop, move |wanted, regions| open(source, wanted, regions)),
-        #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) if args.links == 1 => serve(args, &stop, |wanted: &Wanted, regions: &Regions| {
-            let io = super::port(device, &args.carrier, source, wanted.destination, wanted.sealed, 0, regions)?;
-            let source = io.local_addr();
-            Ok(Outlet::new(io, source))
-        }),
-        #[cfg(feature = "dpdk")]
-        Transport::Dpdk(device) => {
-            Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into())
-        }
-        Transport::Auto | Transport::Xdp(_) | Transport::Packet(_) | Transport::Ibverbs(_) => {
-            Err(crate::transport::receives_only().into())
-        }
-        #[cfg(not(feature = "dpdk"))]
-        Transport::Dpdk(device) => Err(crate::transport::no_dpdk(device).into()),
+    let transport = &args.carrier.transport;
+    let options = args.carrier.options(Role::Sender)?;
+    if let Some(device) = transport.one_link().filter(|_| args.links != 1) {
+        return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
     }
+    serve(args, &stop, opens(transport, &options, args.source))
 }
 
 /// Serves receivers with packets over whatever `open` makes.

@@ -2,13 +2,12 @@
 
 use super::{Probe, report};
 use crate::Result;
-use crate::transport::{Transport, mac};
+use shotline_backends::{Outgoing, Role, Sending};
 use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
 use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Skew, Wanted};
 use shotline_memory::{Regions, Sge};
 use shotline_store::pcapng::{Interface, Writer};
 use shotline_transport::IoError;
-use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use shotline_transport::prebuilt::PrebuiltIo;
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,6 +21,8 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     if args.corrupt > 0.0 {
         return Err("--corrupt needs packets that this program makes: leave it out, or --rtl".into());
     }
+    let transport = &args.carrier.transport;
+    let options = args.carrier.options(Role::WholeFrames)?;
     let capture = args.pcap.as_deref().map(Capture::create).transpose()?;
     let tap = capture.as_ref().map(Capture::tap);
     let (mut rtl, regions) = Rtl::new(&args.config(), tap)?;
@@ -30,33 +31,11 @@ pub(super) fn run(args: &Probe, stop: &AtomicBool) -> Result {
     }
     let scratch = rtl.scratch();
     let source = args.source;
-    match &args.carrier.transport {
-        Transport::Udp => serve(args, rtl, regions, stop, |wanted, regions| {
-            let io = super::super::socket(source, wanted.destination, false, regions)?;
-            outlet(io.local_addr(), io, wanted, regions, scratch)
-        }),
-        Transport::Packet(interface) => {
-            let peer = args.carrier.dpdk.peer_mac.as_deref().map(mac).transpose()?;
-            serve(args, rtl, regions, stop, |wanted, regions| {
-                let ip = source.map_or_else(|| super::super::route(wanted.destination), Ok)?;
-                let config = FrameConfig {
-                    interface: interface.clone(),
-                    bind: SocketAddr::new(ip, 0),
-                    // Loopback has one host, and no Ethernet address for it.
-                    peer: peer.or((interface == "lo").then_some([0; 6])),
-                    sealed: false,
-                    capacity: 0,
-                    scratch,
-                    receive_buffer: 1 << 16,
-                    ring: false,
-                    ecn: false,
-                };
-                let io = FrameIo::open(config, regions)?;
-                outlet(io.local_addr(), io, wanted, regions, scratch)
-            })
-        }
-        _ => Err("the RTL's frames leave through sockets (udp) or an interface (packet:INTERFACE)".into()),
-    }?;
+    serve(args, rtl, regions, stop, |wanted, regions| {
+        let sending = Sending { source, to: wanted.destination, sealed: false, frames: 0, scratch };
+        let Outgoing { io, source } = transport.open_sender(&sending, &options, regions)?;
+        outlet(source, io, wanted, regions, scratch)
+    })?;
     match capture {
         Some(capture) => Ok(capture.0.borrow_mut().flush()?),
         None => Ok(()),

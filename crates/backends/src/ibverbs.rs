@@ -1,0 +1,117 @@
+//! `ibverbs:DEVICE`: a queue pair of an RDMA device.
+
+use crate::backend::{About, Advice, Backend, Finding, Never};
+use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use shotline_memory::Regions;
+use shotline_transport::IoError;
+use shotline_verbs::ibverbs::Choice;
+use shotline_verbs::ibverbs::find::{self, Found};
+use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
+use shotline_wire::shot::PACKET_BYTES;
+use std::net::IpAddr;
+
+/// A device, which of its addresses, and how it receives: `mlx5_0,port=1,gid=3,headers=keep`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ibverbs {
+    /// The device and its address.
+    pub choice: Choice,
+    /// Whether route headers are kept although the device could drop them.
+    pub keep_headers: bool,
+}
+
+const KEEP: &str = "headers=keep";
+
+impl Backend for Ibverbs {
+    const ABOUT: About = About {
+        name: "ibverbs",
+        argument: Some("DEVICE"),
+        examples: &["ibverbs:mlx5_0"],
+        steers: "no: receives in the order of arrival",
+        credits: "no",
+        stands_for_another: false,
+        one_link: false,
+        sends: false,
+        sends_whole_frames: false,
+        copies: "0; 1 of the kernel's own device (rxe)",
+        batch: "64",
+        privileges: "locked memory (ulimit -l)",
+        feature: None,
+        missing: None,
+        receiver_flags: &[],
+        sender_flags: &[],
+        whole_frames_flags: &[],
+    };
+    type Io = UdIo;
+    type Sender = Never;
+
+    fn parse(words: &str) -> Result<Option<Self>, String> {
+        let choice: Vec<_> = words.split(',').filter(|word| *word != KEEP).collect();
+        let keep_headers = words.split(',').any(|word| word == KEEP);
+        Ok(Some(Self { choice: choice.join(",").parse()?, keep_headers }))
+    }
+
+    fn words(&self) -> String {
+        if self.keep_headers { format!("{},{KEEP}", self.choice) } else { self.choice.to_string() }
+    }
+
+    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<UdIo>, IoError> {
+        let Self { choice, keep_headers } = self.clone();
+        let (local, capacity) = (wanted.bind.ip(), wanted.capacity);
+        let io = UdIo::open(&UdConfig { choice, local, capacity, remainders: true, keep_headers }, regions)?;
+        // What the device holds is what was posted.
+        Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
+    }
+
+    fn open_sender(&self, _: &Sending, _: &Options, _: &Regions) -> Result<Outgoing<Never>, IoError> {
+        Err(IoError::Config("ibverbs only receives here: send by udp".into()))
+    }
+
+    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
+        None
+    }
+
+    /// The machine's RDMA devices, and whether one of them could receive.
+    fn doctor(local: Option<IpAddr>) -> Option<Finding> {
+        let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
+            .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+            .unwrap_or_default();
+        devices.sort();
+        let names = devices.join(", ");
+        let (good, found, fix) = match local.map(find::at) {
+            _ if devices.is_empty() => (true, "none: sockets are used".into(), ""),
+            Some(Ok(Some(Found { choice, hardware }))) => {
+                let device = choice.device.unwrap_or_default();
+                let kind = if hardware { "a card" } else { "the kernel's own, slower than sockets" };
+                let found =
+                    format!("{names}; {device} ({kind}) has this address: --transport ibverbs:{device} --links 1");
+                (true, found, "")
+            }
+            // A user who has a device and cannot use it needs the reason.
+            Some(Err(error)) => (false, format!("{names}; {error}"), "sudo apt install libibverbs1 ibverbs-providers"),
+            Some(Ok(None)) | None => (true, format!("{names}: none has the address that packets come to"), ""),
+        };
+        Some(Finding {
+            name: "RDMA devices",
+            good,
+            found,
+            wanted: "none needed; a card that has the address saves the copy",
+            fix: fix.into(),
+            names: Some(("devices", devices)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_may_have_a_port_an_address_and_its_headers() {
+        let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
+        let expected = Ibverbs { choice, keep_headers: true };
+        assert_eq!(Ibverbs::parse("mlx5_0,port=2,gid=3,headers=keep"), Ok(Some(expected)));
+        for bad in ["port=1", "rxe0,port=300", "rxe0,gid=x", "rxe0,mtu=1"] {
+            assert!(Ibverbs::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `packet:INTERFACE`: frames as the kernel shows them to those who ask (AF_PACKET).
+
+use crate::backend::{About, Advice, Backend, Finding, Flag};
+use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::route;
+use shotline_memory::Regions;
+use shotline_transport::IoError;
+use shotline_transport::af_packet::{FrameConfig, FrameIo};
+use std::net::{IpAddr, SocketAddr};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet(pub String);
+
+impl Backend for Packet {
+    const ABOUT: About = About {
+        name: "packet",
+        argument: Some("INTERFACE"),
+        examples: &[],
+        steers: "yes",
+        credits: "no",
+        stands_for_another: false,
+        one_link: false,
+        sends: false,
+        sends_whole_frames: true,
+        copies: "2, of which one is the kernel's",
+        batch: "1; 64 that an offload has left whole",
+        privileges: "CAP_NET_RAW",
+        feature: None,
+        missing: None,
+        receiver_flags: &[],
+        sender_flags: &[],
+        whole_frames_flags: &[Flag::PeerMac],
+    };
+    type Io = FrameIo;
+    type Sender = FrameIo;
+
+    fn parse(words: &str) -> Result<Option<Self>, String> {
+        Ok((!words.is_empty()).then(|| Self(words.into())))
+    }
+
+    fn words(&self) -> String {
+        self.0.clone()
+    }
+
+    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<FrameIo>, IoError> {
+        let Wanted { bind, sealed, capacity, scratch, receive_buffer, .. } = *wanted;
+        let interface = self.0.clone();
+        let config = FrameConfig {
+            interface,
+            bind,
+            peer: None,
+            sealed,
+            capacity,
+            scratch,
+            receive_buffer,
+            ring: true,
+            ecn: false,
+        };
+        let io = FrameIo::open(config, regions)?;
+        Ok(Opened { local: io.local_addr(), receive_buffer, io })
+    }
+
+    fn open_sender(
+        &self,
+        sending: &Sending,
+        options: &Options,
+        regions: &Regions,
+    ) -> Result<Outgoing<FrameIo>, IoError> {
+        let peer = options.peer().map_err(IoError::Config)?;
+        let config = FrameConfig {
+            interface: self.0.clone(),
+            bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
+            // Loopback has one host, and no Ethernet address for it.
+            peer: peer.or((self.0 == "lo").then_some([0; 6])),
+            sealed: sending.sealed,
+            capacity: 0,
+            scratch: sending.scratch,
+            receive_buffer: 1 << 16,
+            ring: false,
+            ecn: false,
+        };
+        let io = FrameIo::open(config, regions)?;
+        Ok(Outgoing { source: io.local_addr(), io })
+    }
+
+    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
+        None
+    }
+
+    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
+        None
+    }
+}

@@ -1,0 +1,250 @@
+//! The enum of all transports, and what it does by the one that it is.
+
+use crate::auto::Auto;
+use crate::backend::{About, Advice, Backend, Finding, Flag, not_built};
+use crate::dpdk::Dpdk;
+use crate::ibverbs::Ibverbs;
+use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
+use crate::packet::Packet;
+use crate::udp::Udp;
+use crate::xdp::Xdp;
+use serde::{Deserialize, Serialize};
+use shotline_memory::Regions;
+use shotline_transport::prebuilt::PrebuiltIo;
+use shotline_transport::{IoError, PacketIo, delegate_packet_io, delegate_prebuilt_io};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+macro_rules! registry {
+    ($( $(#[doc = $doc:literal])+ $backend:ident, )+) => {
+        /// What carries packets, as `--transport` names it.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub enum Transport {
+            $( $(#[doc = $doc])+ $backend($backend), )+
+        }
+
+        /// A transport that was opened as receiver.
+        pub enum Io {
+            $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Io), )+
+        }
+
+        impl PacketIo for Io {
+            delegate_packet_io!(match $($backend),+);
+        }
+
+        /// A transport that was opened as sender.
+        pub enum Sender {
+            $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Sender), )+
+        }
+
+        impl PacketIo for Sender {
+            delegate_packet_io!(match $($backend),+);
+        }
+
+        impl PrebuiltIo for Sender {
+            delegate_prebuilt_io!(match $($backend),+);
+        }
+
+        /// What is known of each transport, in the order of the registry.
+        pub(crate) const ALL: &[About] = &[$( $backend::ABOUT, )+];
+
+        /// What `doctor` says of the transports, for packets to this address, if it is known: in the order of the
+        /// registry, so that what `auto` takes comes first.
+        pub fn findings(local: Option<IpAddr>) -> Vec<Finding> {
+            [$( $backend::doctor(local), )+].into_iter().flatten().collect()
+        }
+
+        impl Transport {
+            /// Reads the words of the transport with this name; none if there is no such transport, or if it needs words.
+            fn read(name: &str, words: &str) -> Result<Option<Self>, String> {
+                $(
+                    if name == $backend::ABOUT.name {
+                        return Ok($backend::parse(words)?.map(Self::$backend));
+                    }
+                )+
+                Ok(None)
+            }
+
+            fn words(&self) -> String {
+                match self {
+                    $( Self::$backend(backend) => backend.words(), )+
+                }
+            }
+
+            /// What is known of it without opening it.
+            pub fn about(&self) -> About {
+                match self {
+                    $( Self::$backend(_) => $backend::ABOUT, )+
+                }
+            }
+
+            /// The transport that this one stands for, for packets to the local address on `links` links; none if it is
+            /// one itself.
+            pub fn advise(&self, local: IpAddr, links: Option<u8>) -> Option<Advice> {
+                match self {
+                    $( Self::$backend(backend) => backend.advise(local, links), )+
+                }
+            }
+
+            /// Opens it as receiver.
+            ///
+            /// # Errors
+            /// With what to do about it.
+            pub fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Io>, IoError> {
+                match self {
+                    $( Self::$backend(backend) => Ok(backend.open(wanted, options, regions)?.map(Io::$backend)), )+
+                }
+            }
+
+            /// Opens it as sender.
+            ///
+            /// # Errors
+            /// With what to do about it, or why it only receives.
+            pub fn open_sender(
+                &self,
+                sending: &Sending,
+                options: &Options,
+                regions: &Regions,
+            ) -> Result<Outgoing<Sender>, IoError> {
+                match self {
+                    $(
+                        Self::$backend(backend) => {
+                            Ok(backend.open_sender(sending, options, regions)?.map(Sender::$backend))
+                        }
+                    )+
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Of the others, the one that touches each byte least.
+    Auto,
+    /// UDP sockets.
+    Udp,
+    /// Frames of an interface, taken from its driver (AF_XDP).
+    Xdp,
+    /// Frames of an interface, as the kernel shows them to those who ask (AF_PACKET).
+    Packet,
+    /// A queue pair of an RDMA device.
+    Ibverbs,
+    /// A device that DPDK drives.
+    Dpdk,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self::Udp(Udp)
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let About { name, argument, .. } = self.about();
+        f.write_str(name)?;
+        argument.map_or(Ok(()), |_| write!(f, ":{}", self.words()))
+    }
+}
+
+impl FromStr for Transport {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, words) = text.split_once(':').map_or((text, None), |(name, words)| (name, Some(words)));
+        let has_words = ALL.iter().any(|about| about.name == name && about.argument.is_some() == words.is_some());
+        let read = if has_words { Self::read(name, words.unwrap_or_default())? } else { None };
+        read.ok_or_else(|| {
+            let examples: Vec<_> = ALL.iter().flat_map(|about| about.examples).map(|text| (*text).to_owned()).collect();
+            let forms: Vec<_> = ALL.iter().map(About::form).collect();
+            format!("expected {}, such as {}, found {text}", listed(&forms, " or "), listed(&examples, " or "))
+        })
+    }
+}
+
+impl TryFrom<String> for Transport {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Transport> for String {
+    fn from(transport: Transport) -> Self {
+        transport.to_string()
+    }
+}
+
+impl Transport {
+    /// The device, if it is one link and no more.
+    pub fn one_link(&self) -> Option<String> {
+        self.about().one_link.then(|| self.words())
+    }
+
+    /// Whether it can be opened in this role with these flags, as far as that is known before.
+    ///
+    /// # Errors
+    /// If it does not send, is not in this build, or a flag is given that it does not use.
+    pub fn check(&self, role: Role, options: &Options) -> Result<(), String> {
+        let about = self.about();
+        if !serves(&about, role) {
+            return Err(refusal(role));
+        }
+        if about.missing.is_some() {
+            return Err(not_built(&about, &self.words()));
+        }
+        let unused = Flag::ALL.into_iter().find(|flag| flag.is_in(options) && !flags(&about, role).contains(flag));
+        if let Some(flag) = unused {
+            let users: Vec<_> =
+                ALL.iter().filter(|about| flags(about, role).contains(&flag)).map(About::form).collect();
+            let flag = flag.name();
+            return Err(match users.as_slice() {
+                [] => format!("nothing here uses {flag}: leave it out"),
+                users => {
+                    format!("{self} does not use {flag}: leave it out, or give --transport {}", listed(users, " or "))
+                }
+            });
+        }
+        options.peer().map(drop)
+    }
+}
+
+/// Whether a transport has this role.
+fn serves(about: &About, role: Role) -> bool {
+    match role {
+        Role::Receiver => true,
+        Role::Sender => about.sends,
+        Role::WholeFrames => about.sends_whole_frames,
+    }
+}
+
+/// The flags that it uses in this role.
+fn flags(about: &About, role: Role) -> &'static [Flag] {
+    match role {
+        Role::Receiver => about.receiver_flags,
+        Role::Sender => about.sender_flags,
+        Role::WholeFrames => about.whole_frames_flags,
+    }
+}
+
+/// Why a transport does not have this role, and which have.
+fn refusal(role: Role) -> String {
+    let forms = |have: bool| -> Vec<String> {
+        ALL.iter().filter(|about| serves(about, role) == have).map(About::form).collect()
+    };
+    let what = if role == Role::WholeFrames { "do not send whole frames" } else { "are for receivers" };
+    format!("{} {what}: send by {}", listed(&forms(false), " and "), listed(&forms(true), ", or by "))
+}
+
+/// Words with commas between them, and `last` before the last one.
+fn listed(words: &[String], last: &str) -> String {
+    match words {
+        [] => String::new(),
+        [word] => word.clone(),
+        [words @ .., word] => format!("{}{last}{word}", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What the registry reads, shows, refuses and opens.
+
+use super::*;
+use shotline_memory::Sge;
+use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES};
+
+fn read(text: &str) -> Result<Transport, String> {
+    text.parse()
+}
+
+fn wanted(bind: &str, sealed: bool, memory: &Memory) -> Wanted {
+    let bind = bind.parse().unwrap();
+    let (capacity, receive_buffer) = (PLACES as usize, 4 << 20);
+    Wanted { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
+}
+
+#[test]
+fn a_transport_is_a_name_and_perhaps_words() {
+    assert_eq!(read("udp"), Ok(Transport::Udp(Udp)));
+    assert_eq!(read("dpdk:0000:03:00.0"), Ok(Transport::Dpdk(Dpdk("0000:03:00.0".into()))));
+    assert_eq!(read("dpdk:net_memif0,id=0"), Ok(Transport::Dpdk(Dpdk("net_memif0,id=0".into()))));
+    assert_eq!(read("auto"), Ok(Transport::Auto(Auto)));
+    assert_eq!(read("packet:eth1"), Ok(Transport::Packet(Packet("eth1".into()))));
+    for bad in ["", "tcp", "dpdk", "dpdk:", "udp:1", "udp:", "xdp", "packet:"] {
+        let expected = "expected auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE or dpdk:DEVICE, such as \
+                        xdp:eth1, ibverbs:mlx5_0, dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock or \
+                        dpdk:0000:03:00.0, found ";
+        assert_eq!(read(bad).unwrap_err(), format!("{expected}{bad}"));
+    }
+    assert!(read("xdp:").unwrap_err().contains("names no interface"));
+}
+
+#[test]
+fn what_is_shown_of_a_transport_is_read_as_the_same() {
+    for text in [
+        "auto",
+        "udp",
+        "xdp:eth1",
+        "xdp:eth1,queues=0-3,mode=native,copy=zero,chunks=1024",
+        "xdp:eth1,mode=generic,copy=yes",
+        "packet:lo",
+        "ibverbs:",
+        "ibverbs:mlx5_0",
+        "ibverbs:mlx5_0,port=2,gid=3,headers=keep",
+        "dpdk:0000:03:00.0",
+    ] {
+        let transport = read(text).unwrap();
+        assert_eq!(transport.to_string(), text);
+        let json = serde_json::to_string(&transport).unwrap();
+        assert_eq!(serde_json::from_str::<Transport>(&json).unwrap(), transport);
+    }
+    assert_eq!(read("xdp:eth1,queues=2").unwrap(), read("xdp:eth1,queues=2-2").unwrap());
+}
+
+#[test]
+fn a_transport_that_only_receives_says_which_send() {
+    let options = Options::default();
+    for text in ["auto", "xdp:eth1", "packet:eth1", "ibverbs:mlx5_0"] {
+        assert_eq!(
+            read(text).unwrap().check(Role::Sender, &options).unwrap_err(),
+            "auto, xdp:INTERFACE, packet:INTERFACE and ibverbs:DEVICE are for receivers: send by udp, or by dpdk:DEVICE"
+        );
+        assert_eq!(read(text).unwrap().check(Role::Receiver, &options), Ok(()));
+    }
+    assert_eq!(read("packet:eth1").unwrap().check(Role::WholeFrames, &options), Ok(()));
+    let dpdk = read("dpdk:net_null0").unwrap().check(Role::Receiver, &options);
+    assert_eq!(dpdk.is_ok(), cfg!(feature = "dpdk"), "{dpdk:?}");
+}
+
+#[test]
+fn a_flag_that_a_transport_does_not_use_is_refused() {
+    let given = [
+        Options { mtu: Some(1500), ..Options::default() },
+        Options { peer_mac: Some("02:00:00:00:00:01".into()), ..Options::default() },
+        Options { eal: Some("--log-level=8".into()), ..Options::default() },
+    ];
+    for (options, flag) in given.iter().zip(Flag::ALL) {
+        let why = read("udp").unwrap().check(Role::Receiver, options).unwrap_err();
+        let flag = flag.name();
+        assert_eq!(why, format!("udp does not use {flag}: leave it out, or give --transport dpdk:DEVICE"));
+    }
+    let packet = read("packet:eth1").unwrap();
+    assert_eq!(packet.check(Role::WholeFrames, &given[1]), Ok(()));
+    assert!(packet.check(Role::Receiver, &given[1]).is_err());
+    let bad = Options { peer_mac: Some("02:00".into()), ..Options::default() };
+    assert!(packet.check(Role::WholeFrames, &bad).unwrap_err().contains("expected an Ethernet address"));
+}
+
+#[test]
+fn sockets_opened_by_the_registry_conform() {
+    let memory = Memory::new();
+    let (udp, options) = (Transport::default(), Options::default());
+    for sealed in [true, false] {
+        let open = |memory: &Memory| {
+            let failed = |error: IoError| error.to_string();
+            let wanted = wanted("[::1]:0", sealed, memory);
+            let Opened { io: rx, local: to, .. } = udp.open(&wanted, &options, &memory.regions).map_err(failed)?;
+            let sending = Sending { source: None, to, sealed, frames: 0, scratch: Sge::EMPTY };
+            let Outgoing { io: tx, .. } = udp.open_sender(&sending, &options, &memory.regions).map_err(failed)?;
+            Ok(Ends { tx, rx, to })
+        };
+        let report = conformance::run(Fixture { name: "udp".into(), sealed, open, close: |_| Ok(()) }, &memory);
+        assert!(report.failures().is_empty(), "{}", report.failures());
+    }
+}
+
+#[test]
+fn what_is_open_can_do_what_the_table_says() {
+    let memory = Memory::new();
+    for text in ["udp", "packet:lo"] {
+        let transport = read(text).unwrap();
+        let wanted = wanted("127.0.0.1:0", true, &memory);
+        let opened = match transport.open(&wanted, &Options::default(), &memory.regions) {
+            Ok(opened) => opened,
+            Err(error) if text != "udp" => shotline_testing::skip!("cannot open {text}: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let (about, can) = (transport.about(), opened.io.capabilities());
+        assert_eq!((about.steers == "yes", about.credits == "yes"), (can.steers, can.credits), "{text}");
+    }
+}
+
+#[test]
+fn each_transport_has_a_row_that_begins_with_its_form() {
+    let rows = crate::rows();
+    let forms: Vec<_> = rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(forms, ["auto", "udp", "xdp:INTERFACE", "packet:INTERFACE", "ibverbs:DEVICE", "dpdk:DEVICE"]);
+    assert!(rows.iter().flatten().all(|cell| !cell.is_empty()), "{rows:?}");
+}

@@ -1,0 +1,82 @@
+//! `udp`: UDP sockets.
+
+use crate::backend::{About, Advice, Backend, Finding};
+use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::route;
+use shotline_memory::{Regions, Sge};
+use shotline_transport::IoError;
+use shotline_transport::udp::{UdpConfig, UdpIo};
+use std::net::{IpAddr, SocketAddr};
+
+/// UDP sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Udp;
+
+impl Backend for Udp {
+    const ABOUT: About = About {
+        name: "udp",
+        argument: None,
+        examples: &[],
+        steers: "yes",
+        credits: "no",
+        stands_for_another: false,
+        one_link: false,
+        sends: true,
+        sends_whole_frames: true,
+        copies: "1, the kernel's; 2 of small packets in a row",
+        batch: "64 (GRO)",
+        privileges: "none",
+        feature: None,
+        missing: None,
+        receiver_flags: &[],
+        sender_flags: &[],
+        whole_frames_flags: &[],
+    };
+    type Io = UdpIo;
+    type Sender = UdpIo;
+
+    fn parse(_words: &str) -> Result<Option<Self>, String> {
+        Ok(Some(Self))
+    }
+
+    fn words(&self) -> String {
+        String::new()
+    }
+
+    fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<UdpIo>, IoError> {
+        let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
+        let config =
+            UdpConfig { bind, sealed, remainders, capacity, scratch, receive_buffer, stamps: true, ecn: false };
+        let io = UdpIo::open(&config, regions)?;
+        Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
+    }
+
+    fn open_sender(
+        &self,
+        sending: &Sending,
+        _options: &Options,
+        regions: &Regions,
+    ) -> Result<Outgoing<UdpIo>, IoError> {
+        let config = UdpConfig {
+            bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
+            sealed: sending.sealed,
+            capacity: 0,
+            scratch: Sge::EMPTY,
+            receive_buffer: 1 << 16,
+            remainders: false,
+            stamps: false,
+            ecn: false,
+        };
+        let io = UdpIo::open(&config, regions)?;
+        Ok(Outgoing { source: io.local_addr(), io })
+    }
+
+    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
+        None
+    }
+
+    /// None: what a socket's buffer holds is held against a rate, which `doctor` knows.
+    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
+        None
+    }
+}
