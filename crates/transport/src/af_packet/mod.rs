@@ -9,6 +9,7 @@
 //!
 //! What the kernel would have dropped silently has a cause here: [`Refused`].
 
+mod came;
 mod prebuilt;
 mod ring;
 mod sys;

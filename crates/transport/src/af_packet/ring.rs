@@ -3,7 +3,7 @@
 //! The ring is a row of blocks. The kernel fills one with as many frames as it holds, or until [`RETIRE_MS`] have passed
 //! since its first, then hands it over; it gets it back when all of its frames were read. No frame costs a system call.
 
-use super::sys::{Came, Offload, VNET_HEADER};
+use super::came::{Came, Offload, VNET_HEADER};
 use crate::sys::set_option;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

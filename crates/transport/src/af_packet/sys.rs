@@ -1,5 +1,6 @@
 //! The system calls of raw frames.
 
+use super::came::{Came, Offload, VNET_HEADER};
 use super::ring::Ring;
 use crate::sys::{Piece, attach_filter, filter_instruction as instruction, set_option};
 use arrayvec::ArrayVec;
@@ -7,7 +8,6 @@ use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
 
 /// Most frames of one call.
 pub const DEPTH: usize = 32;
@@ -54,41 +54,6 @@ pub struct Opened {
     pub index: u32,
     pub mac: [u8; 6],
     pub ring: Option<Ring>,
-}
-
-/// What an offload has left to be done with a frame (`struct virtio_net_hdr` of `linux/virtio_net.h`).
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-pub struct Offload {
-    _flags: u8,
-    kind: u8,
-    _header_len: u16,
-    segment: u16,
-    _checksum: [u16; 2],
-}
-
-/// Bytes of an [`Offload`].
-pub const VNET_HEADER: usize = size_of::<Offload>();
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`: many datagrams with one header.
-const UDP_SEGMENTS: u8 = 5;
-/// `VIRTIO_NET_HDR_GSO_ECN`, beside the kind.
-const MARKED: u8 = 0x80;
-
-impl Offload {
-    /// Bytes after UDP of each packet but the last, if the frame stands for several.
-    pub fn segment(&self) -> Option<NonZeroU16> {
-        NonZeroU16::new(self.segment).filter(|_| self.kind & !MARKED == UDP_SEGMENTS)
-    }
-}
-
-/// A frame as the kernel has it.
-pub struct Came<'a> {
-    /// All of it; none if it was longer than there was room for.
-    pub bytes: &'a [u8],
-    /// As [`Offload::segment`] has it.
-    pub segment: Option<NonZeroU16>,
-    /// It was sent to this interface's own address.
-    pub ours: bool,
 }
 
 /// Frames that came for the socket and that nobody took in time, since this was asked last.
@@ -197,9 +162,7 @@ impl Frames {
         let whole = slot.get(..self.messages[index].msg_len as usize).unwrap_or_default();
         let (offload, bytes) = whole.split_at(whole.len().min(VNET_HEADER));
         let offload = match *offload {
-            [_, kind, _, _, low, high, ..] => {
-                Offload { kind, segment: u16::from_ne_bytes([low, high]), ..Offload::default() }
-            }
+            [_, kind, _, _, low, high, ..] => Offload::new(kind, u16::from_ne_bytes([low, high])),
             _ => Offload::default(),
         };
         Came { bytes, segment: offload.segment(), ours: self.names[index].sll_pkttype == libc::PACKET_HOST }

@@ -5,8 +5,9 @@
 //! behind the payload, upon bytes of the same message that are put back at once. What comes otherwise than forecast is
 //! whole all the same, and goes the usual way.
 
+use super::state::Ahead;
 use super::{DpdkConfig, DpdkIo, sys};
-use crate::frame::{self, MAX_HEADERS, Mac};
+use crate::frame::{self, Mac};
 use crate::prebuilt::PrebuiltIo;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Steer, To};
@@ -19,28 +20,6 @@ use std::net::SocketAddr;
 const SHORTEST: u32 = 1024;
 /// Frames that are looked at first after one that was not as forecast.
 const DOUBTS: u32 = 32;
-
-/// What taking frames unseen needs.
-pub struct Ahead {
-    /// The port can.
-    able: bool,
-    /// Frames that are still looked at first.
-    doubts: u32,
-    before: [u8; MAX_HEADERS + MAX_HEADER],
-    behind: [u8; ICRC_BYTES],
-}
-
-impl Ahead {
-    /// For a port that can receive into places, or cannot.
-    pub fn new(able: bool) -> Self {
-        Self { able, doubts: 0, before: [0; MAX_HEADERS + MAX_HEADER], behind: [0; ICRC_BYTES] }
-    }
-
-    /// So many frames were looked at.
-    pub fn note(&mut self, frames: usize) {
-        self.doubts = self.doubts.saturating_sub(frames as u32);
-    }
-}
 
 /// Where the next frame is received.
 #[derive(Clone, Copy)]

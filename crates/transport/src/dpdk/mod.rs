@@ -15,22 +15,22 @@ mod neighbour;
 mod port;
 mod receive;
 mod send;
+mod state;
 mod sys;
 
-use crate::frame::{MAX_HEADERS, Mac};
+use crate::frame::Mac;
 use crate::payload::Places;
-use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Capabilities, DeviceCounts, IoError, MAX_HEADER, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
+use crate::seal::Sealer;
+use crate::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 pub use eal::{EalConfig, Pages};
 use neighbour::Hosts;
 use port::Device;
 use shotline_memory::{Regions, Sge};
+use state::{Ahead, Burst, Outgoing};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Bytes of a frame that are made here, at most: every header, and the ICRC.
-const HEAD: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
 /// How long [`PacketIo::wait`] polls without sleeping: others need the processor, too.
 const EAGER: Duration = Duration::from_micros(8);
 /// How long it sleeps then; a ring holds what comes in milliseconds.
@@ -162,9 +162,9 @@ pub struct DpdkIo {
     hosts: Hosts,
     sealer: Sealer,
     places: Places,
-    burst: receive::Burst,
-    ahead: ahead::Ahead,
-    outgoing: send::Outgoing,
+    burst: Burst,
+    ahead: Ahead,
+    outgoing: Outgoing,
     counted: Statistics,
 }
 
@@ -242,9 +242,9 @@ impl DpdkIo {
             hosts: Hosts::new(config.peer),
             sealer: Sealer::new(),
             places: Places::new(config.capacity, regions),
-            burst: receive::Burst::default(),
-            ahead: ahead::Ahead::new(port_config.places),
-            outgoing: send::Outgoing::new(),
+            burst: Burst::default(),
+            ahead: Ahead::new(port_config.places),
+            outgoing: Outgoing::new(),
             counted: Statistics::default(),
             device,
             port,

@@ -6,25 +6,6 @@ use crate::land::Landing;
 use crate::{Icrc, Steer};
 use shotline_wire::{ParseError, ethernet, udp};
 use std::net::SocketAddr;
-use std::ops::Range;
-
-/// Frames that the port holds and nobody has looked at yet.
-#[derive(Default)]
-pub struct Burst {
-    rest: Range<usize>,
-    queue: u16,
-}
-
-impl Burst {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-    /// The next of them.
-    pub fn next(&mut self) -> Option<usize> {
-        self.rest.next()
-    }
-}
 
 impl DpdkIo {
     /// Takes what waits in the next queue that has something. Returns whether one had.

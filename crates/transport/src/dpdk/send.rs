@@ -1,7 +1,7 @@
 //! Frames out: headers and ICRCs made here, payloads from where they lie.
 
+use super::DpdkIo;
 use super::sys::{self, BURST, Piece};
-use super::{DpdkIo, HEAD};
 use crate::frame::{self, MAX_HEADERS};
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::seal::ICRC_BYTES;
@@ -10,29 +10,6 @@ use shotline_memory::{Region, Sge};
 use shotline_wire::{ethernet, ipv4, ipv6, udp};
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Frames to be sent at once, each a list of pieces.
-pub struct Outgoing {
-    heads: Box<[[u8; HEAD]; BURST]>,
-    pieces: Vec<Piece>,
-    ends: Vec<u32>,
-}
-
-// SAFETY: the addresses in `pieces` are made and used within one call.
-unsafe impl std::marker::Send for Outgoing {}
-
-impl Outgoing {
-    /// No frames.
-    pub fn new() -> Self {
-        let (pieces, ends) = (Vec::with_capacity(4 * BURST), Vec::with_capacity(BURST));
-        Self { heads: Box::new([[0; HEAD]; BURST]), pieces, ends }
-    }
-
-    fn clear(&mut self) {
-        self.pieces.clear();
-        self.ends.clear();
-    }
-}
 
 impl DpdkIo {
     /// Sends up to [`BURST`] packets. Returns how many went.

@@ -9,6 +9,8 @@
 //! every input.
 
 mod ahead;
+mod config;
+mod posted;
 mod receive;
 mod send;
 mod small;
@@ -17,35 +19,14 @@ mod sys;
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::seal::Sealer;
 use crate::{Capabilities, DeviceCounts, IoError, MAX_BATCH, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
-use receive::{Place, Receiver};
+pub use config::UdpConfig;
+use receive::Receiver;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use send::Sender;
 use shotline_memory::{Region, Regions, Sge};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How to open a [`UdpIo`].
-#[derive(Clone, Copy, Debug)]
-pub struct UdpConfig {
-    /// The local address; it must name one host, because the ICRC covers it.
-    pub bind: SocketAddr,
-    /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
-    pub sealed: bool,
-    /// Posted receives that it can hold.
-    pub capacity: usize,
-    /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place; empty for a sender.
-    pub scratch: Sge,
-    /// Receive buffer to ask the kernel for, in bytes of its accounting.
-    pub receive_buffer: usize,
-    /// Make payload CRC remainders ([`crate::Done::payload_crc`]) of packets without an ICRC, too.
-    pub remainders: bool,
-    /// Ask the kernel when it received each batch ([`crate::Done::stamp_ns`]).
-    pub stamps: bool,
-    /// Send packets that may be marked instead of dropped where the network is congested (ECT(0) of RFC 3168), and
-    /// tell of the marks on those received ([`crate::Done::congested`]). The ICRC leaves the marks out.
-    pub ecn: bool,
-}
 
 /// The UDP backend.
 pub struct UdpIo {
@@ -127,16 +108,16 @@ impl PacketIo for UdpIo {
     }
 
     fn register(&mut self, regions: &Regions) {
-        self.receiver.regions = regions.clone();
+        self.receiver.posted.regions = regions.clone();
         self.sender.regions = regions.clone();
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.receiver.post(receives)
+        self.receiver.posted.post(receives)
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        self.receiver.withdraw(ids);
+        self.receiver.posted.withdraw(ids);
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {

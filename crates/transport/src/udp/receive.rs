@@ -1,42 +1,21 @@
 //! One GRO batch: peek, pick, one copy, verdicts.
 
-use super::UdpConfig;
 use super::ahead::Ahead;
+use super::config::UdpConfig;
+use super::posted::{Place, Posted, Took};
 use super::small::Small;
 use super::sys::{self, Piece, push};
 use crate::seal::{ICRC_BYTES, Sealer};
-use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, Recv, SCRATCH_BYTES, Seen, Steer, To};
+use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, SCRATCH_BYTES, Seen, Steer};
 use arrayvec::ArrayVec;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
-use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 use std::io;
 use std::net::SocketAddr;
 
 /// A header and a trailer for every packet of a batch, side by side as they are in the byte stream.
 const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
-
-/// A posted place, as addresses. Length 0: nothing is posted.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) address: [*mut u8; 2],
-    pub(super) len: [u32; 2],
-}
-
-impl Place {
-    const NONE: Self = Self { address: [std::ptr::null_mut(); 2], len: [0; 2] };
-
-    fn holds(&self, bytes: usize) -> bool {
-        self.len[0] > 0 && bytes <= self.len[0] as usize + self.len[1] as usize
-    }
-
-    /// The first so many bytes of it.
-    pub(super) fn pieces(&self, bytes: usize) -> [(*mut u8, usize); 2] {
-        let in_first = bytes.min(self.len[0] as usize);
-        [(self.address[0], in_first), (self.address[1], bytes - in_first)]
-    }
-}
 
 /// How one packet is taken.
 struct Take {
@@ -56,62 +35,29 @@ struct Take {
     runt: bool,
 }
 
-/// What one or several batches came to.
-pub(super) struct Took {
-    pub(super) batches: usize,
-    pub(super) packets: usize,
-    /// Nothing more was there.
-    pub(super) was_all: bool,
-}
-
 pub(super) struct Receiver {
-    sealed: bool,
-    remainders: bool,
-    posted: Vec<Place>,
-    /// Keeps every region alive that `posted` points into.
-    pub(super) regions: Regions,
-    pub(super) scratch: Sge,
+    pub(super) posted: Posted,
     heads: Box<[u8; HEADS]>,
     pieces: Vec<Piece>,
     /// How each packet of the batch is taken.
     takes: Vec<Take>,
-    pub(super) ahead: Ahead,
+    ahead: Ahead,
     small: Small,
 }
 
-// SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
+// SAFETY: the addresses in `pieces` and `takes` are made anew for each batch, from `posted`, and are only given to the
 // kernel or read through `&mut self`.
 unsafe impl std::marker::Send for Receiver {}
 
 impl Receiver {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
-        if config.scratch.len > 0 {
-            regions.address(config.scratch); // panics now rather than at the first packet
-        }
         Self {
-            sealed: config.sealed,
-            remainders: config.remainders,
-            posted: vec![Place::NONE; config.capacity],
-            regions: regions.clone(),
-            scratch: config.scratch,
+            posted: Posted::new(config, regions),
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
             takes: Vec::with_capacity(MAX_BATCH),
             ahead: Ahead::default(),
             small: Small::default(),
-        }
-    }
-
-    pub(super) fn post(&mut self, receives: &[Recv]) -> usize {
-        for receive in receives {
-            self.posted[receive.id as usize] = self.memory(receive.sge);
-        }
-        receives.len()
-    }
-
-    pub(super) fn withdraw(&mut self, ids: &[u32]) {
-        for id in ids {
-            self.posted[*id as usize] = Place::NONE;
         }
     }
 
@@ -124,11 +70,11 @@ impl Receiver {
         steer: &mut S,
         most: usize,
     ) -> io::Result<Took> {
-        if self.scratch.len < SCRATCH_BYTES {
+        if self.posted.scratch.len < SCRATCH_BYTES {
             return Err(io::Error::other("this backend was opened without scratch memory, for sending only"));
         }
         if self.ahead.is_worth_it()
-            && let Some(took) = self.ahead(fd, local, sealer, steer)?
+            && let Some(took) = self.ahead.receive(&mut self.posted, fd, local, sealer, steer)?
         {
             return Ok(took);
         }
@@ -194,7 +140,7 @@ impl Receiver {
         };
         let header = steer.header_len(&view).min(MAX_HEADER);
         let mut picks = [Pick::default(); MAX_BATCH];
-        if batch.segment >= header + self.trailer() {
+        if batch.segment >= header + self.posted.trailer() {
             steer.pick(&view, &mut picks[..batch.packets]);
         }
         self.gather(&batch, header, &picks[..batch.packets]);
@@ -205,8 +151,8 @@ impl Receiver {
     /// header are neighbours and make one piece.
     fn gather(&mut self, batch: &Batch, header: usize, picks: &[Pick]) {
         let heads = self.heads.as_mut_ptr();
-        let scratch = self.regions.address(self.scratch);
-        let trailer = self.trailer();
+        let scratch = self.posted.regions.address(self.posted.scratch);
+        let trailer = self.posted.trailer();
         let mut open = 0..0; // the run of head bytes not yet listed
         let mut at = 0;
         self.pieces.clear();
@@ -235,7 +181,7 @@ impl Receiver {
             open.end += take.header;
             if take.payload > 0 {
                 push(&mut self.pieces, heads, open);
-                take.place = if take.runt { None } else { self.place_of(pick.to, take.payload) };
+                take.place = if take.runt { None } else { self.posted.place_of(pick.to, take.payload) };
                 match &take.place {
                     Some((_, place)) => {
                         let pieces = place.pieces(take.payload).into_iter().filter(|(_, len)| *len > 0);
@@ -256,86 +202,9 @@ impl Receiver {
         push(&mut self.pieces, heads, open);
     }
 
-    /// Bytes behind a payload.
-    pub(super) fn trailer(&self) -> usize {
-        if self.sealed { ICRC_BYTES } else { 0 }
-    }
-
-    /// The place that a steer chose, if it holds the payload; a posted one is thereby used up.
-    fn place_of(&mut self, to: To, payload: usize) -> Option<(Landed, Place)> {
-        match to {
-            To::Scratch => None,
-            To::Posted(id) => {
-                let posted = self.posted.get_mut(id as usize)?;
-                posted.holds(payload).then(|| (Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
-            }
-            To::Memory(sges) => {
-                let place = self.memory(sges);
-                place.holds(payload).then_some((Landed::Memory(sges), place))
-            }
-        }
-    }
-
-    /// A place of registered memory. What others may write is none: a payload is checked where it lies.
-    fn memory(&self, sges: [Sge; 2]) -> Place {
-        if sges.iter().any(|sge| sge.len > 0 && self.regions.get(sge.region).is_shared()) {
-            return Place::NONE;
-        }
-        let address = sges.map(|sge| if sge.len == 0 { std::ptr::null_mut() } else { self.regions.address(sge) });
-        Place { address, len: sges.map(|sge| sge.len) }
-    }
-
-    /// Takes the place that a steer forecast, whatever its length.
-    pub(super) fn take_place(&mut self, to: To) -> Option<(Landed, Place)> {
-        match to {
-            To::Scratch => None,
-            To::Posted(id) => {
-                let posted = self.posted.get_mut(id as usize).filter(|place| place.len[0] > 0)?;
-                Some((Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
-            }
-            To::Memory(sges) => Some((Landed::Memory(sges), self.memory(sges))).filter(|(_, place)| place.len[0] > 0),
-        }
-    }
-
-    /// Posts a place again that nothing has landed in.
-    pub(super) fn put_back(&mut self, place: Option<(Landed, Place)>) {
-        if let Some((Landed::Slot(id), place)) = place {
-            self.posted[id as usize] = place;
-        }
-    }
-
-    /// Reads a payload once for its CRC, if anyone wants that, and judges the packet's ICRC with it. `segment` is
-    /// the packet's position in its batch, `icrc` what it carries.
-    pub(super) fn judge(
-        &self,
-        done: &mut Done<'_>,
-        segment: usize,
-        payload: [(*mut u8, usize); 2],
-        icrc: Option<[u8; ICRC_BYTES]>,
-        local: SocketAddr,
-        sealer: &mut Sealer,
-    ) {
-        if self.sealed || self.remainders {
-            for (address, len) in payload.into_iter().filter(|(_, len)| *len > 0) {
-                // SAFETY: the kernel has just filled these bytes and is done with them; the place left `posted`, so
-                // nobody in this process writes it before its poster hears of it, and nobody else can (`memory`).
-                let bytes = unsafe { std::slice::from_raw_parts(address, len) };
-                done.payload_crc = crc::register(done.payload_crc, bytes);
-            }
-        }
-        if self.sealed {
-            let received = icrc.map_or(0, u32::from_le_bytes);
-            let (header, len) = (done.header, done.len as usize);
-            done.icrc = sealer.check(done.source, local, segment, header, len, done.payload_crc, received);
-            if done.icrc == Icrc::Bad {
-                done.fault = Some(DropCause::BadIcrc);
-            }
-        }
-    }
-
     /// Checks every packet of the batch that was just copied and tells the steer.
     fn report<S: Steer>(&self, seen: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
-        let scratch = self.regions.address(self.scratch);
+        let scratch = self.posted.regions.address(self.posted.scratch);
         let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
         for (index, take) in self.takes.iter().enumerate() {
             let mut done = Done {
@@ -359,8 +228,8 @@ impl Receiver {
             let (landed, pieces) = match &take.place {
                 Some((landed, place)) => (*landed, place.pieces(payload)),
                 None => {
-                    let offset = self.scratch.offset + take.scratch as u64;
-                    let sge = Sge { offset, len: payload as u32, ..self.scratch };
+                    let offset = self.posted.scratch.offset + take.scratch as u64;
+                    let sge = Sge { offset, len: payload as u32, ..self.posted.scratch };
                     let at = scratch.wrapping_add(take.scratch);
                     (Landed::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
                 }
@@ -368,7 +237,7 @@ impl Receiver {
             done.landed = landed;
             let trailer = take.at + take.header;
             let icrc = self.heads[trailer..trailer + take.trailer].try_into().ok();
-            self.judge(&mut done, index, pieces, icrc, local, sealer);
+            self.posted.judge(&mut done, index, pieces, icrc, local, sealer);
             batch.push(done);
         }
         steer.landed(&batch);

@@ -1,6 +1,6 @@
 //! One GSO batch: headers and ICRCs made here, payloads gathered from where they are.
 
-use super::UdpConfig;
+use super::config::UdpConfig;
 use super::sys::{self, Address, Message, Piece, push};
 use crate::prebuilt::Run;
 use crate::seal::{ICRC_BYTES, Sealer};

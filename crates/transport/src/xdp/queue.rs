@@ -4,8 +4,8 @@
 //! order of their addresses and gets them back in the order in which they came, so a frame that needs several lies in
 //! neighbours, but for the one around the end.
 
+use super::config::{Copy, XdpConfig};
 use super::sys::{self, Rings, Umem};
-use super::{Copy, XdpConfig};
 use crate::payload;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
