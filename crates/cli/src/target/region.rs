@@ -33,8 +33,9 @@ impl FromStr for Wanted {
                 Some(("kind", word)) => kind.replace(word.parse::<RegionKind>()?).is_some(),
                 _ => {
                     let read = word.parse::<RegionKind>();
-                    let read = read
-                        .map_err(|_| format!("expected {} or rights=r|w|rw|atomic, found {word}", RegionKind::forms()));
+                    let read = read.map_err(|_| {
+                        format!("expected {}, or rights=r|w|rw|atomic, found {word}", RegionKind::forms())
+                    });
                     kind.replace(read?).is_some()
                 }
             };
