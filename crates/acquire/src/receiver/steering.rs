@@ -180,9 +180,14 @@ impl Steering {
         }
     }
 
+    /// The stream of a receive id.
+    fn stream_at(&self, id: u32) -> Option<usize> {
+        self.streams.iter().position(|stream| stream.slots.ids().contains(&id))
+    }
+
     /// The stream, entry and index of a receive id.
     fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
-        let stream = self.streams.iter().position(|stream| stream.slots.ids().contains(&id))?;
+        let stream = self.stream_at(id)?;
         let (entry, index) = self.streams[stream].slots.slot(id);
         Some((stream, entry, index))
     }
@@ -191,7 +196,7 @@ impl Steering {
     fn landed_in_order(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let Landed::Slot(at) = done.landed else { continue };
-            let Some((owner, ..)) = self.owner(at) else { continue };
+            let Some(owner) = self.stream_at(at) else { continue };
             if !self.streams[owner].slots.land(at) {
                 continue;
             }

@@ -454,7 +454,7 @@ impl Stream {
             flags: proof.flags,
             record_good: proof.good,
             valid_bytes,
-            presence: Arc::new(presence),
+            presence,
             drops,
         };
         self.closing.hand_on(meta, open.arrived_ns, buffer, &mut self.books, out);
@@ -511,12 +511,12 @@ impl Stream {
 
     /// Takes back all packets of a shot that its record does not prove: where packets are counted, it is unknown which of
     /// them are missing, so none has a place, and the file shows none of it.
-    fn unplace(&mut self, buffer: &Buffer, presence: &Presence) -> Presence {
+    fn unplace(&mut self, buffer: &Buffer, presence: &Presence) -> Arc<Presence> {
         let came = u64::from(presence.placed());
         self.books.placed -= came.min(self.books.placed);
         self.books.packet_drops.add(DropCause::Unplaced, came);
         buffer.zero(0, buffer.len());
-        Presence::empty(self.packets)
+        Arc::new(Presence::empty(self.packets))
     }
 
     /// Enters shots that never came.

@@ -32,7 +32,8 @@ struct Entry {
 pub(super) struct Taken {
     /// The buffer with all that came; none if there was no other one for a copy.
     pub(super) buffer: Option<Buffer>,
-    pub(super) presence: Presence,
+    /// Shared from here on: a presence map is too large (2 KiB) to be passed on by value.
+    pub(super) presence: Arc<Presence>,
     /// Packets of the shot that were dropped.
     pub(super) drops: Drops,
     /// Bytes copied to a buffer that no device has places of.
@@ -236,7 +237,8 @@ impl Slots {
             _ => (self.entries[entry].buffer.take(), 0),
         };
         let state = &mut self.entries[entry];
-        let presence = std::mem::replace(&mut state.presence, Presence::empty(self.packets));
+        let presence = Arc::new(state.presence.clone());
+        state.presence = Presence::empty(self.packets);
         Taken { buffer, presence, drops: std::mem::take(&mut state.drops), copied_bytes }
     }
 
