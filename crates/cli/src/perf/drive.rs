@@ -2,21 +2,22 @@
 
 use super::args::Args;
 use super::connection::{Connection, Lanes, Need};
+use super::measure::{Completions, Window, repeat};
 use super::point::{Point, Verb, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
-use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr, Status};
+use shotline_verbs::api::{Data, Element, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{MOST_RECEIVES, Play, Receives};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Completions taken at once.
 const BATCH: usize = 64;
 /// Polls without a completion between two looks at the clock and the control connection.
-const SILENT: u32 = 1024;
+const PATIENCE: u32 = 1024;
 /// Memory for a target's receives.
 const RECEIVE_BYTES: u64 = 32 << 20;
 
@@ -60,26 +61,6 @@ pub fn measure<P: Endpoint>(
     repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, args, point, verb, stop))
 }
 
-/// Fills a row with its iterations, as many as are asked for or until it is stopped, and hangs up.
-pub fn repeat<P: Endpoint>(
-    connection: &mut Connection<P>,
-    lanes: Lanes,
-    mut row: Row,
-    point: &Point,
-    stop: &AtomicBool,
-    mut iterate: impl FnMut(&mut Connection<P>, &Lanes) -> Result<Iteration>,
-) -> Result<Row> {
-    for _ in 0..point.iterations {
-        row.iterations.push(iterate(connection, &lanes)?);
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    connection.close(lanes)?;
-    row.sum_up();
-    Ok(row)
-}
-
 fn iterate<P: Endpoint>(
     connection: &mut Connection<P>,
     lanes: &Lanes,
@@ -97,10 +78,8 @@ fn iterate<P: Endpoint>(
     // When the groups under way were posted, in the order in which they complete.
     let mut under_way = vec![VecDeque::with_capacity(args.depth.into()); lanes.all.len()];
 
-    let from = connection.moment(lanes)?;
-    let began = Instant::now();
-    let end = began + point.seconds;
-    let (mut ended, mut over, mut groups, mut silent, mut posted) = (began, false, 0_u64, 0, 0_u64);
+    let window = Window::open(connection, lanes, point, stop)?;
+    let (mut ended, mut over, mut groups, mut posted) = (window.began, false, 0_u64, 0_u64);
     let mut post = |connection: &mut Connection<P>, lane: usize| -> Result {
         let at: &mut usize = &mut next[lane];
         let group = &requests[*at..*at + usize::from(group)];
@@ -115,28 +94,17 @@ fn iterate<P: Endpoint>(
             posted += 1;
         }
     }
-    let mut done = [Completion::default(); BATCH];
+    let mut completions = Completions::<BATCH>::new(args.event, PATIENCE);
     while groups < posted {
-        let mut count = connection.provider.poll_cq(lanes.cq, &mut done)?;
-        if count == 0 {
-            if args.event {
-                count = connection.sleep(lanes, &mut done)?;
-            }
-            silent += 1;
-            if count == 0 && (silent % SILENT == 0 || args.event) {
-                over |= Instant::now() >= end || stop.load(Ordering::Relaxed);
-                connection.check()?;
-            }
-        }
+        let count = completions.poll(connection, lanes)?;
         if count > 0 {
             // One look at the clock for all of a batch, and for what is posted in their place.
             ended = Instant::now();
-            over |= ended >= end || stop.load(Ordering::Relaxed);
+            over |= window.is_over(ended);
+        } else if completions.checked {
+            over |= window.is_over(Instant::now());
         }
-        for completion in &done[..count] {
-            if completion.status != Status::Success {
-                return Err(connection.failed(completion));
-            }
+        for completion in completions.succeeded(connection, count)? {
             groups += 1;
             let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
             if let Some(since) = under_way[lane].pop_front() {
@@ -149,9 +117,7 @@ fn iterate<P: Endpoint>(
             }
         }
     }
-    let to = connection.moment(lanes)?;
-    let operations = groups * u64::from(group);
-    Ok(Iteration::new(from, to, ended - began, operations, operations * u64::from(size), times))
+    window.close(connection, lanes, ended, groups * u64::from(group), size, times)
 }
 
 /// One element for each operation of the span.
@@ -173,6 +139,3 @@ pub fn requests<'a>(elements: &'a [Element], lanes: &Lanes, verb: Verb, size: u3
     };
     elements.iter().enumerate().map(request).collect()
 }
-
-/// How long something took at most before it is said to be lost.
-pub const LOST: Duration = Duration::from_secs(5);

@@ -2,24 +2,22 @@
 
 use super::args::Args;
 use super::connection::{Connection, Lanes, Need};
-use super::drive::{LOST, repeat};
+use super::measure::{Completions, LOST, Window, repeat};
 use super::point::{Of, Point, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
 use shotline_memory::Access;
-use shotline_verbs::api::{Completed, Completion, Data, Element, RecvWr, Remote, SendWr, Status};
+use shotline_verbs::api::{Completed, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{Keyed, Play, Receives};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Operations between two looks at the time that is left.
-const ROUNDS: u64 = 16;
+/// Polls without a completion between two looks at the control connection: rare, to keep it out of the times.
+const PATIENCE: u32 = 1 << 14;
 /// Inline up to this: what queue pairs are made for, unless told otherwise.
 const INLINE: u32 = 64;
-/// Polls without a completion between two looks at the control connection.
-const SILENT: u32 = 1 << 14;
 
 /// Makes a queue pair to measure a latency with, or says why the target does not take part.
 pub fn open<P: Endpoint>(connection: &mut Connection<P>, args: &Args, point: &Point, of: Of) -> Result<Lanes> {
@@ -88,13 +86,12 @@ fn iterate<P: Endpoint>(
     let mut message = [0; INLINE as usize];
     let inline = size <= INLINE && matches!(of, Of::Write | Of::Send | Of::Ping);
     let mut times = Times::new();
-    let mut done = [Completion::default(); 16];
+    // Another side's write makes no event.
+    let mut completions = Completions::<16>::new(args.event && of != Of::Ping, PATIENCE);
 
-    let from = connection.moment(lanes)?;
-    let began = Instant::now();
-    let (mut last, mut operations) = (began, 0_u64);
-    let end = began + point.seconds;
-    while last < end && !(operations % ROUNDS == 0 && stop.load(Ordering::Relaxed)) {
+    let window = Window::open(connection, lanes, point, stop)?;
+    let (mut last, mut operations) = (window.began, 0_u64);
+    while !window.is_over(last) {
         operations += 1;
         if of == Of::Send {
             let receive = RecvWr { id: 0, elements: &here };
@@ -103,44 +100,32 @@ fn iterate<P: Endpoint>(
         if of == Of::Ping {
             // A number that differs from what is in either memory.
             let at = size as usize - 8;
-            message[at..size as usize].copy_from_slice(&from.number(operations).to_ne_bytes());
+            message[at..size as usize].copy_from_slice(&window.from.number(operations).to_ne_bytes());
         }
         let data = if inline { Data::Inline(&message[..size as usize]) } else { Data::Elements(&there) };
         let request = SendWr::new(operations, operation(of.verb(), remote), data);
         connection.provider.post_send(qp, &[request]).map_err(|(_, error)| error)?;
         let wanted = if of == Of::Send { Completed::Recv } else { of.verb().completed() };
-        let (mut acknowledged, mut answered, mut silent) = (of == Of::Send, of != Of::Ping, 0);
+        let (mut acknowledged, mut answered) = (of == Of::Send, of != Of::Ping);
         let mut heard = of != Of::Send;
         while !(acknowledged && answered && heard) {
-            let mut count = connection.provider.poll_cq(lanes.cq, &mut done)?;
-            if count == 0 && args.event && of != Of::Ping {
-                count = connection.sleep(lanes, &mut done)?;
-            }
-            for completion in &done[..count] {
-                if completion.status != Status::Success {
-                    return Err(connection.failed(completion));
-                }
+            let count = completions.poll(connection, lanes)?;
+            for completion in completions.succeeded(connection, count)? {
                 heard |= completion.completed == wanted;
                 acknowledged |= completion.completed == wanted;
             }
             if !answered {
                 let mut word = [0; 8];
                 connection.region.read((step + u64::from(size)) as usize - 8, &mut word);
-                answered = u64::from_ne_bytes(word) == from.number(operations);
+                answered = u64::from_ne_bytes(word) == window.from.number(operations);
             }
-            silent += u32::from(count == 0);
-            if silent > SILENT {
-                silent = 0;
-                connection.check()?;
-                if last.elapsed() > LOST {
-                    return Err("an operation was not answered: the target does not play its part".into());
-                }
+            if completions.checked && last.elapsed() > LOST {
+                return Err("an operation was not answered: the target does not play its part".into());
             }
         }
         let now = Instant::now();
         times.enter(if of.is_halved() { (now - last) / 2 } else { now - last });
         last = now;
     }
-    let to = connection.moment(lanes)?;
-    Ok(Iteration::new(from, to, last - began, operations, operations * u64::from(size), times))
+    window.close(connection, lanes, last, operations, size, times)
 }

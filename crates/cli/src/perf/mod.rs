@@ -5,6 +5,7 @@ mod connection;
 mod drive;
 mod latency;
 mod matrix;
+mod measure;
 mod overhead;
 mod paper;
 mod peer;

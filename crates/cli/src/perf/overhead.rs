@@ -7,16 +7,17 @@
 //! is waiting.
 
 use super::args::Args;
-use super::connection::{Connection, Need};
+use super::connection::{Connection, Lanes, Need};
 use super::drive::{elements, requests};
+use super::measure::{Completions, Window, repeat};
 use super::point::{Point, Verb, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
-use shotline_verbs::api::{Completion, SendWr, Status};
+use shotline_verbs::api::SendWr;
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::Receives;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Completions taken at once.
@@ -49,46 +50,40 @@ pub fn measure<P: Endpoint>(
     let mut requests: Vec<SendWr<'_>> = requests(&elements, &lanes, verb, point.size, point.group);
     requests.truncate(usize::from(point.group));
     requests.iter_mut().for_each(|request| request.signalled = true);
+    let row = Row::new(verb, args, point, connection.provider.capabilities().name);
+    repeat(connection, lanes, row, point, stop, |connection, lanes| iterate(connection, lanes, &requests, point, stop))
+}
+
+fn iterate<P: Endpoint>(
+    connection: &mut Connection<P>,
+    lanes: &Lanes,
+    requests: &[SendWr<'_>],
+    point: &Point,
+    stop: &AtomicBool,
+) -> Result<Iteration> {
     let qp = lanes.all[0].qp;
-    let mut row = Row::new(verb, args, point, connection.provider.capabilities().name);
-    let mut done = [Completion::default(); BATCH];
-    for _ in 0..point.iterations {
-        let from = connection.moment(&lanes)?;
-        let began = Instant::now();
-        let (mut posting, mut completing, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
-        while began.elapsed() < point.seconds && !stop.load(Ordering::Relaxed) {
+    let mut completions = Completions::<BATCH>::new(false, 1024);
+    let window = Window::open(connection, lanes, point, stop)?;
+    let (mut posting, mut completing, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
+    while !window.is_over(Instant::now()) {
+        let start = Instant::now();
+        connection.provider.post_send(qp, requests).map_err(|(_, error)| error)?;
+        posting += start.elapsed();
+        let mut left = requests.len();
+        while left > 0 {
+            while connection.provider.progress()? {}
             let start = Instant::now();
-            connection.provider.post_send(qp, &requests).map_err(|(_, error)| error)?;
-            posting += start.elapsed();
-            let (mut left, mut silent) = (requests.len(), 0);
-            while left > 0 {
-                while connection.provider.progress()? {}
-                let start = Instant::now();
-                let count = connection.provider.poll_cq(lanes.cq, &mut done)?;
-                if count == 0 {
-                    silent += 1;
-                    if silent % 1024 == 0 {
-                        connection.check()?;
-                    }
-                    continue;
-                }
+            let count = completions.poll(connection, lanes)?;
+            if count > 0 {
                 completing += start.elapsed();
-                if let Some(bad) = done[..count].iter().find(|completion| completion.status != Status::Success) {
-                    return Err(connection.failed(bad));
-                }
-                left -= count;
+                left -= completions.succeeded(connection, count)?.len();
             }
-            operations += requests.len() as u64;
         }
-        let took = began.elapsed();
-        let to = connection.moment(&lanes)?;
-        let each = |time: Duration| time.as_nanos() as f64 / operations.max(1) as f64;
-        let mut iteration =
-            Iteration::new(from, to, took, operations, operations * u64::from(point.size), Times::new());
-        iteration.overhead_ns = Some((each(posting), each(completing)));
-        row.iterations.push(iteration);
+        operations += requests.len() as u64;
     }
-    connection.close(lanes)?;
-    row.sum_up();
-    Ok(row)
+    let each = |time: Duration| time.as_nanos() as f64 / operations.max(1) as f64;
+    let overhead = (each(posting), each(completing));
+    let mut iteration = window.close(connection, lanes, Instant::now(), operations, point.size, Times::new())?;
+    iteration.overhead_ns = Some(overhead);
+    Ok(iteration)
 }
