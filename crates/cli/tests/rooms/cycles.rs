@@ -214,6 +214,10 @@ impl Sources {
                 (Found::Module(at), name) => self.find_name(*at, name, open),
             };
             found = found.iter().flat_map(step).collect();
+            // A function may have the name of a module; only the module has something below it.
+            if place + 1 < path.len() && found.iter().any(|found| matches!(found, Found::Module(_))) {
+                found.retain(|found| matches!(found, Found::Module(_)));
+            }
         }
         found
     }
@@ -316,6 +320,16 @@ mod tests {
             ("b.rs", "pub struct B(Vec<crate::A>);"),
         ]);
         assert_eq!(found, ["  a.rs -> b.rs: B\n  b.rs -> a.rs: A\n"]);
+    }
+
+    #[test]
+    fn a_function_may_have_the_name_of_a_module() {
+        let found = cycles_of(&[
+            ("lib.rs", "mod a; mod b; fn a() { a::f(); b::g() }"),
+            ("a.rs", "pub fn f() {}"),
+            ("b.rs", "use super::a::f; pub fn g() { f() }"),
+        ]);
+        assert_eq!(found, [""; 0]);
     }
 
     #[test]
