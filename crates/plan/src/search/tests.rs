@@ -1,4 +1,5 @@
 use super::*;
+use crate::sim::random::Random;
 use shotline_testing::seeds;
 
 /// A simulated machine: a trial at a rate passes with a known probability.
@@ -13,7 +14,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn passes(&self, rate: f64, chance: &mut Chance) -> bool {
+    fn passes(&self, rate: f64, chance: &mut Random) -> bool {
         let at_truth = self.passing / (1.0 - self.spoilt);
         let offset = (at_truth / (1.0 - at_truth)).ln();
         let above = (self.truth / rate).ln();
@@ -21,30 +22,17 @@ impl Machine {
             0.0 => f64::from(u8::from(above >= 0.0)),
             width => 1.0 / (1.0 + (-above / width - offset).exp()),
         };
-        chance.uniform() < (1.0 - self.spoilt) * unspoilt
+        chance.unit() < (1.0 - self.spoilt) * unspoilt
     }
 
     fn search(&self, question: Question, seed: u64) -> (Answer, u32) {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let mut search = Search::new(question).unwrap();
         while let Some(rate) = search.next() {
             assert!(rate >= question.from * 0.999 && rate <= question.to * (1.0 + question.precision), "{rate}");
             search.tell(rate, self.passes(rate, &mut chance));
         }
         (search.answer(), search.made())
-    }
-}
-
-/// SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -58,8 +46,8 @@ fn holds(answer: &Answer, truth: f64) -> bool {
 /// Machines whose truth is anywhere, also outside the range that is searched.
 fn machines(width: f64, spoilt: f64, passing: f64) -> impl Iterator<Item = (u64, Machine)> {
     seeds(0..RUNS).map(move |seed| {
-        let mut chance = Chance(seed ^ 0xABCD);
-        let truth = 0.8 * 30_f64.powf(chance.uniform());
+        let mut chance = Random::new(seed ^ 0xABCD);
+        let truth = 0.8 * 30_f64.powf(chance.unit());
         (seed, Machine { truth, width, spoilt, passing })
     })
 }

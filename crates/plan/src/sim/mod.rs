@@ -14,7 +14,7 @@
 mod engine;
 mod histogram;
 mod outcome;
-mod random;
+pub(crate) mod random;
 mod sink;
 mod time;
 mod unit;

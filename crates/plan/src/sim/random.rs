@@ -2,10 +2,10 @@
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -17,17 +17,17 @@ impl Random {
     }
 
     /// Evenly from 0 to 1, without 0.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
     /// Time to the next of events that come at random, of a mean of 1.
-    pub(super) fn exponential(&mut self) -> f64 {
+    pub(crate) fn exponential(&mut self) -> f64 {
         -self.unit().ln()
     }
 
     /// Log-normal with a mean of 1; `sigma` is the standard deviation of its logarithm.
-    pub(super) fn lognormal(&mut self, sigma: f64) -> f64 {
+    pub(crate) fn lognormal(&mut self, sigma: f64) -> f64 {
         let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
         (sigma * normal - sigma * sigma / 2.0).exp()
     }
