@@ -1,6 +1,6 @@
 //! What a digitizer's blocks are like: any of its packets tells, but for the payload of those that are not the last.
 
-use super::{Hints, Learned, Learner, Shape};
+use super::learner::{Hints, Learned, Learner, Shape};
 use shotline_wire::block;
 use shotline_wire::framing::Digitizer;
 use shotline_wire::framing::digitizer::{HEADER_LEN, Header};

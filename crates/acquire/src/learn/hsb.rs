@@ -1,6 +1,6 @@
 //! What a sensor bridge was told: from the last packets of some frames and the metadata in them.
 
-use super::{Hints, Learned, Learner};
+use super::learner::{Hints, Learned, Learner};
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::framing::{Hsb, hsb::HEADER_LEN, hsb::LAST_HEADER_LEN};
 use shotline_wire::hsb::{Metadata, PAGE_UNIT, PSN_BITS};

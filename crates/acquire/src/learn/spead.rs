@@ -1,6 +1,6 @@
 //! What a SPEAD sender's heaps are like: from one whole heap that carries data.
 
-use super::{Hints, Learned, Learner};
+use super::learner::{Hints, Learned, Learner};
 use shotline_wire::framing::{MAX_HEADER, Spead};
 use shotline_wire::shot::{Cut, Trailer};
 use shotline_wire::spead::{Flavour, Header, WORD};

@@ -3,7 +3,7 @@
 //! VITA 49 has no blocks. Those of a recording are as many samples as `--samples` says; else those between two packets
 //! of context, if whole packets fill them; else as many whole packets as make a mebibyte.
 
-use super::{Hints, Learned, Learner, Shape};
+use super::learner::{Hints, Learned, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
 use shotline_wire::shot::{Cut, MAX_PACKETS, Packing, Trailer};
 use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
