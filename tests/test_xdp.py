@@ -98,7 +98,6 @@ def test_a_recorder_that_is_killed_leaves_an_interface_that_the_next_one_can_use
         ("xdp:eth77", "ip link lists"),
         ("xdp:cable,queues=77", "queue 77 of cable"),
         ("xdp:cable,copy=zero", "leave the choice to it"),
-        ("xdp:cable,mode=fast", "expected queues=0-3"),
         ("packet:eth77", "the interface must be up"),
     ],
 )
