@@ -26,6 +26,7 @@ macro_rules! registry {
         }
 
         /// A transport that was opened as receiver.
+        #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
         pub enum Io {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Io), )+
         }
@@ -35,6 +36,7 @@ macro_rules! registry {
         }
 
         /// A transport that was opened as sender.
+        #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
         pub enum Sender {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Sender), )+
         }
