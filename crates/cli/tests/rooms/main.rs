@@ -27,22 +27,27 @@ const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 /// Where files still import each other in a cycle: (crate, folder or file below `src`, or all of it). A place without
 /// a cycle must leave the list.
 const CYCLIC: &[(&str, &str)] = &[
-    ("acquire", ""),
+    ("acquire", "trigger/"),
     ("cli", "doctor/"),
     ("cli", "emulate/"),
     ("cli", "replay/"),
-    ("memory", ""),
-    ("store", ""),
-    ("transport", ""),
-    ("verbs", ""),
-    ("wire", "framing/"),
+    ("store", "export/"),
+    ("store", "import/"),
+    ("store", "layout/"),
+    ("store", "nvme/"),
+    ("store", "read/"),
+    ("store", "recorder/"),
+    ("store", "recover/"),
+    ("store", "verify/"),
+    ("store", "zarr/"),
+    ("transport", "conformance/"),
 ];
 
 const LONGEST_FILE: usize = 600;
 /// Upper bound of a function's length, in lines.
 const LONGEST_FUNCTION: usize = 80;
 /// Functions that are still longer, as (crate, file, name). One that is no longer must leave the list.
-const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[("acquire", "run/mod.rs", "receive")];
+const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
 const SOURCES: &[&str] = &["rs", "py", "c", "h", "sv", "ts", "tsx"];
 
 #[test]
