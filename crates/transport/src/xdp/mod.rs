@@ -117,7 +117,7 @@ pub struct XdpIo {
 
 impl XdpIo {
     /// Takes the address, opens the interface's queues and attaches the program. `regions` is the table that every
-    /// [`Sge`] refers to.
+    /// [`Sge`](shotline_memory::Sge) refers to.
     pub fn open(config: XdpConfig, regions: &Regions) -> Result<Self, IoError> {
         if config.bind.ip().is_unspecified() {
             let what = format!("cannot receive on {}: frames are chosen by their address, so name one", config.bind);
