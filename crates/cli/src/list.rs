@@ -2,6 +2,12 @@
 
 use crate::Result;
 use crate::output::columns;
+use shotline_memory::RegionKind;
+use shotline_store::{export, import};
+use shotline_transport::inproc::InprocIo;
+use shotline_verbs::provider::ProviderKind;
+use shotline_wire::framing;
+use shotline_wire::framing::Kind;
 use shotline_wire::shot::DropCause;
 use std::collections::BTreeMap;
 
@@ -10,6 +16,7 @@ use std::collections::BTreeMap;
 #[command(after_help = "\
 Examples:
   shotline list                            everything
+  shotline list transports                 what carries packets here, and what each can do
   shotline list drop-causes                why a packet or a shot is not where it should be
   shotline list drop-causes --json | jq -r '.[\"drop-causes\"][].cause'")]
 pub struct Args {
@@ -27,8 +34,22 @@ pub struct Args {
 /// A registry of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Registry {
+    /// How packets say where in which shot their payload belongs
+    Framings,
+    /// What carries packets
+    Transports,
+    /// How endpoints reach each other's memory
+    Providers,
+    /// What backs the memory of a region
+    Regions,
+    /// What a recording can become
+    Exports,
+    /// What can become a recording
+    Imports,
     /// Why a packet or a shot is not where it should be
     DropCauses,
+    /// What the members of each registry are proven to do
+    Checks,
 }
 
 /// The members of a registry.
@@ -43,21 +64,69 @@ struct Table {
 
 impl Registry {
     /// Every registry, in the order of the page.
-    const ALL: [Self; 1] = [Self::DropCauses];
+    const ALL: [Self; 8] = [
+        Self::Framings,
+        Self::Transports,
+        Self::Providers,
+        Self::Regions,
+        Self::Exports,
+        Self::Imports,
+        Self::DropCauses,
+        Self::Checks,
+    ];
 
     fn table(self) -> Table {
         match self {
-            Self::DropCauses => Table {
-                name: "drop-causes",
-                title: "Drop causes",
-                header: &["number", "cause", "meaning"],
-                rows: DropCause::ALL.into_iter().map(drop_cause).collect(),
-            },
+            Self::Framings => {
+                let rows = Kind::ALL.map(|kind| kind.cells().map(|cell| cell.to_string()));
+                Table::of("framings", "Framings", &Kind::HEADER, rows)
+            }
+            Self::Transports => {
+                let rows = shotline_backends::rows();
+                Table::of("transports", "Transports", &shotline_backends::HEADER, rows)
+            }
+            Self::Providers => {
+                Table::of("providers", "Providers of endpoints", &ProviderKind::HEADER, ProviderKind::rows())
+            }
+            Self::Regions => {
+                let rows = RegionKind::rows().map(|row| row.map(str::to_owned));
+                Table::of("regions", "Kinds of regions", &RegionKind::HEADER, rows)
+            }
+            Self::Exports => Table::of("exports", "Export formats", &export::HEADER, export::rows()),
+            Self::Imports => Table::of("imports", "Import formats", &import::HEADER, import::rows()),
+            Self::DropCauses => {
+                let rows = DropCause::ALL.into_iter().map(drop_cause);
+                Table::of("drop-causes", "Drop causes", &["number", "cause", "meaning"], rows)
+            }
+            Self::Checks => Table::of("checks", "Conformance checks", &["every member of", "does this"], checks()),
         }
     }
 }
 
-fn drop_cause(cause: DropCause) -> Vec<String> {
+impl Table {
+    fn of<const N: usize>(
+        name: &'static str,
+        title: &'static str,
+        header: &'static [&'static str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Self {
+        Self { name, title, header, rows: rows.into_iter().map(Vec::from).collect() }
+    }
+}
+
+/// The checks of every conformance suite, in the order of the registries.
+fn checks() -> Vec<[String; 2]> {
+    let framings = framing::conformance::CHECKS.iter().map(|check| ("framings", check.name));
+    let transports = shotline_transport::conformance::all::<InprocIo, InprocIo>();
+    let transports = transports.iter().map(|check| ("transports", check.proves));
+    let providers = shotline_verbs::conformance::all().map(|check| ("providers", check.name));
+    let regions = shotline_memory::conformance::CHECKS.iter().map(|check| ("regions", check.name));
+    let exports = export::conformance::all().map(|check| ("exports", check.proves));
+    let all = framings.chain(transports).chain(providers).chain(regions).chain(exports);
+    all.map(|(suite, check)| [suite, check].map(str::to_owned)).collect()
+}
+
+fn drop_cause(cause: DropCause) -> [String; 3] {
     let meaning = match cause {
         DropCause::WireGap => "never arrived: a hole in the sequence of its shot",
         DropCause::BadIcrc => "arrived with an invariant CRC that does not match",
@@ -79,7 +148,7 @@ fn drop_cause(cause: DropCause) -> Vec<String> {
         DropCause::Unplaced => "its place is unknown: only a count tells the packets of its shot apart",
         DropCause::SenderRestart => "arrived while a restart of its sender was not certain yet",
     };
-    vec![(cause as u8).to_string(), cause.name().to_owned(), meaning.to_owned()]
+    [(cause as u8).to_string(), cause.name().to_owned(), meaning.to_owned()]
 }
 
 /// Lists registries.

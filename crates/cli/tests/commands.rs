@@ -100,7 +100,7 @@ fn the_list_is_the_page_of_the_documentation() {
     let found = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         found == page,
-        "docs/list.md differs; write it anew: cargo run -p shotline -- list --markdown > docs/list.md"
+        "docs/list.md differs; write it anew: cargo run -p shotline --all-features -- list --markdown > docs/list.md"
     );
 }
 

@@ -3,4 +3,5 @@
 mod faults;
 mod foreign;
 mod in_order;
+mod library;
 mod unseen;
