@@ -176,7 +176,8 @@ fn a_run_that_cannot_work_is_refused_before_it_begins() {
     refused(&probe.record(&["--out", "/dev/null/x/run.h5", "--shots", "10"]), &["/dev/null/x/run.h5", "directory"]);
     refused(&probe.record(&["--discard", "--pool", "1KiB"]), &["--pool"]);
     refused(&probe.record(&["--discard", "--framing", "morse"]), &["ud, counted, udp", "morse"]);
-    refused(&probe.record(&["--discard", "--links", "9"]), &["1 links", "9"]);
+    refused(&probe.record(&["--discard", "--links", "2"]), &["1 links", "found 2"]);
+    refused(&probe.record(&["--discard", "--links", "9"]), &["1 to 8", "found 9"]);
     refused(&probe.record(&["--discard", "--policy", "block"]), &["credits", "drop-newest"]);
     refused(&probe.record(&["--discard", "--rate-hz", "10", "--gbps", "1"]), &["--rate-hz", "--gbps"]);
     let mut huge = probe.record(&["--discard"]);
