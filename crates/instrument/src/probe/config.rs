@@ -162,9 +162,7 @@ mod packing {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Packing, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let known = || Packing::ALL.map(Packing::name).join(", ");
-        let unknown = || D::Error::custom(format!("expected a packing of {}, found {name}", known()));
-        Packing::by_name(&name).ok_or_else(unknown)
+        name.parse().map_err(|error| D::Error::custom(format!("{error}, found {name}")))
     }
 }
 
@@ -184,6 +182,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!(serde_json::from_str::<Config>("{}").unwrap(), Config::default());
         assert!(serde_json::from_str::<Config>(r#"{"chanels": 96}"#).is_err());
+        let refused = serde_json::from_str::<Config>(r#"{"packing": "int12"}"#).unwrap_err().to_string();
+        assert!(refused.contains("uint8, int16_be, found int12"), "{refused}");
     }
 
     #[test]

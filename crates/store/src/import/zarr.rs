@@ -181,7 +181,7 @@ impl Link {
         let attributes = &group["attributes"];
         let (link, shape) = (&attributes["link"], &attributes["link"]["geometry"]);
         let number = |name: &str| shape[name].as_u64().unwrap_or(0);
-        let packing = shape["packing"].as_str().and_then(Packing::by_name);
+        let packing = shape["packing"].as_str().and_then(|name| name.parse::<Packing>().ok());
         let packing = packing.ok_or_else(|| store.wrong(at, "a known packing"))?;
         let geometry = Geometry::new(
             u16::try_from(number("channels")).unwrap_or(0),

@@ -53,11 +53,6 @@ impl Packing {
             Self::Int16Be => "int16_be",
         }
     }
-
-    /// The packing with this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|packing| packing.name() == name)
-    }
 }
 
 impl fmt::Display for Packing {
@@ -70,7 +65,7 @@ impl FromStr for Packing {
     type Err = UnknownPacking;
 
     fn from_str(name: &str) -> Result<Self, UnknownPacking> {
-        Self::by_name(name).ok_or(UnknownPacking)
+        Self::ALL.into_iter().find(|packing| packing.name() == name).ok_or(UnknownPacking)
     }
 }
 
