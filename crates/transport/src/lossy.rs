@@ -1,6 +1,7 @@
 //! A path that loses packets, for trials of what happens then.
 
 use crate::{IoError, PacketIo, Send};
+use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
 /// Loses some of the packets that are sent, at random but the same for the same seed. What is received is not touched.
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 pub struct Lossy<P> {
     io: P,
     rate: f64,
-    state: u64,
+    random: SplitMix64,
     /// Packets that still pass before one is lost.
     left: u64,
     lost: u64,
@@ -17,7 +18,7 @@ pub struct Lossy<P> {
 impl<P> Lossy<P> {
     /// Loses each packet with the probability `rate`, from 0 to 1.
     pub fn new(io: P, rate: f64, seed: u64) -> Self {
-        let mut lossy = Self { io, rate, state: seed, left: 0, lost: 0 };
+        let mut lossy = Self { io, rate, random: SplitMix64::new(seed), left: 0, lost: 0 };
         lossy.left = lossy.draw();
         lossy
     }
@@ -34,12 +35,7 @@ impl<P> Lossy<P> {
 
     /// How many packets pass until one is lost: one draw a loss, and none a packet.
     fn draw(&mut self) -> u64 {
-        // SplitMix64.
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let uniform = ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform = self.random.next_f64();
         if self.rate <= 0.0 {
             return u64::MAX;
         }

@@ -103,9 +103,7 @@ fn start(stream: u32, pattern: u64, channel: u16) -> u32 {
         .wrapping_mul(0xBF58_476D_1CE4_E5B9)
         .wrapping_add(pattern.wrapping_mul(0x9E37_79B9_7F4A_7C15))
         .wrapping_add(u64::from(channel).wrapping_mul(0x94D0_49BB_1331_11EB));
-    let z = (s ^ s >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    let state = ((z ^ z >> 31) >> 32) as u32;
+    let state = (shotline_random::mix(s) >> 32) as u32;
     state.max(1)
 }
 

@@ -5,8 +5,8 @@
 //! the paper measures it apart (25.5 Gbit/s without it, 20.7 with it). [`Engine::run`] is the hardware.
 
 use super::sys;
-use crate::probe::faults::Random;
 use shotline_memory::Region;
+use shotline_random::SplitMix64;
 use std::sync::Arc;
 
 /// Some bytes of a memory.
@@ -85,7 +85,7 @@ const PIECE_BYTES: std::ops::RangeInclusive<u64> = 1000..=32_768;
 /// Cuts `bytes` from `base` on into pieces of odd lengths and shuffles them: what a driver hands over when on-board
 /// memory has been in use for a while. The same seed cuts the same way.
 pub fn scatter(base: u64, bytes: u64, seed: u64) -> Vec<Piece> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < bytes {
@@ -115,7 +115,7 @@ mod tests {
                 piece
             })
             .collect();
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         for index in (1..pieces.len()).rev() {
             pieces.swap(index, random.below(index as u64 + 1) as usize);
         }
@@ -134,8 +134,8 @@ mod tests {
         ) {
             let ((from, from_bytes), (to, to_bytes)) = (laid(&from, seed), laid(&to, !seed));
             let (source, target) = (Region::heap(from_bytes).unwrap(), Region::heap(to_bytes).unwrap());
-            let mut random = Random::new(seed);
-            let bytes: Vec<u8> = (0..from_bytes).map(|_| random.next() as u8 | 1).collect();
+            let mut random = SplitMix64::new(seed);
+            let bytes: Vec<u8> = (0..from_bytes).map(|_| random.next_u64() as u8 | 1).collect();
             source.write(0, &bytes);
             let mut list = Vec::new();
             build_list(from.iter().copied(), to.iter().copied(), &mut list);

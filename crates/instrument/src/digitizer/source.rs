@@ -1,8 +1,8 @@
 //! Samples: tones and noise, or a file, down-converted where they are not I and Q at the centre already.
 
 use super::config::{Config, Format, Input, SAMPLE_BYTES, Tone};
-use crate::probe::faults::Random;
 use shotline_compute::ddc::{Ddc, DdcConfig, DdcError, Tuning};
+use shotline_random::SplitMix64;
 use std::f64::consts::TAU;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -240,14 +240,14 @@ impl Oscillator {
 /// White noise, nearly Gaussian: sums of four uniform numbers.
 #[derive(Debug)]
 struct Noise {
-    random: Random,
+    random: SplitMix64,
     scale: f32,
 }
 
 impl Noise {
     /// Noise of this standard deviation in each of its two numbers, in counts.
     fn new(deviation: f64, seed: u64) -> Self {
-        Self { random: Random::new(seed), scale: (deviation / SUM_DEVIATION) as f32 }
+        Self { random: SplitMix64::new(seed), scale: (deviation / SUM_DEVIATION) as f32 }
     }
 
     fn next(&mut self) -> [f32; 2] {
@@ -255,7 +255,7 @@ impl Noise {
             return [0.0; 2];
         }
         let mut one = || {
-            let bits = self.random.next();
+            let bits = self.random.next_u64();
             let sum = [0, 16, 32, 48].map(|at| (bits >> at) as u16).into_iter().map(u32::from).sum::<u32>();
             (sum as f32 - 2.0 * 65_535.0) * self.scale
         };

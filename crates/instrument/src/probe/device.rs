@@ -3,7 +3,6 @@
 use super::Config;
 use super::clock::Stamp;
 use super::error::ProbeError;
-use super::faults::Random;
 use super::link::{Link, Target, spoken};
 use super::outlet::{Outlet, Wanted};
 use super::pace::{Next, PaceCounts, Pacer, Timing};
@@ -12,6 +11,7 @@ use super::shots::{Moment, ReadError, Shots, Upcoming, Way};
 use super::stats::{Failures, LinkStats, Stats};
 use arrayvec::ArrayVec;
 use shotline_memory::{Regions, Registrar};
+use shotline_random::SplitMix64;
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing::{self, Framing};
 use shotline_wire::setup::{
@@ -144,7 +144,7 @@ where
     pub fn with(shots: S, regions: Regions, config: Config, open: Open) -> Result<Self, ProbeError> {
         config.check()?;
         let seed = config.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let ports = (0..config.links)
             .map(|index| {
                 // 0 and 1 are not for users, and all ones is multicast.

@@ -11,6 +11,7 @@
 //! - a *corrupted* packet has bits flipped after its ICRC was made; of a duplicated one, the first copy has.
 
 use serde::{Deserialize, Serialize};
+use shotline_random::SplitMix64;
 
 /// Most bits flipped in one packet. CRC-32 finds every error of up to three bits in a packet of this size,
 /// so no corrupted packet can pass for a good one.
@@ -150,7 +151,7 @@ impl FaultCounts {
 #[derive(Debug)]
 pub struct Injector {
     rates: FaultRates,
-    random: Random,
+    random: SplitMix64,
     link: u8,
     turn: u64,
     held: Vec<Held>,
@@ -170,7 +171,7 @@ impl Injector {
         Self {
             rates,
             // Far apart, so that no link of one seed breaks what another link of the next seed does.
-            random: Random::new(seed ^ u64::from(link) << 56),
+            random: SplitMix64::new(seed ^ u64::from(link) << 56),
             link,
             turn: 0,
             held: Vec::new(),
@@ -250,32 +251,6 @@ impl Injector {
         if let Some(list) = &mut self.list {
             list.push(Injected { link: self.link, shot: planned.shot, packet: planned.packet, fault });
         }
-    }
-}
-
-/// SplitMix64: the same numbers for the same seed on every machine and in every version.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn chance(&mut self, probability: f64) -> bool {
-        ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
-    }
-
-    /// A number below `bound`, which must not be 0. Its bias is below `bound / 2^64`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 

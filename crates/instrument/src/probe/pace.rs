@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn every_trigger_is_a_shot_or_missed_wherever_the_time_stands() {
-        let mut random = super::super::faults::Random::new(5);
+        let mut random = shotline_random::SplitMix64::new(5);
         let mut pacer = Pacer::new(Timing::External(50_000.0), &links(500), 0);
         let (mut now, mut shots) = (0, 0);
         for _ in 0..100_000 {

@@ -1,24 +1,22 @@
-//! Random numbers that a seed repeats (SplitMix64, Steele et al. 2014).
+//! Random times and factors that a seed repeats.
 
-/// A generator.
+use shotline_random::SplitMix64;
+
+/// The distance of two neighbouring results of [`SplitMix64::next_f64`], 2^-53.
+const STEP: f64 = f64::EPSILON / 2.0;
+
+/// A generator of the distributions that the simulation draws from.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Evenly from 0 to 1, without 0.
+    /// Evenly from 0 to 1, without 0, so that it has a logarithm.
     pub(crate) fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        self.0.next_f64() + STEP
     }
 
     /// Time to the next of events that come at random, of a mean of 1.
@@ -30,5 +28,18 @@ impl Random {
     pub(crate) fn lognormal(&mut self, sigma: f64) -> f64 {
         let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
         (sigma * normal - sigma * sigma / 2.0).exp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_the_generators_upper_53_bits_plus_one() {
+        let (mut random, mut bits) = (Random::new(1_234_567), SplitMix64::new(1_234_567));
+        for _ in 0..1000 {
+            assert_eq!(random.unit(), ((bits.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64);
+        }
     }
 }

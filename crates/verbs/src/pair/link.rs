@@ -1,7 +1,7 @@
 //! What happens to packets on their way.
 
-use super::Random;
 use crate::engine::Nanos;
+use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
 /// The way out of a node. Chances are 0 to 1.
@@ -50,14 +50,14 @@ impl Link {
     pub const CUT: Self = Self { loss: 1.0, ..Self::PERFECT };
 
     /// A link without loss, but with any delay, jitter and coalescing.
-    pub fn random_lossless(random: &mut Random) -> Self {
-        let (delay, jitter) = (random.between(100, 20_000), random.of(&[0, 0, 3_000]));
-        Self { delay, jitter, coalesce: random.of(&[0, 2_000, 10_000]), ..Self::PERFECT }
+    pub fn random_lossless(random: &mut SplitMix64) -> Self {
+        let (delay, jitter) = (random.between(100, 20_000), random.choose(&[0, 0, 3_000]));
+        Self { delay, jitter, coalesce: random.choose(&[0, 2_000, 10_000]), ..Self::PERFECT }
     }
 
     /// A link on which anything may happen.
-    pub fn random(random: &mut Random) -> Self {
-        let mut chance = |most: &[f64]| random.of(most);
+    pub fn random(random: &mut SplitMix64) -> Self {
+        let mut chance = |most: &[f64]| random.choose(most);
         let (loss, duplicate) = (chance(&[0.0, 0.01, 0.05, 0.15]), chance(&[0.0, 0.0, 0.05, 0.2]));
         let (corrupt, reorder) = (chance(&[0.0, 0.0, 0.02, 0.1]), chance(&[0.0, 0.0, 0.05, 0.2]));
         Self { loss, duplicate, corrupt, reorder, ..Self::random_lossless(random) }
@@ -118,7 +118,7 @@ impl Line {
     pub fn carry(
         &mut self,
         now: Nanos,
-        random: &mut Random,
+        random: &mut SplitMix64,
         packet: Datagram,
         arrive: &mut dyn FnMut(Nanos, Datagram),
     ) {
@@ -142,18 +142,18 @@ impl Line {
             self.free = self.free.max(now) + per(packet.bytes.len() as u64);
             start = self.free;
         }
-        if random.chance(link.loss) {
+        if happens(random, link.loss) {
             books.lost += 1;
             return;
         }
-        if random.chance(link.corrupt) {
+        if happens(random, link.corrupt) {
             books.corrupted += 1;
             for _ in 0..random.between(1, 3) {
                 let bit = random.below(packet.bytes.len() as u64 * 8) as usize;
                 packet.bytes[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        let late = random.chance(link.reorder);
+        let late = happens(random, link.reorder);
         let mut at = start + link.delay + random.below(link.jitter + 1);
         if late {
             books.reordered += 1;
@@ -163,10 +163,16 @@ impl Line {
             self.last = at;
         }
         let at = at.next_multiple_of(link.coalesce.max(1));
-        if random.chance(link.duplicate) {
+        if happens(random, link.duplicate) {
             books.duplicated += 1;
             arrive(at + random.below(2 * link.delay + 1), packet.clone());
         }
         arrive(at, packet);
     }
+}
+
+/// Whether a fault of this probability happens. One that never does draws no number, so that the others of a seed stay
+/// as they are without it.
+fn happens(random: &mut SplitMix64, probability: f64) -> bool {
+    probability > 0.0 && random.chance(probability)
 }

@@ -34,12 +34,10 @@
 mod link;
 mod node;
 mod packet;
-mod random;
 
 pub use link::{Datagram, Link, LinkBooks};
 pub use node::{Node, NodeBooks};
 pub use packet::{is_intact, seal};
-pub use random::Random;
 
 use crate::api::{
     Cq, Modify, Mtu, PostError, QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, VerbsError,
@@ -47,6 +45,7 @@ use crate::api::{
 use crate::engine::Nanos;
 use link::Line;
 use shotline_memory::Access;
+use shotline_random::SplitMix64;
 use shotline_transport::MAX_BATCH;
 use shotline_wire::aeth::RnrTimer;
 use shotline_wire::udp::ROCE_PORT;
@@ -107,7 +106,7 @@ impl Default for Options {
 pub struct Pair {
     now: Nanos,
     /// What this run draws from.
-    pub random: Random,
+    pub random: SplitMix64,
     nodes: Vec<Node>,
     /// The way out of each node.
     lines: Vec<Line>,
@@ -131,7 +130,7 @@ impl Pair {
     pub fn of(seed: u64, nodes: Vec<Node>) -> Self {
         Self {
             now: 1_000_000,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             lines: vec![Line::new(Link::PERFECT); nodes.len()],
             nodes,
             flights: BinaryHeap::new(),
@@ -280,7 +279,7 @@ impl Pair {
         loop {
             let mut any = false;
             for at in 0..self.nodes.len() {
-                let most = self.random.of(&[1, 2, 7, 16, 64]);
+                let most = self.random.choose(&[1, 2, 7, 16, 64]);
                 any |= self.nodes[at].transmit(self.now, most, &mut sent);
                 for packet in sent.drain(..) {
                     self.dispatch(at, packet);

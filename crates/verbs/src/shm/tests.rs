@@ -9,33 +9,19 @@ use crate::api::{
     ReadyToSend, RecvWr, Remote, SendWr, Status,
 };
 use shotline_memory::{Access, Addressing, Mr, Region};
+use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_wire::aeth::RnrTimer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
-    }
-    /// One of these, or now and then anything.
-    fn pick(&mut self, likely: &[u32]) -> u32 {
-        match self.below(8) {
-            0 => self.roll() as u32,
-            1 => self.below(100) as u32,
-            index => likely[index as usize % likely.len()],
-        }
+/// One of the likely numbers, or now and then anything.
+fn pick(random: &mut SplitMix64, likely: &[u32]) -> u32 {
+    match random.below(8) {
+        0 => random.next_u64() as u32,
+        1 => random.below(100) as u32,
+        _ => random.choose(likely),
     }
 }
 
@@ -93,7 +79,7 @@ fn pretend(evil: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) 
 /// The hostile side does one thing.
 fn attack(
     evil: &mut ShmEndpoint,
-    dice: &mut Dice,
+    random: &mut SplitMix64,
     target: (u32, u32),
     own: (u32, u32),
     memory: &Region,
@@ -101,35 +87,35 @@ fn attack(
 ) {
     let (to_slot, to) = target;
     let numbers = [0, 1, 2, 64, 4096, to, own.0, own.1, u32::MAX, 1 << 31];
-    match dice.below(9) {
+    match random.below(9) {
         0 => {
-            let line = if dice.below(2) == 0 { own.0 as usize } else { dice.below(QUEUES as u64) as usize };
+            let line = if random.below(2) == 0 { own.0 as usize } else { random.below(QUEUES as u64) as usize };
             let words =
                 [Word::Number, Word::Peer, Word::State, Word::Access, Word::Domain, Word::Receives, Word::RnrTimer];
             let more = [Word::Strict, Word::Expected, Word::Refused, Word::Verdict];
-            let word = *words.iter().chain(&more).nth(dice.below(11) as usize).unwrap();
-            evil.mine.pair(line, word).store(dice.pick(&numbers), Ordering::Release);
+            let word = *words.iter().chain(&more).nth(random.below(11) as usize).unwrap();
+            evil.mine.pair(line, word).store(pick(random, &numbers), Ordering::Release);
         }
-        1 => evil.mine.receives(dice.below(64) as usize).store(dice.pick(&numbers), Ordering::Release),
-        2 => evil.mine.live(dice.below(KEYS as u64) as usize).store(dice.pick(&numbers), Ordering::Release),
-        3 => evil.mine.wake().store(dice.roll() as u32, Ordering::Release),
-        4 if dice.below(100) == 0 => evil.mine.head().store(dice.roll() >> dice.below(64), Ordering::Release),
-        4 if dice.below(100) == 0 => evil.mine.tail().store(dice.roll() >> dice.below(64), Ordering::Release),
+        1 => evil.mine.receives(random.below(64) as usize).store(pick(random, &numbers), Ordering::Release),
+        2 => evil.mine.live(random.below(KEYS as u64) as usize).store(pick(random, &numbers), Ordering::Release),
+        3 => evil.mine.wake().store(random.next_u64() as u32, Ordering::Release),
+        4 if random.below(100) == 0 => evil.mine.head().store(random.next_u64() >> random.below(64), Ordering::Release),
+        4 if random.below(100) == 0 => evil.mine.tail().store(random.next_u64() >> random.below(64), Ordering::Release),
         4..=6 => {
-            let fragment = [0, 32, 64, 5000][dice.below(4) as usize];
+            let fragment = [0, 32, 64, 5000][random.below(4) as usize];
             let mut header = Header {
                 to_slot,
                 to,
                 from: own.1,
-                message: dice.below(2) as u32,
-                flags: if dice.below(2) == 0 { Header::FIRST | Header::LAST } else { dice.below(64) as u16 },
-                queue: dice.roll() as u16,
-                word: dice.roll() as u32,
+                message: random.below(2) as u32,
+                flags: if random.below(2) == 0 { Header::FIRST | Header::LAST } else { random.below(64) as u16 },
+                queue: random.next_u64() as u16,
+                word: random.next_u64() as u32,
                 total: fragment,
                 fragment,
             };
             // Half of them have one field wrong.
-            let field = match dice.below(16) {
+            let field = match random.below(16) {
                 0 => &mut header.to_slot,
                 1 => &mut header.to,
                 2 => &mut header.from,
@@ -138,27 +124,29 @@ fn attack(
                 6 => &mut header.fragment,
                 _ => &mut header.word,
             };
-            *field = dice.pick(&numbers);
+            *field = pick(random, &numbers);
             let (board, at, _) = evil.mine.ring(*tail & (RING - 1));
             board.write(at, &header.bytes());
-            *tail += if dice.below(50) == 0 { 64 * dice.below(90) } else { record_len(u64::from(fragment)) };
+            *tail += if random.below(50) == 0 { 64 * random.below(90) } else { record_len(u64::from(fragment)) };
             evil.mine.tail().store(*tail, Ordering::Release);
         }
         7 => {
-            let access = Access::from_bits(dice.roll() as u8);
-            let (slot, rkey) = (dice.pick(&[0, 1, KEYS as u32]), dice.pick(&[0, 7, 8]));
-            let (address, len) = ([0, u64::MAX, 5][dice.below(3) as usize], dice.roll() >> dice.below(64));
-            let fd = match dice.below(3) {
+            let access = Access::from_bits(random.next_u64() as u8);
+            let (slot, rkey) = (pick(random, &[0, 1, KEYS as u32]), pick(random, &[0, 7, 8]));
+            let (address, len) = ([0, u64::MAX, 5][random.below(3) as usize], random.next_u64() >> random.below(64));
+            let fd = match random.below(3) {
                 0 => rustix::io::dup(memory.fd().unwrap()).unwrap(),
                 1 => rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap(),
                 _ => std::fs::File::open("/dev/null").unwrap().into(),
             };
-            let domain = dice.pick(&[0]);
+            let domain = pick(random, &[0]);
             evil.control.tell(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
         }
-        _ => match dice.below(5) {
-            0 => evil.control.tell(Message::Named { rkey: dice.pick(&[7, 8]), name: vec![0xFF; 64] }),
-            1 => evil.control.tell(Message::Ended { slot: dice.pick(&[0, 1, u32::MAX]), rkey: dice.pick(&[7, 8]) }),
+        _ => match random.below(5) {
+            0 => evil.control.tell(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
+            1 => {
+                evil.control.tell(Message::Ended { slot: pick(random, &[0, 1, u32::MAX]), rkey: pick(random, &[7, 8]) })
+            }
             2 => evil.control.tell(Message::Fault { qp: to, from: own.1 }),
             3 => _ = rustix::net::send(evil.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
             _ => evil.control.wake(),
@@ -172,7 +160,7 @@ fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
     let seeds = seeds(0..150);
     let runs = seeds.size_hint().0;
     for seed in seeds {
-        let mut dice = Dice(seed);
+        let mut random = SplitMix64::new(seed);
         let (a, mut evil) = ShmEndpoint::pair().unwrap();
         let mut a = honest(a);
         let memory = Region::memfd("theirs", 4096).unwrap();
@@ -182,10 +170,10 @@ fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
                 pretend(&mut evil, &memory, own, a.qp.0);
                 connect(&mut a, own.1);
             }
-            attack(&mut evil, &mut dice, (0, a.qp.0), own, &memory, &mut tail);
-            let elements = [Element { address: dice.below(1000), len: dice.below(3200) as u32, lkey: a.mr.lkey }];
-            let remote = Remote { address: dice.below(1000), rkey: dice.pick(&[7]) };
-            let operation = match dice.below(6) {
+            attack(&mut evil, &mut random, (0, a.qp.0), own, &memory, &mut tail);
+            let elements = [Element { address: random.below(1000), len: random.below(3200) as u32, lkey: a.mr.lkey }];
+            let remote = Remote { address: random.below(1000), rkey: pick(&mut random, &[7]) };
+            let operation = match random.below(6) {
                 0 => Operation::Write(remote),
                 1 => Operation::Read(remote),
                 2 => Operation::WriteImm(remote, 1),
@@ -199,7 +187,7 @@ fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
             for done in out[..found].iter().filter(|done| done.status == Status::Success) {
                 good[usize::from(matches!(done.completed, Completed::Recv | Completed::RecvWriteImm))] += 1;
             }
-            if dice.below(20) == 0 {
+            if random.below(20) == 0 {
                 a.shm.progress().unwrap();
                 let _ = a.shm.peer_region("x");
             }

@@ -4,10 +4,11 @@
 
 use crate::model::Work;
 use shotline_memory::{Access, Addressing};
+use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Cq, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
 use shotline_verbs::engine::{Books, Naks, Refusals};
-use shotline_verbs::pair::{Datagram, Link, Options, Pair, Random, seal};
+use shotline_verbs::pair::{Datagram, Link, Options, Pair, seal};
 use shotline_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use shotline_wire::atomic::{AtomicAckEth, AtomicEth};
 use shotline_wire::bth::{Bth, Opcode};
@@ -44,7 +45,7 @@ impl Target {
         let options = Options { psn: [PSN, 0x77], strict, mtu: Mtu::B256, timeout, retries: 3, ..Options::default() };
         let ends = pair.connect(QpType::Rc, &options).unwrap();
         let mut before = vec![0; MEMORY as usize];
-        pair.random.fill(&mut before);
+        pair.random.fill_bytes(&mut before);
         let lkeys = [0, 1].map(|at| pair.node_mut(at).register(0, MEMORY, Access::LOCAL_WRITE).unwrap().lkey);
         let node = pair.node_mut(1);
         node.memory().write(0, &before);
@@ -280,10 +281,10 @@ fn packets_from_another_address_or_to_nobody_are_silence() {
 #[test]
 fn guesses_at_the_sequence_number_bring_few_answers_and_no_harm() {
     let mut target = Target::new(false);
-    let mut random = Random::new(3);
+    let mut random = SplitMix64::new(3);
     for _ in 0..2000 {
-        let psn = random.bits() as u32 & 0xFF_FFFF;
-        let opcode = random.of(&[Opcode::RcWriteOnly, Opcode::RcSendOnly, Opcode::RcReadRequest]);
+        let psn = random.next_u64() as u32 & 0xFF_FFFF;
+        let opcode = random.choose(&[Opcode::RcWriteOnly, Opcode::RcSendOnly, Opcode::RcReadRequest]);
         if psn != PSN {
             target.attack(
                 &Attack::new(opcode, &[7; 8][..if opcode == Opcode::RcReadRequest { 0 } else { 8 }])
@@ -395,7 +396,7 @@ fn forge(work: &mut Work, victim: usize) -> Datagram {
         1 | 4 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::PsnSequenceError), psn),
         2 => Attack::answer(Opcode::RcAcknowledge, Syndrome::Nak(NakCode::RemoteAccessError), psn),
         5 => Attack::answer(Opcode::RcAcknowledge, Syndrome::RnrNak(rnr), psn),
-        6 => Attack::new(Opcode::RcWriteOnly, &[0xEE; 64]).to(random.bits() as u32, 0, 64).at(psn),
+        6 => Attack::new(Opcode::RcWriteOnly, &[0xEE; 64]).to(random.next_u64() as u32, 0, 64).at(psn),
         _ => {
             let mut cnp = Attack::new(Opcode::CongestionNotification, &[0; 16]).at(0);
             cnp.bth.becn = true;

@@ -2,24 +2,25 @@
 
 use crate::model::Work;
 use shotline_memory::Access;
+use shotline_random::SplitMix64;
 use shotline_testing::seeds;
 use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpState, QpType, RecvWr, Remote, SendWr, Status};
 use shotline_verbs::engine::Refusals;
-use shotline_verbs::pair::{Link, Options, Pair, Random};
+use shotline_verbs::pair::{Link, Options, Pair};
 use std::time::Duration;
 
 fn options(seed: u64) -> Options {
-    let random = &mut Random::new(!seed);
+    let random = &mut SplitMix64::new(!seed);
     let mut psn = || {
-        let any = random.bits() as u32 & 0xFF_FFFF;
-        random.of(&[0, 0x10, 0xFF_FFFE, 0xFF_FFFF, 0xFF_FFF0, 0x7F_FFFE, 0x80_0000, any])
+        let any = random.next_u64() as u32 & 0xFF_FFFF;
+        random.choose(&[0, 0x10, 0xFF_FFFE, 0xFF_FFFF, 0xFF_FFF0, 0x7F_FFFE, 0x80_0000, any])
     };
     Options {
         psn: [psn(), psn()],
-        mtu: random.of(&Mtu::ALL),
-        rd_atomic: random.of(&[1, 2, 4, 16]),
-        depth: random.of(&[16, 64]),
-        ack_every: random.of(&[0, 0, 1, 3_000, 1 << 20]),
+        mtu: random.choose(&Mtu::ALL),
+        rd_atomic: random.choose(&[1, 2, 4, 16]),
+        depth: random.choose(&[16, 64]),
+        ack_every: random.choose(&[0, 0, 1, 3_000, 1 << 20]),
         retries: u8::MAX,
         timeout: Duration::from_millis(1),
         strict: random.chance(0.5),
@@ -194,7 +195,7 @@ fn operations_that_are_longer_than_the_window_arrive() {
         pair.set_links(Link { loss, coalesce: 10_000, ..Link::PERFECT });
         let keys = [0, 1].map(|at| pair.node_mut(at).register(0, 3 << 20, Access::ALL).unwrap());
         let mut bytes = vec![0; LEN as usize];
-        pair.random.fill(&mut bytes);
+        pair.random.fill_bytes(&mut bytes);
         let source = usize::from(seed % 3 == 2);
         pair.node(source).memory().write(5, &bytes);
 

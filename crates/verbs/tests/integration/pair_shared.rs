@@ -12,10 +12,10 @@ const RECEIVES: u64 = 200;
 
 /// Message `number` of connection `qp`.
 fn message(seed: u64, qp: u64, number: u64, mtu: u64) -> Vec<u8> {
-    let mut random = shotline_verbs::pair::Random::new(seed ^ qp << 32 ^ number << 40);
+    let mut random = shotline_random::SplitMix64::new(seed ^ qp << 32 ^ number << 40);
     let len = random.between(16, (3 * mtu).min(ROOM));
     let mut bytes = vec![0; len as usize];
-    random.fill(&mut bytes);
+    random.fill_bytes(&mut bytes);
     bytes[..8].copy_from_slice(&qp.to_le_bytes());
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
     bytes
@@ -25,7 +25,7 @@ fn message(seed: u64, qp: u64, number: u64, mtu: u64) -> Vec<u8> {
 fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
     for seed in seeds(0..300) {
         let mut pair = Pair::new(seed, &[(RECEIVES * ROOM) as usize; 2]).unwrap();
-        let mtu = pair.random.of(&[Mtu::B256, Mtu::B512, Mtu::B1024]);
+        let mtu = pair.random.choose(&[Mtu::B256, Mtu::B512, Mtu::B1024]);
         let link = match seed % 3 {
             0 => Link::random_lossless(&mut pair.random),
             _ => Link::random(&mut pair.random),

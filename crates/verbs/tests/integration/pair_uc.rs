@@ -50,13 +50,13 @@ fn a_message_that_completes_is_whole_and_stays_so_whatever_the_network_does() {
         for id in 0..MESSAGES {
             let len = pair.random.between(8, 4 * u64::from(mtu.bytes())).min(ROOM);
             let mut message = vec![0; len as usize];
-            pair.random.fill(&mut message);
+            pair.random.fill_bytes(&mut message);
             message[..8].copy_from_slice(&id.to_le_bytes());
             pair.node(0).memory().write((id * ROOM) as usize, &message);
             messages.push(message);
             let element = [Element { address: id * ROOM, len: len as u32, lkey: from.lkey }];
             let remote = Remote { address: id * ROOM, rkey: to.rkey };
-            let operation = pair.random.of(&[Operation::Send, Operation::WriteImm(remote, id as u32)]);
+            let operation = pair.random.choose(&[Operation::Send, Operation::WriteImm(remote, id as u32)]);
             pair.post_send(0, a, &SendWr::new(id, operation, Data::Elements(&element))).unwrap();
             for _ in 0..pair.random.below(4) {
                 pair.step();

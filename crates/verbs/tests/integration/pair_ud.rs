@@ -55,7 +55,7 @@ fn what_arrives_is_what_was_sent_whatever_the_network_does() {
             let len = ends.pair.random.between(0, mtu.bytes().into()) as usize;
             let len = if id % 3 == 0 { mtu.bytes() as usize } else { len };
             let mut message = vec![0; len];
-            ends.pair.random.fill(&mut message);
+            ends.pair.random.fill_bytes(&mut message);
             ends.pair.node(0).memory().write(id as usize * 5000, &message);
             let element = [Element { address: u64::from(id) * 5000, len: len as u32, lkey: ends.lkeys[0] }];
             let data = if len <= 64 && id % 2 == 0 { Data::Inline(&message) } else { Data::Elements(&element) };

@@ -9,6 +9,7 @@ use crate::ParseError;
 use crate::shot::Geometry;
 use arrayvec::ArrayVec;
 use core::fmt::{self, Display};
+use shotline_random::SplitMix64;
 
 /// What a framing is checked with.
 #[derive(Clone, Copy, Debug)]
@@ -228,10 +229,10 @@ fn other_payload(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
 }
 
 fn damage(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
-    let mut random = case.seed;
+    let mut random = SplitMix64::new(case.seed);
     for (Packet { len, .. }, mut header) in packets(framing, case) {
         for _ in 0..8 {
-            let bits = next(&mut random);
+            let bits = random.next_u64();
             let at = bits as usize % header.len().max(1);
             if let Some(byte) = header.get_mut(at) {
                 *byte ^= 1 << (bits >> 32 & 7);
@@ -243,11 +244,11 @@ fn damage(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
 }
 
 fn noise(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
-    let mut random = case.seed;
+    let mut random = SplitMix64::new(case.seed);
     for len in 0..=MAX_HEADER {
-        let header: Header = (0..len).map(|_| next(&mut random) as u8).collect();
-        let index = next(&mut random) as u32 % case.geometry.packets();
-        for payload_len in [case.geometry.packet_bytes(index), next(&mut random) as u32] {
+        let header: Header = (0..len).map(|_| random.next_u64() as u8).collect();
+        let index = random.next_u64() as u32 % case.geometry.packets();
+        for payload_len in [case.geometry.packet_bytes(index), random.next_u64() as u32] {
             hostile(framing, case, &header, payload_len)?;
         }
     }
@@ -285,12 +286,4 @@ fn hostile(framing: &dyn Framing, case: &Case, header: &[u8], payload_len: u32) 
 /// The low `bits` bits of a number.
 fn low(number: u64, bits: u32) -> u64 {
     if bits >= u64::BITS { number } else { number & ((1 << bits) - 1) }
-}
-
-/// The next number of a sequence (SplitMix64).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ mixed >> 31
 }

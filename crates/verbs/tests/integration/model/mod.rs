@@ -4,10 +4,11 @@
 //! what memory must hold, and which completions come in which order.
 
 use shotline_memory::{Access, Mr};
+use shotline_random::SplitMix64;
 use shotline_verbs::api::{
     Completed, Completion, Cq, Data, Element, Operation, PostError, QpState, QpType, RecvWr, Remote, SendWr, Status,
 };
-use shotline_verbs::pair::{Options, Pair, Random};
+use shotline_verbs::pair::{Options, Pair};
 use std::collections::VecDeque;
 
 /// Each node's memory: what it sends from, what its READs and atomic operations bring, what its peer writes, what its
@@ -89,7 +90,7 @@ impl Work {
         let sides = [0, 1].map(|at| {
             let mut model = vec![0; MEMORY];
             for (start, len) in [SOURCE, EXPOSED, LIBRARY, COUNTERS] {
-                pair.random.fill(&mut model[start as usize..][..len as usize]);
+                pair.random.fill_bytes(&mut model[start as usize..][..len as usize]);
             }
             let node = pair.node_mut(at);
             node.memory().write(0, &model);
@@ -137,7 +138,7 @@ impl Work {
         let choice = match self.kind {
             QpType::Rc => random.below(10),
             // No answers, so nothing comes back; keys are ended by reliable connections only.
-            _ => random.of(&[0, 2, 3, 4, 5, 6]),
+            _ => random.choose(&[0, 2, 3, 4, 5, 6]),
         };
         let (mut inline, mut fence, solicited) = (None, random.chance(0.1), random.chance(0.3));
         let (mut filled, mut elements) = (Vec::new(), Vec::new());
@@ -150,7 +151,7 @@ impl Work {
             len = wanted.min(room);
             let mut message = vec![0; len as usize];
             if len <= 64 && random.chance(0.5) {
-                random.fill(&mut message);
+                random.fill_bytes(&mut message);
                 inline = Some(message.clone());
             } else {
                 let mut at = 0;
@@ -163,7 +164,7 @@ impl Work {
                     (at, pieces) = (at + part, pieces - 1);
                 }
             }
-            let imm = random.bits() as u32;
+            let imm = random.next_u64() as u32;
             let mut arrives = None;
             if is_write {
                 let start = EXPOSED.0 + random.below(EXPOSED.1 - len + 1);
@@ -227,20 +228,20 @@ impl Work {
             let mut after = before;
             (operation, completed) = match choice {
                 7 | 8 => {
-                    let (area, key) = random.of(&[(LIBRARY, peer.library.rkey), (EXPOSED, peer.exposed.rkey)]);
+                    let (area, key) = random.choose(&[(LIBRARY, peer.library.rkey), (EXPOSED, peer.exposed.rkey)]);
                     me.read_pending = (me.read_pending && !fence) || area == EXPOSED;
                     let start = area.0 + random.below(area.1 - len + 1);
                     value = peer.model[start as usize..][..len as usize].to_vec();
                     (Operation::Read(Remote { address: start, rkey: key }), Completed::Read)
                 }
                 _ if random.chance(0.5) => {
-                    let add = random.bits();
+                    let add = random.next_u64();
                     after = before.wrapping_add(add);
                     (Operation::FetchAdd { remote: counter, add }, Completed::FetchAdd)
                 }
                 _ => {
-                    let compare = if random.chance(0.7) { before } else { random.bits() };
-                    let swap = random.bits();
+                    let compare = if random.chance(0.7) { before } else { random.next_u64() };
+                    let swap = random.next_u64();
                     after = if compare == before { swap } else { before };
                     (Operation::CompareSwap { remote: counter, compare, swap }, Completed::CompareSwap)
                 }
@@ -387,13 +388,13 @@ impl Work {
     }
 }
 
-fn length(random: &mut Random, mtu: u64) -> u64 {
+fn length(random: &mut SplitMix64, mtu: u64) -> u64 {
     let any = random.between(0, 8 * mtu);
-    random.of(&[0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, 2 * mtu + 3, any, any / 4, any / 16])
+    random.choose(&[0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, 2 * mtu + 3, any, any / 4, any / 16])
 }
 
 /// Places for `len` bytes in up to four pieces, with gaps between them.
-fn allocate(random: &mut Random, at: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
+fn allocate(random: &mut SplitMix64, at: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
     let (mut elements, mut left) = (Vec::new(), len);
     let pieces = random.between(1, 4);
     for piece in 1..=pieces {
