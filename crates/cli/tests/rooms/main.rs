@@ -39,7 +39,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("store", "recorder/"),
     ("store", "recover/"),
     ("store", "verify/"),
-    ("store", "zarr/"),
     ("transport", "conformance/"),
 ];
 

@@ -1,44 +1,16 @@
 //! Where Zarr's objects go: files of a folder, or an object store that speaks S3 (feature `s3`).
 
+mod error;
 #[cfg(feature = "s3")]
 mod s3;
 
 use crate::beneath::Folder;
+pub use error::ObjectError;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-
-/// Why an object could not be written, read or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectError {
-    /// The kernel refused it.
-    #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
-    /// The store refused it, or cannot be reached.
-    #[error(
-        "cannot {what} {object}: {why}; look at AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    )]
-    Store {
-        /// What was tried.
-        what: &'static str,
-        /// The object.
-        object: String,
-        /// What the store says.
-        why: String,
-    },
-    /// An address that is none, or a setting that is missing.
-    #[error("{0}")]
-    Address(String),
-}
 
 /// Objects by their keys, which are paths with `/` between their parts.
 #[derive(Debug)]

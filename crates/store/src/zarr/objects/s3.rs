@@ -2,7 +2,7 @@
 //!
 //! Requests are signed by `rusty-s3`, which does no I/O, and sent by `ureq`, which needs no run-time of its own.
 
-use super::ObjectError;
+use super::error::ObjectError;
 use rusty_s3::actions::{ListObjectsV2, S3Action};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
 use std::env;
