@@ -4,7 +4,7 @@
 //! the order holds on the disk too: data and table rows, sync, the tables' markers, sync, the data's markers. These are
 //! durable by the first sync of the next batch, or by one of their own if no more comes.
 
-use super::RecorderConfig;
+use super::config::RecorderConfig;
 use crate::layout::{self, Layout, Opened, StoredChunk};
 use crate::medium::Medium;
 use crate::rows::{LOSS_BYTES, push_book, push_loss};

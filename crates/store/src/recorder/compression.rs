@@ -2,7 +2,7 @@
 //!
 //! It never waits for the workers. A shot that they have no room for is written as it came, and the chunk says so.
 
-use super::RecorderConfig;
+use super::config::RecorderConfig;
 use crate::StoreError;
 use crate::codec::Codec;
 use crate::codec::workers::{self, Made, Workers};

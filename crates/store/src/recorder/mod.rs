@@ -6,6 +6,7 @@
 
 mod commit;
 mod compression;
+mod config;
 mod drives;
 
 use crate::StoreError;
@@ -18,6 +19,7 @@ use crate::sys::drive::{Done, Drive, Wake};
 use commit::Committer;
 use compression::Compression;
 pub use compression::{Chunks, default_threads};
+pub use config::RecorderConfig;
 use rustix::fd::{AsRawFd, RawFd};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -37,50 +39,6 @@ const BATCHES: u32 = 4;
 const SCRATCH: u32 = 1 << 15;
 /// The stream number in `/books` of counts that belong to the whole run.
 pub const WHOLE_RUN: u32 = u32::MAX;
-
-/// How to record.
-#[derive(Clone, Debug)]
-pub struct RecorderConfig {
-    /// Rows to lay out: no run records more.
-    pub rows: u64,
-    /// Writes under way at once.
-    pub in_flight: u32,
-    /// Write past the page cache.
-    pub direct: bool,
-    /// Survive a power cut, not only a kill: data is synced before its rows become visible.
-    pub durable: bool,
-    /// Replace a file that is there.
-    pub overwrite: bool,
-    /// With `overwrite`: give up the old file at once and write into its blocks, which is faster than into new ones.
-    pub recycle: bool,
-    /// With `overwrite`: the serial number of the raw device whose contents may go ([`crate::nvme`]).
-    pub serial: Option<String>,
-    /// Rows become visible at least this often.
-    pub commit_every: Duration,
-    /// And at the latest after so many.
-    pub commit_rows: u64,
-    /// Threads that compress the shots of a run with a codec; if nobody says, [`default_threads`]. With none every shot
-    /// is stored as it came.
-    pub compress_threads: Option<usize>,
-}
-
-impl RecorderConfig {
-    /// The usual way for `rows` rows.
-    pub fn new(rows: u64) -> Self {
-        Self {
-            rows,
-            in_flight: 16,
-            direct: true,
-            durable: false,
-            overwrite: false,
-            recycle: false,
-            serial: None,
-            commit_every: Duration::from_millis(20),
-            commit_rows: 1024,
-            compress_threads: None,
-        }
-    }
-}
 
 /// What has been recorded.
 #[derive(Clone, Debug, Default, Serialize)]
