@@ -37,7 +37,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("store", "nvme/"),
     ("store", "read/"),
     ("store", "recover/"),
-    ("store", "verify/"),
     ("transport", "conformance/"),
 ];
 

@@ -1,6 +1,7 @@
 //! Accounts for every shot number, and balances the books.
 
-use super::{LinkVerdict, Mismatches};
+use super::mismatches::Mismatches;
+use super::verdict::LinkVerdict;
 use crate::StoreError;
 use crate::read::{Ended, Recording};
 use crate::rows::{NO_NUMBER, State};

@@ -9,21 +9,21 @@
 //! row's chunk is where raw reading looks for it, so HDF5 readers read the same bytes.
 
 mod account;
+mod mismatches;
 mod slot;
+mod verdict;
 
 use crate::StoreError;
 use crate::read::Recording;
 use crate::rows::State;
-use serde::Serialize;
+use mismatches::Mismatches;
 use shotline_wire::shot::DropCause;
 use slot::{Checker, Patterns};
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+pub use verdict::{LinkVerdict, Verdict};
 
-/// Mismatches that are described; the others are only counted.
-const DESCRIBED: usize = 20;
 /// Rows that a thread takes at once.
 const BATCH: u64 = 16;
 
@@ -39,83 +39,6 @@ pub struct VerifyOptions {
 impl Default for VerifyOptions {
     fn default() -> Self {
         Self { pattern: true, threads: 0 }
-    }
-}
-
-/// What a verification found.
-#[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
-    /// The file.
-    pub path: PathBuf,
-    /// Nothing contradicts anything.
-    pub verified: bool,
-    /// The run ended in order, so its books were there to be checked.
-    pub finished: bool,
-    /// Rows.
-    pub rows: u64,
-    /// The links.
-    pub links: Vec<LinkVerdict>,
-    /// Shots in `/losses`.
-    pub lost_shots: u64,
-    /// Whether test patterns were compared.
-    pub pattern: bool,
-    /// Contradictions.
-    pub mismatches: u64,
-    /// The first of them.
-    pub described: Vec<String>,
-    /// Bytes read from slots.
-    pub bytes: u64,
-    /// How long it took.
-    pub seconds: f64,
-}
-
-/// What was found of one link.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LinkVerdict {
-    /// Its stream.
-    pub stream: u32,
-    /// Complete shots.
-    pub complete: u64,
-    /// Partial shots.
-    pub partial: u64,
-    /// Lost shots.
-    pub lost: u64,
-    /// Of the lost ones, those whose write failed.
-    pub sink_error: u64,
-    /// Records whose CRC was found to hold over the whole shot.
-    pub records: u64,
-    /// Packets compared with the test pattern.
-    pub pattern_packets: u64,
-    /// Shots with all packets whose record does not prove them; not compared with the pattern.
-    pub unproven: u64,
-}
-
-impl LinkVerdict {
-    fn merge(&mut self, other: &Self) {
-        self.complete += other.complete;
-        self.partial += other.partial;
-        self.lost += other.lost;
-        self.sink_error += other.sink_error;
-        self.records += other.records;
-        self.pattern_packets += other.pattern_packets;
-        self.unproven += other.unproven;
-    }
-}
-
-/// Contradictions, from any thread.
-#[derive(Debug, Default)]
-struct Mismatches {
-    count: AtomicU64,
-    described: Mutex<Vec<String>>,
-}
-
-impl Mismatches {
-    fn add(&self, text: impl FnOnce() -> String) {
-        if self.count.fetch_add(1, Ordering::Relaxed) < DESCRIBED as u64
-            && let Ok(mut described) = self.described.lock()
-        {
-            described.push(text());
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks the bytes of one slot against its table row.
 
-use super::LinkVerdict;
+use super::verdict::LinkVerdict;
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::{Row, State};
 use shotline_compute::prbs;

@@ -1,0 +1,24 @@
+//! Contradictions that a verification found.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Mismatches that are described; the others are only counted.
+const DESCRIBED: usize = 20;
+
+/// Contradictions, from any thread.
+#[derive(Debug, Default)]
+pub(super) struct Mismatches {
+    pub(super) count: AtomicU64,
+    pub(super) described: Mutex<Vec<String>>,
+}
+
+impl Mismatches {
+    pub(super) fn add(&self, text: impl FnOnce() -> String) {
+        if self.count.fetch_add(1, Ordering::Relaxed) < DESCRIBED as u64
+            && let Ok(mut described) = self.described.lock()
+        {
+            described.push(text());
+        }
+    }
+}
