@@ -36,7 +36,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("store", "layout/"),
     ("store", "nvme/"),
     ("store", "read/"),
-    ("store", "recover/"),
     ("transport", "conformance/"),
 ];
 

@@ -1,7 +1,7 @@
 //! Gives every row its number and every number its place.
 
 use super::examine::{Examined, Seen};
-use super::{Others, Recovered, claims};
+use super::recovered::Recovered;
 use crate::info::RunInfo;
 use crate::inspect::LossSummary;
 use crate::layout::Layout;
@@ -10,6 +10,17 @@ use crate::runs::{Run, minus, push, union};
 use crate::shot::Loss;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 use std::ops::Range;
+
+/// What a file is told of the others of its run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others<'a> {
+    /// Numbers that files on other drives account for.
+    pub taken: &'a [Run],
+    /// The number behind the last of the part before.
+    pub begins: Option<u64>,
+    /// Another file enters what nobody accounts for.
+    pub filled_elsewhere: bool,
+}
 
 /// What has to be written for one link's part of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,6 +256,11 @@ fn last_numbers(range: Run, count: usize, claimed: &[Run]) -> Vec<u64> {
     let mut last: Vec<u64> = free.take(count).collect();
     last.reverse();
     if last.len() == count { last } else { (range.1.saturating_sub(count as u64)..).take(count).collect() }
+}
+
+/// Whether a state claims bytes.
+fn claims(state: State) -> bool {
+    state != State::Lost
 }
 
 #[cfg(test)]

@@ -17,19 +17,19 @@
 
 mod account;
 mod examine;
+mod recovered;
 
 use crate::StoreError;
 use crate::info::RunInfo;
-use crate::inspect::LossSummary;
 use crate::layout::{self, Contents, Opened};
-use crate::rows::{self, LOSS_BYTES, State};
-use crate::runs::Run;
+use crate::rows::{self, LOSS_BYTES};
 use crate::shot::Loss;
+pub(crate) use account::Others;
 use account::{Account, RowChange};
 use examine::Examiner;
+pub use recovered::{Change, Recovered};
 use rustix::io::Errno;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Rows that are examined at once, by all threads together.
@@ -37,64 +37,6 @@ const BLOCK: u64 = 256;
 /// Rows behind the last marker in which nothing was found, after which nothing more is looked for. No recorder has more
 /// writes under way.
 const NOTHING: u64 = 4096;
-
-/// What was found of a recording, and made of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Recovered {
-    /// The file.
-    pub path: PathBuf,
-    /// Nothing was changed: this is what recovery would do.
-    pub dry_run: bool,
-    /// Rows that readers saw.
-    pub rows_before: u64,
-    /// Rows that they see now.
-    pub rows: u64,
-    /// Rows behind the last visible one that held something whole, and are visible now.
-    pub adopted: u64,
-    /// Table rows made again from the records of their shots.
-    pub rebuilt: u64,
-    /// Shots that are whole, proven by a CRC.
-    pub whole: u64,
-    /// Shots of which packets are missing since they were received; what there is, is as it was written.
-    pub partial: u64,
-    /// Shots of rows of which nothing is there.
-    pub lost: u64,
-    /// Shots that are not whole, in runs, and why: of partial ones the cause of most missing packets.
-    pub not_whole: Vec<LossSummary>,
-    /// Rows that had been laid out for more and are given back.
-    pub shed: u64,
-    /// Bytes of the file now.
-    pub file_bytes: u64,
-    /// What happens to the file; nothing if it is whole.
-    pub changes: Vec<Change>,
-    /// Numbers that its rows and losses tell for certain.
-    #[serde(skip)]
-    pub(crate) numbers: Vec<Run>,
-    /// Entries of its `/losses`.
-    #[serde(skip)]
-    pub(crate) losses: u64,
-}
-
-/// What recovery does to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// Rows, losses or markers are put right.
-    Repaired,
-    /// What was laid out and holds no shot is given back.
-    Cut,
-}
-
-/// What a file is told of the others of its run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Others<'a> {
-    /// Numbers that files on other drives account for.
-    pub taken: &'a [Run],
-    /// The number behind the last of the part before.
-    pub begins: Option<u64>,
-    /// Another file enters what nobody accounts for.
-    pub filled_elsewhere: bool,
-}
 
 /// Is told the rows that were looked at, and an estimate of all.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
@@ -255,9 +197,4 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u
     file.sync_data()?;
     mark_data()?;
     file.sync_data()
-}
-
-/// Whether a state claims bytes.
-fn claims(state: State) -> bool {
-    state != State::Lost
 }
