@@ -1,9 +1,10 @@
 //! How a recording gets its device, its extent and its name there.
 
-use super::device::{Access, Device};
+use super::device::{Access, Device, UNIT};
 use super::directory::{Directory, Entry, Found, check_name};
+use super::extent::Extent;
 use super::signature;
-use super::{Extent, Target, UNIT};
+use super::target::Target;
 use crate::{StoreError, lock};
 use rustix::io::Errno;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! A device: what it is, and its bytes in whole logical blocks.
 
-use super::{By, Target, UNIT};
+use super::target::{By, Target};
 use crate::StoreError;
 use crate::positioned::write_file;
 use crate::sys::drive::Made;
@@ -15,6 +15,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// Extents begin at multiples of this, and so does the first behind the directory.
+pub(super) const UNIT: u64 = 1 << 20;
 /// Times that a command is tried again that the drive has not refused for good.
 const TRIES: u32 = 5;
 /// What buffers of direct reads and writes are aligned to.

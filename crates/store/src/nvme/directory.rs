@@ -3,14 +3,21 @@
 //! It is JSON behind 32 bytes: magic, version, length, sequence number, CRC-32C over all but itself. There are two copies;
 //! a change goes to the older one, and is flushed, so that a power cut leaves the state before or after it.
 
-use super::device::Device;
-use super::{COPIES, COPY_BYTES, Target, UNIT, signature};
+use super::device::{Device, UNIT};
+use super::signature;
+use super::target::Target;
 use crate::StoreError;
 use crate::sys::nvme::Identity;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
+/// Where the directory's copies are, in bytes.
+const COPIES: [u64; 2] = [0, 512 << 10];
+/// Bytes that a copy may take.
+const COPY_BYTES: u64 = 512 << 10;
+/// The most bytes of a name.
+const MOST_NAME: usize = 64;
 /// What a copy begins with.
 pub(super) const MAGIC: &[u8; 8] = b"SHOTLINE";
 const VERSION: u32 = 1;
@@ -295,7 +302,7 @@ pub(super) fn update(device: &Device, name: &str, at: u64, change: impl FnOnce(&
 
 fn is_name(name: &str) -> bool {
     let plain = !name.contains(|c: char| c == '/' || c.is_control()) && name != "." && name != "..";
-    plain && (1..=super::MOST_NAME).contains(&name.len())
+    plain && (1..=MOST_NAME).contains(&name.len())
 }
 
 /// Refuses a name that cannot be part of a path, or be shown.
@@ -304,7 +311,7 @@ pub(super) fn check_name(target: &Target, name: &str) -> Result<(), StoreError> 
         return Err(StoreError::Run(format!(
             "expected the name of a run on {} in at most {} bytes, without control characters, found {name:?}",
             target.written.display(),
-            super::MOST_NAME
+            MOST_NAME
         )));
     }
     Ok(())

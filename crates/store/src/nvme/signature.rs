@@ -3,8 +3,7 @@
 //! A short table of magic numbers gives it a name; what is in no table is refused nevertheless, because a device that is
 //! free has zeros in its first and last MiB.
 
-use super::UNIT;
-use super::device::Device;
+use super::device::{Device, UNIT};
 use rustix::io::Errno;
 
 /// A magic number, where it stands, and whose it is.
