@@ -34,7 +34,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("store", "export/"),
     ("store", "import/"),
     ("store", "layout/"),
-    ("store", "read/"),
     ("transport", "conformance/"),
 ];
 

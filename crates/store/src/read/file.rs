@@ -1,6 +1,6 @@
 //! One file of a recording.
 
-use super::{Ended, ended, no_row};
+use super::ended::{Ended, ended};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::layout::{self, Layout, StoredChunk};
@@ -107,4 +107,8 @@ impl OneFile {
     pub(super) fn check_index(&self) -> Result<(), StoreError> {
         self.read(|layout| layout::check(&self.path, &self.file, layout))
     }
+}
+
+pub(super) fn no_row(path: &Path, row: u64, rows: u64) -> StoreError {
+    StoreError::format(path, format!("expected a row below {rows}, found {row}"))
 }

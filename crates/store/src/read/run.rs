@@ -1,7 +1,6 @@
 //! A run of many files, as one recording. Files are opened when something of them is asked for, and a few stay open.
 
-use super::file::OneFile;
-use super::no_row;
+use super::file::{OneFile, no_row};
 use crate::StoreError;
 use crate::info::RunInfo;
 use crate::master::stretch::{Stretch, share, stretches, unbroken};

@@ -1,8 +1,8 @@
 //! Reads shots. Compressed chunks are unpacked on the way.
 
-use super::Recording;
 use super::file::OneFile;
 use super::raw::RawReader;
+use super::recording::Recording;
 use crate::StoreError;
 use crate::codec::Decoder;
 use crate::layout::ALIGN;
@@ -18,6 +18,13 @@ pub struct Slots<R> {
     recording: R,
     /// By their number among the run's; the latest comes last.
     files: Vec<(usize, FileSlots)>,
+}
+
+impl Recording {
+    /// A reader of slots, for one thread.
+    pub fn slots(&self) -> Slots<&Self> {
+        Slots::new(self)
+    }
 }
 
 impl<R: Deref<Target = Recording>> Slots<R> {
