@@ -1,7 +1,7 @@
 //! Clocks that stamp shots.
 
-use super::Check;
-use super::State::{Ok as Good, Warn};
+use super::check::Check;
+use super::check::State::{Ok as Good, Warn};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use shotline_acquire::clock::{Clock, Health, Source};
 

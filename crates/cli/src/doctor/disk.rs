@@ -1,7 +1,7 @@
 //! The place where a recording is to go.
 
-use super::State::{Fail, Ok as Good, Warn};
-use super::{Check, Wanted, size};
+use super::check::State::{Fail, Ok as Good, Warn};
+use super::check::{Check, Wanted, size};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, statfs, statvfs};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

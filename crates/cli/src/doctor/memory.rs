@@ -1,7 +1,7 @@
 //! Memory and processors.
 
-use super::State::{Fail, Ok as Good, Warn};
-use super::{Check, Wanted, kernel_file, size};
+use super::check::State::{Fail, Ok as Good, Warn};
+use super::check::{Check, Wanted, kernel_file, size};
 use nix::sys::resource::{Resource, getrlimit};
 use shotline_memory::{Pages, Pool, Registrar};
 use shotline_store::info::{LinkInfo, RunInfo};

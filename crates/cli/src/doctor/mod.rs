@@ -1,13 +1,14 @@
 //! `shotline doctor`: what would spoil a run on this machine, found before it, with the command that mends it.
 
+mod check;
 mod clock;
 mod disk;
 mod memory;
 mod network;
 
 use crate::Result;
+use check::{Check, State, Wanted};
 use serde::Serialize;
-use serde_json::{Map, Value};
 use shotline_acquire::config::{Bytes, peer};
 use shotline_wire::shot::{Geometry, Packing};
 use std::net::SocketAddr;
@@ -41,59 +42,6 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// What is wanted of this machine.
-struct Wanted {
-    probe: Option<SocketAddr>,
-    out: PathBuf,
-    bytes_per_s: f64,
-    geometry: Geometry,
-    pool: u64,
-}
-
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    /// As wanted.
-    Ok,
-    /// A run works, but not at its best.
-    Warn,
-    /// A run cannot work.
-    Fail,
-}
-
-/// One thing looked at.
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    state: State,
-    found: String,
-    wanted: String,
-    /// What to type to mend it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<String>,
-    /// Numbers, with units in their names.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    measured: Map<String, Value>,
-}
-
-impl Check {
-    fn new(name: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
-        Self { name, state, found: found.into(), wanted: wanted.into(), fix: None, measured: Map::new() }
-    }
-    /// What to type, unless all is well.
-    fn fix(mut self, fix: impl Into<String>) -> Self {
-        if self.state != State::Ok {
-            self.fix = Some(fix.into());
-        }
-        self
-    }
-    fn measured(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.measured.insert(name.into(), value.into());
-        self
-    }
 }
 
 /// The JSON object.
@@ -148,20 +96,5 @@ fn print(checks: &[Check]) {
         if let Some(fix) = &check.fix {
             outln!("{:7}{:width$}  fix:    {fix}", "", "");
         }
-    }
-}
-
-/// A file of the kernel with one value, without the line's end.
-fn kernel_file(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-/// Bytes for people.
-fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} bytes"),
     }
 }

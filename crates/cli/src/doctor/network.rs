@@ -1,7 +1,7 @@
 //! Sockets, interfaces and the probe.
 
-use super::State::{Fail, Ok as Good, Warn};
-use super::{Check, Wanted, kernel_file, size};
+use super::check::State::{Fail, Ok as Good, Warn};
+use super::check::{Check, Wanted, kernel_file, size};
 use shotline_acquire::control::Control;
 use shotline_backends::{Finding, route};
 use shotline_memory::{Registrar, Sge};

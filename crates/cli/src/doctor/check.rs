@@ -1,0 +1,75 @@
+//! One check: what is wanted of this machine, what was found, and how to mend it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use shotline_wire::shot::Geometry;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What is wanted of this machine.
+pub(super) struct Wanted {
+    pub(super) probe: Option<SocketAddr>,
+    pub(super) out: PathBuf,
+    pub(super) bytes_per_s: f64,
+    pub(super) geometry: Geometry,
+    pub(super) pool: u64,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// As wanted.
+    Ok,
+    /// A run works, but not at its best.
+    Warn,
+    /// A run cannot work.
+    Fail,
+}
+
+/// One thing looked at.
+#[derive(Debug, Serialize)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    pub(super) found: String,
+    pub(super) wanted: String,
+    /// What to type to mend it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fix: Option<String>,
+    /// Numbers, with units in their names.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    measured: Map<String, Value>,
+}
+
+impl Check {
+    pub(super) fn new(name: &'static str, state: State, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+        Self { name, state, found: found.into(), wanted: wanted.into(), fix: None, measured: Map::new() }
+    }
+    /// What to type, unless all is well.
+    pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
+        if self.state != State::Ok {
+            self.fix = Some(fix.into());
+        }
+        self
+    }
+    pub(super) fn measured(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.measured.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// A file of the kernel with one value, without the line's end.
+pub(super) fn kernel_file(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Bytes for people.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
