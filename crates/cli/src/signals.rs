@@ -3,12 +3,12 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A flag that the first SIGINT, SIGTERM or SIGHUP sets.
 pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
@@ -26,6 +26,13 @@ pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(SIGHUP, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Sets the flag when standard input ends.
+pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
+    let mut sink = [0; 64];
+    while !matches!(std::io::stdin().read(&mut sink), Ok(0) | Err(_)) {}
+    stop.store(true, Ordering::Relaxed);
 }
 
 /// Whether the program was started with a signal ignored (`SigIgn` of proc(5), a mask in hexadecimal).

@@ -1,7 +1,11 @@
-//! Flags of what carries packets.
+//! Flags of what carries packets, and the transports that they open.
 
 use shotline_acquire::config::Settings;
-use shotline_backends::{Options, Role, Transport};
+use shotline_backends::{Options, Outgoing, Role, Sender, Sending, Transport};
+use shotline_instrument::probe::{Outlet, Wanted};
+use shotline_memory::{Regions, Sge};
+use shotline_transport::IoError;
+use std::net::IpAddr;
 
 /// Flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
@@ -41,4 +45,23 @@ pub fn of(settings: &Settings) -> Result<(Transport, Options), String> {
     let options = Options { mtu, peer_mac, eal };
     transport.check(Role::Receiver, &options)?;
     Ok((transport, options))
+}
+
+/// What opens a transport for each link of an emulated device.
+pub fn opens<'a>(
+    transport: &'a Transport,
+    options: &'a Options,
+    source: Option<IpAddr>,
+) -> impl Fn(&Wanted, &Regions) -> Result<Outlet<Sender>, IoError> + use<'a> {
+    move |wanted, regions| {
+        let Wanted { destination: to, sealed, .. } = *wanted;
+        let sending = Sending { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
+        let Outgoing { io, source } = transport.open_sender(&sending, options, regions)?;
+        Ok(Outlet::new(io, source))
+    }
+}
+
+/// A socket of its own for each link, on the address that the route to the receiver has.
+pub fn open(source: Option<IpAddr>, wanted: &Wanted, regions: &Regions) -> Result<Outlet<Sender>, IoError> {
+    opens(&Transport::default(), &Options::default(), source)(wanted, regions)
 }

@@ -288,7 +288,7 @@ pub fn run(args: &Digitizer) -> Result {
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
         let stop = Arc::clone(&stop);
-        std::thread::spawn(move || super::stop_at_end_of_stdin(&stop));
+        std::thread::spawn(move || signals::stop_at_end_of_stdin(&stop));
     }
     let transport = &args.carrier.transport;
     let options = args.carrier.options(Role::Sender)?;

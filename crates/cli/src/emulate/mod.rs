@@ -4,13 +4,6 @@ mod digitizer;
 mod probe;
 
 use crate::Result;
-use shotline_backends::{Options, Outgoing, Sender, Sending, Transport};
-use shotline_instrument::probe::{Outlet, Wanted};
-use shotline_memory::{Regions, Sge};
-use shotline_transport::IoError;
-use std::io::Read;
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Instruments that can be emulated.
 #[derive(clap::Subcommand)]
@@ -35,34 +28,4 @@ pub fn run(device: Device) -> Result {
         Device::Probe(args) => probe::run(&args),
         Device::Digitizer(args) => digitizer::run(&args),
     }
-}
-
-/// Sets the flag when standard input ends.
-pub fn stop_at_end_of_stdin(stop: &AtomicBool) {
-    let mut sink = [0; 64];
-    while !matches!(std::io::stdin().read(&mut sink), Ok(0) | Err(_)) {}
-    stop.store(true, Ordering::Relaxed);
-}
-
-/// What opens a transport for each link of an emulated device.
-pub fn opens<'a>(
-    transport: &'a Transport,
-    options: &'a Options,
-    source: Option<IpAddr>,
-) -> impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<Sender>, IoError> + use<'a> {
-    move |wanted, regions| {
-        let Wanted { destination: to, sealed, .. } = *wanted;
-        let sending = Sending { source, to, sealed, frames: 0, scratch: Sge::EMPTY };
-        let Outgoing { io, source } = transport.open_sender(&sending, options, regions)?;
-        Ok(Outlet::new(io, source))
-    }
-}
-
-/// A socket of its own for each link, on the address that the route to the receiver has.
-pub fn open(
-    source: Option<IpAddr>,
-    wanted: &Wanted,
-    regions: &Regions,
-) -> std::result::Result<Outlet<Sender>, IoError> {
-    opens(&Transport::default(), &Options::default(), source)(wanted, regions)
 }

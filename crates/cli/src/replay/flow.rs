@@ -3,8 +3,8 @@
 use super::Args;
 use crate::Result;
 use crate::capture::flow::{PLAIN_SEGMENT, roce_segment};
-use crate::emulate::open;
 use crate::output::CpuTime;
+use crate::transport::open;
 use serde::Serialize;
 use shotline_instrument::probe::Wanted;
 use shotline_instrument::probe::pace::Pace;

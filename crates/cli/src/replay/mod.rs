@@ -3,8 +3,8 @@
 mod flow;
 mod tape;
 
-use crate::emulate::open;
 use crate::output::CpuTime;
+use crate::transport::open;
 use crate::{Result, signals};
 use serde::Serialize;
 use shotline_acquire::config::{peer, queue_pair};

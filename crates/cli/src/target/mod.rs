@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result {
     let stop = signals::stop_flag()?;
     if args.until_stdin_ends {
         let stop = Arc::clone(&stop);
-        std::thread::spawn(move || crate::emulate::stop_at_end_of_stdin(&stop));
+        std::thread::spawn(move || signals::stop_at_end_of_stdin(&stop));
     }
     args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
     args.check()?;

@@ -1,10 +1,11 @@
 //! `shotline emulate probe --rtl`: the RTL of `hdl/`, as Verilator has compiled it, makes every packet.
 
-use super::{Probe, report};
+use super::args::Probe;
+use super::report::report;
 use crate::Result;
 use shotline_backends::{Outgoing, Role, Sending};
 use shotline_instrument::probe::rtl::{Rtl, Tap, Whole};
-use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Skew, Wanted};
+use shotline_instrument::probe::{Outlet, Probe as Emulated, Server, Wanted};
 use shotline_memory::{Regions, Sge};
 use shotline_store::pcapng::{Interface, Writer};
 use shotline_transport::IoError;
@@ -50,9 +51,8 @@ fn serve<P: PrebuiltIo>(
     stop: &AtomicBool,
     open: impl FnMut(&Wanted, &Regions) -> std::result::Result<Outlet<Whole<P>>, IoError>,
 ) -> Result {
-    let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
     let probe = Emulated::with(rtl, regions, args.config(), open)?;
-    let server = Server::of(probe, args.listen)?.busy_poll(args.busy_poll).skew(skew);
+    let server = Server::of(probe, args.listen)?.busy_poll(args.busy_poll).skew(args.skew());
     errln!("probe waits for a receiver on {}", server.local_addr()?);
     report(server.run(stop)?, args.json)
 }

@@ -1,39 +1,27 @@
-//! `shotline emulate probe`: the ultrasound probe.
+//! Arguments of `shotline emulate probe`, and the settings that follow from them.
 
-use super::{opens, stop_at_end_of_stdin};
-use crate::output::CpuTime;
 use crate::transport::Flags;
-use crate::{Result, signals};
-use serde::Serialize;
-use shotline_backends::Role;
 use shotline_instrument::probe::faults::FaultRates;
 use shotline_instrument::probe::pace::Pace;
-use shotline_instrument::probe::{Config, Outlet, Server, Skew, Stats, Wanted};
-use shotline_memory::Regions;
-use shotline_transport::{IoError, PacketIo};
+use shotline_instrument::probe::{Config, Skew};
 use shotline_wire::shot::Packing;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-#[cfg(feature = "rtl")]
-mod rtl;
 
 /// Settings of the emulated probe.
 #[derive(clap::Args)]
 pub struct Probe {
     /// Set-up address
     #[arg(long, default_value = "[::1]:47910", value_name = "ADDRESS:PORT")]
-    listen: SocketAddr,
+    pub(super) listen: SocketAddr,
     /// Address that packets are sent from [default: the route's own]
     #[arg(long, value_name = "ADDRESS")]
-    source: Option<IpAddr>,
+    pub(super) source: Option<IpAddr>,
     #[command(flatten)]
-    carrier: Flags,
+    pub(super) carrier: Flags,
     /// Links
     #[arg(long, default_value_t = 2)]
-    links: u8,
+    pub(super) links: u8,
     /// Channels of each link
     #[arg(long, default_value_t = 96)]
     channels: u16,
@@ -91,7 +79,7 @@ pub struct Probe {
     reorder_depth: u16,
     /// Probability that bits of a packet are flipped
     #[arg(long, default_value_t = 0.0, value_name = "P", help_heading = "Faults")]
-    corrupt: f64,
+    pub(super) corrupt: f64,
     /// Seed of the faults; the same seed breaks the same packets [default: a random one, which is reported]
     #[arg(long, help_heading = "Faults")]
     seed: Option<u64>,
@@ -100,25 +88,25 @@ pub struct Probe {
     list_faults: bool,
     /// The RTL of hdl/, compiled by Verilator, makes every packet; --transport packet:INTERFACE takes whole frames
     #[arg(long, help_heading = "RTL")]
-    rtl: bool,
+    pub(super) rtl: bool,
     /// Write its frames into this capture (pcapng) as well
     #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
-    pcap: Option<PathBuf>,
+    pub(super) pcap: Option<PathBuf>,
     /// Write what is on the ports of the first link's RTL into this waveform (VCD)
     #[arg(long, value_name = "FILE", requires = "rtl", help_heading = "RTL")]
-    vcd: Option<PathBuf>,
+    pub(super) vcd: Option<PathBuf>,
     /// Never sleep while waiting for a trigger command: the shortest latency, for a whole processor
     #[arg(long)]
-    busy_poll: bool,
+    pub(super) busy_poll: bool,
     /// Processor to run on
     #[arg(long, value_name = "N")]
-    cpu: Option<u32>,
+    pub(super) cpu: Option<u32>,
     /// Print one JSON object in the end
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// End when standard input ends: for programs that start a probe of their own
     #[arg(long, hide = true)]
-    until_stdin_ends: bool,
+    pub(super) until_stdin_ends: bool,
 }
 
 fn pace(text: &str) -> std::result::Result<Pace, String> {
@@ -133,70 +121,9 @@ fn pace(text: &str) -> std::result::Result<Pace, String> {
     .ok_or_else(|| format!("expected device, max, a rate such as 500hz or a bandwidth such as 10gbps, found {text}"))
 }
 
-/// The JSON object of an emulated probe.
-#[derive(Serialize)]
-struct Ended {
-    #[serde(flatten)]
-    stats: Stats,
-    #[serde(flatten)]
-    cpu: CpuTime,
-}
-
-/// Runs an emulated probe until it is asked to stop.
-pub fn run(args: &Probe) -> Result {
-    let stop = signals::stop_flag()?;
-    if args.until_stdin_ends {
-        let stop = Arc::clone(&stop);
-        std::thread::spawn(move || stop_at_end_of_stdin(&stop));
-    }
-    if let Some(cpu) = args.cpu {
-        shotline_acquire::cpu::pin(cpu)?;
-    }
-    if args.rtl {
-        #[cfg(feature = "rtl")]
-        return rtl::run(args, &stop);
-        #[cfg(not(feature = "rtl"))]
-        return Err(
-            "this shotline was built without the RTL: scripts/setup.sh rtl, then build it with --features rtl".into()
-        );
-    }
-    let transport = &args.carrier.transport;
-    let options = args.carrier.options(Role::Sender)?;
-    if let Some(device) = transport.one_link().filter(|_| args.links != 1) {
-        return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
-    }
-    serve(args, &stop, opens(transport, &options, args.source))
-}
-
-/// Serves receivers with packets over whatever `open` makes.
-fn serve<P: PacketIo>(
-    args: &Probe,
-    stop: &AtomicBool,
-    open: impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<P>, IoError>,
-) -> Result {
-    let skew = Skew { offset_ns: args.clock_offset_ns, drift_ppb: args.clock_drift_ppb };
-    let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(skew);
-    errln!("probe waits for a receiver on {}", server.local_addr()?);
-    report(server.run(stop)?, args.json)
-}
-
-/// Tells what was done.
-fn report(stats: Stats, json: bool) -> Result {
-    if json {
-        outln!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
-    } else {
-        for (link, counts) in stats.links.iter().enumerate() {
-            errln!("link {link}: {}", serde_json::to_string(counts)?);
-        }
-        if let Some(last) = &stats.failures.last {
-            errln!("{} runs ended because a shot could not be sent: {last}", stats.failures.runs);
-        }
-    }
-    Ok(())
-}
-
 impl Probe {
-    fn config(&self) -> Config {
+    /// What the probe is to be and to do.
+    pub(super) fn config(&self) -> Config {
         Config {
             links: self.links,
             channels: self.channels,
@@ -221,5 +148,9 @@ impl Probe {
             list_faults: self.list_faults,
             seed: self.seed,
         }
+    }
+    /// How its clock differs from this machine's.
+    pub(super) fn skew(&self) -> Skew {
+        Skew { offset_ns: self.clock_offset_ns, drift_ppb: self.clock_drift_ppb }
     }
 }

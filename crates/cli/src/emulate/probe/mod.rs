@@ -1,0 +1,54 @@
+//! `shotline emulate probe`: the ultrasound probe.
+
+mod args;
+mod report;
+#[cfg(feature = "rtl")]
+mod rtl;
+
+use crate::transport::opens;
+use crate::{Result, signals};
+pub use args::Probe;
+use report::report;
+use shotline_backends::Role;
+use shotline_instrument::probe::{Outlet, Server, Wanted};
+use shotline_memory::Regions;
+use shotline_transport::{IoError, PacketIo};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Runs an emulated probe until it is asked to stop.
+pub fn run(args: &Probe) -> Result {
+    let stop = signals::stop_flag()?;
+    if args.until_stdin_ends {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || signals::stop_at_end_of_stdin(&stop));
+    }
+    if let Some(cpu) = args.cpu {
+        shotline_acquire::cpu::pin(cpu)?;
+    }
+    if args.rtl {
+        #[cfg(feature = "rtl")]
+        return rtl::run(args, &stop);
+        #[cfg(not(feature = "rtl"))]
+        return Err(
+            "this shotline was built without the RTL: scripts/setup.sh rtl, then build it with --features rtl".into()
+        );
+    }
+    let transport = &args.carrier.transport;
+    let options = args.carrier.options(Role::Sender)?;
+    if let Some(device) = transport.one_link().filter(|_| args.links != 1) {
+        return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
+    }
+    serve(args, &stop, opens(transport, &options, args.source))
+}
+
+/// Serves receivers with packets over whatever `open` makes.
+fn serve<P: PacketIo>(
+    args: &Probe,
+    stop: &AtomicBool,
+    open: impl Fn(&Wanted, &Regions) -> std::result::Result<Outlet<P>, IoError>,
+) -> Result {
+    let server = Server::bind(args.config(), args.listen, open)?.busy_poll(args.busy_poll).skew(args.skew());
+    errln!("probe waits for a receiver on {}", server.local_addr()?);
+    report(server.run(stop)?, args.json)
+}
