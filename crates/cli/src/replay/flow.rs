@@ -1,6 +1,6 @@
 //! The datagrams of a capture, sent again.
 
-use super::Args;
+use super::args::Args;
 use crate::Result;
 use crate::capture::flow::{PLAIN_SEGMENT, roce_segment};
 use crate::output::CpuTime;
