@@ -1,10 +1,15 @@
 //! Commands to the probe, and their answers.
 
-use super::noting::{Clock, Listened};
-use super::{LONGEST_SLEEP, PATIENCE, TriggerError, Wait};
+use super::error::TriggerError;
+use super::noting::{Clock, LONGEST_SLEEP, Listened};
+use super::settings::Wait;
 use shotline_wire::setup::{Acknowledgement, Trigger, Verdict};
 use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// Longest wait for an answer, or for a shot once it has been sampled.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A socket for commands only.
 pub(super) struct Commands {

@@ -6,23 +6,27 @@
 //! counted under what became of it and never sent again.
 
 mod commands;
+mod error;
 mod noting;
 mod prepare;
+mod settings;
 
-use crate::books::{Books, Imbalance};
+use crate::books::Books;
 use crate::control::{Control, ControlError};
 use crate::receiver::{self, Receiver, ReceiverConfig};
 use crate::stream::{Item, StreamConfig};
-use commands::Commands;
-use noting::{Clock, Listened, Noting};
+use commands::{Commands, PATIENCE};
+pub use error::TriggerError;
+use noting::{Clock, LONGEST_SLEEP, Listened, Noting};
 use prepare::Prepared;
+pub use settings::{Settings, Wait};
 use shotline_backends::{Opened, Wanted};
-use shotline_memory::{MemoryError, Regions};
+use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::Ud;
-use shotline_wire::framing::{Framing, Kind, NoSetUp};
+use shotline_wire::framing::{Framing, NoSetUp};
 use shotline_wire::setup::{Describe, Mode, Report, Start, Trigger, Verdict};
-use shotline_wire::shot::{Geometry, GeometryError};
+use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,42 +34,8 @@ use std::time::{Duration, Instant};
 
 /// Commands and triggers before those that count: caches, page tables and routes are cold in the first ones.
 pub const WARM_UP: u32 = 20;
-/// Longest wait for an answer, or for a shot once it has been sampled.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Between a shot and the next trigger: the probe has time to come to rest.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Longest sleep in one go: how soon a time-out is seen, and the most that one look at the clock adds to a wait.
-const LONGEST_SLEEP: Duration = Duration::from_millis(10);
-
-/// How the receiver waits for what is to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It asks again and again: the shortest latency, for a whole processor.
-    Poll,
-    /// It sleeps until the kernel wakes it.
-    Sleep,
-}
-
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The probe's set-up address.
-    pub probe: SocketAddr,
-    /// Overrule another receiver.
-    pub take_over: bool,
-    /// How packets name their places.
-    pub framing: Kind,
-    /// Links whose shots a trigger must bring.
-    pub links: u8,
-    /// Samples per channel and shot (N_s).
-    pub samples: u32,
-    /// How to wait.
-    pub wait: Wait,
-    /// Commands, and then triggers, that count. [`WARM_UP`] of each come before.
-    pub count: u32,
-    /// Local address for the shots; none: the one that the probe is reached from, any port.
-    pub bind: Option<SocketAddr>,
-}
 
 /// When things happened to one shot, in nanoseconds since its trigger was about to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,45 +88,6 @@ pub struct Point {
     pub books: Books,
     /// The probe's own report for each link.
     pub sent: Vec<Report>,
-}
-
-/// Why nothing could be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum TriggerError {
-    /// Settings that cannot work with this probe.
-    #[error("{0}")]
-    Settings(String),
-    /// The shape of a shot.
-    #[error(transparent)]
-    Geometry(#[from] GeometryError),
-    /// The probe.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The probe is older than acknowledgements.
-    #[error(
-        "the probe at {probe} does not acknowledge triggers: update its firmware (docs/wire-formats.md, section 7); without an answer a lost trigger looks like a lost shot"
-    )]
-    NoAcknowledgement {
-        /// The probe's set-up address.
-        probe: SocketAddr,
-    },
-    /// The socket of the commands.
-    #[error("cannot send commands to {probe}: {source}")]
-    Command {
-        /// The probe's set-up address.
-        probe: SocketAddr,
-        /// The kernel's reason.
-        source: std::io::Error,
-    },
-    /// The network.
-    #[error(transparent)]
-    Io(#[from] IoError),
-    /// Memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// A defect of this program.
-    #[error(transparent)]
-    Imbalance(#[from] Imbalance),
 }
 
 /// Measures one setting, or as much of it as was done when `stop` was set. `open` makes the transport.

@@ -1,8 +1,10 @@
 //! When packets landed.
 
-use super::LONGEST_SLEEP;
 use shotline_transport::{Done, IoError, PacketIo, Steer, delegate_packet_io, delegate_steer};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Longest sleep in one go: how soon a time-out is seen, and the most that one look at the clock adds to a wait.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
 /// Nanoseconds of a steady clock.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Memory for the shots, and where the probe is to send them.
 
-use super::{Settings, TriggerError};
+use super::error::TriggerError;
+use super::settings::Settings;
 use crate::control::Control;
 use crate::memory::Memory;
 use crate::receiver;

@@ -1,0 +1,47 @@
+//! Why a measurement fails.
+
+use crate::books::Imbalance;
+use crate::control::ControlError;
+use shotline_memory::MemoryError;
+use shotline_transport::IoError;
+use shotline_wire::shot::GeometryError;
+use std::net::SocketAddr;
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum TriggerError {
+    /// Settings that cannot work with this probe.
+    #[error("{0}")]
+    Settings(String),
+    /// The shape of a shot.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The probe.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The probe is older than acknowledgements.
+    #[error(
+        "the probe at {probe} does not acknowledge triggers: update its firmware (docs/wire-formats.md, section 7); without an answer a lost trigger looks like a lost shot"
+    )]
+    NoAcknowledgement {
+        /// The probe's set-up address.
+        probe: SocketAddr,
+    },
+    /// The socket of the commands.
+    #[error("cannot send commands to {probe}: {source}")]
+    Command {
+        /// The probe's set-up address.
+        probe: SocketAddr,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// The network.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A defect of this program.
+    #[error(transparent)]
+    Imbalance(#[from] Imbalance),
+}
