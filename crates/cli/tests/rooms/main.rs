@@ -30,7 +30,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("store", "export/"),
     ("store", "import/"),
     ("store", "layout/"),
-    ("transport", "conformance/"),
 ];
 
 const LONGEST_FILE: usize = 600;

@@ -1,6 +1,6 @@
 //! Delegation: an implementation that wraps another one passes on each call that it does not change, in both directions.
 
-use super::{Failure, ensure, same};
+use super::failure::{Failure, ensure, same};
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::{
     Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Seen, Send, Steer, To,

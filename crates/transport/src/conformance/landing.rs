@@ -1,7 +1,8 @@
 //! Where payloads land.
 
+use super::check::{Check, Needs};
+use super::failure::{Failure, ensure, same};
 use super::stage::{Collector, HEADER, PLACES, Stage, header, receive};
-use super::{Check, Failure, Needs, ensure, same};
 use crate::{Landed, PacketIo, Recv, Send, To};
 use shotline_memory::Sge;
 use shotline_wire::crc;

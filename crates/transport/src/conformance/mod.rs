@@ -5,52 +5,19 @@
 //! order, and opens them anew after one that failed. A check says what it [`Needs`]; where that is missing, it is not run
 //! and the report says why. [`delegation`] is the check for implementations that wrap another one.
 
+mod check;
 pub mod delegation;
+mod failure;
 mod landing;
 mod seals;
 mod stage;
 mod tables;
 
+pub use check::{Check, Needs};
+pub use failure::Failure;
 pub use stage::{Collector, Ends, Got, HEADER, Memory, PLACES, Q_KEY, QUEUE_PAIR, Stage, header, receive};
 
 use crate::PacketIo;
-
-/// Why a check failed, for a person.
-pub type Failure = String;
-
-/// What a check needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// A receiver that asks the steer.
-    Steering,
-    /// Packets that end in an ICRC.
-    Seal,
-    /// A receiver with a descriptor to wait on.
-    Descriptor,
-}
-
-impl Needs {
-    /// What of it these ends lack.
-    fn lacking<T: PacketIo, R: PacketIo>(self, stage: &Stage<'_, T, R>) -> Option<&'static str> {
-        match self {
-            Self::Steering => (!stage.rx.capabilities().steers).then_some("receives in the order of arrival"),
-            Self::Seal => (!stage.sealed).then_some("opened without ICRC"),
-            Self::Descriptor => stage.rx.fd().is_none().then_some("has no descriptor"),
-        }
-    }
-}
-
-/// One thing that an implementation does.
-pub struct Check<T, R> {
-    /// What, in a few words.
-    pub name: &'static str,
-    /// What that proves, as a sentence.
-    pub proves: &'static str,
-    /// What it needs.
-    pub needs: &'static [Needs],
-    /// Does it.
-    pub run: fn(&mut Stage<'_, T, R>) -> Result<(), Failure>,
-}
 
 /// Every check, in the order in which they run.
 pub fn all<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
@@ -135,27 +102,6 @@ where
     }
     Report { name, outcomes }
 }
-
-/// Fails a check with a reason if something is not so.
-macro_rules! ensure {
-    ($is_so:expr, $($why:tt)+) => {
-        if !$is_so {
-            return Err(format!($($why)+));
-        }
-    };
-}
-
-/// Fails a check if two things are not equal.
-macro_rules! same {
-    ($found:expr, $expected:expr, $($what:tt)+) => {{
-        let (found, expected) = (&$found, &$expected);
-        if found != expected {
-            return Err(format!("{}: {found:?}, not {expected:?}", format_args!($($what)+)));
-        }
-    }};
-}
-
-use {ensure, same};
 
 #[cfg(test)]
 mod tests {

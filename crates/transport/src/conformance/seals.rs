@@ -1,7 +1,8 @@
 //! Invariant CRCs.
 
+use super::check::{Check, Needs};
+use super::failure::{Failure, same};
 use super::stage::{Stage, header};
-use super::{Check, Failure, Needs, same};
 use crate::{Icrc, PacketIo, Seal, Send};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;

@@ -1,6 +1,6 @@
 //! What the checks act on: memory, a sender, a receiver, and a steer that keeps what it saw.
 
-use super::{Failure, ensure};
+use super::failure::{Failure, ensure};
 use crate::{Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_wire::shot::DropCause;

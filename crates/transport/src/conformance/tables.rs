@@ -1,7 +1,8 @@
 //! Tables of regions, and the descriptor.
 
+use super::check::{Check, Needs};
+use super::failure::{Failure, ensure, same};
 use super::stage::{Collector, PATIENCE, Stage, header, receive};
-use super::{Check, Failure, Needs, ensure, same};
 use crate::{Landed, PacketIo, Send, To};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_memory::{Region, Sge};
