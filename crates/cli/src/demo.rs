@@ -158,7 +158,7 @@ fn injected(outcome: &Outcome) -> Injected {
 }
 
 impl Report for Proof {
-    fn print(&self) {
+    fn print(&self) -> Result {
         let Injected { lost, duplicated, reordered, corrupted } = self.injected;
         let mut rows = vec![(
             "faults injected".into(),
@@ -175,6 +175,7 @@ impl Report for Proof {
             let file = file.display();
             errln!("\nLook at it:  h5ls -r {file}   or, in Python:  h5py.File('{file}')['rf'][0]");
         }
+        Ok(())
     }
 }
 

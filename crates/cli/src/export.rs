@@ -1,7 +1,7 @@
 //! `shotline export`: a recording as other programs of the field read it.
 
 use crate::Result;
-use crate::output::print_table;
+use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use crate::signals::stop_flag;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -111,6 +111,23 @@ struct Report<'a> {
     exported: &'a Exported,
 }
 
+impl Rows for Report<'_> {
+    fn rows(&self) -> Vec<(String, String)> {
+        let Self { exported, .. } = self;
+        let mut rows = vec![
+            ("exported to".to_owned(), exported.to.display().to_string()),
+            ("format".into(), exported.format.into()),
+            ("shots complete".into(), exported.complete.to_string()),
+            ("shots partial".into(), exported.partial.to_string()),
+            ("shots lost".into(), exported.lost.to_string()),
+            ("samples missing in partial shots".into(), exported.missing_samples.to_string()),
+            ("bytes".into(), exported.bytes.to_string()),
+        ];
+        rows.extend(exported.notes.iter().map(|note| ("note".into(), note.clone())));
+        rows
+    }
+}
+
 /// Exports a recording.
 pub fn run(args: &Args) -> Result {
     let format = args.format.map_or_else(|| implied(&args.to), Ok)?;
@@ -126,12 +143,7 @@ pub fn run(args: &Args) -> Result {
     let exported = export(&recording, &selection, (format, &options), &args.to, args.force, &progress);
     drop(bar);
     let exported = exported?;
-    if args.json {
-        outln!("{}", serde_json::to_string(&Report { from: &args.file, exported: &exported })?);
-    } else {
-        print_table(&rows(&exported));
-    }
-    Ok(())
+    print_report(args.json, &Report { from: &args.file, exported: &exported })
 }
 
 /// Names of formats: `uff, zea or zarr`.
@@ -246,20 +258,6 @@ fn angle(text: &str) -> std::result::Result<f64, String> {
 
 fn radio(args: &Args) -> Radio {
     Radio { iq: args.radio.iq, centre_hz: args.radio.centre_mhz.map(|mhz| mhz * 1e6) }
-}
-
-fn rows(exported: &Exported) -> Vec<(String, String)> {
-    let mut rows = vec![
-        ("exported to".to_owned(), exported.to.display().to_string()),
-        ("format".into(), exported.format.into()),
-        ("shots complete".into(), exported.complete.to_string()),
-        ("shots partial".into(), exported.partial.to_string()),
-        ("shots lost".into(), exported.lost.to_string()),
-        ("samples missing in partial shots".into(), exported.missing_samples.to_string()),
-        ("bytes".into(), exported.bytes.to_string()),
-    ];
-    rows.extend(exported.notes.iter().map(|note| ("note".into(), note.clone())));
-    rows
 }
 
 #[cfg(test)]

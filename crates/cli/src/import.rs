@@ -1,7 +1,7 @@
 //! `shotline import`: a recording of what others have.
 
 use crate::Result;
-use crate::output::print_table;
+use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use crate::signals::stop_flag;
 use serde::Serialize;
@@ -58,6 +58,29 @@ struct Report<'a> {
     imported: &'a Imported,
 }
 
+impl Rows for Report<'_> {
+    fn rows(&self) -> Vec<(String, String)> {
+        let Self { imported, .. } = self;
+        let mut rows = vec![
+            ("imported to".to_owned(), imported.to.display().to_string()),
+            ("format".into(), imported.format.into()),
+        ];
+        let shapes = imported.channels.iter().zip(&imported.samples);
+        rows.extend(
+            shapes.map(|(channels, samples)| ("shots of".into(), format!("{channels} channels x {samples} samples"))),
+        );
+        rows.extend([
+            ("scale".into(), imported.scale.to_string()),
+            ("shots complete".into(), imported.complete.to_string()),
+            ("shots partial".into(), imported.partial.to_string()),
+            ("shots lost".into(), imported.lost.to_string()),
+            ("bytes".into(), imported.file_bytes.to_string()),
+        ]);
+        rows.extend(imported.notes.iter().map(|note| ("note".into(), note.clone())));
+        rows
+    }
+}
+
 fn source_help() -> String {
     let sources: Vec<_> = Format::ALL.iter().map(|format| format.about().source).collect();
     format!("What to import: {}; s3://bucket/prefix names an object store", sources.join(", "))
@@ -85,28 +108,5 @@ pub fn run(args: &Args) -> Result {
     let imported = import(&args.from, &args.to, &options, &progress);
     drop(bar);
     let imported = imported?;
-    if args.json {
-        outln!("{}", serde_json::to_string(&Report { from: &args.from, imported: &imported })?);
-    } else {
-        print_table(&rows(&imported));
-    }
-    Ok(())
-}
-
-fn rows(imported: &Imported) -> Vec<(String, String)> {
-    let mut rows =
-        vec![("imported to".to_owned(), imported.to.display().to_string()), ("format".into(), imported.format.into())];
-    let shapes = imported.channels.iter().zip(&imported.samples);
-    rows.extend(
-        shapes.map(|(channels, samples)| ("shots of".into(), format!("{channels} channels x {samples} samples"))),
-    );
-    rows.extend([
-        ("scale".into(), imported.scale.to_string()),
-        ("shots complete".into(), imported.complete.to_string()),
-        ("shots partial".into(), imported.partial.to_string()),
-        ("shots lost".into(), imported.lost.to_string()),
-        ("bytes".into(), imported.file_bytes.to_string()),
-    ]);
-    rows.extend(imported.notes.iter().map(|note| ("note".into(), note.clone())));
-    rows
+    print_report(args.json, &Report { from: &args.from, imported: &imported })
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::capture::{self, Capture};
-use crate::output::{chunk_rows, print_table};
+use crate::output::{Report, chunk_rows, print_report, print_table};
 use crate::plot;
 use serde::Serialize;
 use shotline_store::Summary;
@@ -58,6 +58,20 @@ enum Found {
     Capture(Box<Capture>),
 }
 
+impl Report for Found {
+    fn print(&self) -> Result {
+        match self {
+            Self::Device(listing) => print_device(listing),
+            Self::Recording(summary) => {
+                print_table(&recording(summary));
+                print_losses(&summary.losses);
+            }
+            Self::Capture(capture) => print_capture(capture),
+        }
+        Ok(())
+    }
+}
+
 /// Inspects a file.
 pub fn run(args: &Args) -> Result {
     let found = look(&args.file, &args.roce_port)?;
@@ -68,19 +82,7 @@ pub fn run(args: &Args) -> Result {
         refuse_other_than_picture(plot)?;
         plot::draw(&args.file, plot)?;
     }
-    if args.json {
-        outln!("{}", serde_json::to_string(&found)?);
-        return Ok(());
-    }
-    match found {
-        Found::Device(listing) => print_device(&listing),
-        Found::Recording(summary) => {
-            print_table(&recording(&summary));
-            print_losses(&summary.losses);
-        }
-        Found::Capture(capture) => print_capture(&capture),
-    }
-    Ok(())
+    print_report(args.json, &found)
 }
 
 /// A picture replaces a picture, and nothing else: a swap of the two arguments must not cost a recording.

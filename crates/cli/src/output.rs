@@ -337,6 +337,17 @@ impl Summary {
     }
 }
 
+impl Report for Summary {
+    fn print(&self) -> Result {
+        if let Some(learned) = &self.learned {
+            errln!("{learned}");
+        }
+        print_table(&self.rows());
+        self.warnings.iter().for_each(warn);
+        Ok(())
+    }
+}
+
 /// The share of its time that each stage worked.
 pub fn busy(stages: &[Reading]) -> String {
     let one = |stage: &Reading| format!("{} {:.0} %", stage.stage, 100.0 * stage.busy);
@@ -435,7 +446,11 @@ pub fn columns(names: &[&str], rows: &[impl AsRef<[String]>]) {
 /// What a command reports: one JSON object for programs, or words for people.
 pub trait Report: Serialize {
     /// Prints it for people.
-    fn print(&self);
+    ///
+    /// # Errors
+    ///
+    /// If a part that is shown as JSON cannot be written so.
+    fn print(&self) -> Result;
 }
 
 /// A report that people read as a table of names and values.
@@ -445,12 +460,13 @@ pub trait Rows: Serialize {
 }
 
 impl<T: Rows> Report for T {
-    fn print(&self) {
+    fn print(&self) -> Result {
         print_table(&self.rows());
+        Ok(())
     }
 }
 
-/// Prints a report on standard output, as JSON if `json`.
+/// Prints a report: on standard output as a line of JSON if `json`, else for people.
 ///
 /// # Errors
 ///
@@ -458,10 +474,10 @@ impl<T: Rows> Report for T {
 pub fn print_report(json: bool, report: &impl Report) -> Result {
     if json {
         outln!("{}", serde_json::to_string(report)?);
+        Ok(())
     } else {
-        report.print();
+        report.print()
     }
-    Ok(())
 }
 
 #[cfg(test)]

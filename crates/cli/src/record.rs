@@ -1,6 +1,6 @@
 //! `shotline record`: from a probe, or another sender, into a file.
 
-use crate::output::{self, Summary, print_table};
+use crate::output::{self, Summary, print_report};
 use crate::transport;
 use crate::view::{Show, Target, with_view};
 use crate::{Result, signals};
@@ -74,17 +74,7 @@ pub fn run(args: Args) -> Result {
         over(&settings, &stop, live)
     })?;
     let summary = Summary::of(&outcome);
-    if args.json {
-        outln!("{}", serde_json::to_string(&summary)?);
-    } else {
-        if let Some(learned) = &summary.learned {
-            errln!("{learned}");
-        }
-        print_table(&summary.rows());
-        for warning in &summary.warnings {
-            output::warn(warning);
-        }
-    }
+    print_report(args.json, &summary)?;
     // A probe says what it sent.
     if let Some(sent) = summary.shots_sent.filter(|sent| *sent > 0 && outcome.total().placed == 0) {
         let (packets, local) = (summary.packets, outcome.local);

@@ -1,7 +1,7 @@
 //! `shotline recover`: recordings that broke off.
 
 use crate::Result;
-use crate::output::print_table;
+use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use shotline_store::recover::{Change, Recovered};
 use shotline_store::set::{RecoveredRun, recover};
@@ -48,18 +48,10 @@ pub fn run(args: &Args) -> Result {
             recover(path, &args.drive, args.dry_run, &|done, all| bar.tell(done, all))?
         };
         for file in &run.files {
-            if args.json {
-                outln!("{}", serde_json::to_string(file)?);
-            } else {
-                print_table(&rows(file));
-            }
+            print_report(args.json, file)?;
         }
         if run.master.is_some() {
-            if args.json {
-                outln!("{}", serde_json::to_string(&run)?);
-            } else {
-                print_table(&rows_of_run(&run));
-            }
+            print_report(args.json, &run)?;
         }
         if !run.skipped.is_empty() {
             return Err(format!("{} files of {} were skipped", run.skipped.len(), path.display()).into());
@@ -68,23 +60,25 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-fn rows_of_run(run: &RecoveredRun) -> Vec<(String, String)> {
-    let mut rows = vec![("rows of the run".to_owned(), run.rows.to_string())];
-    if run.behind_gaps > 0 {
-        rows.push(("rows behind a gap on another drive, not of the run".into(), run.behind_gaps.to_string()));
+impl Rows for RecoveredRun {
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![("rows of the run".to_owned(), self.rows.to_string())];
+        if self.behind_gaps > 0 {
+            rows.push(("rows behind a gap on another drive, not of the run".into(), self.behind_gaps.to_string()));
+        }
+        let done = |what: &str| if self.dry_run { format!("would be {what}") } else { what.to_owned() };
+        let master = self.master.iter().filter(|_| self.rewritten).collect::<Vec<_>>();
+        let lists = [
+            (done("written anew"), master),
+            (done("removed: holds no shot of the run"), self.removed.iter().collect()),
+            ("left as it is: no part of the run".into(), self.left.iter().collect()),
+            ("SKIPPED: missing, unreadable, or of another run".into(), self.skipped.iter().collect()),
+        ];
+        for (what, files) in lists {
+            rows.extend(files.iter().map(|file| (what.clone(), file.display().to_string())));
+        }
+        rows
     }
-    let done = |what: &str| if run.dry_run { format!("would be {what}") } else { what.to_owned() };
-    let master = run.master.iter().filter(|_| run.rewritten).collect::<Vec<_>>();
-    let lists = [
-        (done("written anew"), master),
-        (done("removed: holds no shot of the run"), run.removed.iter().collect()),
-        ("left as it is: no part of the run".into(), run.left.iter().collect()),
-        ("SKIPPED: missing, unreadable, or of another run".into(), run.skipped.iter().collect()),
-    ];
-    for (what, files) in lists {
-        rows.extend(files.iter().map(|file| (what.clone(), file.display().to_string())));
-    }
-    rows
 }
 
 /// What happens to a file, in words.
@@ -97,28 +91,31 @@ fn changes(recovered: &Recovered) -> String {
     if words.is_empty() { "nothing".into() } else { words }
 }
 
-fn rows(recovered: &Recovered) -> Vec<(String, String)> {
-    let mut rows = vec![
-        ("recording".to_owned(), recovered.path.display().to_string()),
-        ("rows that were visible".into(), recovered.rows_before.to_string()),
-        ("adopted: whole, but not visible".into(), recovered.adopted.to_string()),
-        ("rows made again from their shots".into(), recovered.rebuilt.to_string()),
-        ("rows".into(), recovered.rows.to_string()),
-        ("shots whole".into(), recovered.whole.to_string()),
-        ("shots partial".into(), recovered.partial.to_string()),
-        ("shots lost".into(), recovered.lost.to_string()),
-    ];
-    for run in recovered.not_whole.iter().take(SHOWN) {
-        let last = run.first + run.count - 1;
-        let numbers = if run.count == 1 { format!("shot {last}") } else { format!("shots {} to {last}", run.first) };
-        rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
+impl Rows for Recovered {
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            ("recording".to_owned(), self.path.display().to_string()),
+            ("rows that were visible".into(), self.rows_before.to_string()),
+            ("adopted: whole, but not visible".into(), self.adopted.to_string()),
+            ("rows made again from their shots".into(), self.rebuilt.to_string()),
+            ("rows".into(), self.rows.to_string()),
+            ("shots whole".into(), self.whole.to_string()),
+            ("shots partial".into(), self.partial.to_string()),
+            ("shots lost".into(), self.lost.to_string()),
+        ];
+        for run in self.not_whole.iter().take(SHOWN) {
+            let last = run.first + run.count - 1;
+            let numbers =
+                if run.count == 1 { format!("shot {last}") } else { format!("shots {} to {last}", run.first) };
+            rows.push((format!("  stream {}, {numbers}: {}", run.stream, run.cause), run.count.to_string()));
+        }
+        if self.not_whole.len() > SHOWN {
+            rows.push(("  and further runs (--json has all)".into(), (self.not_whole.len() - SHOWN).to_string()));
+        }
+        rows.push(("rows given back".into(), self.shed.to_string()));
+        rows.push(("bytes of the file".into(), self.file_bytes.to_string()));
+        let changed = if self.dry_run { "would be changed" } else { "changed" };
+        rows.push((changed.into(), changes(self)));
+        rows
     }
-    if recovered.not_whole.len() > SHOWN {
-        rows.push(("  and further runs (--json has all)".into(), (recovered.not_whole.len() - SHOWN).to_string()));
-    }
-    rows.push(("rows given back".into(), recovered.shed.to_string()));
-    rows.push(("bytes of the file".into(), recovered.file_bytes.to_string()));
-    let changed = if recovered.dry_run { "would be changed" } else { "changed" };
-    rows.push((changed.into(), changes(recovered)));
-    rows
 }

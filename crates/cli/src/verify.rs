@@ -1,7 +1,7 @@
 //! `shotline verify`: prove a recording.
 
 use crate::Result;
-use crate::output::print_table;
+use crate::output::{Rows, print_report};
 use crate::progress::Progress;
 use shotline_store::{Verdict, VerifyOptions, verify_telling};
 use std::path::PathBuf;
@@ -37,29 +37,27 @@ pub fn run(args: &Args) -> Result {
     let bar = Progress::new("rows");
     let verdict = verify_telling(&args.file, &options, &|done, all| bar.tell(done, all))?;
     drop(bar);
-    if args.json {
-        outln!("{}", serde_json::to_string(&verdict)?);
-    } else {
-        print_table(&rows(&verdict));
-    }
+    print_report(args.json, &verdict)?;
     if verdict.verified { Ok(()) } else { Err(complaint(&verdict).into()) }
 }
 
-fn rows(verdict: &Verdict) -> Vec<(String, String)> {
-    let mut rows = vec![("rows".to_owned(), verdict.rows.to_string())];
-    for link in &verdict.links {
-        let at = |what: &str| format!("link of stream {}: {what}", link.stream);
-        rows.push((at("complete"), link.complete.to_string()));
-        rows.push((at("partial"), link.partial.to_string()));
-        rows.push((at("lost"), link.lost.to_string()));
+impl Rows for Verdict {
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![("rows".to_owned(), self.rows.to_string())];
+        for link in &self.links {
+            let at = |what: &str| format!("link of stream {}: {what}", link.stream);
+            rows.push((at("complete"), link.complete.to_string()));
+            rows.push((at("partial"), link.partial.to_string()));
+            rows.push((at("lost"), link.lost.to_string()));
+        }
+        let compared: u64 = self.links.iter().map(|link| link.pattern_packets).sum();
+        rows.push(("shots in no row".into(), self.lost_shots.to_string()));
+        rows.push(("packets compared with the test pattern".into(), compared.to_string()));
+        rows.push(("the run ended in order".into(), yes(self.finished)));
+        rows.push(("read".into(), format!("{:.2} GB/s", self.bytes as f64 / self.seconds.max(1e-9) / 1e9)));
+        rows.push(("verified".into(), yes(self.verified)));
+        rows
     }
-    let compared: u64 = verdict.links.iter().map(|link| link.pattern_packets).sum();
-    rows.push(("shots in no row".into(), verdict.lost_shots.to_string()));
-    rows.push(("packets compared with the test pattern".into(), compared.to_string()));
-    rows.push(("the run ended in order".into(), yes(verdict.finished)));
-    rows.push(("read".into(), format!("{:.2} GB/s", verdict.bytes as f64 / verdict.seconds.max(1e-9) / 1e9)));
-    rows.push(("verified".into(), yes(verdict.verified)));
-    rows
 }
 
 /// What is wrong with a recording, in words.

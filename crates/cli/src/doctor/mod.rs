@@ -7,6 +7,7 @@ mod memory;
 mod network;
 
 use crate::Result;
+use crate::output::{self, print_report};
 use check::{Check, State, Wanted};
 use serde::Serialize;
 use shotline_acquire::config::{Bytes, peer};
@@ -52,6 +53,28 @@ struct Report {
     checks: Vec<Check>,
 }
 
+impl output::Report for Report {
+    fn print(&self) -> Result {
+        let Self { checks, .. } = self;
+        let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+        for check in checks {
+            let state = match check.state {
+                State::Ok => "ok",
+                State::Warn => "warn",
+                State::Fail => "FAIL",
+            };
+            outln!("{state:>5}  {:width$}  {}", check.name, check.found);
+            if check.state != State::Ok {
+                outln!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
+            }
+            if let Some(fix) = &check.fix {
+                outln!("{:7}{:width$}  fix:    {fix}", "", "");
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Looks at everything.
 pub fn run(args: &Args) -> Result {
     if !(args.gbps.is_finite() && args.gbps > 0.0) {
@@ -73,28 +96,6 @@ pub fn run(args: &Args) -> Result {
     checks.extend(clock::checks());
     let failed: Vec<_> = checks.iter().filter(|check| check.state == State::Fail).map(|check| check.name).collect();
     let complaint = (!failed.is_empty()).then(|| format!("a run cannot work here: {}", failed.join(", ")));
-    if args.json {
-        outln!("{}", serde_json::to_string(&Report { ready: complaint.is_none(), checks })?);
-    } else {
-        print(&checks);
-    }
+    print_report(args.json, &Report { ready: complaint.is_none(), checks })?;
     complaint.map_or(Ok(()), |complaint| Err(complaint.into()))
-}
-
-fn print(checks: &[Check]) {
-    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
-    for check in checks {
-        let state = match check.state {
-            State::Ok => "ok",
-            State::Warn => "warn",
-            State::Fail => "FAIL",
-        };
-        outln!("{state:>5}  {:width$}  {}", check.name, check.found);
-        if check.state != State::Ok {
-            outln!("{:7}{:width$}  wanted: {}", "", "", check.wanted);
-        }
-        if let Some(fix) = &check.fix {
-            outln!("{:7}{:width$}  fix:    {fix}", "", "");
-        }
-    }
 }

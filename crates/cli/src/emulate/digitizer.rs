@@ -1,6 +1,6 @@
 //! `shotline emulate digitizer`: blocks of IQ samples, by DMA into prebuilt frames.
 
-use crate::output::CpuTime;
+use crate::output::{CpuTime, Report, print_report};
 use crate::progress::Progress;
 use crate::transport::Flags;
 use crate::values::seconds;
@@ -196,6 +196,15 @@ struct Ended {
     cpu: CpuTime,
 }
 
+impl Report for Ended {
+    fn print(&self) -> Result {
+        for stats in &self.streams {
+            errln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
+        }
+        Ok(())
+    }
+}
+
 impl Digitizer {
     /// The settings of each device.
     fn configs(&self) -> Result<Vec<Config>> {
@@ -349,14 +358,7 @@ fn serve<P: PrebuiltIo + Send>(
         stats.into_iter().collect()
     });
     let ended = Ended { run_s: begun.elapsed().as_secs_f64(), streams: stats?, cpu: CpuTime::now() };
-    if args.json {
-        outln!("{}", serde_json::to_string(&ended)?);
-    } else {
-        for stats in &ended.streams {
-            errln!("stream {}: {}", stats.stream, serde_json::to_string(stats)?);
-        }
-    }
-    Ok(())
+    print_report(args.json, &ended)
 }
 
 /// Prints a line a second; sets `stop` after so many seconds.

@@ -1,6 +1,7 @@
 //! A plan for people: tables with units.
 
 use super::output::{Simulation, Told};
+use crate::Result;
 use crate::output::{columns, print_table};
 use shotline_plan::Report;
 use shotline_plan::papers::Check;
@@ -8,8 +9,9 @@ use shotline_plan::sim::Percentiles;
 use shotline_plan::units::{Bytes, Hertz, Rate, Seconds};
 
 impl crate::output::Report for Told {
-    fn print(&self) {
+    fn print(&self) -> Result {
         print(self);
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::tell::Description;
 use crate::Result;
-use crate::output::Rows as _;
+use crate::output::{Report, Rows as _, print_report};
 use crate::values::address;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -109,26 +109,24 @@ pub fn run(args: &Args) -> Result {
         )
         .into());
     }
-    if args.json {
-        outln!("{}", serde_json::to_string(&answers)?);
-    } else {
-        print(&answers);
-    }
-    Ok(())
+    print_report(args.json, &answers)
 }
 
-fn print(answers: &Answers) {
-    for (index, found) in answers.probes.values().enumerate() {
-        if index > 0 {
-            outln!();
+impl Report for Answers {
+    fn print(&self) -> Result {
+        for (index, found) in self.probes.values().enumerate() {
+            if index > 0 {
+                outln!();
+            }
+            match found {
+                Found::Probe(description) => crate::output::print_table(&description.rows()),
+                Found::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
+            }
         }
-        match found {
-            Found::Probe(description) => crate::output::print_table(&description.rows()),
-            Found::Other { probe, error } => outln!("  {probe}  {}", crate::output::shown(error)),
+        if self.unlisted > 0 {
+            errln!("{MOST_LISTED} addresses are listed; {} answers of others are not", self.unlisted);
         }
-    }
-    if answers.unlisted > 0 {
-        errln!("{MOST_LISTED} addresses are listed; {} answers of others are not", answers.unlisted);
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::args::Args;
 use crate::Result;
 use crate::capture::flow::{PLAIN_SEGMENT, roce_segment};
-use crate::output::CpuTime;
+use crate::output::{CpuTime, Report, print_report};
 use crate::transport::open;
 use serde::Serialize;
 use shotline_instrument::probe::Wanted;
@@ -49,6 +49,17 @@ struct Ended {
     damage: Option<String>,
     #[serde(flatten)]
     cpu: CpuTime,
+}
+
+impl Report for Ended {
+    fn print(&self) -> Result {
+        let Self { flow, to, seconds, counts: FlowCounts { datagrams, bytes, .. }, .. } = self;
+        errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
+        for (cause, count) in &self.skipped {
+            errln!("  left out, {cause}: {count} frames");
+        }
+        Ok(())
+    }
 }
 
 /// Whether a file begins like a capture.
@@ -98,15 +109,7 @@ pub fn run(args: &Args, stop: &AtomicBool) -> Result {
     let Ok(reading) = reader.join() else { return Err("the reading thread panicked".into()) };
     let Reading { skipped, other_flows, damage } = reading?;
     let ended = Ended { flow, to, counts: sender.counts(), skipped, other_flows, seconds, damage, cpu: CpuTime::now() };
-    if args.json {
-        outln!("{}", serde_json::to_string(&ended)?);
-    } else {
-        let FlowCounts { datagrams, bytes, .. } = ended.counts;
-        errln!("sent {datagrams} datagrams of {flow} to {to}: {bytes} bytes in {seconds:.3} s");
-        for (cause, count) in &ended.skipped {
-            errln!("  left out, {cause}: {count} frames");
-        }
-    }
+    print_report(args.json, &ended)?;
     match ended.damage {
         Some(damage) => Err(format!("{}: {damage}; only what stands before that was sent", args.file.display()).into()),
         None => Ok(()),

@@ -4,7 +4,7 @@ mod args;
 mod flow;
 mod tape;
 
-use crate::output::CpuTime;
+use crate::output::{CpuTime, Report, print_report};
 use crate::transport::open;
 use crate::{Result, signals};
 pub use args::Args;
@@ -35,6 +35,15 @@ struct Ended {
     seconds: Option<f64>,
     #[serde(flatten)]
     cpu: CpuTime,
+}
+
+impl Report for Ended {
+    fn print(&self) -> Result {
+        for (link, counts) in self.stats.links.iter().enumerate() {
+            errln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
+        }
+        Ok(())
+    }
 }
 
 /// Replays until the end, or until it is asked to stop.
@@ -92,14 +101,7 @@ pub fn run(args: &Args) -> Result {
     };
     let stats = server.run(&stop)?;
     let seconds = begun.map(|begun| begun.elapsed().as_secs_f64());
-    if args.json {
-        outln!("{}", serde_json::to_string(&Ended { stats, seconds, cpu: CpuTime::now() })?);
-    } else {
-        for (link, counts) in stats.links.iter().enumerate() {
-            errln!("link {link}: {}", serde_json::to_string(&counts.counts)?);
-        }
-    }
-    Ok(())
+    print_report(args.json, &Ended { stats, seconds, cpu: CpuTime::now() })
 }
 
 /// Opens the part of a recording that is asked for, and chooses its framing.

@@ -164,11 +164,10 @@ pub fn run(args: &Args) -> Result {
     }?;
     if args.json {
         output::STDOUT.drain();
-        outln!("{}", serde_json::to_string(&report)?);
     } else {
         output::STDERR.flush();
-        output::print_table(&report.rows());
     }
+    output::print_report(args.json, &report)?;
     if report.is_balanced() { Ok(()) } else { Err("the counters do not balance: this is a defect of shotline".into()) }
 }
 

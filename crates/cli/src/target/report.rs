@@ -1,6 +1,6 @@
 //! What a target tells of itself: per region, per initiator, at the door, and whether it adds up.
 
-use crate::output::CpuTime;
+use crate::output::{CpuTime, Rows};
 use serde::Serialize;
 use shotline_memory::{Usage, bytes_in_words};
 use shotline_verbs::cm::message::{Name, Rights};
@@ -187,8 +187,21 @@ impl Report {
         self.balanced
     }
 
-    /// As a table.
-    pub fn rows(&self) -> Vec<(String, String)> {
+    /// One line while it runs.
+    pub fn line(&self) -> String {
+        let region = |region: &Region| {
+            let usage = region.usage?;
+            let bytes = bytes_in_words(usage.bytes_in + usage.bytes_out);
+            Some(format!("{}: {} operations, {bytes}", region.state.name, operations(&usage)))
+        };
+        let refused: u64 = self.queue_pairs.refused.values().chain(self.endpoint.refused.values()).sum();
+        let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
+        format!("{} initiators; {}; {refused} refused", self.initiators.len(), regions.join("; "))
+    }
+}
+
+impl Rows for Report {
+    fn rows(&self) -> Vec<(String, String)> {
         let mut rows = Vec::new();
         for region in &self.regions {
             let Some(usage) = region.usage else {
@@ -257,18 +270,6 @@ impl Report {
         rows.push(("processor".into(), format!("{:.2} s of {:.2} s", self.cpu.total(), self.seconds)));
         rows.push(("counters".into(), if self.balanced { "balance" } else { "DO NOT BALANCE" }.into()));
         rows
-    }
-
-    /// One line while it runs.
-    pub fn line(&self) -> String {
-        let region = |region: &Region| {
-            let usage = region.usage?;
-            let bytes = bytes_in_words(usage.bytes_in + usage.bytes_out);
-            Some(format!("{}: {} operations, {bytes}", region.state.name, operations(&usage)))
-        };
-        let refused: u64 = self.queue_pairs.refused.values().chain(self.endpoint.refused.values()).sum();
-        let regions: Vec<_> = self.regions.iter().filter_map(region).collect();
-        format!("{} initiators; {}; {refused} refused", self.initiators.len(), regions.join("; "))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an emulated probe reports in the end.
 
 use crate::Result;
-use crate::output::CpuTime;
+use crate::output::{CpuTime, Report, print_report};
 use serde::Serialize;
 use shotline_instrument::probe::Stats;
 
@@ -14,17 +14,19 @@ struct Ended {
     cpu: CpuTime,
 }
 
-/// Tells what was done.
-pub(super) fn report(stats: Stats, json: bool) -> Result {
-    if json {
-        outln!("{}", serde_json::to_string(&Ended { stats, cpu: CpuTime::now() })?);
-    } else {
-        for (link, counts) in stats.links.iter().enumerate() {
+impl Report for Ended {
+    fn print(&self) -> Result {
+        for (link, counts) in self.stats.links.iter().enumerate() {
             errln!("link {link}: {}", serde_json::to_string(counts)?);
         }
-        if let Some(last) = &stats.failures.last {
-            errln!("{} runs ended because a shot could not be sent: {last}", stats.failures.runs);
+        if let Some(last) = &self.stats.failures.last {
+            errln!("{} runs ended because a shot could not be sent: {last}", self.stats.failures.runs);
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Prints what was done.
+pub(super) fn report(stats: Stats, json: bool) -> Result {
+    print_report(json, &Ended { stats, cpu: CpuTime::now() })
 }
