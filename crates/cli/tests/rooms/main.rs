@@ -28,7 +28,6 @@ const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 /// a cycle must leave the list.
 const CYCLIC: &[(&str, &str)] = &[
     ("store", "export/"),
-    ("store", "import/"),
     ("store", "layout/"),
 ];
 

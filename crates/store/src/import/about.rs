@@ -1,6 +1,7 @@
 //! What an import format says of itself, and what it is shown of a source.
 
-use super::{ImportError, ImportOptions};
+use super::error::ImportError;
+use super::options::ImportOptions;
 use crate::beneath::first_bytes;
 use crate::metadata::header::SIGNATURE;
 use std::cell::OnceCell;

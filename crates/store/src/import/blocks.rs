@@ -3,7 +3,9 @@
 //! Each block without a gap is cut into shots from its beginning. What is left at its end is a partial shot.
 
 use super::bounds::time;
-use super::{Described, ImportError, ImportOptions, Piece, Pieces, Source};
+use super::error::ImportError;
+use super::options::ImportOptions;
+use super::source::{Described, Piece, Pieces, Source};
 use crate::info::RunInfo;
 use shotline_wire::shot::MAX_SHOTS;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Bounds of a source's numbers. What is beyond them is refused where it is read: no shot has such a number, or such a time.
 
-use super::ImportError;
+use super::error::ImportError;
 use serde_json::Value;
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -3,8 +3,11 @@
 use super::about::{About, Candidate, Takes};
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, bounded, time};
+use super::error::ImportError;
+use super::files::{beneath, expect_own, open_below};
 use super::frames::{Shape, described, whole_rate};
-use super::{ImportError, ImportOptions, Numbers, beneath, expect_own, open_below};
+use super::options::ImportOptions;
+use super::source::Numbers;
 use crate::beneath::Folder;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5::{Dataset, File, H5Type};

@@ -4,7 +4,9 @@
 //! table below.
 
 use super::about::{About, Candidate, Takes};
-use super::{ImportError, ImportOptions, Source};
+use super::error::ImportError;
+use super::options::ImportOptions;
+use super::source::Source;
 use super::{digital_rf, npy, sigmf, uff, zarr, zea};
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! Sources that have shots: arrays in which one index is the shot.
 
-use super::{Described, ImportError, Numbers, Piece, Pieces, Source};
+use super::error::ImportError;
+use super::source::{Described, Numbers, Piece, Pieces, Source};
 use crate::info::{LinkInfo, RunInfo};
 use shotline_wire::shot::{Geometry, MAX_SHOTS, Packing};
 use std::path::Path;

@@ -1,8 +1,10 @@
 //! NumPy's `.npy`, version 1 to 3: an array (shot, sample, channel), or (sample, channel) of one shot.
 
 use super::about::{About, Candidate, Takes};
+use super::error::ImportError;
 use super::frames::{Frames, Shape, described};
-use super::{ImportError, ImportOptions, Numbers, Piece};
+use super::options::ImportOptions;
+use super::source::{Numbers, Piece};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -5,9 +5,12 @@
 use super::about::{About, Candidate, Takes};
 use super::blocks::{Block, Blocks, MOST_INDEX, begin, samples_of, shots_of};
 use super::bounds::{AHEAD_S, time, told};
+use super::error::ImportError;
+use super::files::beneath;
 use super::frames::{Shape, described, whole_rate};
 use super::npy::value;
-use super::{ImportError, ImportOptions, Numbers, beneath};
+use super::options::ImportOptions;
+use super::source::Numbers;
 use crate::beneath::{Folder, open_regular};
 use crate::layout::folder;
 use crate::zarr::objects::is_remote;

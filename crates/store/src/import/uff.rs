@@ -4,8 +4,11 @@
 //! those at the end that are 1. Complex data are pairs of channels, in phase and in quadrature.
 
 use super::about::{About, Candidate};
+use super::error::ImportError;
+use super::files::expect_own;
 use super::frames::{Frames, Shape, described, whole_rate};
-use super::{ImportError, ImportOptions, Numbers, Piece, expect_own};
+use super::options::ImportOptions;
+use super::source::{Numbers, Piece};
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location};
 use ndarray::Array2;

@@ -1,23 +1,57 @@
 //! Writes what a source has as a recording.
 
-use super::{Described, ImportError, ImportOptions, Imported, Numbers, Piece, Progress, Source, Table};
+use super::error::ImportError;
+use super::options::ImportOptions;
+use super::source::{Described, Numbers, Piece, Source, Table};
 use crate::draft::{Draft, Replace};
 use crate::info::RunInfo;
 use crate::layout;
 use crate::shot::{Books, Event, Loss, Shot, ShotMeta, StreamBooks};
 use crate::{Recorder, RecorderConfig};
+use serde::Serialize;
 use shotline_compute::pack12;
 use shotline_memory::{Buffer, Pool, Registrar};
 use shotline_wire::crc;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Drops, Geometry, PACKET_BYTES, Packing, Presence};
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Shots that are on their way to the disk.
 const IN_FLIGHT: u32 = 8;
 const WAIT: Option<Duration> = Some(Duration::from_millis(50));
+
+/// What was imported.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Imported {
+    /// The source's format.
+    pub format: &'static str,
+    /// The recording.
+    pub to: PathBuf,
+    /// Channels of each link.
+    pub channels: Vec<u16>,
+    /// Samples per channel of each link's shots.
+    pub samples: Vec<u32>,
+    /// Factor from the source's numbers to samples.
+    pub scale: f64,
+    /// Shots that are whole.
+    pub complete: u64,
+    /// Shots of which something is missing.
+    pub partial: u64,
+    /// Shots that are not there.
+    pub lost: u64,
+    /// Samples that were there but share a packet with missing ones, and are left out.
+    pub left_out: u64,
+    /// Bytes of the recording.
+    pub file_bytes: u64,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+}
+
+/// Is told how many shots of how many are done, and says whether to go on.
+pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 pub(super) fn write(
     source: &mut dyn Source,

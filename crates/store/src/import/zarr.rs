@@ -2,8 +2,10 @@
 
 use super::about::{About, Candidate};
 use super::bounds::{AHEAD_S, bounded, told};
+use super::error::ImportError;
 use super::frames::Shape;
-use super::{Described, ImportError, ImportOptions, Numbers, Piece, Pieces, Source, Table};
+use super::options::ImportOptions;
+use super::source::{Described, Numbers, Piece, Pieces, Source, Table};
 use crate::info::{LinkInfo, RunInfo};
 use crate::rows::NO_NUMBER;
 use crate::shot::Loss;

@@ -3,9 +3,12 @@
 //! Files that were exported from here also have masks of what is missing, which is lost or partial again.
 
 use super::about::{About, Candidate};
+use super::error::ImportError;
+use super::files::expect_own;
 use super::frames::{Frames, Shape, described, whole_rate};
+use super::options::ImportOptions;
+use super::source::Piece;
 use super::uff::numbers_of;
-use super::{ImportError, ImportOptions, Piece, expect_own};
 use hdf5::{Dataset, File};
 use ndarray::{Array1, Array2, Array3};
 use std::collections::BTreeMap;
