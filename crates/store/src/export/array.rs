@@ -1,6 +1,6 @@
 //! What the formats of ultrasound need to know and a recording does not say: the probe and its transmissions.
 
-use super::ExportError;
+use super::error::ExportError;
 use super::shots::{Shots, Span};
 use shotline_wire::shot::Geometry;
 

@@ -5,9 +5,11 @@
 //! (<https://github.com/MITHaystack/digital_rf>; written as version 2.6 of its library writes it.)
 
 use super::about::{About, Losses, Takes, Target};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::{Options, Radio};
 use super::shots::{Shots, missing_instants};
 use super::timeline::Timeline;
-use super::{Destination, ExportError, Options, Radio};
 use crate::info::{number, text};
 use crate::rows::State;
 use hdf5::H5Type;

@@ -4,8 +4,10 @@
 //! One that makes a folder also lists its files in `own`, so that another export may replace it.
 
 use super::about::{About, Takes};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::Options;
 use super::shots::Shots;
-use super::{Destination, ExportError, Options};
 use super::{digital_rf, image, packets, sigmf, uff, zarr, zea};
 use std::path::Path;
 

@@ -1,8 +1,10 @@
 //! The recording as it is: from a raw device into an HDF5 file ([`crate::nvme`]), byte for byte.
 
 use super::about::{About, Losses, Takes, Target};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::Options;
 use super::shots::Shots;
-use super::{Destination, ExportError, Options};
 use crate::layout;
 use crate::medium::Medium;
 use crate::positioned::{ReadAt, write_file};

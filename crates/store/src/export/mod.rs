@@ -7,7 +7,9 @@
 mod about;
 mod array;
 pub mod conformance;
+mod destination;
 mod digital_rf;
+mod error;
 mod format;
 mod image;
 mod options;
@@ -21,20 +23,19 @@ mod uff;
 mod zarr;
 mod zea;
 
-use crate::StoreError;
-use crate::draft::{Draft, Replace};
+use crate::draft::Replace;
 use crate::read::Recording;
-use crate::zarr::objects::ObjectError;
 pub use about::{About, Losses, Takes, Target};
 pub use array::Array;
+use destination::Destination;
+pub use error::ExportError;
 pub use format::{Format, HEADER, rows};
-pub use options::{Options, Radio};
+pub use options::{Options, Radio, ZarrOptions};
 pub use select::Selection;
 use serde::Serialize;
+pub use shots::Progress;
 use shots::Shots;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-pub use zarr::ZarrOptions;
 
 /// What was exported.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -58,69 +59,6 @@ pub struct Exported {
     /// What a reader of the result should know.
     pub notes: Vec<String>,
 }
-
-/// Why nothing was exported.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The recording cannot be read.
-    #[error(transparent)]
-    Recording(#[from] StoreError),
-    /// Something of that name is there already.
-    #[error("{} exists already: choose another name, or overwrite it (--force)", path.display())]
-    Exists {
-        /// What is there.
-        path: PathBuf,
-    },
-    /// The kernel refused something.
-    #[error("cannot {what} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        source: std::io::Error,
-    },
-    /// libhdf5 failed.
-    #[error("HDF5 cannot write {}: {source}", path.display())]
-    Hdf5 {
-        /// The file.
-        path: PathBuf,
-        /// The library's reason.
-        source: hdf5::Error,
-    },
-    /// The format cannot hold this recording.
-    #[error("this recording does not become {format}: {why}")]
-    Unfit {
-        /// The format.
-        format: &'static str,
-        /// What was expected, what was found, what to do.
-        why: String,
-    },
-    /// There is nothing of that in the recording.
-    #[error("nothing to export: {0}")]
-    Nothing(String),
-    /// An object store refused something.
-    #[error("{0}")]
-    Objects(#[from] ObjectError),
-    /// The caller asked for it.
-    #[error("the export was stopped; nothing of it is left")]
-    Stopped,
-}
-
-impl ExportError {
-    fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { what, path, source }
-    }
-    fn hdf5(path: &Path) -> impl FnOnce(hdf5::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Hdf5 { path, source }
-    }
-}
-
-/// Is told how many shots of how many are done, and says whether to go on.
-pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 /// Exports what is selected of a recording to `to`; with `replace` over what is there. An object store is named as
 /// `s3://bucket/prefix`.
@@ -161,20 +99,4 @@ pub fn export(
         bytes,
         notes,
     })
-}
-
-/// Where an export is written.
-#[derive(Clone, Copy, Debug)]
-struct Destination<'a> {
-    /// Its name, or that of an object store.
-    path: &'a Path,
-    /// What it may take the place of.
-    replace: Replace,
-}
-
-impl Destination<'_> {
-    /// Begins a file or folder of the name.
-    fn draft(&self) -> Result<Draft, StoreError> {
-        Draft::new(self.path, self.replace)
-    }
 }

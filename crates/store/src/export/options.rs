@@ -1,7 +1,8 @@
 //! Options that only some formats take.
 
 use super::about::{About, Takes};
-use super::{Array, ExportError, ZarrOptions};
+use super::array::Array;
+use super::error::ExportError;
 
 /// What is not in a recording of a radio, and its formats have a place for.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +11,17 @@ pub struct Radio {
     pub iq: bool,
     /// Centre frequency in Hz, if it is known.
     pub centre_hz: Option<f64>,
+}
+
+/// How samples are cut and packed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZarrOptions {
+    /// Shots, samples and channels of a chunk [whole shots, some hundred kilobytes].
+    pub chunk: Option<[u64; 3]>,
+    /// Shots of a shard, which is one file or object [about 32 MiB].
+    pub shard_shots: Option<u64>,
+    /// Zstandard level; none: not compressed.
+    pub zstd: Option<i32>,
 }
 
 /// The options of one format: those of the kind that it takes.

@@ -1,8 +1,10 @@
 //! The packets that the shots came in, as a capture for Wireshark ([`crate::pcapng`]).
 
 use super::about::{About, Losses, Takes, Target};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::Options;
 use super::shots::Shots;
-use super::{Destination, ExportError, Options};
 use crate::pcapng;
 use std::cell::Cell;
 

@@ -1,6 +1,6 @@
 //! Which shots of which links.
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::read::Recording;
 use crate::rows::first_row;
 use std::ops::Range;

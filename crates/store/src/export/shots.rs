@@ -1,12 +1,16 @@
 //! The shots that are exported, one after the other: their rows, their samples, and which of these are missing.
 
-use super::{ExportError, Progress, Selection};
+use super::error::ExportError;
+use super::select::Selection;
 use crate::info::{LinkInfo, RunInfo};
 use crate::read::Recording;
 use crate::rows::{NO_NUMBER, Row, State};
 use shotline_compute::pack12;
 use shotline_wire::shot::{Geometry, Packing};
 use std::ops::{ControlFlow, Range};
+
+/// Is told how many shots of how many are done, and says whether to go on.
+pub type Progress<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 
 /// Table rows that are read at once.
 const BLOCK_ROWS: u64 = 1024;

@@ -5,9 +5,11 @@
 //! (<https://sigmf.org>, specification 1.2.)
 
 use super::about::{About, Losses, Takes, Target};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::{Options, Radio};
 use super::shots::{Shots, missing, missing_instants};
 use super::timeline::{Place, Timeline};
-use super::{Destination, ExportError, Options, Radio};
 use crate::draft::Draft;
 use crate::info::timestamp;
 use crate::rows::{Row, State};

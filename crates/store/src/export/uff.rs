@@ -5,8 +5,10 @@
 
 use super::about::{About, Losses, Takes, Target};
 use super::array::{Array, Frames};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::Options;
 use super::shots::Shots;
-use super::{Destination, ExportError, Options};
 use crate::info::text;
 use crate::rows::State;
 use hdf5::types::H5Type;

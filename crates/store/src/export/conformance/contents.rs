@@ -1,7 +1,10 @@
 //! What is in a result: what was received, and that the rest was not.
 
-use super::{Check, Counts, Failure, Format, Losses, Outcome, Selection, Stage, ensure, failed, go_on};
+use super::check::{Check, Outcome};
+use super::failure::{Failure, ensure, failed};
+use super::stage::{Counts, Stage, go_on};
 use crate::export::shots::Shots;
+use crate::export::{Format, Losses, Selection};
 use crate::import::{ImportOptions, Imported, import};
 use crate::pcapng::for_each_frame;
 use crate::read::Recording;

@@ -1,7 +1,10 @@
 //! When a result has its name, and what it takes the place of.
 
-use super::{Check, ExportError, Failure, Outcome, Selection, Stage, Target, ensure, failed, go_on, listed, stop};
+use super::check::{Check, Outcome};
+use super::failure::{Failure, ensure, failed};
+use super::stage::{Files, Stage, go_on, listed, stop};
 use crate::StoreError;
+use crate::export::{ExportError, Selection, Target};
 use std::cell::RefCell;
 use std::fs;
 use std::ops::ControlFlow;
@@ -84,7 +87,7 @@ fn replaced_on_request(stage: &Stage<'_>) -> Result<Outcome, Failure> {
             let exported = stage.export_part(&one, &stage.to(), true, &go_on).map_err(failed("replace"))?;
             let counted = (exported.complete, exported.partial, exported.lost);
             ensure!(counted == (1, 0, 0), "expected one complete shot, counted {counted:?}");
-            let bytes = |files: &super::Files| files.values().map(Vec::len).sum::<usize>();
+            let bytes = |files: &Files| files.values().map(Vec::len).sum::<usize>();
             let after = stage.files()?;
             ensure!(bytes(&after) < bytes(&before), "one shot takes as many bytes as all of them");
             ensure!(listed(&stage.folder)?.len() == 1, "something is left beside it");

@@ -1,7 +1,10 @@
 //! What cannot be exported, or not there: refused in words, with nothing left.
 
-use super::{Check, ExportError, Failure, Options, Outcome, Selection, Stage, Takes, ensure, export, failed, go_on};
-use super::{Recording, listed};
+use super::check::{Check, Outcome};
+use super::failure::{Failure, ensure, failed};
+use super::stage::{Stage, go_on, listed};
+use crate::export::{ExportError, Options, Selection, Takes, export};
+use crate::read::Recording;
 use std::fs;
 
 pub(super) const CHECKS: &[Check] = &[

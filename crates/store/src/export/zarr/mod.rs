@@ -5,8 +5,10 @@
 //! (Zarr core specification 3.0; codecs `bytes`, `sharding_indexed`, `crc32c`, `zstd`.)
 
 use super::about::{About, Losses, Takes, Target};
+use super::destination::Destination;
+use super::error::ExportError;
+use super::options::{Options, ZarrOptions};
 use super::shots::Shots;
-use super::{Destination, ExportError, Options};
 use crate::rows::{NO_NUMBER, State};
 use crate::shot::{Loss, MAX_LINKS};
 use crate::zarr::objects::{ObjectError, Objects, is_remote};
@@ -34,17 +36,6 @@ const CHUNK_BYTES: u64 = 512 << 10;
 const COLUMN_ROWS: u64 = 1 << 16;
 /// Rows in a chunk of columns whose length is not known before.
 const RUN_ROWS: usize = 1 << 12;
-
-/// How samples are cut and packed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ZarrOptions {
-    /// Shots, samples and channels of a chunk [whole shots, some hundred kilobytes].
-    pub chunk: Option<[u64; 3]>,
-    /// Shots of a shard, which is one file or object [about 32 MiB].
-    pub shard_shots: Option<u64>,
-    /// Zstandard level; none: not compressed.
-    pub zstd: Option<i32>,
-}
 
 /// Chunks and shards of one link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
