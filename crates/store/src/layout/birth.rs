@@ -1,6 +1,6 @@
 //! How a recording gets its file, its blocks and its name.
 
-use super::{CreateOptions, Size};
+use super::locate::locate_locked_file;
 use crate::beneath::open_regular;
 use crate::info::RunInfo;
 use crate::medium::Medium;
@@ -15,6 +15,35 @@ use std::path::{Path, PathBuf};
 
 /// `TMPFS_MAGIC` of statfs(2).
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// How a recording is created.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateOptions<'a> {
+    /// Rows to make room for.
+    pub rows: u64,
+    /// Replace a file that is there.
+    pub overwrite: bool,
+    /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
+    pub recycle: bool,
+    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless somebody still
+    /// reads them.
+    pub inherited: bool,
+    /// The serial number of the raw device whose contents may go ([`crate::nvme`]).
+    pub serial: Option<&'a str>,
+}
+
+/// What a new recording takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Rows of shots.
+    pub rows: u64,
+    /// Bytes in front of the data, which libhdf5 reads.
+    pub head: u64,
+    /// Bytes behind it.
+    pub tail: u64,
+    /// Bytes of all.
+    pub end: u64,
+}
 
 /// A recording that has no name yet. What there is of it goes if it is dropped before [`Birth::end`].
 #[derive(Debug)]
@@ -259,7 +288,7 @@ pub fn check_target(path: &Path, overwrite: bool) -> Result<(), StoreError> {
 
 /// Only a recording of ours that has no other name gives its blocks away.
 fn is_recyclable(file: &File, path: &Path) -> bool {
-    has_one_name(file) && super::locate_locked_file(path, file).is_ok()
+    has_one_name(file) && locate_locked_file(path, file).is_ok()
 }
 
 /// Whoever gave a file a second name wants to keep its bytes.

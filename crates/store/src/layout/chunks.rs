@@ -4,7 +4,8 @@
 //! The index of a new file has room for every row and says of each that it is a slot of zeros at the front of the data.
 //! A shot that is lost stays so.
 
-use super::{ALIGN, Data, Layout, MAX_BYTES};
+use super::datasets::Data;
+use super::structure::{ALIGN, Layout, MAX_BYTES};
 use crate::medium::Medium;
 use crate::metadata::header::{HeaderError, bytes};
 use crate::metadata::tree::{self, Chunk};

@@ -1,6 +1,9 @@
 //! Where everything in a recording is, read from the recording.
 
-use super::{Data, Described, Layout, Marks, Table, described, steady};
+use super::datasets::{Data, Marks, Table};
+use super::described::{self, Described};
+use super::steady;
+use super::structure::Layout;
 use crate::StoreError;
 use crate::info::{RunInfo, read_number};
 use crate::medium::Medium;

@@ -19,31 +19,32 @@
 
 mod birth;
 mod chunks;
+mod datasets;
 pub(crate) mod described;
 mod locate;
 pub(crate) mod skeleton;
 mod steady;
+mod structure;
 mod tail;
 
-use crate::codec::Codec;
 use crate::info::{LinkInfo, RunInfo};
 use crate::medium::Medium;
 use crate::metadata::header::{self, Place, Superblock};
-use crate::metadata::tree::Shape;
 use crate::nvme::{self, Target};
 use crate::positioned::ReadAt;
 use crate::rows::{BOOK_BYTES, LOSS_BYTES, RowFormat};
 use crate::{StoreError, lock};
-use birth::Birth;
+use birth::{Birth, Size};
+pub use birth::{CreateOptions, check_target, folder};
 pub(crate) use birth::{
     bequeath, check_unused, disinherit, hidden, inheritance, is_in_memory, put_in_place, rename, sync_directory,
 };
-pub use birth::{check_target, folder};
 pub use chunks::StoredChunk;
+pub use datasets::{Data, Marks, Table};
 pub use described::Described;
 pub use locate::locate;
 pub(crate) use locate::locate_in;
-use locate::{assemble, locate_locked, locate_locked_file, read_marks};
+use locate::{assemble, locate_locked, read_marks};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use skeleton::TableShape;
@@ -51,11 +52,11 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 pub(crate) use steady::steadily;
+use structure::MAX_BYTES;
+pub use structure::{ALIGN, Layout};
 use tail::Counts;
 pub(crate) use tail::{Contents, cut, finish};
 
-/// Direct I/O's unit here: the file's slots begin at multiples of it.
-pub const ALIGN: u64 = 4096;
 /// What a drive writes whole or not at all.
 const SECTOR: u64 = 512;
 /// Words of padding that are tried to keep fields within sectors.
@@ -64,156 +65,8 @@ const MOST_PADDING: usize = 64;
 const CHUNK_ROWS: u64 = 1024;
 /// Loss entries that are visible during the run, at least and at most; the rest is written when it ends.
 const LOSS_ROWS: (u64, u64) = (256, 1 << 18);
-/// Data of more bytes is refused: no disk holds it, and sums of addresses must not overflow.
-const MAX_BYTES: u64 = 1 << 60;
 /// Book entries that need no move of the tail.
 const BOOK_ROWS: u64 = 256;
-
-/// A chunked dataset that is laid out from outside: where its marker and its index's address stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
-    /// Offset of the current first dimension.
-    pub extent_at: u64,
-    /// Offset of the index's address.
-    pub tree_at: u64,
-}
-
-/// A dataset of samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Data {
-    /// Its marks.
-    pub marks: Marks,
-    /// The links whose slots are its chunks.
-    pub links: Range<usize>,
-    /// Where the first leaf of its index is.
-    pub leaves: u64,
-}
-
-impl Data {
-    /// The number of a link's chunk in a row among all of the dataset's.
-    fn index(&self, row: u64, link: usize) -> u64 {
-        row * self.links.len() as u64 + (link - self.links.start) as u64
-    }
-}
-
-/// A table: its rows stand one behind the other from `start`, because its chunks do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
-    /// Its marks.
-    pub marks: Marks,
-    /// Bytes of a row.
-    pub row_bytes: u32,
-    /// Rows of a chunk, a power of two.
-    pub chunk_rows: u32,
-    /// Where its first row is.
-    pub start: u64,
-    /// Rows that it has room for.
-    pub capacity: u64,
-}
-
-impl Table {
-    /// Where a row is.
-    pub fn at(&self, row: u64) -> u64 {
-        self.start + row * u64::from(self.row_bytes)
-    }
-    fn chunk_bytes(&self) -> u64 {
-        u64::from(self.chunk_rows) * u64::from(self.row_bytes)
-    }
-}
-
-/// Where everything of a recording is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Rows that there is room for.
-    pub rows: u64,
-    /// Rows that every index and table has room for: as many, but for a power cut at the end of a run.
-    pub common_rows: u64,
-    /// How chunks are compressed, if they are.
-    pub codec: Option<Codec>,
-    /// Where row 0's first slot is. Of a compressed run the first slot of zeros, while it is recorded.
-    pub data_start: u64,
-    /// Bytes from one row to the next.
-    pub row_bytes: u64,
-    /// Each link's first byte in a row, and its slot's bytes.
-    pub slots: Vec<(u64, u32)>,
-    /// The datasets of samples.
-    pub data: Vec<Data>,
-    /// The links' shots tables.
-    pub shots: Vec<Table>,
-    /// How their rows are read.
-    pub formats: Vec<RowFormat>,
-    /// `/losses`.
-    pub losses: Table,
-    /// `/books`.
-    pub books: Table,
-    /// Where the rows of `/linkN/clock` are ([`crate::clocks`]); none in files of earlier versions.
-    pub clocks: Vec<u64>,
-    /// The links' tables of block descriptions, if they have them.
-    pub described: Vec<Described>,
-    /// Half the fan-out of chunk indexes.
-    pub chunk_k: u16,
-    /// Where the superblock has the end of the file.
-    pub end_at: u64,
-    /// The end of the file.
-    pub end: u64,
-    /// Where the indexes have their roots: those of samples, block descriptions and tables.
-    pub(crate) roots: Vec<u64>,
-    /// Slots may hold bytes of an older recording, or of an earlier part, where no row is.
-    pub recycled: bool,
-    channels: Vec<u64>,
-}
-
-impl Layout {
-    /// Where the slot of a link's shot is. Of a compressed run the index has to be asked ([`stored`]).
-    pub fn slot(&self, row: u64, link: usize) -> u64 {
-        // Wrapping, because a damaged file may claim anything: what is there is then not found.
-        self.data_start.wrapping_add(row.wrapping_mul(self.row_bytes)).wrapping_add(self.slots[link].0)
-    }
-    /// The same, with the slot's bytes.
-    pub(crate) fn slot_of(&self, row: u64, link: usize) -> (u64, u32) {
-        (self.slot(row, link), self.slots[link].1)
-    }
-    /// Where the data of `rows` rows ends, of a compressed run at the latest.
-    pub fn data_end(&self, rows: u64) -> u64 {
-        self.data_start + (rows + u64::from(self.codec.is_some())) * self.row_bytes
-    }
-    /// Where the tail begins.
-    pub(crate) fn tail_start(&self) -> u64 {
-        if self.codec.is_some() { self.data[0].leaves } else { self.data_end(self.rows) }
-    }
-    fn data_of(&self, link: usize) -> &Data {
-        self.data.iter().find(|data| data.links.contains(&link)).expect("every link has a dataset")
-    }
-    /// The marks of the tables that have a row for each of the samples'.
-    pub(crate) fn row_marks(&self) -> impl Iterator<Item = Marks> + '_ {
-        self.shots.iter().map(|table| table.marks).chain(self.described.iter().map(|table| table.marks))
-    }
-    /// The marks of every index, in the order of `roots`.
-    fn indexes(&self) -> impl Iterator<Item = Marks> + '_ {
-        let tables = self.shots.iter().chain([&self.losses, &self.books]).map(|table| table.marks);
-        let described = self.described.iter().map(|table| table.marks);
-        self.data.iter().map(|data| data.marks).chain(described).chain(tables)
-    }
-    fn data_shape(&self) -> Shape {
-        Shape { rank: 3, k: self.chunk_k }
-    }
-}
-
-/// How a recording is created.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CreateOptions<'a> {
-    /// Rows to make room for.
-    pub rows: u64,
-    /// Replace a file that is there.
-    pub overwrite: bool,
-    /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
-    pub recycle: bool,
-    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless somebody still
-    /// reads them.
-    pub inherited: bool,
-    /// The serial number of the raw device whose contents may go ([`crate::nvme`]).
-    pub serial: Option<&'a str>,
-}
 
 /// A recording's file, open for writing, and where everything in it is.
 #[derive(Debug)]
@@ -305,19 +158,6 @@ fn lay_out(birth: &mut Birth, path: &Path, run: &RunInfo, rows: u64) -> Result<O
         .and_then(|()| file.write_all(layout.end_at, &layout.end.to_le_bytes()));
     written.map_err(StoreError::io("write the metadata of", path))?;
     Ok(Opened { file: medium, path: birth.path(path), layout, warnings })
-}
-
-/// What a new recording takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    /// Rows of shots.
-    pub rows: u64,
-    /// Bytes in front of the data, which libhdf5 reads.
-    pub head: u64,
-    /// Bytes behind it.
-    pub tail: u64,
-    /// Bytes of all.
-    pub end: u64,
 }
 
 /// A file's first bytes, and where the datasets of samples and the tables have their fields.

@@ -3,7 +3,8 @@
 //! A recorder writes over a place only after every dataset points elsewhere, so what was read is as it was written if all
 //! point where they did before.
 
-use super::{Layout, tail};
+use super::structure::Layout;
+use super::tail;
 use crate::StoreError;
 use crate::metadata::header::{bytes, u64_at};
 use crate::positioned::ReadAt;

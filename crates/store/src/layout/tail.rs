@@ -1,12 +1,15 @@
 //! The tail: chunk indexes and tables, behind the data.
 
 use super::chunks::{self, StoredChunk};
-use super::{ALIGN, Data, Layout, Table};
+use super::datasets::{Data, Table};
+use super::described::Described;
+use super::structure::{ALIGN, Layout};
 use crate::medium::Medium;
 use crate::metadata::header::{HeaderError, bytes, u64_at};
 use crate::metadata::tree::{self, Chunk, Shape};
 use crate::positioned::ReadAt;
 use rustix::io::Errno;
+use shotline_wire::block;
 
 const BLOCK: usize = 1 << 20;
 
@@ -384,6 +387,35 @@ fn expect_slot(layout: &Layout, data: &Data, row: u64, link: usize, chunk: &Chun
         &format!("the slot of row {row} in {bytes} bytes at {address}"),
         &format!("{} bytes for {:?}: another program has rewritten this file", chunk.bytes, chunk.first),
     ))
+}
+
+impl Layout {
+    fn described_shape(&self) -> Shape {
+        Shape { rank: 1, k: self.chunk_k }
+    }
+
+    /// The entry of a row in the table's index.
+    fn described_entry(&self, table: &Described, row: u64) -> Chunk {
+        Chunk {
+            first: [row, 0, 0],
+            address: self.slot(row, table.link).wrapping_add(table.at.into()),
+            bytes: block::LEN as u32,
+            filter_mask: 0,
+        }
+    }
+
+    /// Refuses an entry that is another.
+    fn expect_described(&self, table: &Described, row: u64, chunk: &Chunk) -> Result<(), HeaderError> {
+        let expected = self.described_entry(table, row);
+        if *chunk == expected {
+            return Ok(());
+        }
+        Err(HeaderError::at(
+            chunk.address,
+            &format!("the description of row {row} at {}", expected.address),
+            &format!("{} bytes for {:?}: another program has rewritten this file", chunk.bytes, chunk.first),
+        ))
+    }
 }
 
 fn expect_chunk(table: &Table, start: u64, index: u64, chunk: &Chunk) -> Result<(), HeaderError> {
