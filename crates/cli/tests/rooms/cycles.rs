@@ -20,16 +20,8 @@ enum Found {
     Module(usize),
 }
 
-/// Files that import each other in a cycle.
-pub struct Cycle<'s> {
-    /// Their paths below `src`.
-    pub files: Vec<&'s str>,
-    /// Lines of `A -> B: names`.
-    pub arrows: String,
-}
-
-/// The import cycles of a crate: each file is in the largest one that contains it, or in none.
-pub fn cycles(sources: &Sources) -> Vec<Cycle<'_>> {
+/// The import cycles of a crate, each as lines of `A -> B: names`; a file is in the largest one that contains it, or in none.
+pub fn cycles(sources: &Sources) -> Vec<String> {
     let arrows = arrows(sources);
     let reached: Vec<_> = (0..sources.files.len()).map(|from| reachable(&arrows, from)).collect();
     let mut seen = BTreeSet::new();
@@ -45,8 +37,7 @@ pub fn cycles(sources: &Sources) -> Vec<Cycle<'_>> {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
             format!("  {} -> {}: {}\n", sources.files[*user], sources.files[*used], names.join(", "))
         };
-        let files = circle.iter().map(|file| sources.files[*file].as_str()).collect();
-        found.push(Cycle { files, arrows: ties.map(line).collect() });
+        found.push(ties.map(line).collect());
     }
     found
 }
@@ -267,7 +258,7 @@ mod tests {
 
     fn cycles_of(files: &[(&str, &str)]) -> Vec<String> {
         let texts = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        cycles(&Sources::parse(&texts)).into_iter().map(|cycle| cycle.arrows).collect()
+        cycles(&Sources::parse(&texts))
     }
 
     #[test]
