@@ -296,9 +296,7 @@ def refused(*arguments, **options):
         (["--framing", "spead", "--bind", "127.0.0.1:9"], ["--bind", "--listen"]),
         (["--framing", "spead", "--links", 2], ["one link", "each address"]),
         (["--framing", "hsb", "--pages", 0], ["--pages from 1", "found 0"]),
-        (["--framing", "vdif"], ["vdif", "ud"]),
         (["--framing", "udp", "--channels", 1, "--samples", 3], ["pairs", "odd"]),
-        (["--framing", "udp", "--sample-format", "float"], ["float", "uint8"]),
         (["--framing", "udp", "--links", 0], ["links", "found 0"]),
     ],
     ids=lambda value: " ".join(map(str, value)) if value and str(value[0]).startswith("--") else None,
@@ -306,6 +304,19 @@ def refused(*arguments, **options):
 def test_settings_that_cannot_work_are_refused_at_once(arguments, words):
     line = refused("--listen", f"127.0.0.1:{free_port()}", *arguments)
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    "flag, value, words",
+    [
+        ("--framing", "vdif", "expected a framing of ud, counted, udp, digitizer, vita49, spead, hsb"),
+        ("--sample-format", "float", "expected a sample format of int16_le, packed12_msb_first, uint8, int16_be"),
+        ("--compress", "gzip", "expected none, lz4 or zstd"),
+    ],
+)
+def test_names_that_nothing_has_are_refused_as_arguments(flag, value, words):
+    end = run("record", "--discard", "--listen", f"127.0.0.1:{free_port()}", flag, value)
+    assert end.code == 2 and all(word in end.stderr for word in (value, flag, words)), end.stderr
 
 
 def test_a_sender_that_stays_silent_is_named_and_leaves_no_file(tmp_path):
