@@ -55,7 +55,7 @@ pub struct About {
     pub credits: &'static str,
     /// Whether it stands for another transport, which [`Backend::advise`] names.
     pub stands_for_another: bool,
-    /// Whether it is one link and no more.
+    /// Whether it carries only one link.
     pub one_link: bool,
     /// Whether emulated devices send packets through it.
     pub sends: bool,

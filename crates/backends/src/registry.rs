@@ -179,7 +179,7 @@ impl From<Transport> for String {
 }
 
 impl Transport {
-    /// The device, if it is one link and no more.
+    /// The device, if it carries only one link.
     pub fn one_link(&self) -> Option<String> {
         self.about().one_link.then(|| self.words())
     }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 /// A provider, with what a command line says of it.
 ///
-/// Endpoints of providers are types of their own, so that calls of the verbs are direct; whoever opens one matches.
+/// Endpoints of providers are types of their own, so that calls of the verbs are direct; a caller that opens one matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderKind {
     /// RoCEv2 over UDP sockets: [`SoftEndpoint::udp`](soft::SoftEndpoint::udp).

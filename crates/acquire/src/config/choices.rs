@@ -42,9 +42,9 @@ pub enum Begin {
     FreeRunning,
     /// The probe's external trigger.
     ExternalTrigger,
-    /// A clock, so often a second.
+    /// A clock of this rate, in Hz.
     Rate(f64),
-    /// A clock such that payloads of all links are so many Gbit/s.
+    /// A clock whose rate makes this payload on all links together, in Gbit/s.
     Bandwidth(f64),
 }
 

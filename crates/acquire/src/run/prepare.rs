@@ -1,4 +1,4 @@
-//! What of a run is settled before the first shot, whoever sends it.
+//! What of a run is settled before the first shot, with and without set-up.
 
 use super::error::RunError;
 use super::room::Room;
@@ -60,7 +60,7 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// For shots of this shape on so many links.
+    /// Prepares for shots of this shape on `links` links.
     ///
     /// # Errors
     /// If the pool is too small for them, or the quorum larger than `links`.

@@ -99,7 +99,7 @@ impl Args {
         }
     }
 
-    /// Refuses what packets that nobody has asked for cannot be, and warns of what they lack.
+    /// Refuses framings that need set-up or more addresses, and warns of what packets of the others lack.
     pub(super) fn refuse_unfit(&self, kind: Kind, links: usize) -> Result {
         if self.to.len() > 1 && self.to.len() != links {
             return Err(format!(

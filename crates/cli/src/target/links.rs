@@ -57,7 +57,7 @@ impl Serving for Links {
     fn prepare_sleep(&mut self) -> Outcome<bool> {
         self.links.values_mut().try_fold(false, |busy, link| Ok(link.served.prepare_sleep()? | busy))
     }
-    /// Nobody comes by another door.
+    /// There is no other way in, so nothing to close.
     fn close(&mut self) -> Outcome {
         Ok(())
     }

@@ -15,7 +15,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
         Check {
             name: "new tables",
             proves: "Memory is known once a table with it is registered, what was posted before stays posted, and a \
-                     table that is replaced is kept by nobody.",
+                     table that is replaced is released.",
             needs: &[Needs::Steering],
             run: new_tables,
         },

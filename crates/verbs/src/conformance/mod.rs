@@ -148,7 +148,7 @@ check, but where it says by itself that it cannot. *ibverbs, rxe* is a device of
 guest. A test keeps this page as the suite finds it; to write it anew:
 
 ```sh
-UPDATE=1 pytest tests/test_guest_endpoints.py -k conform    # the device's column
+UPDATE=1 pytest tests/test_guest_endpoints.py -k does_what_the_verbs_say    # the device's column
 UPDATE=1 cargo test -p shotline-verbs conformance::
 ```
 

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use shotline_memory::Registrar;
 
-    /// Two entries of three packets whose ids begin at 100, and a pool of so many buffers.
+    /// Two entries of three packets whose ids begin at 100, and a pool of this number of buffers.
     fn slots(buffers: u32) -> (Slots, Arc<Pool>, Regions) {
         let config = StreamConfig::of_three_packets();
         let mut registrar = Registrar::new();

@@ -132,7 +132,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<String>, Failure> {
     Ok(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Progress that nobody stops.
+/// Progress that never stops the export.
 pub(super) fn go_on(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
