@@ -12,7 +12,7 @@ pub struct Limits {
     pub clocks: u64,
     /// So many frames are there to be looked at.
     pub frames: usize,
-    /// Nothing has left for so many clocks.
+    /// Nothing has left for this number of clocks.
     pub quiet: u64,
     /// All input frames have been taken.
     pub taken: bool,

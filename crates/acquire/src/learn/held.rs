@@ -95,8 +95,7 @@ impl<P: PacketIo> PacketIo for Held<P> {
 mod tests {
     use super::*;
     use shotline_transport::conformance::delegation::{self, Wrapper};
-    use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES};
-    use shotline_transport::inproc::{InprocConfig, pair};
+    use shotline_transport::conformance::{self, Ends, Fixture, Memory};
 
     #[test]
     fn held_passes_on_what_it_does_not_change() {
@@ -119,15 +118,8 @@ mod tests {
     fn held_conforms_as_the_transport_below_it() {
         let memory = Memory::new();
         let open = |memory: &Memory| {
-            let end = |port| InprocConfig {
-                address: ([127, 0, 0, 1], port).into(),
-                sealed: true,
-                capacity: PLACES as usize,
-                scratch: memory.scratch,
-            };
-            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-            let rx = Held::nothing(rx, &memory.regions, memory.scratch);
-            Ok(Ends { tx, rx, to: end(2).address })
+            let held = |io| Held::nothing(io, &memory.regions, memory.scratch);
+            Ok(Ends::in_process(memory, true, held))
         };
         let report = conformance::run(Fixture { name: "held".into(), sealed: true, open, close: |_| Ok(()) }, &memory);
         assert!(report.failures().is_empty(), "{}", report.failures());

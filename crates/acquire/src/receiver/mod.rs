@@ -79,7 +79,7 @@ impl<P: PacketIo> Receiver<P> {
     /// Takes buffers from the pool and posts their places.
     ///
     /// # Panics
-    /// For several streams on a `PacketIo` that does not steer: nobody could tell whose place a packet will take.
+    /// For several streams on a `PacketIo` that does not steer: which stream's place a packet takes would be unknown.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
         let (clock, framing) = (config.clock, config.framing);

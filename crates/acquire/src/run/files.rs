@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Seconds that are recorded after the last trigger by default.
 pub(super) const POST_TRIGGER_S: f64 = 1.0;
 
-/// Rows that a file is laid out for when nobody says how many: its tables grow with them.
+/// Upper bound of the default number of rows that a file is laid out for: its tables grow with them.
 const MOST_ROWS: u64 = 200_000;
-/// The share of the free space that a file is laid out for when nobody says how many rows: a half.
+/// Divisor of the free space that a file is laid out for by default.
 const FREE_SHARE: u64 = 2;
 /// And where another file is laid out beside it: a fifth.
 const FREE_SHARE_OF_PART: u64 = 5;
@@ -52,7 +52,7 @@ fn wanted(settings: &Settings, outs: &[PathBuf], rows: u64) -> SetConfig {
         },
         roll: Roll { bytes: settings.roll_size.map(|size| size.0), after, rows: settings.roll_shots },
         keep: settings.keep.map(|keep| keep.0),
-        // With a trigger nobody knows how many of the shots are recorded, but no more than all.
+        // With a trigger the number of recorded shots is unknown, at most all of them.
         rows: settings.shots,
     }
 }
@@ -62,7 +62,7 @@ fn rows_asked_for(settings: &Settings) -> Option<u64> {
     settings.capacity.or(settings.shots)
 }
 
-/// Rows to lay out a file for where nobody says how many: those that a share of the free space holds.
+/// Default number of rows to lay out a file for: those that a share of the free space holds.
 fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
     let free = outs.iter().map(|out| match Target::of(out) {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A drive with room for so many rows of which another recorder takes half just after each look at it, `times` over.
+    /// A drive with room for `room` rows, of which another recorder takes half just after each look at it, `times` over.
     fn beside_another(room: u64, times: u64) -> Result<u64, RunError> {
         let (free, left) = (Cell::new(room), Cell::new(times));
         with_what_fits(

@@ -12,7 +12,7 @@ pub struct StreamConfig {
     pub key: u32,
     /// The shape of its shots.
     pub geometry: Geometry,
-    /// The only sender that is believed; none: whoever sends the first good packet.
+    /// The only sender whose packets are accepted; none: the sender of the first good packet.
     pub source: Option<SocketAddr>,
     /// The first shot to expect; none: join live traffic at the first whole shot.
     pub first_shot: Option<u64>,

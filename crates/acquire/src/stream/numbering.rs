@@ -12,7 +12,7 @@ use super::restart::{NEAR, Run};
 use shotline_wire::framing::Position;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 
-/// Framings whose packets have no CRC of their own carry shot numbers of at least so many bits.
+/// Lower bound of the width of shot numbers in framings whose packets have no CRC of their own, in bits.
 const UNPROTECTED_BITS: u32 = 40;
 /// Shots that a record may be ahead of the count: more is not believed.
 const MOST_AHEAD: u64 = 1 << 16;

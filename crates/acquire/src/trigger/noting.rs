@@ -84,8 +84,7 @@ impl<S: Steer> Steer for NotingSteer<'_, S> {
 mod tests {
     use super::*;
     use shotline_transport::conformance::delegation::{self, Wrapper};
-    use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES};
-    use shotline_transport::inproc::{InprocConfig, pair};
+    use shotline_transport::conformance::{self, Ends, Fixture, Memory};
 
     fn noting<P>(io: P) -> Noting<P> {
         Noting::new(io, Clock(Instant::now()))
@@ -102,16 +101,7 @@ mod tests {
     #[test]
     fn noting_conforms_as_the_transport_below_it() {
         let memory = Memory::new();
-        let open = |memory: &Memory| {
-            let end = |port| InprocConfig {
-                address: ([127, 0, 0, 1], port).into(),
-                sealed: true,
-                capacity: PLACES as usize,
-                scratch: memory.scratch,
-            };
-            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-            Ok(Ends { tx, rx: noting(rx), to: end(2).address })
-        };
+        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, noting));
         let close = |ends: Ends<_, Noting<_>>| ends.rx.first_ns.map(drop).ok_or_else(|| "nothing was noted".to_owned());
         let report = conformance::run(Fixture { name: "noting".into(), sealed: true, open, close }, &memory);
         assert!(report.failures().is_empty(), "{}", report.failures());

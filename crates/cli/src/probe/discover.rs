@@ -245,7 +245,7 @@ impl Sockets {
     }
 }
 
-/// A random number that is not 0, as which a token means nobody.
+/// A random number other than 0: a token of 0 is no token.
 pub fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

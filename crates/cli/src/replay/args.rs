@@ -63,7 +63,7 @@ pub struct Args {
     /// So many shot numbers
     #[arg(long, value_name = "N", help_heading = "Part")]
     pub(super) shots: Option<u64>,
-    /// Send it so many times, 0 without end; shot numbers and times go on
+    /// Times to send it, 0 without end; shot numbers and times go on
     #[arg(long = "loop", value_name = "N", default_value_t = 1, help_heading = "Part")]
     pub(super) turns: u64,
     /// Time in the end-of-shot records: original, or now (the time of sending)

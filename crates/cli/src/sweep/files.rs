@@ -21,7 +21,7 @@ pub struct Scratch {
 }
 
 impl Files {
-    /// In a folder that is there, for events of so many bytes.
+    /// In an existing folder, for events of this size in bytes.
     pub fn in_folder(folder: &Path, keep: bool, event_bytes: u64) -> Result<Self> {
         match folder.is_dir() {
             true => Ok(Self { folder: folder.to_owned(), keep, event_bytes }),

@@ -26,7 +26,7 @@ impl Region {
     /// Room on the disk is taken at once where the file system can, because a disk that is full would otherwise kill
     /// the process (SIGBUS) at the first write to a hole. The file is locked (`flock`): exclusively if writable, else
     /// shared; so two processes of this project cannot have it by mistake. The lock binds only those who ask for
-    /// it: whoever else truncates the file kills this process at the next touch of a page that is gone. Where that
+    /// it: another process that truncates the file kills this one at the next touch of a page that is gone. Where that
     /// must not be, use [`Self::memfd`], whose length is sealed.
     pub fn file(path: &Path, len: usize, writable: bool) -> Result<Arc<Self>, MemoryError> {
         let failed = |source| MemoryError::File { path: path.into(), source };
@@ -47,7 +47,7 @@ impl Region {
             Errno::AGAIN => MemoryError::InUse(path.into()),
             other => failed(other),
         })?;
-        // Once more: before the lock, somebody may have made it shorter.
+        // Once more: before the lock, another process may have made it shorter.
         let found = rustix::fs::fstat(&fd).map_err(failed)?.st_size as u64;
         if found < len as u64 {
             if !writable {

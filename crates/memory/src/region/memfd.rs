@@ -25,7 +25,7 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
 
 impl Region {
     /// Shared memory behind a file descriptor: what the kernel can send from without a copy, and another process can
-    /// map. Its length is rounded up to whole pages and sealed: nobody who gets the descriptor can change it.
+    /// map. Its length is rounded up to whole pages and sealed: no holder of the descriptor can change it.
     pub fn memfd(name: &str, len: usize) -> Result<Arc<Self>, MemoryError> {
         let len = whole(len, rustix::param::page_size())?;
         check_one(Pages::Memfd, len)?;
@@ -60,8 +60,8 @@ impl Region {
         Ok(Arc::new(Self::over(base, len, Pages::Memfd, None, writable)))
     }
 
-    /// Lets nobody who gets the file descriptor of a [`Self::memfd`] from now on write to it (if `read_only`), and
-    /// nobody change its seals. This mapping, and those that others have already, stay as they are.
+    /// Prevents holders of the file descriptor of a [`Self::memfd`] from writing to it from now on (if `read_only`), and
+    /// from changing its seals. This mapping, and those that others have already, stay as they are.
     pub fn seal(&self, read_only: bool) -> Result<(), MemoryError> {
         let fd = self.fd().ok_or(MemoryError::Seal(Errno::INVAL))?;
         let has = rustix::fs::fcntl_get_seals(fd).map_err(MemoryError::Seal)?;

@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Refuses a dataset whose numbers are in other files: whoever made this one would choose what is read.
+/// Refuses a dataset whose numbers are in other files: its author would choose which files are read.
 pub(super) fn expect_own(dataset: &Dataset, file: &hdf5::File, path: &Path) -> Result<(), ImportError> {
     // Names of files do not tell them apart: a link may go by any.
     let numbers = dataset.loc_info().and_then(|there| Ok((there.fileno, file.loc_info()?.fileno)));

@@ -25,8 +25,8 @@ pub struct CreateOptions<'a> {
     pub overwrite: bool,
     /// With `overwrite`: give up the old file at once and lay out the new one in its blocks.
     pub recycle: bool,
-    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless somebody still
-    /// reads them.
+    /// An earlier part of the run was given up for this file: it is laid out in that one's blocks, unless they are
+    /// still read.
     pub inherited: bool,
     /// The serial number of the raw device whose contents may go ([`crate::nvme`]).
     pub serial: Option<&'a str>,

@@ -21,10 +21,10 @@ pub struct RecorderConfig {
     pub serial: Option<String>,
     /// Rows become visible at least this often.
     pub commit_every: Duration,
-    /// And at the latest after so many.
+    /// Upper bound of rows between two commits.
     pub commit_rows: u64,
-    /// Threads that compress the shots of a run with a codec; if nobody says,
-    /// [`default_threads`](super::default_threads). With none every shot is stored as it came.
+    /// Threads that compress the shots of a run with a codec; none:
+    /// [`default_threads`](super::default_threads). With 0 every shot is stored as it came.
     pub compress_threads: Option<usize>,
 }
 

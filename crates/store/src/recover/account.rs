@@ -11,14 +11,14 @@ use crate::shot::Loss;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 use std::ops::Range;
 
-/// What a file is told of the others of its run.
+/// What the other files of a run hold, for the recovery of one of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Others<'a> {
     /// Numbers that files on other drives account for.
     pub taken: &'a [Run],
     /// The number behind the last of the part before.
     pub begins: Option<u64>,
-    /// Another file enters what nobody accounts for.
+    /// Another file enters the losses that none accounts for.
     pub filled_elsewhere: bool,
 }
 

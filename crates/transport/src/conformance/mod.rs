@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::Icrc;
     use crate::delegate_packet_io;
-    use crate::inproc::{InprocConfig, InprocIo, pair};
+    use crate::inproc::InprocIo;
     use crate::{Done, IoError, Steer};
 
     /// Believes every ICRC, as a backend that does not check would.
@@ -138,16 +138,7 @@ mod tests {
     #[test]
     fn a_receiver_that_checks_no_icrc_fails_these_checks_alone() {
         let memory = Memory::new();
-        let open = |memory: &Memory| {
-            let end = |port| InprocConfig {
-                address: ([127, 0, 0, 1], port).into(),
-                sealed: true,
-                capacity: PLACES as usize,
-                scratch: memory.scratch,
-            };
-            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-            Ok(Ends { tx, rx: Credulous(rx), to: end(2).address })
-        };
+        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, Credulous));
         let report = run(Fixture { name: "credulous".into(), sealed: true, open, close: |_| Ok(()) }, &memory);
         let failed: Vec<_> = report
             .outcomes

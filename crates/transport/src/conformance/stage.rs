@@ -1,6 +1,7 @@
 //! What the checks act on: memory, a sender, a receiver, and a steer that keeps what it saw.
 
 use super::failure::{Failure, ensure};
+use crate::inproc::{InprocConfig, InprocIo, pair};
 use crate::{Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_wire::shot::DropCause;
@@ -210,6 +211,16 @@ pub struct Ends<T, R> {
     pub rx: R,
     /// Where the sender reaches the receiver.
     pub to: SocketAddr,
+}
+
+impl<R> Ends<InprocIo, R> {
+    /// Both ends of an in-process queue, the receiving one as `wrap` makes it: for the suite over a wrapper.
+    pub fn in_process(memory: &Memory, sealed: bool, wrap: impl FnOnce(InprocIo) -> R) -> Self {
+        let (scratch, capacity) = (memory.scratch, PLACES as usize);
+        let end = |port| InprocConfig { address: ([127, 0, 0, 1], port).into(), sealed, capacity, scratch };
+        let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
+        Self { tx, rx: wrap(rx), to: end(2).address }
+    }
 }
 
 /// What one check acts on.

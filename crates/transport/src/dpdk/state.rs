@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Bytes of a frame that are made here, at most: every header, and the ICRC.
 pub(super) const HEAD: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
 
-/// Frames that the port holds and nobody has looked at yet.
+/// Frames that the port holds and that are not parsed yet.
 #[derive(Default)]
 pub struct Burst {
     pub(super) rest: Range<usize>,

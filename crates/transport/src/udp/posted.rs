@@ -22,7 +22,7 @@ impl Place {
         self.len[0] > 0 && bytes <= self.len[0] as usize + self.len[1] as usize
     }
 
-    /// The first so many bytes of it.
+    /// The first `bytes` bytes of it.
     pub(super) fn pieces(&self, bytes: usize) -> [(*mut u8, usize); 2] {
         let in_first = bytes.min(self.len[0] as usize);
         [(self.address[0], in_first), (self.address[1], bytes - in_first)]
@@ -140,7 +140,7 @@ impl Posted {
         if self.sealed || self.remainders {
             for (address, len) in payload.into_iter().filter(|(_, len)| *len > 0) {
                 // SAFETY: the kernel has just filled these bytes and is done with them; the place left `posted`, so
-                // nobody in this process writes it before its poster hears of it, and nobody else can (`memory`).
+                // this process does not write it before its poster hears of it, and no other process can (`memory`).
                 let bytes = unsafe { std::slice::from_raw_parts(address, len) };
                 done.payload_crc = crc::register(done.payload_crc, bytes);
             }

@@ -1,6 +1,6 @@
 //! The link inside one process.
 
-use crate::suite::{Collector, Memory, PLACES, conforms, header, receive};
+use crate::suite::{Collector, Memory, conforms, header, receive};
 use shotline_testing::seeds;
 use shotline_transport::conformance::Ends;
 use shotline_transport::inproc::{self, InprocConfig};
@@ -12,16 +12,7 @@ use std::net::SocketAddr;
 fn inproc_conforms_by_itself_and_below_lossy() {
     let memory = Memory::new();
     for sealed in [true, false] {
-        let end = |port| InprocConfig {
-            address: SocketAddr::new("fd00::1".parse().unwrap(), port),
-            sealed,
-            capacity: PLACES as usize,
-            scratch: memory.scratch,
-        };
-        let open = || {
-            let (tx, rx) = inproc::pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-            Ends { tx, rx, to: end(2).address }
-        };
+        let open = || Ends::in_process(&memory, sealed, |io| io);
         conforms("inproc", sealed, &memory, open, |_| Ok(()));
         let lossy = || {
             let Ends { tx, rx, to } = open();

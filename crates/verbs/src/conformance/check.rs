@@ -18,7 +18,7 @@ pub enum Needs {
     SeparateRights,
     /// Keys that are refused at once when they were given up.
     Revocation,
-    /// A target that is told of one-sided operations.
+    /// A target that learns of one-sided operations.
     Notices,
     /// Memory windows.
     Windows,
@@ -26,7 +26,7 @@ pub enum Needs {
     Invalidation,
     /// Queue pairs that survive what arrives wrong.
     Lenience,
-    /// Queue pair numbers that nobody guesses.
+    /// Queue pair numbers that cannot be guessed.
     RandomNumbers,
     /// Completions that say whether they were solicited.
     Solicitation,

@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         run: two_initiators,
     },
     Check {
-        name: "a target is told of one-sided operations if it asks, and they are counted",
+        name: "a target that asks learns of one-sided operations, and they are counted",
         needs: &[Needs::Kind(QpType::Rc), Needs::Notices],
         run: notices,
     },

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Sleep {
     epoll: OwnedFd,
-    /// Own events only: nobody else has it.
+    /// Own events only: no other process has it.
     events: OwnedFd,
     raised: bool,
     timer: OwnedFd,

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::conformance::delegation::{self, Wrapper};
-use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES, Q_KEY, QUEUE_PAIR};
+use shotline_transport::conformance::{self, Ends, Fixture, Memory, Q_KEY, QUEUE_PAIR};
 use shotline_transport::inproc::{InprocConfig, pair};
 use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_verbs::ud::{QueuePair, Ud};
@@ -89,16 +89,11 @@ fn a_ud_queue_pair_conforms_as_the_transport_below_it() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = |memory: &Memory| {
-            let end = |port| InprocConfig {
-                address: SocketAddr::new("fd00::1".parse().unwrap(), port),
-                sealed,
-                capacity: PLACES as usize,
-                scratch: memory.scratch,
-            };
-            let (tx, rx) = pair(1000, (end(1), &memory.regions), (end(2), &memory.regions));
-            let mut rx = Ud::new(rx);
-            rx.attach(QueuePair { number: QUEUE_PAIR, q_key: Q_KEY });
-            Ok(Ends { tx, rx, to: end(2).address })
+            Ok(Ends::in_process(memory, sealed, |io| {
+                let mut rx = Ud::new(io);
+                rx.attach(QueuePair { number: QUEUE_PAIR, q_key: Q_KEY });
+                rx
+            }))
         };
         let report = conformance::run(Fixture { name: "ud".into(), sealed, open, close: |_| Ok(()) }, &memory);
         assert!(report.failures().is_empty(), "{}", report.failures());
