@@ -87,7 +87,7 @@ enum Command {
     /// Play the other side of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
-    /// List what this build can do: drop causes
+    /// List what Shotline is made of: framings, transports, providers, formats, drop causes
     List(list::Args),
     /// Pretend to be an instrument
     #[command(subcommand)]
@@ -122,6 +122,32 @@ fn main() -> ExitCode {
             let lines: Vec<_> = error.to_string().lines().map(|line| output::shown(line).into_owned()).collect();
             errln!("shotline: {}", lines.join("\n"));
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    /// The commands that have none below them, each with its words.
+    fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
+        let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
+        if below.is_empty() {
+            return vec![(words.to_owned(), command.clone())];
+        }
+        below.into_iter().flat_map(|below| leaves(below, &format!("{words} {}", below.get_name()))).collect()
+    }
+
+    #[test]
+    fn every_command_has_help_with_an_example_and_json() {
+        let mut cli = Cli::command();
+        cli.build();
+        for (words, mut command) in leaves(&cli, "shotline") {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example") && help.contains(&words), "{words}: {help}");
+            assert!(help.contains("--json"), "{words}: {help}");
         }
     }
 }

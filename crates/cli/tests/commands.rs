@@ -62,35 +62,10 @@ impl Drop for Probe {
 }
 
 #[test]
-fn every_command_has_help_with_an_example() {
-    let probe = ["discover", "describe", "configure", "start", "stop", "status", "trigger"].map(|word| ["probe", word]);
-    let sweep = ["network", "disk", "search"].map(|word| ["sweep", word]);
-    let pairs = [["emulate", "probe"]].into_iter().chain(probe).chain(sweep);
-    let single = [
-        "demo", "record", "replay", "inspect", "verify", "recover", "export", "import", "doctor", "trigger", "plan",
-        "target", "perf", "list",
-    ];
-    let single = single.map(|word| vec![word]);
-    for command in single.into_iter().chain(pairs.map(Vec::from)) {
-        let command = command.as_slice();
-        let output = shotline(&[command, &["--help"]].concat());
-        let help = stdout(&output);
-        assert!(output.status.success());
-        assert!(help.contains("Example") && help.contains(&format!("shotline {}", command.join(" "))), "{help}");
-        assert!(help.contains("--json"), "{help}");
-    }
-}
-
-#[test]
-fn without_a_command_it_lists_them() {
+fn without_a_command_it_lists_them_and_fails() {
     let output = shotline(&[]);
     let help = String::from_utf8_lossy(&output.stderr).into_owned();
-    for command in [
-        "demo", "record", "replay", "inspect", "verify", "doctor", "probe", "trigger", "sweep", "plan", "target",
-        "perf", "list", "emulate",
-    ] {
-        assert!(help.contains(command), "{help}");
-    }
+    assert!(!output.status.success() && help.contains("Commands:") && help.contains("record"), "{help}");
 }
 
 #[test]

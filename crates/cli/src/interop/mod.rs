@@ -23,9 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Programs whose other side this is.
-#[derive(clap::Subcommand)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Without a host it waits for the other program, with one it goes there: as those programs have it. Both sides must be
 told the same sizes and counts.
 
@@ -35,11 +33,17 @@ Examples:
   shotline interop rping --bind 10.0.0.1                   rping -c -a 10.0.0.1 -C 10 -V
   shotline interop perftest write --bind 10.0.0.1          ib_write_bw -x 1 -F 10.0.0.1
   shotline interop perftest read --bind 10.0.0.1 10.0.0.2  ib_read_bw -x 1 -F
-  shotline interop perftest send --rdma-cm --bind 10.0.0.1 10.0.0.2   ib_send_bw -R -F")]
+  shotline interop perftest send --rdma-cm --bind 10.0.0.1 10.0.0.2   ib_send_bw -R -F";
+
+/// Programs whose other side this is.
+#[derive(clap::Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub enum Command {
     /// ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong (rdma-core)
+    #[command(after_help = EXAMPLES)]
     Pingpong(Common),
     /// ib_send_bw, ib_write_bw, ib_read_bw, ib_atomic_bw (perftest 5.70 or newer)
+    #[command(after_help = EXAMPLES)]
     Perftest {
         /// What goes from the client to the server
         #[arg(value_enum)]
@@ -52,6 +56,7 @@ pub enum Command {
         common: Common,
     },
     /// rping (librdmacm): reads and writes over a connection that connection managers make
+    #[command(after_help = EXAMPLES)]
     Rping(Common),
 }
 
