@@ -2,12 +2,12 @@
 
 use super::args::Args;
 use super::connection::{Connection, Lanes, Need};
-use super::measure::{Completions, Window, repeat};
+use super::measure::{Poller, Window, repeat};
 use super::point::{Point, Verb, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
-use shotline_verbs::api::{Data, Element, Remote, SendWr};
+use shotline_verbs::api::{Completion, Data, Element, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{MOST_RECEIVES, Play, Receives};
 use std::collections::{HashMap, VecDeque};
@@ -94,17 +94,18 @@ fn iterate<P: Endpoint>(
             posted += 1;
         }
     }
-    let mut completions = Completions::<BATCH>::new(args.event, PATIENCE);
+    let mut poller = Poller::new(args.event, PATIENCE);
+    let mut done = [Completion::default(); BATCH];
     while groups < posted {
-        let count = completions.poll(connection, lanes)?;
-        if count > 0 {
+        let done = poller.poll(connection, lanes, &mut done)?;
+        if !done.is_empty() {
             // One look at the clock for all of a batch, and for what is posted in their place.
             ended = Instant::now();
             over |= window.is_over(ended);
-        } else if completions.checked {
+        } else if poller.checked {
             over |= window.is_over(Instant::now());
         }
-        for completion in completions.succeeded(connection, count)? {
+        for completion in done {
             groups += 1;
             let lane = if number.len() == 1 { 0 } else { number.get(&completion.qp).copied().unwrap_or(0) };
             if let Some(since) = under_way[lane].pop_front() {

@@ -2,13 +2,13 @@
 
 use super::args::Args;
 use super::connection::{Connection, Lanes, Need};
-use super::measure::{Completions, LOST, Window, repeat};
+use super::measure::{LOST, Poller, Window, repeat};
 use super::point::{Of, Point, operation, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
 use shotline_memory::Access;
-use shotline_verbs::api::{Completed, Data, Element, RecvWr, Remote, SendWr};
+use shotline_verbs::api::{Completed, Completion, Data, Element, RecvWr, Remote, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::{Keyed, Play, Receives};
 use std::sync::atomic::AtomicBool;
@@ -87,7 +87,8 @@ fn iterate<P: Endpoint>(
     let inline = size <= INLINE && matches!(of, Of::Write | Of::Send | Of::Ping);
     let mut times = Times::new();
     // Another side's write makes no event.
-    let mut completions = Completions::<16>::new(args.event && of != Of::Ping, PATIENCE);
+    let mut poller = Poller::new(args.event && of != Of::Ping, PATIENCE);
+    let mut done = [Completion::default(); 16];
 
     let window = Window::open(connection, lanes, point, stop)?;
     let (mut last, mut operations) = (window.began, 0_u64);
@@ -109,8 +110,7 @@ fn iterate<P: Endpoint>(
         let (mut acknowledged, mut answered) = (of == Of::Send, of != Of::Ping);
         let mut heard = of != Of::Send;
         while !(acknowledged && answered && heard) {
-            let count = completions.poll(connection, lanes)?;
-            for completion in completions.succeeded(connection, count)? {
+            for completion in poller.poll(connection, lanes, &mut done)? {
                 heard |= completion.completed == wanted;
                 acknowledged |= completion.completed == wanted;
             }
@@ -119,7 +119,7 @@ fn iterate<P: Endpoint>(
                 connection.region.read((step + u64::from(size)) as usize - 8, &mut word);
                 answered = u64::from_ne_bytes(word) == window.from.number(operations);
             }
-            if completions.checked && last.elapsed() > LOST {
+            if poller.checked && last.elapsed() > LOST {
                 return Err("an operation was not answered: the target does not play its part".into());
             }
         }

@@ -77,9 +77,9 @@ impl<'s> Window<'s> {
     }
 }
 
-/// Completions of a measurement, at most `N` at once.
-pub struct Completions<const N: usize> {
-    done: [Completion; N],
+/// How a measurement waits for completions. The completions themselves are the caller's, so that the counts stay in
+/// registers.
+pub struct Poller {
     event: bool,
     /// Polls without a completion between two looks at the control connection.
     patience: u32,
@@ -88,20 +88,28 @@ pub struct Completions<const N: usize> {
     pub checked: bool,
 }
 
-impl<const N: usize> Completions<N> {
+impl Poller {
     /// `event`: sleep on a file descriptor until a completion comes, instead of polling. `patience`: polls without a
     /// completion between two looks at the control connection.
     pub fn new(event: bool, patience: u32) -> Self {
-        Self { done: [Completion::default(); N], event, patience, silent: 0, checked: false }
+        Self { event, patience, silent: 0, checked: false }
     }
 
-    /// Polls for completions and returns their number, which may be 0. Without any it looks now and then whether the
-    /// target is still there.
+    /// Polls once, and returns the completions, of which there may be none. Without any it looks now and then whether
+    /// the target is still there.
+    ///
+    /// # Errors
+    /// If an operation failed, or the target is gone.
     #[inline]
-    pub fn poll<P: Endpoint>(&mut self, connection: &mut Connection<P>, lanes: &Lanes) -> Result<usize> {
-        let mut count = connection.provider.poll_cq(lanes.cq, &mut self.done)?;
+    pub fn poll<'c, P: Endpoint>(
+        &mut self,
+        connection: &mut Connection<P>,
+        lanes: &Lanes,
+        done: &'c mut [Completion],
+    ) -> Result<&'c [Completion]> {
+        let mut count = connection.provider.poll_cq(lanes.cq, done)?;
         if count == 0 && self.event {
-            count = connection.sleep(lanes, &mut self.done)?;
+            count = connection.sleep(lanes, done)?;
         }
         self.checked = false;
         if count == 0 {
@@ -111,17 +119,7 @@ impl<const N: usize> Completions<N> {
                 connection.check()?;
             }
         }
-        Ok(count)
-    }
-
-    /// The completions of the last poll, which returned `count`.
-    ///
-    /// # Errors
-    ///
-    /// If an operation failed.
-    #[inline]
-    pub fn succeeded<'c, P: Endpoint>(&'c self, connection: &Connection<P>, count: usize) -> Result<&'c [Completion]> {
-        let done = &self.done[..count];
+        let done = &done[..count];
         match done.iter().find(|completion| completion.status != Status::Success) {
             Some(completion) => Err(connection.failed(completion)),
             None => Ok(done),

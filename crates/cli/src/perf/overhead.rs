@@ -9,12 +9,12 @@
 use super::args::Args;
 use super::connection::{Connection, Lanes, Need};
 use super::drive::{elements, requests};
-use super::measure::{Completions, Window, repeat};
+use super::measure::{Poller, Window, repeat};
 use super::point::{Point, Verb, rights};
 use super::report::{Iteration, Row};
 use super::times::Times;
 use crate::Result;
-use shotline_verbs::api::SendWr;
+use shotline_verbs::api::{Completion, SendWr};
 use shotline_verbs::cm::Endpoint;
 use shotline_verbs::cm::message::Receives;
 use std::sync::atomic::AtomicBool;
@@ -62,7 +62,8 @@ fn iterate<P: Endpoint>(
     stop: &AtomicBool,
 ) -> Result<Iteration> {
     let qp = lanes.all[0].qp;
-    let mut completions = Completions::<BATCH>::new(false, 1024);
+    let mut poller = Poller::new(false, 1024);
+    let mut done = [Completion::default(); BATCH];
     let window = Window::open(connection, lanes, point, stop)?;
     let (mut posting, mut completing, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
     while !window.is_over(Instant::now()) {
@@ -73,10 +74,10 @@ fn iterate<P: Endpoint>(
         while left > 0 {
             while connection.provider.progress()? {}
             let start = Instant::now();
-            let count = completions.poll(connection, lanes)?;
-            if count > 0 {
+            let done = poller.poll(connection, lanes, &mut done)?.len();
+            if done > 0 {
                 completing += start.elapsed();
-                left -= completions.succeeded(connection, count)?.len();
+                left -= done;
             }
         }
         operations += requests.len() as u64;
