@@ -30,12 +30,14 @@ pub struct Burst {
 
 impl Burst {
     /// Adds a packet with a payload gathered from `elements`.
+    #[inline]
     pub fn push(&mut self, to: SocketAddr, header: ArrayVec<u8, MAX_HEADER_LEN>, elements: &[Sge]) {
         let start = self.gather.len() as u32;
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
         self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
     }
     /// Adds a packet with `len` bytes of `elements` from `offset`, and `padding`, as payload.
+    #[inline]
     pub(crate) fn push_part(
         &mut self,
         to: SocketAddr,
@@ -51,20 +53,24 @@ impl Burst {
         self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
     }
     /// Notes that the last packet is sent again.
+    #[inline]
     pub(crate) fn sent_again(&mut self) {
         if let Some(last) = self.packets.last_mut() {
             last.again = true;
         }
     }
     /// The gather list of a packet.
+    #[inline]
     pub fn elements(&self, packet: &Outgoing) -> &[Sge] {
         &self.gather[packet.elements.0 as usize..][..packet.elements.1 as usize]
     }
     /// Packets in it.
+    #[inline]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
     /// Whether nothing is in it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }

@@ -20,6 +20,7 @@ pub(super) fn ahead_of(a: u32, b: u32) -> i32 {
 }
 
 /// A sequence number with the bits that the wire cuts off: nearest to one that is known.
+#[inline]
 pub(super) fn absolute(psn: u32, near: u64) -> u64 {
     near.wrapping_add_signed(ahead_of(psn, near as u32 & PSN_MASK).into())
 }

@@ -31,6 +31,7 @@ impl Header {
     /// A WRITE with immediate data: the bytes are in place already.
     pub(super) const WRITE: u16 = 32;
 
+    #[inline]
     pub(super) fn bytes(&self) -> [u8; HEADER as usize] {
         let mut bytes = [0; HEADER as usize];
         let flags = u32::from(self.flags) | u32::from(self.queue) << 16;
@@ -38,12 +39,14 @@ impl Header {
         bytes.chunks_exact_mut(4).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
         bytes
     }
+    #[inline]
     pub(super) fn parse(bytes: &[u8; HEADER as usize]) -> Self {
         let mut words = [0_u32; 8];
         words.iter_mut().zip(bytes.as_chunks::<4>().0).for_each(|(word, at)| *word = u32::from_le_bytes(*at));
         let [to_slot, to, from, message, flags, word, total, fragment] = words;
         Self { to_slot, to, from, message, flags: flags as u16, queue: (flags >> 16) as u16, word, total, fragment }
     }
+    #[inline]
     pub(super) const fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
     }
