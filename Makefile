@@ -5,7 +5,7 @@ SETUP := scripts/setup.sh
 FUZZ_SECONDS ?= 20
 TEST_SETUP := build python package test plot --optional dpdk guest rtl
 
-.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
+.PHONY: help demo demo-rtl python test test-long test-stress coverage lint-rtl synth bench-rtl guest fmt lint deny doc fuzz bench-before bench-receive bench-record bench-soak bench-trigger bench-rdma bench-plan bench-sweep bench-spead bench-store bench-compress bench-unpack bench-align bench-dsp bench-memif bench-xdp bench-ud-instructions bench-digitizer bench-passthrough plots clean
 
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -77,6 +77,14 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (needs a nightly toolchain)
 	for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+
+bench-before: ## Shotline as it is beside the build of a commit before, pair by pair; REV=COMMIT, ARGS=... for its options
+	@$(SETUP) build python
+	test -d target/before/src || git clone --quiet --shared . target/before/src
+	git -C target/before/src fetch --quiet && git -C target/before/src checkout --quiet --detach $(REV)
+	cargo build --release --locked --package shotline --manifest-path target/before/src/Cargo.toml --target-dir target/before
+	cargo build --release --locked --package shotline
+	python3 bench/before.py target/before --name $(REV) $(ARGS)
 
 bench-receive: ## receive rate beside a bare socket loop and spead2; ARGS=... for its options
 	@$(SETUP) build python bench
