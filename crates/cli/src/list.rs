@@ -95,7 +95,8 @@ impl Registry {
             Self::Exports => Table::of("exports", "Export formats", &export::HEADER, export::rows()),
             Self::Imports => Table::of("imports", "Import formats", &import::HEADER, import::rows()),
             Self::DropCauses => {
-                let rows = DropCause::ALL.into_iter().map(drop_cause);
+                let rows = DropCause::ALL
+                    .map(|cause| [(cause as u8).to_string(), cause.name().to_owned(), cause.meaning().to_owned()]);
                 Table::of("drop-causes", "Drop causes", &["number", "cause", "meaning"], rows)
             }
             Self::Checks => Table::of("checks", "Conformance checks", &["every member of", "does this"], checks()),
@@ -124,31 +125,6 @@ fn checks() -> Vec<[String; 2]> {
     let exports = export::conformance::all().map(|check| ("exports", check.proves));
     let all = framings.chain(transports).chain(providers).chain(regions).chain(exports);
     all.map(|(suite, check)| [suite, check].map(str::to_owned)).collect()
-}
-
-fn drop_cause(cause: DropCause) -> [String; 3] {
-    let meaning = match cause {
-        DropCause::WireGap => "never arrived: a hole in the sequence of its shot",
-        DropCause::BadIcrc => "arrived with an invariant CRC that does not match",
-        DropCause::Malformed => "truncated, oversized, or not of this framing or geometry",
-        DropCause::Duplicate => "its place was filled already",
-        DropCause::Late => "its shot was closed already",
-        DropCause::UnknownStream => "of no stream of this receiver: queue pair, Q_Key or sender",
-        DropCause::NoBuffer => "no shot buffer was free when its shot began",
-        DropCause::SinkBusy => "the sink was too slow, and the policy gave up this shot",
-        DropCause::SinkError => "the sink failed to take this shot",
-        DropCause::ChannelStopped => "its stream was stopped",
-        DropCause::Overrun => "the source ran out of buffers",
-        DropCause::BeforeStart => "of a shot that was under way before the receiver joined",
-        DropCause::BadRecord => "the end-of-shot record does not fit the packets, whose CRCs match",
-        DropCause::SinkFull => "the sink has taken all that it was laid out for",
-        DropCause::NotData => "stream control or a description, sent among the shots",
-        DropCause::PowerCut => "was handed to the sink, but not on the drive when the run was cut off",
-        DropCause::NotTriggered => "was held for a trigger that did not come",
-        DropCause::Unplaced => "its place is unknown: only a count tells the packets of its shot apart",
-        DropCause::SenderRestart => "arrived while a restart of its sender was not certain yet",
-    };
-    [(cause as u8).to_string(), cause.name().to_owned(), meaning.to_owned()]
 }
 
 /// Lists registries.

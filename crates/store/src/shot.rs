@@ -83,8 +83,7 @@ pub struct StreamBooks {
     pub packets_in: u64,
     /// Packets that were put into a shot buffer.
     pub packets_placed: u64,
-    /// Packets that were not, by cause. Those of [`NEVER_ARRIVED`] are known only by the hole that they left,
-    /// and are not in `packets_in`.
+    /// Packets that were not, by cause. Those that did not arrive ([`DropCause::has_arrived`]) are not in `packets_in`.
     pub packet_drops: Drops,
     /// Shot numbers that passed.
     pub shots_seen: u64,
@@ -98,14 +97,10 @@ pub struct StreamBooks {
     pub more: Vec<(String, u64)>,
 }
 
-/// Causes of packets that never reached the receiver.
-pub const NEVER_ARRIVED: [DropCause; 2] = [DropCause::WireGap, DropCause::Overrun];
-
 impl StreamBooks {
     /// Whether packets in = placed + dropped by cause, and shots seen = complete + partial + dropped by cause.
     pub fn balance(&self) -> bool {
-        let absent: u64 = NEVER_ARRIVED.into_iter().map(|cause| self.packet_drops.get(cause)).sum();
-        self.packets_in == self.packets_placed + self.packet_drops.total() - absent
+        self.packets_in == self.packets_placed + self.packet_drops.arrived()
             && self.shots_seen == self.shots_complete + self.shots_partial + self.shot_drops.total()
     }
 

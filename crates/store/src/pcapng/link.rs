@@ -3,7 +3,7 @@
 use super::packets::{Packets, Way, framing};
 use super::write::{Interface, Statistics};
 use crate::info::{LinkInfo, RunInfo};
-use crate::shot::{NEVER_ARRIVED, StreamBooks};
+use crate::shot::StreamBooks;
 use shotline_wire::framing::Link;
 use shotline_wire::shot::DropCause;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -113,7 +113,7 @@ impl OneLink {
         let drop = |cause: DropCause| books.map_or(self.drops[cause as usize], |books| books.packet_drops.get(cause));
         let missing = books.and_then(|books| books.more.iter().find(|(name, _)| name == "missing_packets"));
         let missing = missing.map_or(self.drops[DropCause::WireGap as usize], |(_, count)| *count);
-        let here = DropCause::ALL.into_iter().filter(|cause| !NEVER_ARRIVED.contains(cause));
+        let here = DropCause::ALL.into_iter().filter(|cause| cause.has_arrived());
         let named: Vec<_> = here.map(|cause| (cause, drop(cause))).filter(|(_, count)| *count > 0).collect();
         let dropped_here: u64 = named.iter().map(|(_, count)| count).sum();
         let mut comment = format!("packets that never arrived: {missing}");

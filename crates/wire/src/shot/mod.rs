@@ -2,9 +2,11 @@
 
 use core::fmt;
 
+mod cause;
 mod error;
 mod geometry;
 
+pub use cause::{DropCause, Drops};
 pub use error::GeometryError;
 pub use geometry::{Cut, Geometry, Packing, Trailer, UnknownPacking};
 
@@ -22,144 +24,6 @@ pub const MAX_PACKETS: u32 = 1 << 14;
 
 /// Shot numbers stay below this: 2^48, nine years at a million shots a second. A larger one is no number but damage.
 pub const MAX_SHOTS: u64 = 1 << 48;
-
-/// Why a packet or a shot is not where it should be. Causes are added, never merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum DropCause {
-    /// Never arrived: a hole in the shot's sequence.
-    WireGap = 0,
-    /// The invariant CRC does not match: some bit changed on the way.
-    BadIcrc = 1,
-    /// Truncated, oversized, or not of this framing or geometry.
-    Malformed = 2,
-    /// Its place was filled already.
-    Duplicate = 3,
-    /// Its shot was closed already.
-    Late = 4,
-    /// No stream of ours: unknown queue pair, wrong Q_Key, foreign sender.
-    UnknownStream = 5,
-    /// No shot buffer was free when its shot began.
-    NoBuffer = 6,
-    /// The sink was too slow and the policy gave up this shot.
-    SinkBusy = 7,
-    /// The sink failed to take this shot (an I/O error, a full disk).
-    SinkError = 8,
-    /// The stream was stopped.
-    ChannelStopped = 9,
-    /// The source itself ran out of room.
-    Overrun = 10,
-    /// It belongs to a shot that was under way before the receiver joined.
-    BeforeStart = 11,
-    /// All packets arrived with good CRCs, but the end-of-shot record does not fit them.
-    BadRecord = 12,
-    /// The sink has taken all that it was laid out for.
-    SinkFull = 13,
-    /// Not a shot's: stream control or descriptions that share the shots' way and their numbers (SPEAD).
-    NotData = 14,
-    /// It had been handed to the sink, but was not on the drive when the power went or the program was killed.
-    PowerCut = 15,
-    /// Nobody asked for it: it was held for a trigger that did not come.
-    NotTriggered = 16,
-    /// It came, and nobody knows where it belongs: others of its shot are missing, and nothing but a count tells them
-    /// apart.
-    Unplaced = 17,
-    /// Its sender has begun to count anew, and this came before the receiver was certain of it.
-    SenderRestart = 18,
-}
-
-impl DropCause {
-    /// Every cause, in the order of its number.
-    pub const ALL: [Self; 19] = [
-        Self::WireGap,
-        Self::BadIcrc,
-        Self::Malformed,
-        Self::Duplicate,
-        Self::Late,
-        Self::UnknownStream,
-        Self::NoBuffer,
-        Self::SinkBusy,
-        Self::SinkError,
-        Self::ChannelStopped,
-        Self::Overrun,
-        Self::BeforeStart,
-        Self::BadRecord,
-        Self::SinkFull,
-        Self::NotData,
-        Self::PowerCut,
-        Self::NotTriggered,
-        Self::Unplaced,
-        Self::SenderRestart,
-    ];
-
-    /// The name used in files, metrics and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WireGap => "wire_gap",
-            Self::BadIcrc => "bad_icrc",
-            Self::Malformed => "malformed",
-            Self::Duplicate => "duplicate",
-            Self::Late => "late",
-            Self::UnknownStream => "unknown_stream",
-            Self::NoBuffer => "no_buffer",
-            Self::SinkBusy => "sink_busy",
-            Self::SinkError => "sink_error",
-            Self::ChannelStopped => "channel_stopped",
-            Self::Overrun => "overrun",
-            Self::BeforeStart => "before_start",
-            Self::BadRecord => "bad_record",
-            Self::SinkFull => "sink_full",
-            Self::NotData => "not_data",
-            Self::PowerCut => "power_cut",
-            Self::NotTriggered => "not_triggered",
-            Self::Unplaced => "unplaced",
-            Self::SenderRestart => "sender_restart",
-        }
-    }
-}
-
-impl fmt::Display for DropCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// One count per drop cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DropCause::ALL.len()]);
-
-impl Drops {
-    /// Adds `count` to a cause.
-    pub fn add(&mut self, cause: DropCause, count: u64) {
-        self.0[cause as usize] += count;
-    }
-    /// Takes back counts that turned out to have another cause, as many as there are.
-    pub fn replace(&mut self, counted: &Self, cause: DropCause) {
-        for (mine, theirs) in self.0.iter_mut().zip(counted.0) {
-            *mine = mine.saturating_sub(theirs);
-        }
-        self.add(cause, counted.total());
-    }
-    /// The count of a cause.
-    pub fn get(&self, cause: DropCause) -> u64 {
-        self.0[cause as usize]
-    }
-    /// All causes together.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-    /// Causes that have a count, with it.
-    pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
-        let some = |(cause, count): (DropCause, &u64)| (*count > 0).then_some((cause, *count));
-        DropCause::ALL.into_iter().zip(&self.0).filter_map(some)
-    }
-    /// Adds all counts of `other`.
-    pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
-        }
-    }
-}
 
 /// Which packets of a shot arrived: bit `i % 64` of word `i / 64` is packet `i`.
 #[derive(Clone, PartialEq, Eq)]

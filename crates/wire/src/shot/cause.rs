@@ -1,0 +1,176 @@
+//! The registry of drop causes, and their counters.
+
+use core::fmt;
+
+/// Defines [`DropCause`] by a table: variant, number, name and meaning of each cause, in the order of the numbers.
+macro_rules! drop_causes {
+    ($($cause:ident = $number:literal, $name:literal, $meaning:literal;)+) => {
+        /// Why a packet or a shot is not where it should be.
+        ///
+        /// Numbers are in files: causes are added, their numbers never changed or used again.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropCause {
+            $(#[doc = $meaning] $cause = $number,)+
+        }
+
+        impl DropCause {
+            /// Every cause, in the order of its number.
+            pub const ALL: [Self; [$($number),+].len()] = [$(Self::$cause),+];
+
+            /// The name used in files, metrics and messages.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$cause => $name,)+
+                }
+            }
+
+            /// What became of the packet or shot, to follow "it".
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$cause => $meaning,)+
+                }
+            }
+        }
+    };
+}
+
+drop_causes! {
+    WireGap = 0, "wire_gap", "never arrived: a hole in the sequence of its shot";
+    BadIcrc = 1, "bad_icrc", "arrived with an invariant CRC that does not match";
+    Malformed = 2, "malformed", "truncated, oversized, or not of this framing or geometry";
+    Duplicate = 3, "duplicate", "its place was filled already";
+    Late = 4, "late", "its shot was closed already";
+    UnknownStream = 5, "unknown_stream", "of no stream of this receiver: queue pair, Q_Key or sender";
+    NoBuffer = 6, "no_buffer", "no shot buffer was free when its shot began";
+    SinkBusy = 7, "sink_busy", "the sink was too slow, and the policy gave up this shot";
+    SinkError = 8, "sink_error", "the sink failed to take this shot";
+    ChannelStopped = 9, "channel_stopped", "its stream was stopped";
+    Overrun = 10, "overrun", "the source ran out of buffers";
+    BeforeStart = 11, "before_start", "of a shot that was under way before the receiver joined";
+    BadRecord = 12, "bad_record", "the end-of-shot record does not fit the packets, whose CRCs match";
+    SinkFull = 13, "sink_full", "the sink has taken all that it was laid out for";
+    NotData = 14, "not_data", "stream control or a description, sent among the shots";
+    PowerCut = 15, "power_cut", "was handed to the sink, but not on the drive when the run was cut off";
+    NotTriggered = 16, "not_triggered", "was held for a trigger that did not come";
+    Unplaced = 17, "unplaced", "its place is unknown: only a count tells the packets of its shot apart";
+    SenderRestart = 18, "sender_restart", "arrived while a restart of its sender was not certain yet";
+}
+
+/// [`Drops`] is indexed by number.
+const _: () = {
+    let mut index = 0;
+    while index < DropCause::ALL.len() {
+        assert!(DropCause::ALL[index] as usize == index, "numbers begin at 0 and have no hole");
+        index += 1;
+    }
+};
+
+impl DropCause {
+    /// Whether packets of this cause reached the receiver. The others are known only by the hole that they left, and are
+    /// not among the packets that came in.
+    pub const fn has_arrived(self) -> bool {
+        match self {
+            Self::WireGap | Self::Overrun => false,
+            Self::BadIcrc
+            | Self::Malformed
+            | Self::Duplicate
+            | Self::Late
+            | Self::UnknownStream
+            | Self::NoBuffer
+            | Self::SinkBusy
+            | Self::SinkError
+            | Self::ChannelStopped
+            | Self::BeforeStart
+            | Self::BadRecord
+            | Self::SinkFull
+            | Self::NotData
+            | Self::PowerCut
+            | Self::NotTriggered
+            | Self::Unplaced
+            | Self::SenderRestart => true,
+        }
+    }
+}
+
+impl fmt::Display for DropCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One count per drop cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops([u64; DropCause::ALL.len()]);
+
+impl Drops {
+    /// Adds `count` to a cause.
+    pub fn add(&mut self, cause: DropCause, count: u64) {
+        self.0[cause as usize] += count;
+    }
+
+    /// Takes back counts that turned out to have another cause, as many as there are.
+    pub fn replace(&mut self, counted: &Self, cause: DropCause) {
+        for (mine, theirs) in self.0.iter_mut().zip(counted.0) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        self.add(cause, counted.total());
+    }
+
+    /// The count of a cause.
+    pub fn get(&self, cause: DropCause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// All causes together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The causes whose packets reached the receiver, together ([`DropCause::has_arrived`]).
+    pub fn arrived(&self) -> u64 {
+        self.iter().filter(|(cause, _)| cause.has_arrived()).map(|(_, count)| count).sum()
+    }
+
+    /// Causes that have a count, with it.
+    pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
+        let some = |(cause, count): (DropCause, &u64)| (*count > 0).then_some((cause, *count));
+        DropCause::ALL.into_iter().zip(&self.0).filter_map(some)
+    }
+
+    /// Adds all counts of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_kept_by_cause_and_by_arrival() {
+        let mut drops = Drops::default();
+        for cause in DropCause::ALL {
+            drops.add(cause, 1 << (cause as u32));
+        }
+        let all = (1 << DropCause::ALL.len()) - 1;
+        let absent = drops.get(DropCause::WireGap) + drops.get(DropCause::Overrun);
+        assert_eq!((drops.total(), drops.arrived()), (all, all - absent));
+        let mut twice = drops;
+        twice.merge(&drops);
+        twice.replace(&drops, DropCause::SenderRestart);
+        assert_eq!(twice.get(DropCause::Late), drops.get(DropCause::Late));
+        assert_eq!(twice.total(), 2 * all);
+    }
+
+    #[test]
+    fn every_cause_has_a_name_of_its_own() {
+        for cause in DropCause::ALL {
+            let same = DropCause::ALL.into_iter().filter(|other| other.name() == cause.name());
+            assert_eq!(same.count(), 1, "{cause}");
+        }
+    }
+}
