@@ -6,17 +6,17 @@
 
 use std::time::{Duration, Instant};
 
-/// The kernel's timers add some 50 us to a rest, so a shorter one is none.
+/// Shortest rest: the kernel's timers add some 50 us to any.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// Nobody waits longer for a shot.
+/// Longest rest, which is the latency that it adds to a shot.
 const LONGEST: Duration = Duration::from_micros(500);
-/// What may come during a rest: it is still in the second-level cache when it is copied.
+/// Payload that may arrive during a rest, in bytes: it fits the second-level cache, where it is copied from.
 const BACKLOG_BYTES: f64 = 512.0 * 1024.0;
-/// After so long without a packet it is a pause, and the next packet wakes the thread.
+/// Silence after which the thread sleeps until the next packet instead of resting.
 const LULL: Duration = Duration::from_millis(5);
-/// How long to look again and again where there is no rest.
+/// Silence during which an empty queue is polled again at once, where there is no rest.
 const SPIN: Duration = Duration::from_micros(50);
-/// 200 Gbit/s, in bytes per second: what may come although it did not so far.
+/// Upper bound of the arrival rate during a rest, in bytes per second: 200 Gbit/s.
 const FASTEST_LINK: f64 = 25e9;
 
 /// What to do when nothing is there.
@@ -24,7 +24,7 @@ const FASTEST_LINK: f64 = 25e9;
 pub(super) enum Idle {
     /// Look again.
     Look,
-    /// Rest for so long, whatever comes.
+    /// Sleep for this time, whatever comes.
     Rest(Duration),
     /// Sleep until something comes.
     Sleep,
@@ -41,19 +41,19 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// For a receive buffer of so many bytes of the kernel's accounting, and packets of so many.
+    /// Without packets yet. `receive_buffer`: bytes as the kernel accounts for them; `packet_bytes`: payload of a packet.
     pub(super) fn new(receive_buffer: usize, packet_bytes: u32, now: Instant) -> Self {
         // Payload fits about half of the accounting; of that, an eighth.
         let most = Duration::from_secs_f64(receive_buffer as f64 / 16.0 / FASTEST_LINK).min(LONGEST);
         Self { most, packet_bytes: packet_bytes.into(), packets: 0, since: now }
     }
 
-    /// So many packets were taken.
+    /// Counts packets that were received.
     pub(super) fn took(&mut self, packets: usize) {
         self.packets += packets as u64;
     }
 
-    /// Nothing is there, for `silence` by now.
+    /// Decides what to do about an empty queue. `silence`: time since the last packet.
     pub(super) fn idle(&mut self, now: Instant, silence: Duration) -> Idle {
         if silence > LULL {
             return Idle::Sleep;
@@ -77,7 +77,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What is done about an empty queue after a millisecond in which so many packets of 8 KiB came.
+    /// What is done about an empty queue after a millisecond in which this number of packets of 8 KiB came.
     fn after(packets: usize, receive_buffer: usize) -> Idle {
         let begun = Instant::now();
         let mut rest = Rest::new(receive_buffer, 8192, begun);
