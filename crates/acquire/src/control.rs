@@ -166,7 +166,7 @@ impl<'a> Control<'a> {
         destination: SocketAddr,
         (dest_qp, q_key): (u32, u32),
     ) -> Result<Source, ControlError> {
-        let (framing, _) = framing.for_set_up()?;
+        let framing = framing.for_set_up()?;
         let source = self.configure(Configure {
             link,
             framing,

@@ -235,3 +235,15 @@ impl<P: PacketIo> Receiver<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_set_up_asks_for_has_no_parameters_to_learn() {
+        for kind in Kind::with_set_up() {
+            assert_eq!(framing(kind).map(|framing| framing.name()), Some(kind.name()));
+        }
+    }
+}

@@ -129,8 +129,8 @@ fn inspected(file: &[u8]) -> Result<Capture> {
 }
 
 fn frames(kind: Kind, network: Network) -> Vec<Vec<u8>> {
-    let (_, framing) = kind.for_set_up().unwrap();
-    frames_to(framing, network, kind.description().port)
+    let framing = shotline_acquire::receiver::framing(kind).unwrap();
+    frames_to(&*framing, network, kind.description().port)
 }
 
 fn frames_to(framing: &dyn Framing, network: Network, port: u16) -> Vec<Vec<u8>> {

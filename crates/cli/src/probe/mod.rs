@@ -212,7 +212,7 @@ pub fn run(command: Command) -> Result {
 
 fn configure(args: &ConfigureArgs) -> Result {
     let kind = framing::with_set_up(&args.framing)?;
-    let (framing, _) = kind.for_set_up()?;
+    let framing = kind.for_set_up()?;
     let (queue_pair, q_key) = match (args.queue_pair, args.q_key) {
         (Some(queue_pair), Some(q_key)) => (queue_pair, q_key),
         (None, None) if kind.description().keys == Keys::None => (0, 0),

@@ -7,7 +7,7 @@ use shotline_transport::conformance::{self, Ends, Fixture, Memory, Q_KEY, QUEUE_
 use shotline_transport::inproc::{InprocConfig, pair};
 use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_verbs::ud::{QueuePair, Ud};
-use shotline_wire::framing::{Kind, Link, Packet};
+use shotline_wire::framing::{self, Framing, Link, Packet};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::net::SocketAddr;
 
@@ -55,8 +55,7 @@ fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() 
     assert!(one.number > 1 && one.number < 1 << 24 && one.q_key < 1 << 31);
     rx.destroy(gone.number);
 
-    let mut send = |pair: QueuePair, framing: Kind| {
-        let (_, framing) = framing.for_set_up().unwrap();
+    let mut send = |pair: QueuePair, framing: &dyn Framing| {
         let link = Link { dest_qp: pair.number, src_qp: 5, q_key: pair.q_key, stream: 0 };
         let mut header = ArrayVec::new();
         framing.emit(&link, &Packet::nth(&g, 0, 0, 0).unwrap(), &mut header);
@@ -64,11 +63,11 @@ fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() 
         let packet = Send { header: &header, gather: &gather, seal: Seal::Compute };
         assert_eq!(tx.send(end(2).address, &[packet]).unwrap(), 1);
     };
-    send(one, Kind::Ud);
-    send(QueuePair { number: one.number ^ 1, ..one }, Kind::Ud);
-    send(QueuePair { q_key: one.q_key ^ 1, ..one }, Kind::Ud);
-    send(gone, Kind::Ud);
-    send(one, Kind::Udp);
+    send(one, &framing::Ud);
+    send(QueuePair { number: one.number ^ 1, ..one }, &framing::Ud);
+    send(QueuePair { q_key: one.q_key ^ 1, ..one }, &framing::Ud);
+    send(gone, &framing::Ud);
+    send(one, &framing::Udp);
     let mut steer = Faults::default();
     while steer.seen.len() < 5 {
         rx.poll(&mut steer, 1).unwrap();

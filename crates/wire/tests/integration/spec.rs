@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use shotline_testing::committed;
-use shotline_wire::framing::{Framing, Kind, Link, Packet, Ud};
+use shotline_wire::framing::{Counted, Framing, Link, Packet, Ud, Udp};
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::record::Record;
 use shotline_wire::setup::{
@@ -198,8 +198,9 @@ fn examples() -> Vec<(&'static str, String)> {
     ]);
 
     let g = Geometry::new(96, 2000, 12, Packing::Packed12, 40_000_000).unwrap();
-    let headers: Vec<_> = Kind::with_set_up()
-        .filter_map(Kind::framing)
+    let framings: [&dyn Framing; 3] = [&Ud, &Counted, &Udp];
+    let headers: Vec<_> = framings
+        .into_iter()
         .map(|framing| {
             let mut header = ArrayVec::new();
             let packet = Packet::nth(&g, FIRST_PSN, 0x1_2345_6789, 70).unwrap();
