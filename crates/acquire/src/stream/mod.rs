@@ -366,14 +366,16 @@ impl Stream {
         let cause = self.joining.given_up();
         let Taken { presence, copied_bytes, .. } = self.slots.take(entry);
         self.books.repaired_bytes += copied_bytes;
-        for index in 0..self.packets {
-            if presence.contains(index) {
-                self.books.placed -= 1;
-                self.books.placed_bytes -= u64::from(self.config.geometry.packet_bytes(index));
-                self.books.packet_drops.add(cause, 1);
-            } else {
-                withdraw.push(self.slots.id(entry, index));
-            }
+        self.take_back(&presence, cause);
+        withdraw.extend(presence.missing().map(|index| self.slots.id(entry, index)));
+    }
+
+    /// Counts packets that were placed as dropped instead.
+    fn take_back(&mut self, presence: &Presence, cause: DropCause) {
+        for index in (0..self.packets).filter(|index| presence.contains(*index)) {
+            self.books.placed -= 1;
+            self.books.placed_bytes -= u64::from(self.config.geometry.packet_bytes(index));
+            self.books.packet_drops.add(cause, 1);
         }
     }
 
@@ -512,9 +514,7 @@ impl Stream {
     /// Takes back all packets of a shot that its record does not prove: where packets are counted, it is unknown which of
     /// them are missing, so none has a place, and the file shows none of it.
     fn unplace(&mut self, buffer: &Buffer, presence: &Presence) -> Arc<Presence> {
-        let came = u64::from(presence.placed());
-        self.books.placed -= came.min(self.books.placed);
-        self.books.packet_drops.add(DropCause::Unplaced, came);
+        self.take_back(presence, DropCause::Unplaced);
         buffer.zero(0, buffer.len());
         Arc::new(Presence::empty(self.packets))
     }

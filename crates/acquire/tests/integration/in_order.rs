@@ -348,6 +348,7 @@ fn a_loss_among_counted_packets_is_known_by_the_record_alone_and_of_that_shot_no
         let came = u64::from(bench.geometry.packets() - 1);
         assert_eq!(total.packet_drops.get(DropCause::Unplaced), came, "{lost:?}");
         assert_eq!(total.placed + came, total.packets);
+        assert_eq!(total.placed_bytes, 19 * u64::from(bench.geometry.sent_bytes()), "{lost:?}");
     }
 }
 
