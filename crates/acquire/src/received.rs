@@ -23,8 +23,8 @@ pub fn of(kind: Kind) -> Option<Arc<dyn Framing>> {
     }
 }
 
-const UD: Received = Received { sent: &Ud, place: by_immediate };
-const COUNTED: Received = Received { sent: &Counted, place: by_count };
+const UD: Received = Received { sent: &Ud, place: by_immediate, is_counted: false };
+const COUNTED: Received = Received { sent: &Counted, place: by_count, is_counted: true };
 
 /// A framing whose packets a device has taken apart.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ struct Received {
     sent: &'static dyn Framing,
     /// Where a payload belongs, by its immediate and its length.
     place: fn(Option<u32>, u32, &Geometry) -> Result<Place, ParseError>,
+    /// Completions say nothing of a payload's place.
+    is_counted: bool,
 }
 
 impl Framing for Received {
@@ -66,6 +68,9 @@ impl Extras for Received {
     }
     fn count(&self, _header: &[u8]) -> Option<u8> {
         None
+    }
+    fn is_counted(&self) -> bool {
+        self.is_counted
     }
     fn meaning(&self) -> Meaning {
         self.sent.meaning()
@@ -131,6 +136,8 @@ mod tests {
             };
             assert_eq!(of(kind).map(|framing| format!("{framing:?}")), shown, "{kind}");
             assert!(of(kind).is_none_or(|framing| framing.name() == kind.name()), "{kind}");
+            let is_counted = kind.description().completions == Completions::Count;
+            assert!(of(kind).is_none_or(|framing| framing.is_counted() == is_counted), "{kind}");
         }
     }
 

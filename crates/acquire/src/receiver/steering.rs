@@ -205,7 +205,7 @@ impl Steering {
             let is_strange = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
             let Self { streams, regions, .. } = self;
             let stream = &mut streams[owner];
-            if !is_strange && stream.is_counting() {
+            if !is_strange && stream.is_counted() {
                 stream.count_on();
             }
             match admitted {
@@ -229,7 +229,7 @@ impl Steering {
     fn recount(&mut self, owner: usize, at: u32, done: &Done<'_>) {
         let stream = &mut self.streams[owner];
         let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
-        if stream.is_counting() && is_its_own && stream.knows(done.source, self.now_ns) {
+        if stream.is_counted() && is_its_own && stream.knows(done.source, self.now_ns) {
             stream.recount(at, done.len);
         }
     }

@@ -25,7 +25,7 @@ use restart::Restart;
 use sender::Sender;
 use shotline_memory::Buffer;
 use shotline_store::shot::ShotMeta;
-use shotline_wire::framing::{Framing, Kind, Place, Position, Signal};
+use shotline_wire::framing::{Framing, Place, Position, Signal};
 use shotline_wire::shot::{DropCause, Presence, Trailer};
 use signals::Signals;
 use slots::{Slots, Taken};
@@ -57,6 +57,8 @@ pub(crate) struct Stream {
     pub(crate) books: Books,
     pub(crate) slots: Slots,
     packets: u32,
+    /// Packets say nothing of their place, and are counted.
+    is_counted: bool,
     framing: Arc<dyn Framing>,
     sender: Sender,
     numbering: Numbering,
@@ -93,6 +95,7 @@ impl Stream {
             books: Books::default(),
             slots: Slots::new(&config, base_id, depth),
             packets: config.geometry.packets(),
+            is_counted: framing.is_counted(),
             sender: Sender::new(&config),
             numbering: Numbering::new(&config),
             restart: Restart::new(&config),
@@ -230,9 +233,10 @@ impl Stream {
         }
     }
 
-    /// Whether packets of this stream are counted: the framing says nothing of their place.
-    pub(crate) fn is_counting(&self) -> bool {
-        self.slots.is_in_line() && self.framing.name() == Kind::Counted.name()
+    /// Whether packets of this stream say nothing of their place, and are counted.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// Counts a packet of the sender's.
@@ -437,7 +441,7 @@ impl Stream {
         let mut valid_bytes = self.slots.zero_gaps(entry, &buffer, &presence, withdraw);
         let (number, proof) = self.prove(open.number, entry, &buffer, &presence, out);
         let missing = u64::from(presence.packets() - presence.placed());
-        if !proof.good && self.is_counting() {
+        if !proof.good && self.is_counted {
             drops.add(DropCause::Unplaced, u64::from(presence.placed()));
             (presence, valid_bytes) = (self.unplace(&buffer, &presence), 0);
         } else if presence.is_complete() && !proof.good {

@@ -1,6 +1,7 @@
 //! A device that puts each packet into its oldest receive, whatever the packet is: no wrong byte in a shot, exact books,
 //! and no copies once the line of receives is straight again.
 
+use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use shotline_acquire::books::Books;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, received, receiver};
@@ -10,12 +11,14 @@ use shotline_transport::{
     Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, PacketIo, Recv, Send, Steer,
 };
 use shotline_verbs::ud::Completed;
+use shotline_wire::ParseError;
 use shotline_wire::crc;
-use shotline_wire::framing::{Kind, ud};
+use shotline_wire::framing::{Extras, Framing, Kind, Link, MAX_HEADER, Meaning, Packet, Place, Signal, ud};
 use shotline_wire::record::Record;
 use shotline_wire::shot::{DropCause, Geometry, Packing};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAIR: u32 = 0x123;
@@ -145,7 +148,11 @@ impl Bench {
     }
 
     fn framed(framing: Kind, channels: u16, slots: u32) -> Self {
-        let counted = framing == Kind::Counted;
+        Self::over(received::of(framing).unwrap(), channels, slots)
+    }
+
+    fn over(framing: Arc<dyn Framing>, channels: u16, slots: u32) -> Self {
+        let counted = framing.is_counted();
         let geometry = geometry(channels);
         let config = StreamConfig {
             stream: 0,
@@ -166,7 +173,6 @@ impl Bench {
         let (posted, completed) = (VecDeque::new(), VecDeque::new());
         let room = receiver::capacity(&[config]);
         let device = Device { regions: regions.clone(), posted, completed, dropped: 0, room };
-        let framing = received::of(framing).unwrap();
         let config = ReceiverConfig { framing, streams: vec![config], pool, regions, spare, clock: None };
         let receiver = Receiver::new(device, config);
         let [complete, partial, lost] = [const { BTreeSet::new() }; 3];
@@ -359,6 +365,66 @@ fn without_its_end_a_counted_shot_gives_way_to_the_next_one() {
     let whole: Vec<_> = (0..3).map(|index| (5, index)).collect();
     let (bench, total) = counted(8, 20, &whole);
     assert!(total.complete >= 18 && bench.lost.len() + bench.partial.len() <= 2, "{total:?}");
+}
+
+/// Another framing under the name of counted packets.
+#[derive(Debug)]
+struct Namesake(Arc<dyn Framing>);
+
+impl Framing for Namesake {
+    fn name(&self) -> &'static str {
+        Kind::Counted.name()
+    }
+    fn sealed(&self) -> bool {
+        self.0.sealed()
+    }
+    fn header_len(&self, first: &[u8]) -> usize {
+        self.0.header_len(first)
+    }
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        self.0.key(header)
+    }
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        self.0.place(header, payload_len, g)
+    }
+    fn emit(&self, link: &Link, p: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        self.0.emit(link, p, out);
+    }
+}
+
+impl Extras for Namesake {
+    fn header_len_at(&self, index: u32, g: &Geometry) -> Option<usize> {
+        self.0.header_len_at(index, g)
+    }
+    fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal> {
+        self.0.signal(header, g)
+    }
+    fn count(&self, header: &[u8]) -> Option<u8> {
+        self.0.count(header)
+    }
+    fn is_counted(&self) -> bool {
+        self.0.is_counted()
+    }
+    fn meaning(&self) -> Meaning {
+        self.0.meaning()
+    }
+    fn stamp_tai_ns(&self, shot: u64, g: &Geometry) -> u64 {
+        self.0.stamp_tai_ns(shot, g)
+    }
+}
+
+#[test]
+fn packets_of_a_framing_named_counted_keep_their_places() {
+    let mut bench = Bench::over(Arc::new(Namesake(received::of(Kind::Ud).unwrap())), 8, 32);
+    for shot in 0..20 {
+        for index in (0..3).filter(|index| (shot, *index) != (5, 1)) {
+            bench.arrives(shot, index, sender());
+        }
+        bench.poll();
+    }
+    let total = bench.end(20);
+    assert_eq!((total.complete, total.partial, total.placed), (19, 1, 59));
+    assert_eq!(total.packet_drops.get(DropCause::Unplaced), 0);
 }
 
 proptest! {

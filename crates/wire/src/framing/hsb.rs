@@ -61,6 +61,10 @@ impl Extras for Hsb {
         None
     }
 
+    fn is_counted(&self) -> bool {
+        false
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::default()
     }

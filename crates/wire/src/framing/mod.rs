@@ -122,6 +122,9 @@ pub trait Extras {
     fn signal(&self, header: &[u8], g: &Geometry) -> Option<Signal>;
     /// The sender's count of its packets, its low 4 bits, where positions say nothing of what it left out itself.
     fn count(&self, header: &[u8]) -> Option<u8>;
+    /// Whether packets say nothing of their place, so that the receiver counts them: every place is a
+    /// [`Position::Sequence`] of 0 bits.
+    fn is_counted(&self) -> bool;
     /// What samples mean before any packet says so.
     fn meaning(&self) -> Meaning;
     /// When a shot's first sample was taken, in nanoseconds of TAI, where packets tell it and no trailer does; 0
@@ -142,6 +145,9 @@ impl<F: NoExtras> Extras for F {
     }
     fn count(&self, _header: &[u8]) -> Option<u8> {
         None
+    }
+    fn is_counted(&self) -> bool {
+        false
     }
     fn meaning(&self) -> Meaning {
         Meaning::default()
@@ -297,7 +303,8 @@ pub enum Position {
     Sequence {
         /// The packet sequence number's low `bits` bits.
         number: u32,
-        /// Bits of the number that the wire carries, 1 to 32.
+        /// Bits of the number that the wire carries, 0 to 32. With 0 the receiver counts packets instead
+        /// ([`Extras::is_counted`]).
         bits: u32,
     },
     /// The page of a ring that the shot is written to, and the sequence number of its first packet: pages are

@@ -53,6 +53,10 @@ impl Extras for Spead {
         None
     }
 
+    fn is_counted(&self) -> bool {
+        false
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::default()
     }

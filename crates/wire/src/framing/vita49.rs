@@ -100,6 +100,10 @@ impl Extras for Vita49 {
         header.get(1).map(|byte| byte & 15)
     }
 
+    fn is_counted(&self) -> bool {
+        false
+    }
+
     fn meaning(&self) -> Meaning {
         self.meaning
     }

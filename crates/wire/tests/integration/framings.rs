@@ -145,6 +145,9 @@ impl Extras for Mistaken {
     fn count(&self, header: &[u8]) -> Option<u8> {
         Udp.count(header)
     }
+    fn is_counted(&self) -> bool {
+        Udp.is_counted()
+    }
     fn meaning(&self) -> Meaning {
         Udp.meaning()
     }

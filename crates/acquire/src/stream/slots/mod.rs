@@ -87,11 +87,6 @@ impl Slots {
         self.line.iter_mut().for_each(Line::furnish);
     }
 
-    /// Whether a device takes the receives in their order.
-    pub(super) fn is_in_line(&self) -> bool {
-        self.line.is_some()
-    }
-
     /// Receive ids of this stream.
     #[inline]
     pub(crate) fn ids(&self) -> Range<u32> {
