@@ -20,7 +20,7 @@ pub const SPARE_BYTES: u32 = 1 << 16;
 
 /// How to make a [`Receiver`].
 pub struct ReceiverConfig {
-    /// How headers name places; each stream holds it, too.
+    /// How headers name places.
     pub framing: Arc<dyn Framing>,
     /// The streams on this `PacketIo`.
     pub streams: Vec<StreamConfig>,
@@ -40,6 +40,7 @@ pub struct ReceiverConfig {
 /// senders have stopped, [`Self::finish`]. One thread owns it: it locks nothing.
 pub struct Receiver<P> {
     io: P,
+    framing: Arc<dyn Framing>,
     steering: Steering,
 }
 
@@ -89,7 +90,7 @@ impl<P: PacketIo> Receiver<P> {
             .streams
             .into_iter()
             .map(|config| {
-                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), Arc::clone(&framing));
+                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), &*framing);
                 if in_order {
                     stream.slots.stand_in_line(pool, regions);
                 }
@@ -97,8 +98,8 @@ impl<P: PacketIo> Receiver<P> {
                 stream
             })
             .collect();
-        let mut receiver =
-            Self { io, steering: Steering::new(framing, streams, config.pool, config.regions, config.spare, in_order) };
+        let steering = Steering::new(&*framing, streams, config.pool, config.regions, config.spare, in_order);
+        let mut receiver = Self { io, framing, steering };
         receiver.exchange();
         receiver.steering.streams.iter_mut().for_each(|stream| stream.slots.furnish_line());
         receiver
@@ -111,7 +112,7 @@ impl<P: PacketIo> Receiver<P> {
         let mut packets = 0;
         for _ in 0..max {
             // A batch at a time: the next one may begin shots whose places are posted only now.
-            let landed = self.io.poll(&mut self.steering, 1)?;
+            let landed = self.io.poll(&mut self.steering.framed(&*self.framing), 1)?;
             packets += landed;
             if landed == 0 {
                 break;
@@ -130,7 +131,8 @@ impl<P: PacketIo> Receiver<P> {
     /// said so: shots up to there that never came are then counted, too.
     pub fn finish(&mut self, ends: &[Option<u64>], out: &mut Vec<Item>) {
         for (index, stream) in self.steering.streams.iter_mut().enumerate() {
-            stream.finish(ends.get(index).copied().flatten(), out, &mut self.steering.withdraws);
+            let end = ends.get(index).copied().flatten();
+            stream.finish(&*self.framing, end, out, &mut self.steering.withdraws);
         }
         self.exchange();
     }
@@ -201,17 +203,18 @@ impl<P: PacketIo> Receiver<P> {
     }
 
     fn settle(&mut self, out: &mut Vec<Item>) {
+        let framing = &*self.framing;
         let Steering { streams, withdraws, now_ns, .. } = &mut self.steering;
         let now = *now_ns;
         for stream in streams.iter_mut().filter(|stream| stream.has_restarted()) {
-            stream.restart(out, withdraws);
+            stream.restart(framing, out, withdraws);
         }
         let lead = streams.iter().filter_map(Stream::next).max().unwrap_or(0);
         for stream in streams.iter_mut() {
-            stream.settle(now, out, withdraws);
+            stream.settle(framing, now, out, withdraws);
             // A link that fell silent must not hold back the events of the others.
             if stream.next().is_some_and(|next| next + stream.config.window < lead) && stream.is_silent(now) {
-                stream.advance(lead - stream.config.window, out, withdraws);
+                stream.advance(framing, lead - stream.config.window, out, withdraws);
             }
         }
         self.exchange();

@@ -11,9 +11,8 @@ use shotline_wire::roce::ICRC_LEN;
 use shotline_wire::shot::DropCause;
 use std::sync::Arc;
 
-/// The receiver's side of the backend's calls.
+/// Streams, and what is remembered of packets from batch to batch.
 pub(super) struct Steering {
-    framing: Arc<dyn Framing>,
     /// Bytes of ICRC behind each payload.
     trailer: u32,
     pub(super) streams: Vec<Stream>,
@@ -34,6 +33,13 @@ pub(super) struct Steering {
     in_order: bool,
 }
 
+/// The receiver's side of the backend's calls. The framing is borrowed for a batch: a call through an `Arc` would compute
+/// the address of the value each time, from the alignment in its table.
+pub(super) struct Framed<'a> {
+    framing: &'a dyn Framing,
+    steering: &'a mut Steering,
+}
+
 /// Forecasts that are left out after one that was wrong: then packets are looked at first.
 const DOUBTS: u32 = 32;
 
@@ -47,7 +53,7 @@ struct Target {
 
 impl Steering {
     pub(super) fn new(
-        framing: Arc<dyn Framing>,
+        framing: &dyn Framing,
         streams: Vec<Stream>,
         pool: Arc<Pool>,
         regions: Regions,
@@ -56,7 +62,6 @@ impl Steering {
     ) -> Self {
         Self {
             trailer: if framing.sealed() { ICRC_LEN as u32 } else { 0 },
-            framing,
             streams,
             pool,
             regions,
@@ -73,22 +78,47 @@ impl Steering {
         }
     }
 
+    /// The place of a receive is filled by other means: it is not to be posted any more.
+    fn use_up(&mut self, id: u32) {
+        self.posts.retain(|receive| receive.id != id);
+        self.withdraws.push(id);
+    }
+
+    /// The stream of a receive id.
+    fn stream_at(&self, id: u32) -> Option<usize> {
+        self.streams.iter().position(|stream| stream.slots.ids().contains(&id))
+    }
+
+    /// The stream, entry and index of a receive id.
+    fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
+        let stream = self.stream_at(id)?;
+        let (entry, index) = self.streams[stream].slots.slot(id);
+        Some((stream, entry, index))
+    }
+
+    /// These streams' side of the backend's calls, with the framing that they were made for.
+    pub(super) fn framed<'a>(&'a mut self, framing: &'a dyn Framing) -> Framed<'a> {
+        Framed { framing, steering: self }
+    }
+}
+
+impl Framed<'_> {
     fn stream_of(&self, header: &[u8]) -> Option<usize> {
         let key = self.framing.key(header).ok()?;
-        self.streams.iter().position(|stream| stream.config.key == key)
+        self.steering.streams.iter().position(|stream| stream.config.key == key)
     }
 
     /// Finds the place of a packet that landed, or why it has none. Books it either way.
     fn admit(&mut self, done: &Done<'_>) -> Result<Target, DropCause> {
         let stream = if done.fault.is_some() { None } else { self.stream_of(done.header) };
         let Some(index) = stream else {
-            self.unknown.packets += 1;
+            self.steering.unknown.packets += 1;
             let cause = done.fault.unwrap_or(DropCause::UnknownStream);
-            self.unknown.packet_drops.add(cause, 1);
+            self.steering.unknown.packet_drops.add(cause, 1);
             return Err(cause);
         };
         let admitted = self.admit_to(index, done);
-        let books = &mut self.streams[index].books;
+        let books = &mut self.steering.streams[index].books;
         books.packets += 1;
         match done.icrc {
             Icrc::Good => books.icrc_good += 1,
@@ -108,12 +138,12 @@ impl Steering {
     }
 
     fn admit_to(&mut self, index: usize, done: &Done<'_>) -> Result<Target, DropCause> {
-        let stream = &mut self.streams[index];
+        let stream = &mut self.steering.streams[index];
         let Ok(place) = self.framing.place(done.header, done.len, &stream.config.geometry) else {
             let Some(signal) = self.framing.signal(done.header, &stream.config.geometry) else {
                 return Err(DropCause::Malformed);
             };
-            if !stream.knows(done.source, self.now_ns) {
+            if !stream.knows(done.source, self.steering.now_ns) {
                 return Err(DropCause::UnknownStream);
             }
             stream.note_signal(signal);
@@ -123,12 +153,12 @@ impl Steering {
             // What cannot be known is never good.
             return Err(DropCause::BadIcrc);
         }
-        if !stream.knows(done.source, self.now_ns) {
+        if !stream.knows(done.source, self.steering.now_ns) {
             return Err(DropCause::UnknownStream);
         }
         let (number, packet) = stream.locate(&place).inspect_err(|cause| {
             if *cause == DropCause::Late {
-                stream.note_late(place.position, *cause, self.now_ns);
+                stream.note_late(place.position, *cause, self.steering.now_ns);
             }
         })?;
         // Padding cannot be: it would be part of the shot's CRC.
@@ -137,16 +167,10 @@ impl Steering {
             return Err(DropCause::Malformed);
         }
         let Done { payload_crc: remainder, stamp_ns, .. } = *done;
-        let arrival = Arrival { position: place.position, remainder, now_ns: self.now_ns, stamp_ns };
+        let arrival = Arrival { position: place.position, remainder, now_ns: self.steering.now_ns, stamp_ns };
         let entry = stream.admit((number, packet), arrival)?;
-        stream.note_count((number, packet), done.header);
+        stream.note_count(self.framing, (number, packet), done.header);
         Ok(Target { stream: index, entry, index: packet, number })
-    }
-
-    /// The place of a receive is filled by other means: it is not to be posted any more.
-    fn use_up(&mut self, id: u32) {
-        self.posts.retain(|receive| receive.id != id);
-        self.withdraws.push(id);
     }
 
     /// Whether the packet's header was not as long as was foretold.
@@ -158,52 +182,40 @@ impl Steering {
     fn land_again(&mut self, done: &Done<'_>) {
         let landed = match done.landed {
             Landed::Scratch(sge) => Some(sge),
-            Landed::Slot(id) => self.owner(id).and_then(|(stream, entry, index)| {
-                self.streams[stream].slots.place(entry, index).map(|sge| Sge { len: done.len, ..sge })
+            Landed::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
+                self.steering.streams[stream].slots.place(entry, index).map(|sge| Sge { len: done.len, ..sge })
             }),
             // Only places that were posted are ever chosen here.
             Landed::Memory(_) => None,
         };
         let Some(landed) = landed else { return };
-        let bytes = Resplit::joined(&self.regions, done.header, landed);
+        let bytes = Resplit::joined(&self.steering.regions, done.header, landed);
         let split = self.framing.header_len(&bytes).min(bytes.len());
         let (header, payload) = bytes.split_at(split);
         let again = Done { header, len: payload.len() as u32, landed: Landed::Scratch(Sge::EMPTY), ..*done };
         let Ok(target) = self.admit(&again) else { return };
-        let stream = &mut self.streams[target.stream];
+        let stream = &mut self.steering.streams[target.stream];
         if let Some(to) = stream.slots.place(target.entry, target.index) {
             stream.books.repaired += 1;
             stream.books.repaired_bytes += payload.len() as u64;
             let id = stream.slots.id(target.entry, target.index);
-            self.use_up(id);
-            self.resplit.push(payload, to);
+            self.steering.use_up(id);
+            self.steering.resplit.push(payload, to);
         }
-    }
-
-    /// The stream of a receive id.
-    fn stream_at(&self, id: u32) -> Option<usize> {
-        self.streams.iter().position(|stream| stream.slots.ids().contains(&id))
-    }
-
-    /// The stream, entry and index of a receive id.
-    fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
-        let stream = self.stream_at(id)?;
-        let (entry, index) = self.streams[stream].slots.slot(id);
-        Some((stream, entry, index))
     }
 
     /// Takes packets that a device has put into the foremost places, and moves those that did not land in their own.
     fn landed_in_order(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let Landed::Slot(at) = done.landed else { continue };
-            let Some(owner) = self.stream_at(at) else { continue };
-            if !self.streams[owner].slots.land(at) {
+            let Some(owner) = self.steering.stream_at(at) else { continue };
+            if !self.steering.streams[owner].slots.land(at) {
                 continue;
             }
             self.recount(owner, at, done);
             let admitted = self.admit(done);
             let is_strange = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
-            let Self { streams, regions, .. } = self;
+            let Steering { streams, regions, .. } = &mut *self.steering;
             let stream = &mut streams[owner];
             if !is_strange && stream.is_counted() {
                 stream.count_on();
@@ -227,15 +239,15 @@ impl Steering {
 
     /// Sets a stream's count by a packet that ends a shot, where packets say nothing of their place.
     fn recount(&mut self, owner: usize, at: u32, done: &Done<'_>) {
-        let stream = &mut self.streams[owner];
+        let stream = &mut self.steering.streams[owner];
         let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
-        if stream.is_counted() && is_its_own && stream.knows(done.source, self.now_ns) {
+        if stream.is_counted() && is_its_own && stream.knows(done.source, self.steering.now_ns) {
             stream.recount(at, done.len);
         }
     }
 }
 
-impl Steer for Steering {
+impl Steer for Framed<'_> {
     fn header_len(&mut self, seen: &Seen<'_>) -> usize {
         self.framing.header_len(seen.first)
     }
@@ -245,8 +257,8 @@ impl Steer for Steering {
         let Some(header) = seen.first.get(..header_len) else { return };
         let Some(index) = self.stream_of(header) else { return };
         let first = if seen.packets == 1 { seen.last } else { seen.segment };
-        let Some(payload) = first.checked_sub(header_len as u32 + self.trailer) else { return };
-        let stream = &mut self.streams[index];
+        let Some(payload) = first.checked_sub(header_len as u32 + self.steering.trailer) else { return };
+        let stream = &mut self.steering.streams[index];
         let Ok(place) = self.framing.place(header, payload, &stream.config.geometry) else { return };
         let Ok((mut number, mut packet)) = stream.locate(&place) else { return };
         let mut fresh = 0;
@@ -266,12 +278,12 @@ impl Steer for Steering {
     }
 
     fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        if self.doubts > 0 {
-            self.doubts -= 1;
+        if self.steering.doubts > 0 {
+            self.steering.doubts -= 1;
             return 0;
         }
-        let Some((stream, mut number, mut packet)) = self.newest else { return 0 };
-        let stream = &self.streams[stream];
+        let Some((stream, mut number, mut packet)) = self.steering.newest else { return 0 };
+        let stream = &self.steering.streams[stream];
         let geometry = stream.config.geometry;
         let constant = self.framing.header_len(&[]);
         let (mut fresh, mut passed) = (0, false);
@@ -291,14 +303,14 @@ impl Steer for Steering {
 
     fn around(&self, to: To) -> [u32; 2] {
         let To::Posted(id) = to else { return [0; 2] };
-        let Some((stream, _, packet)) = self.owner(id) else { return [0; 2] };
-        let geometry = self.streams[stream].config.geometry;
+        let Some((stream, _, packet)) = self.steering.owner(id) else { return [0; 2] };
+        let geometry = self.steering.streams[stream].config.geometry;
         let end = geometry.packet_offset(packet) + geometry.packet_bytes(packet);
         [geometry.packet_offset(packet), geometry.shot_bytes().saturating_sub(end)]
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
-        if self.in_order {
+        if self.steering.in_order {
             return self.landed_in_order(batch);
         }
         let mut in_place = 0_u64; // a bit for each packet of the batch
@@ -308,8 +320,8 @@ impl Steer for Steering {
                 continue;
             }
             let Ok(target) = self.admit(done) else { continue };
-            self.newest = Some((target.stream, target.number, target.index));
-            let stream = &mut self.streams[target.stream];
+            self.steering.newest = Some((target.stream, target.number, target.index));
+            let stream = &mut self.steering.streams[target.stream];
             let id = stream.slots.id(target.entry, target.index);
             if done.landed == Landed::Slot(id) {
                 in_place |= 1 << position;
@@ -317,14 +329,14 @@ impl Steer for Steering {
             }
             let Some(to) = stream.slots.place(target.entry, target.index) else { continue };
             stream.books.repaired += 1;
-            self.use_up(id);
+            self.steering.use_up(id);
             if matches!(done.landed, Landed::Slot(_)) {
-                self.doubts = DOUBTS;
+                self.steering.doubts = DOUBTS;
             }
             let from = match done.landed {
                 Landed::Scratch(sge) => sge,
-                Landed::Slot(other) => match self.owner(other) {
-                    Some((stream, entry, index)) => match self.streams[stream].slots.place(entry, index) {
+                Landed::Slot(other) => match self.steering.owner(other) {
+                    Some((stream, entry, index)) => match self.steering.streams[stream].slots.place(entry, index) {
                         Some(sge) => Sge { len: done.len, ..sge },
                         None => continue,
                     },
@@ -332,20 +344,20 @@ impl Steer for Steering {
                 },
                 Landed::Memory(_) => continue,
             };
-            self.moves.push(Move { from, to });
-            self.streams[target.stream].books.repaired_bytes += u64::from(done.len);
+            self.steering.moves.push(Move { from, to });
+            self.steering.streams[target.stream].books.repaired_bytes += u64::from(done.len);
         }
-        repair::carry_out(&self.regions, &mut self.moves, self.spare);
-        self.resplit.carry_out(&self.regions);
+        repair::carry_out(&self.steering.regions, &mut self.steering.moves, self.steering.spare);
+        self.steering.resplit.carry_out(&self.steering.regions);
         // A receive that is used up although its packet is not there is posted again.
         for (position, done) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0
                 && let Landed::Slot(id) = done.landed
-                && let Some((stream, entry, index)) = self.owner(id)
-                && !self.streams[stream].slots.is_filled(entry, index)
-                && let Some(sge) = self.streams[stream].slots.place(entry, index)
+                && let Some((stream, entry, index)) = self.steering.owner(id)
+                && !self.steering.streams[stream].slots.is_filled(entry, index)
+                && let Some(sge) = self.steering.streams[stream].slots.place(entry, index)
             {
-                self.posts.push(Recv { id, sge: [sge, Sge::EMPTY] });
+                self.steering.posts.push(Recv { id, sge: [sge, Sge::EMPTY] });
             }
         }
     }

@@ -59,7 +59,6 @@ pub(crate) struct Stream {
     packets: u32,
     /// Packets say nothing of their place, and are counted.
     is_counted: bool,
-    framing: Arc<dyn Framing>,
     sender: Sender,
     numbering: Numbering,
     restart: Restart,
@@ -88,7 +87,7 @@ impl Stream {
         base_id: u32,
         depth: usize,
         clock: Option<Arc<Clock>>,
-        framing: Arc<dyn Framing>,
+        framing: &dyn Framing,
     ) -> Self {
         Self {
             config,
@@ -102,7 +101,6 @@ impl Stream {
             joining: Joining::new(&config),
             signals: Signals::new(&config, framing.meaning()),
             closing: Closing::new(&config, depth, clock),
-            framing,
         }
     }
 
@@ -225,9 +223,9 @@ impl Stream {
 
     /// Takes note of a packet's count, where the framing has one.
     #[inline]
-    pub(crate) fn note_count(&mut self, (number, index): (u64, u32), header: &[u8]) {
+    pub(crate) fn note_count(&mut self, framing: &dyn Framing, (number, index): (u64, u32), header: &[u8]) {
         if self.signals.has_counts()
-            && let Some(count) = self.framing.count(header)
+            && let Some(count) = framing.count(header)
         {
             self.signals.note_count(number, index, count);
         }
@@ -280,7 +278,7 @@ impl Stream {
 
     /// Lets go of everything that is complete, timed out or overtaken. `withdraw` lists receives that are
     /// no longer posted for anyone.
-    pub(crate) fn settle(&mut self, now_ns: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+    pub(crate) fn settle(&mut self, framing: &dyn Framing, now_ns: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         self.sender.note_time(now_ns);
         self.begin(Some(now_ns), out, withdraw);
         let Some(mut next) = self.next() else { return };
@@ -296,7 +294,7 @@ impl Stream {
                 None => break,
                 Some(Due::Shot(first)) => {
                     self.closing.remove_first();
-                    next = self.close(first, out, withdraw) + 1;
+                    next = self.close(framing, first, out, withdraw) + 1;
                 }
                 Some(Due::Gap { end, first, is_stale }) => match self.is_anew(next, first, is_stale) {
                     None => break,
@@ -312,12 +310,12 @@ impl Stream {
     }
 
     /// Closes everything before `end`, whether it came or not.
-    pub(crate) fn advance(&mut self, end: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+    pub(crate) fn advance(&mut self, framing: &dyn Framing, end: u64, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         while let Some(first) = self.closing.first().copied().filter(|first| first.number < end) {
             let next = self.next().unwrap_or(first.number);
             self.lose(next, first.number, DropCause::WireGap, out);
             self.closing.remove_first();
-            let number = self.close(first, out, withdraw);
+            let number = self.close(framing, first, out, withdraw);
             self.closing.set_next(number + 1);
         }
         if let Some(next) = self.next()
@@ -330,14 +328,20 @@ impl Stream {
     }
 
     /// Closes all open shots, and what is missing up to `end` if the sender said where it stopped.
-    pub(crate) fn finish(&mut self, end: Option<u64>, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+    pub(crate) fn finish(
+        &mut self,
+        framing: &dyn Framing,
+        end: Option<u64>,
+        out: &mut Vec<Item>,
+        withdraw: &mut Vec<u32>,
+    ) {
         self.begin(None, out, withdraw);
         if let Some(from) = self.joining.give_up() {
             self.lose(from, self.numbering.newest() + 1, DropCause::SenderRestart, out);
         }
         let stop = end.or(self.signals.stop(self.next().unwrap_or(0))).filter(|_| self.next().is_some());
         if let Some(end) = self.closing.end().max(stop) {
-            self.advance(end, out, withdraw);
+            self.advance(framing, end, out, withdraw);
         }
     }
 
@@ -391,9 +395,9 @@ impl Stream {
 
     /// Goes on where the next shot begins, with numbers of the run's own, which never repeat. Where each shot carries its
     /// sender's number in its record or its time stamp, the stream ends instead: run and shots would contradict each other.
-    pub(crate) fn restart(&mut self, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
+    pub(crate) fn restart(&mut self, framing: &dyn Framing, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) {
         let Some(run) = self.restart.take() else { return };
-        self.finish(None, out, withdraw);
+        self.finish(framing, None, out, withdraw);
         self.books.restarts += 1;
         self.books.packet_drops.replace(&run.drops, DropCause::SenderRestart);
         if !matches!(self.config.geometry.trailer(), Trailer::None | Trailer::HsbMetadata) {
@@ -431,7 +435,7 @@ impl Stream {
     }
 
     /// Closes one shot and returns its number, which its own record may have completed to 64 bits.
-    fn close(&mut self, open: Open, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) -> u64 {
+    fn close(&mut self, framing: &dyn Framing, open: Open, out: &mut Vec<Item>, withdraw: &mut Vec<u32>) -> u64 {
         let taken = open.entry.map(|entry| (entry, self.slots.take(entry)));
         let Some((entry, Taken { buffer: Some(buffer), mut presence, mut drops, copied_bytes })) = taken else {
             self.lose(open.number, open.number + 1, DropCause::NoBuffer, out);
@@ -439,7 +443,7 @@ impl Stream {
         };
         self.books.repaired_bytes += copied_bytes;
         let mut valid_bytes = self.slots.zero_gaps(entry, &buffer, &presence, withdraw);
-        let (number, proof) = self.prove(open.number, entry, &buffer, &presence, out);
+        let (number, proof) = self.prove(framing, open.number, entry, &buffer, &presence, out);
         let missing = u64::from(presence.packets() - presence.placed());
         if !proof.good && self.is_counted {
             drops.add(DropCause::Unplaced, u64::from(presence.placed()));
@@ -470,6 +474,7 @@ impl Stream {
     /// What the end of a shot proves of it, and the shot's number, which a record may complete to 64 bits.
     fn prove(
         &mut self,
+        framing: &dyn Framing,
         number: u64,
         entry: usize,
         buffer: &Buffer,
@@ -490,7 +495,7 @@ impl Stream {
             Trailer::None => (number, Proof::of_none(presence)),
             Trailer::Context => {
                 let meaning = self.signals.describe(number, &geometry, buffer);
-                let stamp_tai_ns = self.framing.stamp_tai_ns(number, &geometry);
+                let stamp_tai_ns = framing.stamp_tai_ns(number, &geometry);
                 (number, Proof::of_context(meaning, stamp_tai_ns, &geometry, presence))
             }
             Trailer::HsbMetadata => {
