@@ -16,7 +16,7 @@ pub struct Books {
     pub packets_missing: u64,
     /// Payloads that were copied once more, because they did not land in their place.
     pub repaired: u64,
-    /// Payload bytes placed, and bytes copied again by repairs.
+    /// Payload bytes of the packets placed.
     pub placed_bytes: u64,
     /// Bytes copied again by repairs.
     pub repaired_bytes: u64,

@@ -1,6 +1,6 @@
 //! One stream's shots under assembly.
 //!
-//! A stream is made of parts. Each owns its state, and none reaches into another's:
+//! A stream is made of parts, each of which owns its state:
 //!
 //! | part | owns |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | [`closing`] | which shots are open, when each must leave, and what leaves |
 //! | [`trailer`] | what the end of a shot proves of it (no state) |
 //!
-//! [`Stream`] is how they work together: what a packet changes in each of them, and what happens when a shot leaves.
+//! [`Stream`] is how they work together: what a packet changes in each of them, and what happens when a shot leaves. The
+//! receiver uses `slots` directly for receive ids, the places behind them, and packets that did not land in their own.
 
 use crate::books::Books;
 use crate::clock::Clock;
@@ -49,8 +50,12 @@ pub use config::StreamConfig;
 pub use signals::Ended;
 pub(crate) use slots::{SPARES, extra};
 
-/// One stream. The receiver calls [`Self::knows`], [`Self::locate`] and [`Self::admit`] for each packet, and
-/// [`Self::settle`] after each batch.
+/// One stream.
+///
+/// The receiver calls [`Self::locate`] and [`Self::pick`] for the place of a packet that has not landed yet;
+/// [`Self::knows`], [`Self::locate`], [`Self::admit`] and [`Self::note_count`] for each packet that has; and
+/// [`Self::settle`] after each batch. Where packets are counted, [`Self::recount`] comes before these calls for a packet,
+/// and [`Self::count_on`] after them. The framing that methods take is the one that the stream was made for.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) config: StreamConfig,

@@ -29,7 +29,7 @@ pub(super) struct Context {
     lost_before: Option<u64>,
     /// Packets that were never sent, by their positions, ascending.
     left_out: VecDeque<Range<u64>>,
-    /// How many packets, and bytes of whole blocks, that is in all.
+    /// Number of packets in all of these ranges, those that `left_out` has forgotten included.
     packets_left_out: u64,
 }
 
