@@ -228,11 +228,11 @@ impl PacketIo for InprocIo {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        let inbox = self.inbox.lock();
+        let mut inbox = self.inbox.lock();
         if inbox.is_empty() {
-            drop(self.inbox.arrived.wait_timeout(inbox, timeout).unwrap_or_else(PoisonError::into_inner));
+            (inbox, _) = self.inbox.arrived.wait_timeout(inbox, timeout).unwrap_or_else(PoisonError::into_inner);
         }
-        if self.inbox.lock().is_empty() && Arc::strong_count(&self.inbox) == 1 {
+        if inbox.is_empty() && Arc::strong_count(&self.inbox) == 1 {
             return Err(IoError::Disconnected);
         }
         Ok(())

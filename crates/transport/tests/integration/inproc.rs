@@ -1,12 +1,13 @@
 //! The link inside one process.
 
 use crate::suite::{Collector, Memory, conforms, header, receive};
-use shotline_testing::seeds;
+use shotline_testing::{seeds, until};
 use shotline_transport::conformance::Ends;
 use shotline_transport::inproc::{self, InprocConfig};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::{PacketIo, Seal, Send};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 #[test]
 fn inproc_conforms_by_itself_and_below_lossy() {
@@ -41,6 +42,18 @@ fn inproc_gives_credit_only_for_what_it_can_hold() {
     assert_eq!(tx.send(end(2).address, &[packet; 5]).unwrap(), 3);
     drop(rx);
     assert!(tx.send(end(2).address, &[packet]).is_err());
+}
+
+#[test]
+fn an_inproc_end_does_not_wait_for_what_is_there() {
+    let memory = Memory::new();
+    let Ends { mut tx, mut rx, to } = Ends::in_process(&memory, true, |io| io);
+    let head = header(1);
+    let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
+    assert_eq!(tx.send(to, &[packet]).unwrap(), 1);
+    let waiting = std::thread::spawn(move || rx.wait(Duration::MAX).map_err(|error| error.to_string()));
+    until("the wait is over", || waiting.is_finished());
+    assert_eq!(waiting.join().unwrap(), Ok(()));
 }
 
 #[test]
