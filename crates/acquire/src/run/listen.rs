@@ -2,8 +2,8 @@
 
 use super::error::RunError;
 use super::outcome::Outcome;
+use super::phases::receive;
 use super::prepare::{Instrument, Origin, Prepared, check_shape, receive_buffer};
-use super::receive::receive;
 use super::room::pool_bytes;
 use crate::config::{Settings, queue_pair};
 use crate::learn::{self, Held, Hints, Learned, Until};

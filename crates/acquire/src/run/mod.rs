@@ -6,6 +6,10 @@
 //! | start | `start`; `sinks`, `files`, `capture` | files are laid out, the sender is asked for shots |
 //! | run the threads | `threads`: `stage` receives, `recording` or `capture` records, `watch` asks the probe | what came, what was recorded, why it ended |
 //! | summarise | `outcome`; `end`, `stored` | [`Outcome`], whose counters balance |
+//!
+//! `phases` calls the last three in turn. They have in common `shared` (what threads share), `rest` (when the receive
+//! thread sleeps), `unseen` (shots that a failed sink leaves behind), `cause` (why a run ended) and `error` (why it could
+//! not begin).
 
 mod capture;
 mod cause;
@@ -14,9 +18,9 @@ mod error;
 mod files;
 mod listen;
 mod outcome;
+mod phases;
 mod prepare;
 mod probe;
-mod receive;
 mod recording;
 mod rest;
 mod room;

@@ -2,8 +2,8 @@
 
 use super::error::RunError;
 use super::outcome::Outcome;
+use super::phases::receive;
 use super::prepare::{Instrument, Origin, Prepared, check_shape};
-use super::receive::receive;
 use crate::config::Settings;
 use crate::control::Control;
 use crate::learn::Shape;

@@ -1,4 +1,4 @@
-//! From a prepared sender to the outcome: start, run the threads, summarise.
+//! The phases of a run whose sender is prepared, one after the other.
 
 use super::error::RunError;
 use super::outcome::Outcome;
@@ -9,7 +9,7 @@ use crate::live::Live;
 use shotline_transport::PacketIo;
 use std::sync::atomic::AtomicBool;
 
-/// Receives until the run is over.
+/// Starts the run, receives until it is over, and summarises it.
 pub(super) fn receive<P: PacketIo>(
     prepared: Prepared<'_>,
     origin: Origin<'_>,
