@@ -1,9 +1,9 @@
 //! How a run went.
 
 use super::cause::Cause;
-use super::end::{Asked, End};
+use super::end::{Asked, End, Shots};
 use super::error::RunError;
-use super::threads::Ended as Threads;
+use super::threads::ThreadResults;
 use super::unseen::Failed;
 use crate::align::Counts;
 use crate::books::Books;
@@ -79,8 +79,8 @@ impl Outcome {
     ///
     /// # Errors
     /// If the counters do not balance, which is a defect of this program.
-    pub(super) fn of<P: PacketIo>(ended: Threads<'_, P>, live: &Live) -> Result<Self, RunError> {
-        let Threads {
+    pub(super) fn of<P: PacketIo>(results: ThreadResults<'_, P>, live: &Live) -> Result<Self, RunError> {
+        let ThreadResults {
             prepared,
             local,
             receive_buffer,
@@ -89,10 +89,11 @@ impl Outcome {
             mut receiver,
             watch,
             ran,
-            mut shots,
+            received,
+            mut lacked_room,
             recorded,
-            ..
-        } = ended;
+            mut warnings,
+        } = results;
         let settings = prepared.settings;
         let (recorded, lost, cause) = match recorded {
             Ok(recorded) => (recorded, Vec::new(), ran.ended.map_err(|error| (Cause::TransportFailed, error))),
@@ -103,12 +104,12 @@ impl Outcome {
         let streams = 0..prepared.configs.len();
         let mut books: Vec<Books> = streams.clone().map(|index| *receiver.books(index)).collect();
         for given in given_up {
-            shots.lacked_room |= given.cause == DropCause::SinkFull;
+            lacked_room |= given.cause == DropCause::SinkFull;
             books[given.link].take_back(given.complete, given.partial, given.cause);
         }
-        shots.without_room = books.iter().map(|books| books.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
+        let without_room = books.iter().map(|books| books.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
+        let shots = Shots { received, without_room, lacked_room };
         let events = Some(live.step()).filter(|_| streams.len() > 1);
-        let mut warnings = ended.warnings;
         warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
         warnings.extend(watch.warnings());
         warnings.extend(restarts(&receiver));

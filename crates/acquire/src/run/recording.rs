@@ -27,7 +27,8 @@ pub(super) struct Recorded {
 /// The recorder, in a thread of its own.
 pub(super) struct Recording<'a> {
     pub(super) set: Set,
-    pub(super) capture: Option<PreTrigger>,
+    /// What selects the shots around triggers; none: all are recorded.
+    pub(super) triggers: Option<PreTrigger>,
     pub(super) shared: Shared<'a>,
 }
 
@@ -57,11 +58,11 @@ impl Recording<'_> {
                 held = self.offer(event);
             }
             if held.is_none() && self.shared.queue.is_finished() {
-                match &mut self.capture {
-                    Some(capture) => capture.finish(),
+                match &mut self.triggers {
+                    Some(triggers) => triggers.finish(),
                     None => break,
                 }
-                if self.capture.as_ref().is_none_or(PreTrigger::is_idle) {
+                if self.triggers.as_ref().is_none_or(PreTrigger::is_idle) {
                     break;
                 }
                 continue;
@@ -90,7 +91,7 @@ impl Recording<'_> {
         self.note_clocks();
         self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
         let mut warnings = Vec::new();
-        let triggers = self.capture.as_ref().map(|capture| note(capture, &mut self.set, &mut warnings));
+        let triggers = self.triggers.as_ref().map(|triggers| note(triggers, &mut self.set, &mut warnings));
         let books = self.shared.books.get().cloned().unwrap_or_default();
         let mut finished = self.set.finish(books)?;
         finished.report.warnings.append(&mut warnings);
@@ -110,15 +111,15 @@ impl Recording<'_> {
     /// The next event that is to be recorded.
     fn next(&mut self) -> Option<Box<Event>> {
         loop {
-            if let Some(capture) = &mut self.capture {
-                match capture.pop() {
+            if let Some(triggers) = &mut self.triggers {
+                match triggers.pop() {
                     Some(Due::Record(event)) => return Some(event),
                     Some(Due::Discard(event)) => {
                         self.set.give_up(&event, DropCause::NotTriggered);
                         continue;
                     }
                     None if self.shared.live.take_trigger() => {
-                        capture.signal();
+                        triggers.signal();
                         continue;
                     }
                     None => {}
@@ -127,8 +128,8 @@ impl Recording<'_> {
             let event = self.shared.queue.pop();
             // After the pop: what was lost before this event is then among them.
             self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
-            match &mut self.capture {
-                Some(capture) => capture.push(event?),
+            match &mut self.triggers {
+                Some(triggers) => triggers.push(event?),
                 None => return event,
             }
         }
@@ -161,19 +162,19 @@ pub(super) fn drain(shared: Shared<'_>, mut unseen: Unseen, error: StoreError) -
 }
 
 /// Enters the triggers into the books, and says what could not be held. Returns how many triggers there were.
-fn note(capture: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
-    set.note("triggers".into(), capture.count());
-    for (index, trigger) in capture.triggers().iter().enumerate() {
+fn note(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
+    set.note("triggers".into(), triggers.count());
+    for (index, trigger) in triggers.triggers().iter().enumerate() {
         set.note(format!("trigger_{index}_shot"), trigger.number);
         set.note(format!("trigger_{index}_tai_ns"), trigger.tai_ns);
         set.note(format!("trigger_{index}_signal"), u64::from(trigger.signal));
     }
-    if let Some(short_ns) = capture.short_ns() {
+    if let Some(short_ns) = triggers.short_ns() {
         set.note("pre_trigger_least_ns".into(), short_ns);
         warnings.push(format!(
             "the pool had room for {:.3} s before a trigger, not for all that --pre-trigger asks for: give a larger --pool",
             short_ns as f64 / 1e9
         ));
     }
-    capture.count()
+    triggers.count()
 }

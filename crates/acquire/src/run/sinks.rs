@@ -89,7 +89,7 @@ impl<'a> Sinks<'a> {
             Files::None => None,
             Files::Capture(capture, _) => Some(scope.spawn(move || capture::record(*capture, shared))),
             Files::Recording(set, triggers) => {
-                Some(scope.spawn(move || Recording { set: *set, capture: triggers, shared }.run()))
+                Some(scope.spawn(move || Recording { set: *set, triggers, shared }.run()))
             }
         }
     }

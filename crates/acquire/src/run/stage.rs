@@ -1,7 +1,7 @@
 //! The receive thread's work.
 
 use super::cause::Cause;
-use super::end::{Asked, Shots};
+use super::end::Asked;
 use super::error::RunError;
 use super::prepare::Prepared;
 use super::rest::{Idle, Rest};
@@ -14,7 +14,6 @@ use crate::receiver::Receiver;
 use crate::sink::Gate;
 use crate::stages::Spent;
 use crate::stream::Item;
-
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
 use shotline_wire::shot::DropCause;
@@ -24,7 +23,6 @@ use std::time::{Duration, Instant};
 
 /// Batches received between two looks at the clock.
 const BATCHES: usize = 32;
-
 /// How long to wait for packets that a sender says it has sent.
 const STRAGGLERS: Duration = Duration::from_millis(250);
 /// Time between two looks at how far the clock is ahead of the kernel's.
@@ -308,13 +306,13 @@ impl<'a, P: PacketIo> Stage<'a, P> {
         self.output.live.set_step(self.joiner.step());
     }
 
-    /// What became of the events so far.
-    pub(super) fn shots(&self) -> Shots {
-        Shots { received: self.events, without_room: 0, lacked_room: self.lacks_room() }
+    /// Events received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.events
     }
 
     /// Whether a shot that was asked for has found no room.
-    fn lacks_room(&self) -> bool {
+    pub(super) fn lacks_room(&self) -> bool {
         self.output.live.is_full() && self.asked.shots.is_none_or(|shots| self.handed < shots)
     }
 

@@ -1,7 +1,6 @@
 //! The threads of a run: the caller's receives, one records, one watches the probe over its control connection, so that
 //! neither of the others waits for its answers.
 
-use super::end::Shots;
 use super::error::RunError;
 use super::prepare::{Origin, Prepared};
 use super::recording::Recorded;
@@ -23,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 
 /// What the threads leave behind.
-pub(super) struct Ended<'a, P> {
+pub(super) struct ThreadResults<'a, P> {
     pub(super) prepared: Prepared<'a>,
     /// Where packets came to.
     pub(super) local: SocketAddr,
@@ -34,9 +33,11 @@ pub(super) struct Ended<'a, P> {
     pub(super) receiver: Receiver<P>,
     pub(super) watch: Watch,
     pub(super) ran: Ran,
-    /// Events received, and whether one found no room.
-    pub(super) shots: Shots,
-    /// None: shots were discarded.
+    /// Events received.
+    pub(super) received: u64,
+    /// Whether a shot that was asked for has found no room.
+    pub(super) lacked_room: bool,
+    /// How the sink did; none: shots were discarded.
     pub(super) recorded: Result<Option<Recorded>, Failed>,
     pub(super) warnings: Vec<String>,
 }
@@ -49,7 +50,7 @@ pub(super) fn run<'a, P: PacketIo>(
     started: Started<'a, P>,
     stop: &AtomicBool,
     live: &Live,
-) -> Result<Ended<'a, P>, RunError> {
+) -> Result<ThreadResults<'a, P>, RunError> {
     let Started { prepared, origin, clock, mut receiver, sinks } = started;
     let Origin { control, local, receive_buffer, learned } = origin;
     let settings = prepared.settings;
@@ -58,7 +59,7 @@ pub(super) fn run<'a, P: PacketIo>(
     let books = OnceLock::new();
     let watch = Watch::new(if control.is_some() { prepared.configs.len() as u8 } else { 0 });
     let wake = || waker.iter().for_each(|waker| waker.wake());
-    let (ran, shots, recorded) = std::thread::scope(|scope| {
+    let (ran, received, lacked_room, recorded) = std::thread::scope(|scope| {
         let watcher = control.map(|control| scope.spawn(|| watch.follow(control)));
         let sink = sinks.spawn(scope, Shared { queue: &queue, books: &books, live });
         // From here on a panic of this thread lets the others end.
@@ -74,16 +75,29 @@ pub(super) fn run<'a, P: PacketIo>(
         watch.stop();
         stage.finish(&watch);
         // Some of the last shots may have found no room only now.
-        let shots = stage.shots();
+        let (received, lacked_room) = (stage.received(), stage.lacks_room());
         let _ = books.set(stored_books(&mut receiver, &prepared.configs, &live.step()));
         drop(closing);
         let recorded = join_sink(sink);
         if let Some(Err(_)) = watcher.map(ScopedJoinHandle::join) {
             return Err(RunError::Panicked("watch"));
         }
-        Ok((ran, shots, recorded))
+        Ok((ran, received, lacked_room, recorded))
     })?;
-    Ok(Ended { prepared, local, receive_buffer, learned, clock, receiver, watch, ran, shots, recorded, warnings })
+    Ok(ThreadResults {
+        prepared,
+        local,
+        receive_buffer,
+        learned,
+        clock,
+        receiver,
+        watch,
+        ran,
+        received,
+        lacked_room,
+        recorded,
+        warnings,
+    })
 }
 
 /// Waits for the sink's thread.
