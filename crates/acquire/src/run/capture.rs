@@ -3,9 +3,9 @@
 use super::error::RunError;
 use super::files::run_info;
 use super::prepare::Prepared;
-use super::recording::{Recorded, drain};
+use super::recording::Recorded;
 use super::shared::Shared;
-use super::unseen::{Failed, Unseen};
+use super::unseen::Unseen;
 use crate::clock::Clock;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
@@ -35,22 +35,20 @@ pub(super) fn create(
     Ok(Capture::create(out, prepared.settings.force.unwrap_or(false), run_info(prepared, clock), ends)?)
 }
 
-/// The sink's thread. Whatever goes wrong, it empties the queue to the end, so that the receive thread never waits for it.
-pub(super) fn record(capture: Capture, shared: Shared<'_>) -> Result<Recorded, Failed> {
-    let mut unseen = Unseen::default();
-    record_all(capture, shared, &mut unseen).map_err(|error| drain(shared, unseen, error))
-}
-
-fn record_all(mut capture: Capture, shared: Shared<'_>, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
+/// Records until the queue is closed and empty.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(super) fn record(mut capture: Capture, shared: Shared<'_>, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
     let Shared { queue, books, live } = shared;
     let mut begun: Option<Instant> = None;
     while !queue.is_finished() {
         let event = queue.pop();
+        event.iter().for_each(|event| unseen.enter(event));
         queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));
         match event {
             Some(event) => {
                 begun.get_or_insert_with(Instant::now);
-                unseen.enter(&event);
                 capture.offer(&event)?;
             }
             None => {

@@ -51,7 +51,7 @@ use std::sync::atomic::AtomicBool;
 /// the transport; `live` is kept up to date meanwhile.
 ///
 /// # Errors
-/// If the run could not begin, or a thread panicked. A transport or a recorder that fails later is the [`Outcome`]'s end.
+/// If the run could not begin. A transport, a recorder or a thread that fails later is the [`Outcome`]'s end.
 pub fn run<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,

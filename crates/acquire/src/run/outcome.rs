@@ -96,7 +96,7 @@ impl Outcome {
         } = results;
         let settings = prepared.settings;
         let (recorded, lost, cause) = match recorded {
-            Ok(recorded) => (recorded, Vec::new(), ran.ended.map_err(|error| (Cause::TransportFailed, error))),
+            Ok(recorded) => (recorded, Vec::new(), ran.ended),
             Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),
         };
         let finished = recorded.as_ref().map(|recorded| &recorded.finished);

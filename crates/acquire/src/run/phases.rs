@@ -5,6 +5,7 @@ use super::outcome::Outcome;
 use super::prepare::{Origin, Prepared};
 use super::start::Started;
 use super::threads;
+use super::watch::Watch;
 use crate::live::Live;
 use shotline_transport::PacketIo;
 use std::sync::atomic::AtomicBool;
@@ -18,6 +19,6 @@ pub(super) fn receive<P: PacketIo>(
     live: &Live,
 ) -> Result<Outcome, RunError> {
     let started = Started::start(prepared, origin, io)?;
-    let ended = threads::run(started, stop, live)?;
-    Outcome::of(ended, live)
+    let results = threads::run(started, Watch::follow, stop, live);
+    Outcome::of(results, live)
 }

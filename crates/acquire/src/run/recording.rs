@@ -1,7 +1,7 @@
 //! The recorder's thread.
 
 use super::shared::Shared;
-use super::unseen::{Failed, Unseen};
+use super::unseen::Unseen;
 use crate::align::ClockState;
 use crate::pretrigger::{Due, PreTrigger};
 use crate::stages::Spent;
@@ -33,14 +33,11 @@ pub(super) struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// Records to the end. Whatever goes wrong, it empties the queue, so that nobody waits for it.
-    pub(super) fn run(self) -> Result<Recorded, Failed> {
-        let shared = self.shared;
-        let mut unseen = Unseen::default();
-        self.record(&mut unseen).map_err(|error| drain(shared, unseen, error))
-    }
-
-    fn record(mut self, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
+    /// Records until the queue is closed and empty, and everything is in the file.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn record(mut self, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
         let mut begun: Option<Instant> = None;
         let mut held: Option<Box<Event>> = None;
         let mut clocks_noted = Instant::now();
@@ -49,9 +46,8 @@ impl Recording<'_> {
         loop {
             let mut busy = held.is_some() || self.set.pending() > 0;
             while held.is_none() {
-                let Some(event) = self.next() else { break };
+                let Some(event) = self.next(unseen) else { break };
                 begun.get_or_insert_with(Instant::now);
-                unseen.enter(&event);
                 busy = true;
                 taken += 1;
                 bytes += event.shots.iter().flatten().map(|shot| u64::from(shot.buffer.len())).sum::<u64>();
@@ -109,12 +105,16 @@ impl Recording<'_> {
     }
 
     /// The next event that is to be recorded.
-    fn next(&mut self) -> Option<Box<Event>> {
+    fn next(&mut self, unseen: &mut Unseen) -> Option<Box<Event>> {
         loop {
             if let Some(triggers) = &mut self.triggers {
                 match triggers.pop() {
-                    Some(Due::Record(event)) => return Some(event),
+                    Some(Due::Record(event)) => {
+                        unseen.release();
+                        return Some(event);
+                    }
                     Some(Due::Discard(event)) => {
+                        unseen.discard();
                         self.set.give_up(&event, DropCause::NotTriggered);
                         continue;
                     }
@@ -126,6 +126,12 @@ impl Recording<'_> {
                 }
             }
             let event = self.shared.queue.pop();
+            if let Some(event) = &event {
+                match self.triggers {
+                    Some(_) => unseen.hold(event),
+                    None => unseen.enter(event),
+                }
+            }
             // After the pop: what was lost before this event is then among them.
             self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
             match &mut self.triggers {
@@ -144,21 +150,6 @@ impl Recording<'_> {
         }
         self.set.offer(*event).err().map(Box::new)
     }
-}
-
-/// Empties the queue of a sink that has failed, so that nobody waits for it.
-pub(super) fn drain(shared: Shared<'_>, mut unseen: Unseen, error: StoreError) -> Failed {
-    let Shared { queue, live, .. } = shared;
-    live.set_full();
-    // Nobody waits for what was handed over, either.
-    live.set_stored(u64::MAX);
-    while !queue.is_finished() {
-        match queue.pop() {
-            Some(event) => unseen.enter(&event),
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-    Failed { error: error.into(), given_up: unseen.give_up() }
 }
 
 /// Enters the triggers into the books, and says what could not be held. Returns how many triggers there were.

@@ -5,17 +5,19 @@ use super::files::POST_TRIGGER_S;
 use super::prepare::Prepared;
 use super::recording::{Recorded, Recording};
 use super::shared::Shared;
-use super::unseen::Failed;
+use super::unseen::{Failed, Unseen};
 use super::{capture, files};
 use crate::clock::Clock;
 use crate::config::{Settings, Sink};
 use crate::pretrigger::{PreTrigger, Window};
-use shotline_store::Set;
 use shotline_store::pcapng::Live as Capture;
 use shotline_store::set::Waker;
+use shotline_store::{Set, StoreError};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 /// The files of a run, laid out.
 enum Files<'a> {
@@ -76,7 +78,7 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// Starts the sink's thread; none if shots are discarded. Whatever goes wrong, it empties the queue.
+    /// Starts the sink's thread; none if shots are discarded. If the sink fails or panics, its thread empties the queue.
     pub(super) fn spawn<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -87,9 +89,12 @@ impl<'a> Sinks<'a> {
     {
         match self.files {
             Files::None => None,
-            Files::Capture(capture, _) => Some(scope.spawn(move || capture::record(*capture, shared))),
+            Files::Capture(capture, _) => {
+                Some(scope.spawn(move || run(shared, |unseen| capture::record(*capture, shared, unseen))))
+            }
             Files::Recording(set, triggers) => {
-                Some(scope.spawn(move || Recording { set: *set, triggers, shared }.run()))
+                let recording = Recording { set: *set, triggers, shared };
+                Some(scope.spawn(move || run(shared, |unseen| recording.record(unseen))))
             }
         }
     }
@@ -102,6 +107,28 @@ impl<'a> Sinks<'a> {
             Files::Recording(set, _) => set.abandon(),
         }
     }
+}
+
+/// Runs a sink. If it fails or panics, the rest of the queue is emptied, so that the receive thread never waits for room.
+fn run(shared: Shared<'_>, sink: impl FnOnce(&mut Unseen) -> Result<Recorded, StoreError>) -> Result<Recorded, Failed> {
+    let mut unseen = Unseen::default();
+    // Neither `unseen`, which is lists of plain values, nor what is shared is left half-changed by a panic.
+    let error = match catch_unwind(AssertUnwindSafe(|| sink(&mut unseen))) {
+        Ok(Ok(recorded)) => return Ok(recorded),
+        Ok(Err(error)) => error.into(),
+        Err(_) => RunError::Panicked("recorder"),
+    };
+    let Shared { queue, live, .. } = shared;
+    live.set_full();
+    // The receive thread does not wait for what was handed over, either.
+    live.set_stored(u64::MAX);
+    while !queue.is_finished() {
+        match queue.pop() {
+            Some(event) => unseen.enter(&event),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Failed { error, given_up: unseen.give_up() })
 }
 
 /// Events that the queue has room for, and what selects those around triggers.

@@ -70,8 +70,8 @@ pub(super) struct Stage<'a, P> {
 
 /// What the receive thread did.
 pub(super) struct Ran {
-    /// Why it ended.
-    pub(super) ended: Result<Cause, RunError>,
+    /// Why it ended; with an error, what failed.
+    pub(super) ended: Result<Cause, (Cause, RunError)>,
     /// How long it ran.
     pub(super) elapsed: Duration,
     /// From the first packet to the last, in seconds.
@@ -156,7 +156,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
             match self.turn(&mut turns, stop, watch) {
                 Ok(None) => {}
                 Ok(Some(cause)) => break Ok(cause),
-                Err(error) => break Err(error),
+                Err(error) => break Err((Cause::TransportFailed, error)),
             }
         };
         self.show(&self.receiver.total());
@@ -228,7 +228,8 @@ impl<'a, P: PacketIo> Stage<'a, P> {
             watch.stop();
         }
         let over = if watch.has_probe() {
-            self.probe_is_over(watch, silence)
+            // A probe that is gone does not say where it stopped.
+            self.probe_is_over(watch, silence).or(turns.end.filter(|_| watch.gone().is_some()))
         } else {
             turns.end.or_else(|| self.sender_is_over(silence))
         };

@@ -1,7 +1,7 @@
 //! The threads of a run: the caller's receives, one records, one watches the probe over its control connection, so that
 //! neither of the others waits for its answers.
 
-use super::error::RunError;
+use super::cause::Cause;
 use super::prepare::{Origin, Prepared};
 use super::recording::Recorded;
 use super::shared::Shared;
@@ -11,6 +11,7 @@ use super::stored::stored_books;
 use super::unseen::Failed;
 use super::watch::Watch;
 use crate::clock::Clock;
+use crate::control::Control;
 use crate::cpu;
 use crate::live::Live;
 use crate::receiver::Receiver;
@@ -42,15 +43,14 @@ pub(super) struct ThreadResults<'a, P> {
     pub(super) warnings: Vec<String>,
 }
 
-/// Receives until the run is over, and waits until everything is in the file.
-///
-/// # Errors
-/// If a thread has panicked. That a transport or a recorder failed is an end, not an error.
+/// Receives until the run is over, and waits until everything is in the file. `follow` is what the watch thread does
+/// ([`Watch::follow`]). What fails, a thread that panics included, is in the results.
 pub(super) fn run<'a, P: PacketIo>(
     started: Started<'a, P>,
+    follow: impl FnOnce(&Watch, Control<'a>) + Send,
     stop: &AtomicBool,
     live: &Live,
-) -> Result<ThreadResults<'a, P>, RunError> {
+) -> ThreadResults<'a, P> {
     let Started { prepared, origin, clock, mut receiver, sinks } = started;
     let Origin { control, local, receive_buffer, learned } = origin;
     let settings = prepared.settings;
@@ -60,7 +60,8 @@ pub(super) fn run<'a, P: PacketIo>(
     let watch = Watch::new(if control.is_some() { prepared.configs.len() as u8 } else { 0 });
     let wake = || waker.iter().for_each(|waker| waker.wake());
     let (ran, received, lacked_room, recorded) = std::thread::scope(|scope| {
-        let watcher = control.map(|control| scope.spawn(|| watch.follow(control)));
+        let watched = &watch;
+        let watcher = control.map(|control| scope.spawn(move || watched.run(|| follow(watched, control))));
         let sink = sinks.spawn(scope, Shared { queue: &queue, books: &books, live });
         // From here on a panic of this thread lets the others end.
         let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
@@ -71,20 +72,20 @@ pub(super) fn run<'a, P: PacketIo>(
         let output = Output { gate, wake: &wake, rows_left, live };
         let mut stage = Stage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
         live.listens(local);
-        let ran = stage.run(stop, &watch);
+        let mut ran = stage.run(stop, &watch);
         watch.stop();
         stage.finish(&watch);
         // Some of the last shots may have found no room only now.
         let (received, lacked_room) = (stage.received(), stage.lacks_room());
         let _ = books.set(stored_books(&mut receiver, &prepared.configs, &live.step()));
         drop(closing);
-        let recorded = join_sink(sink);
-        if let Some(Err(_)) = watcher.map(ScopedJoinHandle::join) {
-            return Err(RunError::Panicked("watch"));
+        let recorded = sink.map(join).transpose();
+        if let (Ok(_), Some(Err(error))) = (&ran.ended, watcher.map(join)) {
+            ran.ended = Err((Cause::ProbeLost, error));
         }
-        Ok((ran, received, lacked_room, recorded))
-    })?;
-    Ok(ThreadResults {
+        (ran, received, lacked_room, recorded)
+    });
+    ThreadResults {
         prepared,
         local,
         receive_buffer,
@@ -97,16 +98,12 @@ pub(super) fn run<'a, P: PacketIo>(
         lacked_room,
         recorded,
         warnings,
-    })
+    }
 }
 
-/// Waits for the sink's thread.
-fn join_sink(sink: Option<ScopedJoinHandle<'_, Result<Recorded, Failed>>>) -> Result<Option<Recorded>, Failed> {
-    match sink.map(ScopedJoinHandle::join) {
-        None => Ok(None),
-        Some(Ok(recorded)) => recorded.map(Some),
-        Some(Err(_)) => Err(Failed { error: RunError::Panicked("recorder"), given_up: Vec::new() }),
-    }
+/// Waits for a thread. A panic that it has not caught goes on in this one.
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Lets the other threads end, also when this one panics: they would wait for it for ever.
@@ -121,5 +118,133 @@ impl Drop for Closing<'_> {
         self.queue.close();
         self.watch.stop();
         (self.wake)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::Outcome;
+    use super::*;
+    use crate::config::{Bytes, Settings};
+    use crate::memory::Memory;
+    use crate::run::prepare::Instrument;
+    use crate::sink::Policy;
+    use arrayvec::ArrayVec;
+    use shotline_memory::Sge;
+    use shotline_testing::until;
+    use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
+    use shotline_transport::{Seal, Send};
+    use shotline_wire::framing::{Framing, Link, Packet, Udp};
+    use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
+    use std::sync::atomic::Ordering;
+
+    fn address(port: u16) -> SocketAddr {
+        (std::net::Ipv6Addr::LOCALHOST, port).into()
+    }
+
+    /// The shape of shots in packets of 4000 bytes, whose bytes nothing proves.
+    fn geometry(channels: u16, cut: u32) -> Geometry {
+        let geometry = Geometry::new(channels, 1000, 12, Packing::Packed12, 0).unwrap();
+        geometry.sent_as(Trailer::None, Cut::uniform(cut)).unwrap()
+    }
+
+    /// Sends shots of three packets until the receiver is gone; of the first one the last two packets are left out.
+    fn send(mut io: InprocIo, source: Sge) {
+        let geometry = geometry(8, 4000);
+        assert_eq!(geometry.packets(), 3);
+        for shot in 0.. {
+            for index in 0..if shot == 0 { 1 } else { 3 } {
+                let packet = Packet::nth(&geometry, 0, shot, index).unwrap();
+                let mut header = ArrayVec::new();
+                Udp.emit(&Link::default(), &packet, &mut header);
+                let gather = [Sge { len: packet.len, ..source }, Sge::EMPTY];
+                let packet = Send { header: &header, gather: &gather, seal: Seal::None };
+                loop {
+                    match io.send(address(1), &[packet]) {
+                        Ok(0) => std::thread::yield_now(),
+                        Ok(_) => break,
+                        Err(_) => return,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Receives shots from a sender in this process until the run ends, into a file that is described as having shots of
+    /// `recorded`.
+    fn outcome(
+        settings: &Settings,
+        recorded: Geometry,
+        control: Option<Control<'_>>,
+        follow: impl FnOnce(&Watch, Control<'_>) + std::marker::Send,
+        stop: &AtomicBool,
+        live: &Live,
+    ) -> Outcome {
+        let mut memory = Memory::new(4 << 20).unwrap();
+        memory.settle().unwrap();
+        let instrument = Instrument { name: "test".into(), pattern_period: 0 };
+        let mut prepared = Prepared::new(settings, &memory, Arc::new(Udp), geometry(8, 4000), 1, instrument).unwrap();
+        prepared.configs[0].first_shot = Some(0);
+        prepared.geometry = recorded;
+        let config = InprocConfig {
+            address: address(1),
+            sealed: false,
+            capacity: crate::receiver::capacity(&prepared.configs),
+            scratch: memory.scratch,
+        };
+        let sender = InprocConfig { address: address(2), ..config };
+        let (io, sender) = pair(300, (config, &memory.regions), (sender, &memory.regions));
+        let origin = Origin { control: None, local: address(1), receive_buffer: 1 << 20, learned: None };
+        let mut started = Started::start(prepared, origin, io).unwrap();
+        started.origin.control = control;
+        std::thread::scope(|scope| {
+            scope.spawn(|| send(sender, memory.spare));
+            Outcome::of(run(started, follow, stop, live), live).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_sink_that_panics_ends_the_run_and_no_shot_is_unaccounted() {
+        for policy in [Policy::Block, Policy::DropNewest, Policy::DropOldest] {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = Settings {
+                out: Some(vec![folder.path().join("run.pcapng")]),
+                pool: Some(Bytes(4 << 20)),
+                policy: Some(policy),
+                ..Settings::default()
+            };
+            // The writer panics at a packet that lies beyond the shot's buffer, which is the second one.
+            let (recorded, live, stop) = (geometry(16, 8000), Live::default(), AtomicBool::new(false));
+            let outcome = outcome(&settings, recorded, None, Watch::follow, &stop, &live);
+            assert_eq!((outcome.end.cause, outcome.end.early), (Cause::RecorderFailed, true), "{policy:?}");
+            let error = outcome.end.error.unwrap();
+            assert!(error.starts_with("the recorder thread panicked"), "{error}");
+            let books = outcome.streams[0];
+            books.balance().unwrap();
+            assert_eq!((outcome.rows, books.complete, books.partial), (1, 0, 1), "{policy:?}: {books:?}");
+            assert!(books.shot_drops.get(DropCause::SinkError) > 0, "{policy:?}: {books:?}");
+        }
+    }
+
+    #[test]
+    fn a_watch_that_panics_does_not_keep_the_run_from_ending() {
+        let settings = Settings { discard: Some(true), pool: Some(Bytes(4 << 20)), ..Settings::default() };
+        // Where no probe is: nothing is asked.
+        let control = Control::open(address(9), false).unwrap();
+        let (live, stop) = (Live::default(), AtomicBool::new(false));
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                until("shots are complete", || live.read().complete > 0);
+                stop.store(true, Ordering::Relaxed);
+            });
+            let follow = |_: &Watch, _: Control<'_>| panic!("a defect");
+            outcome(&settings, geometry(8, 4000), Some(control), follow, &stop, &live)
+        });
+        assert_eq!((outcome.end.cause, outcome.end.early), (Cause::ProbeLost, true));
+        let error = outcome.end.error.unwrap();
+        assert!(error.starts_with("the watch thread panicked"), "{error}");
+        let books = outcome.streams[0];
+        books.balance().unwrap();
+        assert_eq!((books.partial, books.complete + 1), (1, books.shots), "{books:?}");
     }
 }

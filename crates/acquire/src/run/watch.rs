@@ -1,9 +1,11 @@
 //! Watching a probe while its shots are received.
 
 use super::cause::Cause;
+use super::error::RunError;
 use crate::control::{Control, ControlError};
 use shotline_wire::setup::Report;
 use shotline_wire::shot::MAX_SHOTS;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,7 +61,19 @@ impl Watch {
         self.warning.get().cloned()
     }
 
-    /// The watch thread: until the probe has ended by itself, was stopped, or is gone.
+    /// Runs the watch thread, which calls `follow`. If it panics, the probe counts as lost.
+    ///
+    /// # Errors
+    /// If it has panicked.
+    pub(super) fn run(&self, follow: impl FnOnce()) -> Result<(), RunError> {
+        // What the threads share is set once or atomic: a panic leaves nothing half-changed.
+        catch_unwind(AssertUnwindSafe(follow)).map_err(|_| {
+            let _ = self.gone.set(Cause::ProbeLost);
+            RunError::Panicked("watch")
+        })
+    }
+
+    /// Asks the probe how it does until the probe has ended by itself, was stopped, or is gone.
     pub(super) fn follow(&self, mut control: Control<'_>) {
         let mut looks = 0;
         loop {
