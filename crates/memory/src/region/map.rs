@@ -48,7 +48,7 @@ impl Region {
 
     /// Asks for huge pages. Only a hint: without transparent huge pages the region works on small ones.
     pub(super) fn advise_huge(&self) {
-        if matches!(self.pages, Pages::Transparent | Pages::Memfd) {
+        if self.pages.take_huge_pages() {
             let _ = self.advise(0, self.len, Advice::LinuxHugepage);
         }
     }

@@ -39,6 +39,25 @@ pub enum Pages {
     Device,
 }
 
+impl Pages {
+    /// Whether others than the process that mapped them may change their bytes at any time.
+    #[inline]
+    const fn are_shared(self) -> bool {
+        match self {
+            Self::Huge | Self::Transparent | Self::Small => false,
+            Self::Memfd | Self::File | Self::Device => true,
+        }
+    }
+
+    /// Whether the kernel can back them with transparent huge pages if it is asked to.
+    const fn take_huge_pages(self) -> bool {
+        match self {
+            Self::Transparent | Self::Memfd => true,
+            Self::Huge | Self::Small | Self::File | Self::Device => false,
+        }
+    }
+}
+
 /// Pre-faulted memory at a fixed address ([`Self::file`], [`Self::from_fd`] and [`Self::device`] say where they differ).
 ///
 /// Its bytes may be written by the kernel, a device, another process or another thread at any time, so it hands out no
@@ -96,7 +115,7 @@ impl Region {
     /// or shared memory, or a device. A transport reads and fills such memory by way of a copy of its own.
     #[inline]
     pub fn is_shared(&self) -> bool {
-        matches!(self.pages, Pages::Memfd | Pages::File | Pages::Device)
+        self.pages.are_shared()
     }
     /// Whether this process sees it, so that [`Self::address`] may be called.
     #[inline]
