@@ -88,10 +88,7 @@ impl Registry {
             Self::Providers => {
                 Table::of("providers", "Providers of endpoints", &ProviderKind::HEADER, ProviderKind::rows())
             }
-            Self::Regions => {
-                let rows = RegionKind::rows().map(|row| row.map(str::to_owned));
-                Table::of("regions", "Kinds of regions", &RegionKind::HEADER, rows)
-            }
+            Self::Regions => Table::of("regions", "Kinds of regions", &RegionKind::HEADER, RegionKind::rows()),
             Self::Exports => Table::of("exports", "Export formats", &export::HEADER, export::rows()),
             Self::Imports => Table::of("imports", "Import formats", &import::HEADER, import::rows()),
             Self::DropCauses => {

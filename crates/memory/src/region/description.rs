@@ -14,8 +14,6 @@ pub struct RegionDescription {
     /// What it counts as in [`check_capacity`](crate::check_capacity). A region may get other pages
     /// ([`Region::pages`](super::Region::pages)).
     pub pages: Pages,
-    /// Whether other processes can map it.
-    pub mappable: bool,
     /// What has to be granted before a region of it can be made; `None`: any process may make one.
     pub privilege: Option<&'static str>,
 }

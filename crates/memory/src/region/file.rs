@@ -15,7 +15,6 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     form: "file=PATH",
     backing: "a mapped file: what is written is in the file",
     pages: Pages::File,
-    mappable: true,
     privilege: None,
 };
 

@@ -15,7 +15,6 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     form: "heap",
     backing: "memory of this process, in huge pages where there are any",
     pages: Pages::Transparent,
-    mappable: false,
     privilege: None,
 };
 

@@ -14,7 +14,6 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     form: "huge",
     backing: "reserved 2 MiB pages",
     pages: Pages::Huge,
-    mappable: false,
     privilege: Some("pages reserved by root (vm.nr_hugepages)"),
 };
 

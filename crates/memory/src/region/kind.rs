@@ -84,10 +84,15 @@ impl RegionKind {
     pub const HEADER: [&str; 4] = ["region", "what backs it", "other processes can map it", "needs"];
 
     /// What every kind of region is, a row for each.
-    pub fn rows() -> [[&'static str; 4]; 4] {
+    pub fn rows() -> [[String; 4]; 4] {
         Self::all().map(|kind| {
-            let RegionDescription { name: _, form, backing, pages: _, mappable, privilege } = *kind.description();
-            [form, backing, if mappable { "yes" } else { "no" }, privilege.unwrap_or("nothing")]
+            let RegionDescription { name: _, form, backing, pages: _, privilege } = *kind.description();
+            let mapped = match kind.handed_over() {
+                Some(other) if other == kind => "yes".to_owned(),
+                Some(other) => format!("as {}", other.name()),
+                None => "no".to_owned(),
+            };
+            [form.to_owned(), backing.to_owned(), mapped, privilege.unwrap_or("nothing").to_owned()]
         })
     }
 }
@@ -135,6 +140,11 @@ mod tests {
         for (row, kind) in RegionKind::rows().iter().zip(RegionKind::all()) {
             assert!(row[0].starts_with(kind.name()), "{row:?}");
         }
+    }
+
+    #[test]
+    fn the_table_says_as_what_a_region_is_handed_over() {
+        assert_eq!(RegionKind::rows().map(|[_, _, mapped, _]| mapped), ["as memfd", "no", "yes", "no"]);
     }
 
     #[test]

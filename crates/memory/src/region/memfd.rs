@@ -19,7 +19,6 @@ pub(super) const DESCRIPTION: RegionDescription = RegionDescription {
     form: "memfd",
     backing: "shared memory of the kernel",
     pages: Pages::Memfd,
-    mappable: true,
     privilege: None,
 };
 
