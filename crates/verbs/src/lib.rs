@@ -22,6 +22,7 @@ mod handed;
 pub mod ibverbs;
 pub mod pair;
 pub mod provider;
+mod random;
 pub mod rdma_cm;
 pub mod shm;
 mod slab;

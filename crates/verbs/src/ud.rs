@@ -5,6 +5,7 @@
 //! Q_Key is not of a queue pair here gets no place and is marked `unknown_stream`; it changes nothing and
 //! is not answered (IBTA 9.6.1.4.1, 10.2.5).
 
+use crate::random;
 use arrayvec::ArrayVec;
 use shotline_transport::{
     Done, IoError, MAX_BATCH, PacketIo, Pick, Seen, Steer, To, delegate_packet_io, delegate_steer,
@@ -15,7 +16,7 @@ use shotline_wire::shot::DropCause;
 /// A queue pair's number and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePair {
-    /// 24-bit number, above the two that InfiniBand reserves.
+    /// 24-bit number, none of those that InfiniBand reserves.
     pub number: u32,
     /// What a sender must carry in every packet.
     pub q_key: u32,
@@ -74,17 +75,15 @@ impl<P: PacketIo> Ud<P> {
         Self { io, pairs: Vec::new() }
     }
 
-    /// Creates a queue pair. Number and Q_Key come from the operating system's random source, so that a
-    /// stranger cannot guess them; the Q_Key's high bit is clear (it would mean "controlled").
+    /// Creates a queue pair of a random number with a random Q_Key, so that a stranger cannot guess them.
+    ///
+    /// # Errors
+    /// If the operating system's random source cannot be read.
     pub fn create(&mut self) -> Result<QueuePair, IoError> {
-        loop {
-            let [number, q_key] = [random()?, random()?];
-            let pair = QueuePair { number: number & 0x00ff_ffff, q_key: q_key & 0x7fff_ffff };
-            if pair.number > 1 && self.find(pair.number).is_none() {
-                self.pairs.push(pair);
-                return Ok(pair);
-            }
-        }
+        let number = random::fresh_number(|number| self.pairs.iter().any(|pair| pair.number == number))?;
+        let pair = QueuePair { number, q_key: random::fresh_q_key()? };
+        self.pairs.push(pair);
+        Ok(pair)
     }
 
     /// Takes a queue pair whose number and key were settled elsewhere, for senders that take no set-up.
@@ -103,20 +102,6 @@ impl<P: PacketIo> Ud<P> {
     pub fn io(&self) -> &P {
         &self.io
     }
-
-    fn find(&self, number: u32) -> Option<&QueuePair> {
-        self.pairs.iter().find(|pair| pair.number == number)
-    }
-}
-
-pub(crate) fn random() -> Result<u32, IoError> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|source| IoError::System {
-        what: "cannot read the operating system's random source".into(),
-        source: source.into(),
-        hint: "",
-    })?;
-    Ok(u32::from_ne_bytes(bytes))
 }
 
 impl<P: PacketIo> PacketIo for Ud<P> {

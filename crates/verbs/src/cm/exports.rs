@@ -8,6 +8,7 @@ use super::message::{
     RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
+use crate::random::fresh_q_key;
 use rustix::fd::OwnedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use shotline_wire::aeth::RnrTimer;
@@ -292,8 +293,7 @@ impl<P: Endpoint> Exports<P> {
             let words = format!("{} queue pairs are all that one initiator can have here", self.max_queue_pairs);
             return Err(Refusal::new(Cause::Limit, words));
         }
-        // The high bit is for privileged queue pairs (IBTA 3.5.3).
-        let q_key = u32::from_be_bytes(super::token::random().ok_or_else(no_random)?) & 0x7FFF_FFFF;
+        let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
         let loan = self.account.lend(session, pair_bytes(offer), "a queue pair and its queues")?;
         let pair = self.make_pair(pd, offer, psn, q_key, loan).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! The fields of messages: values that are in range once they are read.
 
 use crate::api::{Mtu, QpType};
+use crate::random;
 use serde::{Deserialize, Serialize};
 use shotline_memory::Access;
 
@@ -45,7 +46,7 @@ impl Bits24 {
     }
     /// From the operating system's random source.
     pub fn random() -> Option<Self> {
-        let [a, b, c] = super::token::random::<3>()?;
+        let [a, b, c] = random::bytes().ok()?;
         Some(Self(u32::from_be_bytes([0, a, b, c])))
     }
 }

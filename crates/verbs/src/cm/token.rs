@@ -1,6 +1,6 @@
 //! The secret that opens a control connection.
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -40,7 +40,7 @@ pub enum TokenError {
 impl Token {
     /// A new one from the operating system's random source.
     pub fn random() -> Result<Self, TokenError> {
-        random().map(Self).ok_or(TokenError::Random)
+        random::bytes().map(Self).map_err(|_| TokenError::Random)
     }
 
     /// Whether two are the same, in a time that does not tell where they differ.
@@ -70,12 +70,6 @@ impl Token {
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         writeln!(file, "{self}").map_err(failed)
     }
-}
-
-/// Bytes of the operating system's random source.
-pub(super) fn random<const N: usize>() -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    (getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(N)).then_some(bytes)
 }
 
 impl FromStr for Token {

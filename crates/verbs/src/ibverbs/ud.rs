@@ -21,7 +21,8 @@ use super::choice::{Choice, Opened};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
 use super::words::{GRH, sender};
-use crate::ud::{Completed, random, stand_in_port};
+use crate::random::fresh_q_key;
+use crate::ud::{Completed, stand_in_port};
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
@@ -124,7 +125,7 @@ impl UdIo {
             ibv_qp_cap { max_send_wr: 1, max_recv_wr: capacity, max_send_sge: 1, max_recv_sge: 3, max_inline_data: 0 };
         let pair = QpConfig { kind: IBV_QPT_UD, send_cq: &cq, recv_cq: &cq, srq: None, cap, signal_all: false };
         let pair = Qp::new(&pd, &pair)?;
-        let q_key = random()? & 0x7fff_ffff;
+        let q_key = fresh_q_key()?;
         let headers = Headers::new(&pd, config)?;
         let mut memory = Memory { pd, regions: regions.clone(), keys: Vec::new(), headers };
         memory.register(regions)?;

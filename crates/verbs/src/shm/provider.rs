@@ -11,6 +11,7 @@ use crate::api::{
     Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, PostError, Provider, Qp,
     QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError, Window,
 };
+use crate::random::fresh_number;
 use crate::slab::place;
 use rustix::fd::BorrowedFd;
 use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
@@ -322,7 +323,7 @@ impl Provider for ShmEndpoint {
         if slot == QUEUES {
             return Err(VerbsError::Invalid(format!("there are {QUEUES} queue pairs: destroy some")));
         }
-        let number = self.fresh_number()?;
+        let number = fresh_number(|number| self.numbers.contains_key(&number))?;
         let receives = match config.srq {
             Some(srq) => {
                 self.shared(srq)?;
@@ -428,19 +429,5 @@ impl Provider for ShmEndpoint {
         }
         // Who finds nothing to do may sleep on the descriptor next.
         Ok(self.before_sleep())
-    }
-}
-
-impl ShmEndpoint {
-    /// A random number of 24 bits that no queue pair here has; 0 and 1 are special (IBTA 3.5.10).
-    fn fresh_number(&self) -> Result<u32, VerbsError> {
-        loop {
-            let mut bytes = [0; 4];
-            rustix::rand::getrandom(&mut bytes[..3], rustix::rand::GetRandomFlags::empty()).map_err(failed)?;
-            let number = u32::from_ne_bytes(bytes);
-            if number > 1 && number < 0xFF_FFFF && !self.numbers.contains_key(&number) {
-                return Ok(number);
-            }
-        }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::api::{Cq, QpConfig, Srq, VerbsError};
 use crate::engine::{Books, Engine, Nanos, RecvQueue};
+use crate::random::fresh_number;
 use shotline_memory::Sge;
-use shotline_transport::IoError;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -71,20 +71,14 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Makes a queue pair of this number, or with one from the operating system's random source, so that a stranger
-    /// cannot guess it. 0 and 1 are InfiniBand's own, and 0xFFFFFF is its multicast.
+    /// Makes a queue pair of this number, or of a random one.
     pub(super) fn create(&mut self, config: &QpConfig, lent: Sge, number: Option<u32>) -> Result<u32, VerbsError> {
         let number = match number {
             Some(number) if self.numbers.contains_key(&number) => {
                 return Err(VerbsError::InUse { what: "queue pair's number", by: "another" });
             }
             Some(number) => number,
-            None => loop {
-                let number = random()? & 0x00FF_FFFF;
-                if (2..0x00FF_FFFF).contains(&number) && !self.numbers.contains_key(&number) {
-                    break number;
-                }
-            },
+            None => fresh_number(|number| self.numbers.contains_key(&number))?,
         };
         let depth = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let pair = Box::new(Pair {
@@ -128,15 +122,4 @@ impl Pairs {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pair)> {
         self.places.iter().enumerate().filter_map(|(place, pair)| Some((place as u32, pair.as_deref()?)))
     }
-}
-
-/// 32 bits of the operating system's random source.
-fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|source| IoError::System {
-        what: "cannot read the operating system's random source".into(),
-        source: source.into(),
-        hint: "",
-    })?;
-    Ok(u32::from_ne_bytes(bytes))
 }
