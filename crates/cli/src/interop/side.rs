@@ -6,8 +6,8 @@ use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
 use shotline_verbs::api::{
-    Completion, Cq, Data, Destination, Element, Modify, Mtu, Operation, Provider as _, Qp, QpConfig, ReadyToReceive,
-    ReadyToSend, RecvWr, SendWr, Status,
+    Completion, Cq, Data, Destination, Element, Modify, Mtu, Notices as _, Operation, Provider as _, Qp, QpConfig,
+    ReadyToReceive, ReadyToSend, RecvWr, SendWr, Status,
 };
 use shotline_verbs::cm::message::Bits24;
 use shotline_verbs::cm::{Endpoint as _, Tally};

@@ -13,14 +13,16 @@ mod notice;
 mod provider;
 mod qp;
 mod split;
+mod window;
 mod wr;
 
 pub use completion::{Completed, Completion, Status};
 pub use description::{ControlSocket, Description, Reach};
 pub use error::{PostError, VerbsError};
-pub use handle::{Cq, Qp, Srq, Window};
-pub use notice::{Accessed, AsyncEvent};
+pub use handle::{Cq, Qp, Srq};
+pub use notice::{Accessed, AsyncEvent, NoNotices, Notices};
 pub use provider::{Capabilities, Provider};
 pub use qp::{Modify, Mtu, QpConfig, QpState, QpType, ReadyToReceive, ReadyToSend};
 pub use split::split;
+pub use window::{NoWindows, Window, Windows};
 pub use wr::{Data, Destination, Element, Operation, RecvWr, Remote, SendWr};

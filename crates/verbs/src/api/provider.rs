@@ -1,11 +1,10 @@
 //! The trait that every provider fulfils.
 
-use super::{
-    Accessed, AsyncEvent, Completion, Cq, Modify, PostError, Qp, QpConfig, QpState, RecvWr, SendWr, Srq, VerbsError,
-    Window,
-};
+use super::notice::Notices;
+use super::window::Windows;
+use super::{AsyncEvent, Completion, Cq, Modify, PostError, Qp, QpConfig, QpState, RecvWr, SendWr, Srq, VerbsError};
 use rustix::fd::BorrowedFd;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +52,9 @@ pub struct Capabilities {
 /// within [`Self::progress`], which [`Self::poll_cq`] and [`Self::wait`] call, too.
 ///
 /// No method has a default, so that a provider says of each verb whether it has it, and a wrapper cannot forget one. What
-/// a provider does not have it refuses with [`VerbsError::Unsupported`].
-pub trait Provider {
+/// a provider does not have it refuses with [`VerbsError::Unsupported`]; one without memory windows or without notices is
+/// [`NoWindows`](super::NoWindows) or [`NoNotices`](super::NoNotices).
+pub trait Provider: Windows + Notices {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
@@ -75,28 +75,6 @@ pub trait Provider {
     /// Ends a registration: its keys are refused from now on. Requests that were posted before still end well; where a
     /// device reaches the memory by itself, [`VerbsError::InUse`] says to call again when they are done.
     fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError>;
-
-    /// Binds a window to `len` bytes from `offset` of registered memory: a remote key of its own, with rights of its own,
-    /// that peers can use only through one queue pair, and only for so long if a time is given (an IBTA type 2 window,
-    /// bound by its owner and not by a request in the send queue). The memory needs no remote rights itself.
-    fn bind_window(
-        &mut self,
-        qp: Qp,
-        mr: &Mr,
-        offset: u64,
-        len: u64,
-        access: Access,
-        lifetime: Option<Duration>,
-    ) -> Result<Window, VerbsError>;
-    /// Ends a window: its key is refused from now on.
-    fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError>;
-
-    /// Asks to be told of every one-sided operation of a peer on this memory ([`Self::next_access`]), or no longer.
-    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
-    /// A one-sided operation on watched memory. Those that nobody takes are lost, and counted, beyond some thousand.
-    fn next_access(&mut self) -> Option<Accessed>;
-    /// What peers did with registered memory so far.
-    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError>;
 
     /// Makes a completion queue for at least `depth` completions.
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError>;

@@ -8,21 +8,19 @@ use super::sys::abi::*;
 use super::sys::{self, Ah, RecvList, way_to};
 use super::words;
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Modify, PostError, Provider,
-    Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window,
+    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Modify, NoNotices, NoWindows, PostError,
+    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError,
 };
 use rustix::event::epoll;
 use rustix::fd::{AsFd as _, BorrowedFd};
 use rustix::time::Timespec;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_transport::IoError;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const NO_WINDOWS: VerbsError = VerbsError::Unsupported("this provider has no memory windows");
 
 /// The provider's entry in the registry.
 pub const DESCRIPTION: Description = Description {
@@ -53,6 +51,10 @@ pub const DESCRIPTION: Description = Description {
     control: ControlSocket::Tcp,
 };
 
+impl NoWindows for IbverbsEndpoint {}
+
+impl NoNotices for IbverbsEndpoint {}
+
 impl Provider for IbverbsEndpoint {
     fn capabilities(&self) -> Capabilities {
         Capabilities { max_operation: self.most, ..DESCRIPTION.capabilities }
@@ -77,31 +79,6 @@ impl Provider for IbverbsEndpoint {
     }
     fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError> {
         self.memory.deregister(mr)
-    }
-
-    fn bind_window(
-        &mut self,
-        _: Qp,
-        _: &Mr,
-        _: u64,
-        _: u64,
-        _: Access,
-        _: Option<Duration>,
-    ) -> Result<Window, VerbsError> {
-        Err(NO_WINDOWS)
-    }
-    fn unbind_window(&mut self, _: &Window) -> Result<(), VerbsError> {
-        Err(NO_WINDOWS)
-    }
-
-    fn watch_mr(&mut self, _: &Mr, _: bool) -> Result<(), VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
-    }
-    fn next_access(&mut self) -> Option<Accessed> {
-        None
-    }
-    fn mr_usage(&self, _: &Mr) -> Result<Usage, VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {

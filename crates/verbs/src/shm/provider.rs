@@ -8,13 +8,13 @@ use super::queues::{CompletionQueue, ReceiveQueue};
 use super::rights::may_share;
 use super::send::MOST;
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, PostError, Provider, Qp,
-    QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError, Window,
+    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, NoNotices, NoWindows, PostError,
+    Provider, Qp, QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError,
 };
 use crate::random::fresh_number;
 use crate::slab::place;
 use rustix::fd::BorrowedFd;
-use shotline_memory::{Access, Addressing, Mr, Pd, Region, Usage};
+use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -115,8 +115,6 @@ impl ShmEndpoint {
     }
 }
 
-const NO_WINDOWS: VerbsError = VerbsError::Unsupported("this provider has no memory windows");
-
 /// The provider's entry in the registry.
 pub const DESCRIPTION: Description = Description {
     capabilities: Capabilities {
@@ -144,6 +142,10 @@ pub const DESCRIPTION: Description = Description {
     mtu: None,
     control: ControlSocket::Unix,
 };
+
+impl NoWindows for ShmEndpoint {}
+
+impl NoNotices for ShmEndpoint {}
 
 impl Provider for ShmEndpoint {
     fn capabilities(&self) -> Capabilities {
@@ -185,31 +187,6 @@ impl Provider for ShmEndpoint {
         }
         self.unshare_local(mr.lkey);
         Ok(())
-    }
-
-    fn bind_window(
-        &mut self,
-        _: Qp,
-        _: &Mr,
-        _: u64,
-        _: u64,
-        _: Access,
-        _: Option<Duration>,
-    ) -> Result<Window, VerbsError> {
-        Err(NO_WINDOWS)
-    }
-    fn unbind_window(&mut self, _: &Window) -> Result<(), VerbsError> {
-        Err(NO_WINDOWS)
-    }
-
-    fn watch_mr(&mut self, _: &Mr, _: bool) -> Result<(), VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets hear nothing of one-sided operations"))
-    }
-    fn next_access(&mut self) -> Option<Accessed> {
-        None
-    }
-    fn mr_usage(&self, _: &Mr) -> Result<Usage, VerbsError> {
-        Err(VerbsError::Unsupported("this provider's targets do not know what is done with their memory"))
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {

@@ -3,8 +3,8 @@
 use super::core::{Core, Shared};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, Mtu, PostError, Provider,
-    Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window,
+    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, Mtu, Notices, PostError,
+    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window, Windows,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
@@ -41,19 +41,7 @@ pub const DESCRIPTION: Description = Description {
     control: ControlSocket::Tcp,
 };
 
-impl<P: PacketIo> Provider for SoftEndpoint<P> {
-    fn capabilities(&self) -> Capabilities {
-        DESCRIPTION.capabilities
-    }
-
-    fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {
-        Ok(self.core.protection.allocate())
-    }
-
-    fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError> {
-        Ok(self.core.protection.deallocate(pd)?)
-    }
-
+impl<P: PacketIo> Windows for SoftEndpoint<P> {
     fn bind_window(
         &mut self,
         qp: Qp,
@@ -72,6 +60,36 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 
     fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError> {
         self.core.protection.unbind(window.rkey).then_some(()).ok_or(VerbsError::NoSuch("window"))
+    }
+}
+
+impl<P: PacketIo> Notices for SoftEndpoint<P> {
+    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
+        self.mr_usage(mr)?; // it is there
+        self.core.sinks.watch.set(mr.rkey, notify);
+        Ok(())
+    }
+
+    fn next_access(&mut self) -> Option<Accessed> {
+        self.core.sinks.watch.next()
+    }
+
+    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError> {
+        self.core.protection.usage(mr.lkey).ok_or(VerbsError::NoSuch("memory registration"))
+    }
+}
+
+impl<P: PacketIo> Provider for SoftEndpoint<P> {
+    fn capabilities(&self) -> Capabilities {
+        DESCRIPTION.capabilities
+    }
+
+    fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {
+        Ok(self.core.protection.allocate())
+    }
+
+    fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError> {
+        Ok(self.core.protection.deallocate(pd)?)
     }
 
     fn reg_mr(
@@ -92,20 +110,6 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
         }
         self.core.sinks.watch.set(mr.rkey, false);
         Ok(())
-    }
-
-    fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
-        self.mr_usage(mr)?; // it is there
-        self.core.sinks.watch.set(mr.rkey, notify);
-        Ok(())
-    }
-
-    fn next_access(&mut self) -> Option<Accessed> {
-        self.core.sinks.watch.next()
-    }
-
-    fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError> {
-        self.core.protection.usage(mr.lkey).ok_or(VerbsError::NoSuch("memory registration"))
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {

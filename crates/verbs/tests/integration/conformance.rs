@@ -219,7 +219,9 @@ fn every_implementation_of_the_verbs_is_known_here() {
 #[test]
 fn traits_of_endpoints_have_no_default_methods() {
     let traits = [
-        ("pub trait Provider {", include_str!("../../src/api/provider.rs")),
+        ("pub trait Provider: Windows + Notices {", include_str!("../../src/api/provider.rs")),
+        ("pub trait Windows {", include_str!("../../src/api/window.rs")),
+        ("pub trait Notices {", include_str!("../../src/api/notice.rs")),
         ("pub trait Endpoint: Provider {", include_str!("../../src/cm/endpoint.rs")),
         ("pub trait Host {", include_str!("../../src/cm/conversation.rs")),
     ];
