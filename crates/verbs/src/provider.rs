@@ -90,6 +90,7 @@ impl ProviderKind {
                 ControlSocket::Tcp => "ADDRESS:PORT",
                 ControlSocket::Unix => "PATH",
             };
+            let atomics = if can.atomics && needs_device { "if the device has them" } else { yes(can.atomics) };
             let processor = if can.target_sleeps { "sleeps" } else { "works" };
             let needs = if needs_device { "an RDMA device" } else { "nothing" };
             let mtu = match mtu {
@@ -102,7 +103,7 @@ impl ProviderKind {
                 summary,
                 peers,
                 &services.join(", "),
-                yes(can.atomics),
+                atomics,
                 processor,
                 needs,
                 yes(rdma_cm),

@@ -5,7 +5,8 @@ use super::{Capabilities, Mtu};
 /// A provider's entry in the registry ([`ProviderKind`](crate::provider::ProviderKind)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What its endpoints can do, the provider's name among it. Of a device, `max_operation` is an upper bound.
+    /// What its endpoints can do, the provider's name among it. Of devices, `atomics` and `max_operation` are upper bounds: an
+    /// endpoint says what its device has.
     pub capabilities: Capabilities,
     /// How it is written on a command line, in brackets what can be left out.
     pub form: &'static str,

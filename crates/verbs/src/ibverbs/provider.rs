@@ -51,13 +51,18 @@ pub const DESCRIPTION: Description = Description {
     control: ControlSocket::Tcp,
 };
 
+/// What endpoints of a device can do, by its `ibv_atomic_cap` and its longest operation.
+fn capabilities(atomic_cap: u32, max_operation: u64) -> Capabilities {
+    Capabilities { atomics: atomic_cap != IBV_ATOMIC_NONE, max_operation, ..DESCRIPTION.capabilities }
+}
+
 impl NoWindows for IbverbsEndpoint {}
 
 impl NoNotices for IbverbsEndpoint {}
 
 impl Provider for IbverbsEndpoint {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { max_operation: self.most, ..DESCRIPTION.capabilities }
+        capabilities(self.limits.atomic_cap, self.most)
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {
@@ -422,4 +427,17 @@ fn post_receives(
         posted += lists.numbers.len();
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_atomic_operations_claims_none() {
+        for (atomic_cap, atomics) in [(IBV_ATOMIC_NONE, false), (IBV_ATOMIC_NONE + 1, true)] {
+            let expected = Capabilities { atomics, max_operation: 64, ..DESCRIPTION.capabilities };
+            assert_eq!(capabilities(atomic_cap, 64), expected);
+        }
+    }
 }

@@ -165,16 +165,11 @@ fn conforms(fixture: &dyn Fixture) -> Report {
 
 #[test]
 fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
-    let kinds = ProviderKind::all();
-    let all: Vec<_> =
-        kinds.iter().flat_map(|kind| fixtures(kind).iter().map(move |fixture| (kind, *fixture))).collect();
+    let all: Vec<_> = ProviderKind::all().iter().flat_map(fixtures).collect();
     let reports: Vec<_> = std::thread::scope(|scope| {
-        let running: Vec<_> = all.iter().map(|(_, fixture)| scope.spawn(move || conforms(*fixture))).collect();
+        let running: Vec<_> = all.iter().map(|fixture| scope.spawn(move || conforms(**fixture))).collect();
         running.into_iter().map(|fixture| fixture.join()).collect::<Result<_, _>>().expect("every provider conforms")
     });
-    for ((kind, _), report) in all.iter().zip(&reports) {
-        assert_eq!(report.can, kind.description().capabilities, "{}", report.name);
-    }
     if std::env::var_os("CHECK").is_none() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/capabilities.md");
         committed(&path, page(&reports, &[RXE]).as_bytes());
