@@ -11,10 +11,11 @@ CAUSES = ["wrong_token", "wrong_version", "malformed", "slow", "displaced", "hun
 
 
 class Target(Process):
-    """`shotline target` on ports of the kernel's choice."""
+    """`shotline target` on ports of the kernel's choice; shared memory has none, and no address of its own."""
 
     def __init__(self, *arguments, bind="127.0.0.1:0", listen="127.0.0.1:0"):
-        super().__init__("target", "--bind", bind, "--listen", listen, "--json", *arguments)
+        at = () if "shm" in arguments else ("--bind", bind)
+        super().__init__("target", *at, "--listen", listen, "--json", *arguments)
         self.token = self.memory = self.address = None
         self.said = b""
         while self.address is None:

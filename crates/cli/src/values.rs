@@ -2,6 +2,7 @@
 
 use shotline_acquire::config::peer;
 use shotline_verbs::api::Mtu;
+use shotline_verbs::soft::UdpOptions;
 use shotline_wire::setup::PORT;
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +53,11 @@ pub fn bind(text: &str) -> Result<SocketAddr, String> {
 pub fn mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| format!("expected 256, 512, 1024, 2048 or 4096, found {text}"))
+}
+
+/// Options of a software endpoint with the receive buffer that was given, or the default one.
+pub fn udp_options(receive_buffer: Option<Size>) -> UdpOptions {
+    receive_buffer.map_or_else(UdpOptions::default, |bytes| UdpOptions { receive_buffer: bytes.0 as usize })
 }
 
 /// A positive number of seconds.

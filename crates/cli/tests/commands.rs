@@ -104,6 +104,28 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn flags_that_a_transport_does_not_use_are_refused() {
+    let all = "soft or ibverbs[:DEVICE[,port=N][,gid=INDEX]]";
+    for (given, users) in [
+        ("--mtu 1024", all),
+        ("--bind 127.0.0.2", "soft"),
+        ("--receive-buffer 1M", "soft"),
+        ("--lax", "soft"),
+        ("--rdma-cm rping", "soft"),
+    ] {
+        let flag = given.split(' ').next().unwrap();
+        let words = format!("target --region a=4K --transport shm --listen ./none.sock {given}");
+        let words: Vec<_> = words.split(' ').collect();
+        refused(&words, &[&format!("shm does not use {flag}"), &format!("--transport {users}")]);
+    }
+    for given in ["--mtu 1024", "--bind 127.0.0.2", "--receive-buffer 1M", "--loss 0.1"] {
+        let words = format!("perf write --transport shm {given}");
+        let words: Vec<_> = words.split(' ').collect();
+        refused(&words, &["shm does not use", given.split(' ').next().unwrap()]);
+    }
+}
+
+#[test]
 fn numbers_that_mean_nothing_are_refused() {
     for words in [
         "doctor --pool 0",

@@ -4,7 +4,7 @@
 //! [`Endpoint`](crate::cm::Endpoint), and a `DESCRIPTION`. Here it has a variant; every `match` over [`ProviderKind`] is
 //! exhaustive, so that the compiler names each place that a new provider concerns.
 
-use crate::api::{ControlSocket, Description, Reach};
+use crate::api::{ControlSocket, Description, Flag, Reach};
 use crate::ibverbs::{self, Choice};
 use crate::{shm, soft};
 use std::fmt;
@@ -52,9 +52,28 @@ impl ProviderKind {
 
     /// The forms of all providers, for a message: `soft, shm or ...`.
     pub fn forms() -> String {
-        let forms = Self::all().map(|kind| kind.description().form);
-        let (last, others) = forms.split_last().unwrap_or((&"", &[]));
-        format!("{} or {last}", others.join(", "))
+        listed(&Self::all().map(|kind| kind.description().form))
+    }
+
+    /// Whether it uses all flags that were given.
+    ///
+    /// # Errors
+    /// For the first that it does not use, with the providers that do.
+    pub fn check(&self, given: impl IntoIterator<Item = Flag>) -> Result<(), String> {
+        let Some(flag) = given.into_iter().find(|flag| !self.description().flags.contains(flag)) else { return Ok(()) };
+        let users = Self::all().into_iter().filter(|kind| kind.description().flags.contains(&flag));
+        let users: Vec<_> = users.map(|kind| kind.description().form).collect();
+        let flag = flag.name();
+        Err(format!("{self} does not use {flag}: leave it out, or give --transport {}", listed(&users)))
+    }
+}
+
+/// Words with commas between them, and "or" before the last one.
+fn listed(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [word] => (*word).to_owned(),
+        [words @ .., last] => format!("{} or {last}", words.join(", ")),
     }
 }
 
@@ -69,7 +88,7 @@ impl ProviderKind {
         "atomic operations",
         "target's processor",
         "needs",
-        "--rdma-cm",
+        "flags",
         "path MTU",
         "control connections",
     ];
@@ -77,7 +96,7 @@ impl ProviderKind {
     /// What every provider can do, a row for each.
     pub fn rows() -> [[String; 10]; 3] {
         Self::all().map(|kind| {
-            let Description { capabilities: can, form, summary, reach, needs_device, rdma_cm, mtu, control } =
+            let Description { capabilities: can, form, summary, reach, needs_device, flags, mtu, control } =
                 *kind.description();
             let yes = |is_so: bool| if is_so { "yes" } else { "no" };
             let services = [("RC", can.rc), ("UC", can.uc), ("UD", can.ud)];
@@ -98,18 +117,9 @@ impl ProviderKind {
                 None if needs_device => "the device's".into(),
                 None => "no packets".into(),
             };
-            let cells = [
-                form,
-                summary,
-                peers,
-                &services.join(", "),
-                atomics,
-                processor,
-                needs,
-                yes(rdma_cm),
-                &mtu,
-                control,
-            ];
+            let flags: Vec<_> = flags.iter().map(|flag| flag.name()).collect();
+            let flags = if flags.is_empty() { "none".into() } else { flags.join(" ") };
+            let cells = [form, summary, peers, &services.join(", "), atomics, processor, needs, &flags, &mtu, control];
             cells.map(str::to_owned)
         })
     }
@@ -182,6 +192,22 @@ mod tests {
         }
         let error = "ibverbs:rxe0,lid=1".parse::<ProviderKind>().unwrap_err();
         assert!(error.contains("DEVICE[,port=N]"), "{error}");
+    }
+
+    #[test]
+    fn a_flag_that_a_provider_does_not_use_is_refused() {
+        let [soft, shm, ibverbs] = ProviderKind::all();
+        assert_eq!(soft.check(Flag::ALL), Ok(()));
+        for kind in [&soft, &shm, &ibverbs] {
+            assert_eq!(kind.check([]), Ok(()));
+        }
+        assert_eq!(ibverbs.check([Flag::Mtu]), Ok(()));
+        let refused = |kind: &ProviderKind, flag: Flag| kind.check([flag]).unwrap_err();
+        let words = "ibverbs does not use --loss: leave it out, or give --transport soft";
+        assert_eq!(refused(&ibverbs, Flag::Loss), words);
+        let form = ibverbs.description().form;
+        let words = format!("shm does not use --mtu: leave it out, or give --transport soft or {form}");
+        assert_eq!(refused(&shm, Flag::Mtu), words);
     }
 
     #[test]

@@ -5,14 +5,14 @@ use super::paper;
 use super::point::{Of, Point, USUAL, Verb, What};
 use crate::interop::Service;
 use crate::target::Program;
-use crate::values::{Size, bind, mtu, probability, seconds};
+use crate::values::{Size, bind, mtu, probability, seconds, udp_options};
 use crate::{Result, interop};
 use shotline_transport::lossy::Lossy;
 use shotline_transport::udp::UdpIo;
-use shotline_verbs::api::Mtu;
+use shotline_verbs::api::{Flag, Mtu};
 use shotline_verbs::cm::{Listen, Token};
 use shotline_verbs::provider::ProviderKind;
-use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ pub struct Args {
     /// Not a target of shotline's, but a program of others that waits at --to by RDMA's connection manager: rping (rping
     /// -s), perftest (ib_write_bw -R and its like; write, read, send or atomic, --size and --count as told to it)
     #[arg(long, value_name = "PROGRAM", requires = "to", help_heading = "Target",
-        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region"])]
+        conflicts_with_all = ["matrix", "bidirectional", "event", "post_only", "token", "token_file", "region", "receive_buffer"])]
     pub rdma_cm: Option<Program>,
     /// Operations to measure [default: 1000]
     #[arg(long, value_name = "N", requires = "rdma_cm", help_heading = "Target", value_parser = clap::value_parser!(u32).range(1..))]
@@ -104,18 +104,18 @@ pub struct Args {
     /// Its region [default: the first with the rights that are needed]
     #[arg(long, value_name = "NAME", requires = "to", help_heading = "Target")]
     pub region: Option<String>,
-    /// Local address for the traffic [default: the route's own, any port]
+    /// Local address for the traffic (soft) [default: the route's own, any port]
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind, help_heading = "Target")]
     pub bind: Option<SocketAddr>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
-    pub mtu: Mtu,
-    /// Receive buffer to ask the kernel for, on both sides
-    #[arg(long, value_name = "BYTES", default_value = "64M")]
-    pub receive_buffer: Size,
-    /// Lose packets that are sent here with this probability, as a bad network would (soft)
-    #[arg(long, value_name = "P", default_value = "0", value_parser = probability)]
-    pub loss: f64,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
+    mtu: Option<Mtu>,
+    /// Receive buffer to ask the kernel for, on both sides (soft) [default: 64M]
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<Size>,
+    /// Lose packets that are sent here with this probability, as a bad network would (soft) [default: 0]
+    #[arg(long, value_name = "P", value_parser = probability)]
+    loss: Option<f64>,
     /// Processor to run on
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
@@ -131,6 +131,23 @@ pub struct Args {
 const LONGEST: u64 = 1 << 30;
 
 impl Args {
+    /// Refuses flags that the provider does not use.
+    pub fn check(&self) -> Result {
+        let given = [
+            (Flag::Bind, self.bind.is_some()),
+            (Flag::Mtu, self.mtu.is_some()),
+            (Flag::ReceiveBuffer, self.receive_buffer.is_some()),
+            (Flag::Loss, self.loss.is_some()),
+            (Flag::RdmaCm, self.rdma_cm.is_some()),
+        ];
+        Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
+    }
+
+    /// Path MTU to ask for.
+    pub fn mtu(&self) -> Mtu {
+        self.mtu.unwrap_or(Mtu::B4096)
+    }
+
     /// All measurements, in order.
     pub fn plan(&self) -> Result<Vec<Point>> {
         let Self { seconds, iterations, .. } = *self;
@@ -157,8 +174,8 @@ impl Args {
         }
         let mut points = Vec::new();
         for size in sizes {
-            if self.qp == Service::Ud && size.0 > self.mtu.bytes().into() {
-                return Err(format!("a datagram has at most {} bytes (--mtu), not {size}", self.mtu.bytes()).into());
+            if self.qp == Service::Ud && size.0 > self.mtu().bytes().into() {
+                return Err(format!("a datagram has at most {} bytes (--mtu), not {size}", self.mtu().bytes()).into());
             }
             let bytes = u32::try_from(size.0).ok().filter(|size| u64::from(*size) <= LONGEST);
             let size = bytes.ok_or_else(|| format!("expected sizes of up to 1 GiB, found {size}"))?;
@@ -213,10 +230,10 @@ impl Args {
             qp: Service::Rc,
             size,
             count: self.count.unwrap_or(1000),
-            mtu: Some(self.mtu),
+            mtu: Some(self.mtu()),
             depth: self.depth.max(1),
             pace: 0,
-            loss: self.loss,
+            loss: self.loss.unwrap_or(0.0),
             patience: Duration::from_secs(20),
             json: self.json,
         };
@@ -246,9 +263,14 @@ impl Args {
     pub fn peer_arguments(&self, plan: &[Point]) -> Result<Vec<String>> {
         let span = plan.iter().map(|point| self.span(point)).max().unwrap_or(4096).max(4096);
         let mut words = vec!["--region".into(), format!("perf={span},rights=atomic"), "--messages".into()];
-        words.extend(["--mtu".into(), self.mtu.bytes().to_string(), "--queue-pairs".into(), self.pairs.to_string()]);
-        words.extend(["--receive-buffer".into(), self.receive_buffer.0.to_string()]);
+        words.extend(["--queue-pairs".into(), self.pairs.to_string()]);
         words.extend(["--transport".into(), self.transport.to_string()]);
+        if let Some(mtu) = self.mtu {
+            words.extend(["--mtu".into(), mtu.bytes().to_string()]);
+        }
+        if let Some(bytes) = self.receive_buffer {
+            words.extend(["--receive-buffer".into(), bytes.0.to_string()]);
+        }
         match &self.transport {
             ProviderKind::Soft => {
                 let six = self.bind.is_some_and(|bind| bind.is_ipv6());
@@ -294,7 +316,6 @@ impl Args {
             (None, Listen::Tcp(target)) => SocketAddr::new(connection::route(*target)?, 0),
             (None, Listen::Unix(_)) => return Err("a target with a path is reached by --transport shm".into()),
         };
-        let options = UdpOptions { receive_buffer: self.receive_buffer.0 as usize };
-        Ok(SoftEndpoint::lossy_udp(bind, options, self.loss, 1)?)
+        Ok(SoftEndpoint::lossy_udp(bind, udp_options(self.receive_buffer), self.loss.unwrap_or(0.0), 1)?)
     }
 }

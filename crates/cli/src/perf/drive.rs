@@ -47,7 +47,7 @@ pub fn measure<P: Endpoint>(
         target_sends: if args.bidirectional { group } else { 0 },
         // One a group, unless something goes wrong.
         completions: u32::from(args.pairs) * u32::from(args.depth) + 64,
-        mtu: args.mtu,
+        mtu: args.mtu(),
         rights: rights(verb),
         bytes: if verb == Verb::Send { 0 } else { span },
     })?;

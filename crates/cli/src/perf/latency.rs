@@ -34,7 +34,7 @@ pub fn open<P: Endpoint>(connection: &mut Connection<P>, args: &Args, point: &Po
         target_receives: if of == Of::Send { Receives { count: 4, bytes: size } } else { Receives::default() },
         target_sends: if talks { 16 } else { 0 },
         completions: 64,
-        mtu: args.mtu,
+        mtu: args.mtu(),
         rights: if of == Of::Ping { Access::REMOTE_READ | Access::REMOTE_WRITE } else { rights(of.verb()) },
         bytes: if of == Of::Send { 0 } else { u64::from(size) },
     })

@@ -26,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Measures.
 pub fn run(args: &Args) -> Result {
+    args.check()?;
     if let Some(program) = args.rdma_cm {
         args.cpu.map_or(Ok(()), shotline_acquire::cpu::pin)?;
         return interop::run(&args.of_others(program)?);

@@ -42,7 +42,7 @@ pub fn measure<P: Endpoint>(
         target_receives: receives,
         target_sends: 0,
         completions: group,
-        mtu: args.mtu,
+        mtu: args.mtu(),
         rights: rights(verb),
         bytes: if verb == Verb::Send { 0 } else { args.span(point) },
     })?;

@@ -143,7 +143,7 @@ impl Row {
             group: point.group,
             depth: if single { 1 } else { args.depth },
             pairs: if single { 1 } else { args.pairs },
-            mtu: args.mtu.bytes(),
+            mtu: args.mtu().bytes(),
             bidirectional: args.bidirectional,
             event: args.event,
             made: 0,

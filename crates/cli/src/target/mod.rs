@@ -10,7 +10,7 @@ mod report;
 
 pub use guests::Program;
 
-use crate::values::{Size, bind, mtu, seconds};
+use crate::values::{Size, bind, mtu, seconds, udp_options};
 use crate::{Result, output, signals};
 use guests::Guests;
 use host::{Door, Served, Serving};
@@ -20,11 +20,11 @@ use report::{Report, Reporter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shotline_memory::check_capacity;
-use shotline_verbs::api::{ControlSocket, Mtu, Reach};
+use shotline_verbs::api::{ControlSocket, Flag, Mtu, Reach};
 use shotline_verbs::cm::{Account, Bound, Control, Endpoint, Export, Exports, Limits, Listen, Token};
 use shotline_verbs::ibverbs::IbverbsEndpoint;
 use shotline_verbs::provider::ProviderKind;
-use shotline_verbs::soft::{SoftEndpoint, UdpOptions};
+use shotline_verbs::soft::SoftEndpoint;
 use shotline_wire::udp::ROCE_PORT;
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -35,6 +35,9 @@ use std::time::{Duration, Instant};
 
 /// Where initiators come to, unless told otherwise.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 47920);
+
+/// Local address of the memory's traffic, unless told otherwise.
+const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ROCE_PORT);
 
 /// Bytes that one initiator may take, unless told otherwise.
 const INITIATOR_MEMORY: u64 = 512 << 20;
@@ -60,9 +63,9 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "soft",
         help = format!("How initiators reach the memory: {}", ProviderKind::choices()))]
     transport: ProviderKind,
-    /// Local address of the memory's traffic (soft)
-    #[arg(long, value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1", value_parser = bind)]
-    bind: SocketAddr,
+    /// Local address of the memory's traffic (soft) [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = bind)]
+    bind: Option<SocketAddr>,
     /// Where initiators connect to [default: 127.0.0.1:47920]; shm: the path of a socket
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
@@ -73,14 +76,14 @@ pub struct Args {
     /// The same, from a file that only its owner can read; made with a random token if it is not there
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = mtu)]
-    mtu: Mtu,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 (soft, ibverbs) [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
+    mtu: Option<Mtu>,
     /// Answer what is wrong with a NAK and the error state, as the InfiniBand rules have it, instead of dropping it
     #[arg(long, conflicts_with = "lax")]
     strict_ib: bool,
     /// Take an initiator's packets from whatever UDP port they come, and one-sided operations over IPv4 whatever their
-    /// identification: for devices that change the one, or do not count the other up
+    /// identification: for devices that change the one, or do not count the other up (soft)
     #[arg(long)]
     lax: bool,
     /// Take messages (SEND), and play the other side of measurements
@@ -104,9 +107,9 @@ pub struct Args {
     /// The same for all initiators together
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     memory: Size,
-    /// Receive buffer to ask the kernel for (soft)
-    #[arg(long, value_name = "BYTES", default_value = "64M")]
-    receive_buffer: Size,
+    /// Receive buffer to ask the kernel for (soft) [default: 64M]
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<Size>,
     /// Never sleep: the shortest latency, for a whole processor
     #[arg(long)]
     poll: bool,
@@ -144,11 +147,11 @@ pub fn run(args: &Args) -> Result {
     // What this returns has freed the endpoint, its ports and the memory: the report may wait for its reader.
     let report = match &args.transport {
         ProviderKind::Soft => {
-            let options = UdpOptions { receive_buffer: args.receive_buffer.0 as usize };
-            if !args.rdma_cm.is_empty() && args.bind.port() != ROCE_PORT {
+            let bind = args.bind.unwrap_or(BIND);
+            if !args.rdma_cm.is_empty() && bind.port() != ROCE_PORT {
                 return Err(format!("--rdma-cm needs port {ROCE_PORT}: others know no other").into());
             }
-            let mut endpoint = SoftEndpoint::udp(args.bind, options)?;
+            let mut endpoint = SoftEndpoint::udp(bind, udp_options(args.receive_buffer))?;
             let guests = match args.rdma_cm.as_slice() {
                 [] => None,
                 wanted => Some(Box::new(Guests::open(&mut endpoint, wanted, args.initiators)?) as Box<_>),
@@ -181,7 +184,7 @@ fn export<P: Endpoint>(
 ) -> Result<Report> {
     let memory = provider.address();
     let mut exports = Exports::new(provider);
-    (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu);
+    (exports.max_queue_pairs, exports.mtu) = (args.queue_pairs, args.mtu.unwrap_or(Mtu::B4096));
     (exports.strict, exports.lax) = (args.strict_ib, args.lax);
     exports.account = args.account();
     regions.into_iter().try_for_each(|export| exports.export(export))?;
@@ -204,12 +207,14 @@ impl Args {
         if each.0 > all.0 {
             return Err(format!("expected --initiator-memory of at most --memory, found {each} of {all}").into());
         }
-        if !self.rdma_cm.is_empty() && !self.transport.description().rdma_cm {
-            let able = ProviderKind::all().into_iter().filter(|kind| kind.description().rdma_cm);
-            let able: Vec<_> = able.map(|kind| kind.name()).collect();
-            return Err(format!("--rdma-cm needs --transport {}", able.join(" or ")).into());
-        }
-        Ok(())
+        let given = [
+            (Flag::Bind, self.bind.is_some()),
+            (Flag::Mtu, self.mtu.is_some()),
+            (Flag::Lax, self.lax),
+            (Flag::ReceiveBuffer, self.receive_buffer.is_some()),
+            (Flag::RdmaCm, !self.rdma_cm.is_empty()),
+        ];
+        Ok(self.transport.check(given.into_iter().filter_map(|(flag, given)| given.then_some(flag)))?)
     }
 
     fn initiator_memory(&self) -> Size {

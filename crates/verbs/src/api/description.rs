@@ -16,8 +16,8 @@ pub struct Description {
     pub reach: Reach,
     /// Whether the machine needs an RDMA device.
     pub needs_device: bool,
-    /// Whether the RDMA connection manager (`--rdma-cm`) can serve its queue pairs.
-    pub rdma_cm: bool,
+    /// Flags of [`Flag`] that it uses; others are refused where it is chosen.
+    pub flags: &'static [Flag],
     /// Default path MTU; `None`: the device's, or there are no packets.
     pub mtu: Option<Mtu>,
     /// Socket on which a target of this provider takes control connections.
@@ -28,6 +28,40 @@ impl Description {
     /// The provider's name.
     pub const fn name(&self) -> &'static str {
         self.capabilities.name
+    }
+}
+
+/// A flag of a command line that only some providers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flag {
+    /// `--bind`: local address of the packets.
+    Bind,
+    /// `--mtu`: path MTU.
+    Mtu,
+    /// `--lax`: packets of any UDP port and any IPv4 identification ([`QpConfig::lax`](super::QpConfig::lax)).
+    Lax,
+    /// `--receive-buffer`: receive buffer to ask the kernel for.
+    ReceiveBuffer,
+    /// `--loss`: probability of losing a packet that is sent.
+    Loss,
+    /// `--rdma-cm`: queue pairs for programs that connect by RDMA's connection manager.
+    RdmaCm,
+}
+
+impl Flag {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Bind, Self::Mtu, Self::Lax, Self::ReceiveBuffer, Self::Loss, Self::RdmaCm];
+
+    /// The flag as it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bind => "--bind",
+            Self::Mtu => "--mtu",
+            Self::Lax => "--lax",
+            Self::ReceiveBuffer => "--receive-buffer",
+            Self::Loss => "--loss",
+            Self::RdmaCm => "--rdma-cm",
+        }
     }
 }
 

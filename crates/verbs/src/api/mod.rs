@@ -17,7 +17,7 @@ mod window;
 mod wr;
 
 pub use completion::{Completed, Completion, Status};
-pub use description::{ControlSocket, Description, Reach};
+pub use description::{ControlSocket, Description, Flag, Reach};
 pub use error::{PostError, VerbsError};
 pub use handle::{Cq, Qp, Srq};
 pub use notice::{Accessed, AsyncEvent, NoNotices, Notices};

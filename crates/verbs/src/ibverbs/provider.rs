@@ -8,8 +8,8 @@ use super::sys::abi::*;
 use super::sys::{self, Ah, RecvList, way_to};
 use super::words;
 use crate::api::{
-    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Modify, NoNotices, NoWindows, PostError,
-    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError,
+    AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Flag, Modify, NoNotices, NoWindows,
+    PostError, Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError,
 };
 use rustix::event::epoll;
 use rustix::fd::{AsFd as _, BorrowedFd};
@@ -46,7 +46,7 @@ pub const DESCRIPTION: Description = Description {
     summary: "an RDMA device",
     reach: Reach::Network,
     needs_device: true,
-    rdma_cm: false,
+    flags: &[Flag::Mtu],
     mtu: None,
     control: ControlSocket::Tcp,
 };

@@ -138,7 +138,7 @@ pub const DESCRIPTION: Description = Description {
     summary: "shared memory of this machine",
     reach: Reach::Machine,
     needs_device: false,
-    rdma_cm: false,
+    flags: &[],
     mtu: None,
     control: ControlSocket::Unix,
 };

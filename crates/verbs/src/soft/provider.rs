@@ -3,8 +3,8 @@
 use super::core::{Core, Shared};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
-    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, Mtu, Notices, PostError,
-    Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window, Windows,
+    Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Flag, Modify, Mtu, Notices,
+    PostError, Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError, Window, Windows,
 };
 use crate::engine::{Context, Engine, RecvQueue};
 use rustix::fd::BorrowedFd;
@@ -36,7 +36,7 @@ pub const DESCRIPTION: Description = Description {
     summary: "RoCEv2 over UDP sockets",
     reach: Reach::Network,
     needs_device: false,
-    rdma_cm: true,
+    flags: &Flag::ALL,
     mtu: Some(Mtu::B4096),
     control: ControlSocket::Tcp,
 };
