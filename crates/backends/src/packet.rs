@@ -44,12 +44,13 @@ impl Backend for Packet {
     }
 
     fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<FrameIo>, IoError> {
-        let Wanted { bind, sealed, capacity, scratch, receive_buffer, .. } = *wanted;
+        let Wanted { bind, sealed, remainders, capacity, scratch, receive_buffer } = *wanted;
         let interface = self.0.clone();
         let config = FrameConfig {
             interface,
             bind,
             peer: None,
+            remainders,
             sealed,
             capacity,
             scratch,
@@ -73,6 +74,7 @@ impl Backend for Packet {
             bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
             // Loopback has one host, and no Ethernet address for it.
             peer: peer.or((self.0 == "lo").then_some([0; 6])),
+            remainders: false,
             sealed: sending.sealed,
             capacity: 0,
             scratch: sending.scratch,

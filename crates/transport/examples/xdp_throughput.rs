@@ -109,6 +109,7 @@ fn receive(how: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
         bind: bind.parse()?,
         peer: None,
         sealed: false,
+        remainders: false,
         capacity: 1,
         scratch,
         receive_buffer: 64 << 20,

@@ -2,7 +2,7 @@
 
 use super::*;
 use shotline_memory::Sge;
-use shotline_transport::conformance::{self, Ends, Fixture, Memory, PLACES};
+use shotline_transport::conformance::{self, Collector, Ends, Fixture, Memory, PLACES};
 
 fn read(text: &str) -> Result<Transport, String> {
     text.parse()
@@ -117,6 +117,26 @@ fn what_is_open_can_do_what_the_table_says() {
         };
         let (about, can) = (transport.about(), opened.io.capabilities());
         assert_eq!((about.steers == "yes", about.credits == "yes"), (can.steers, can.credits), "{text}");
+    }
+}
+
+#[test]
+fn remainders_are_made_of_plain_packets_only_if_wanted() {
+    let memory = Memory::new();
+    for text in ["udp", "packet:lo"] {
+        for remainders in [true, false] {
+            let wanted = Wanted { remainders, ..wanted("127.0.0.1:0", false, &memory) };
+            let opened = match read(text).unwrap().open(&wanted, &Options::default(), &memory.regions) {
+                Ok(opened) => opened,
+                Err(error) if text != "udp" => shotline_testing::skip!("cannot open {text}: {error}"),
+                Err(error) => panic!("{error}"),
+            };
+            let Opened { mut io, local, .. } = opened;
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.send_to(&[7; 200], local).unwrap();
+            let got = conformance::receive(&mut io, Collector::new(&memory, [].into()), 1).unwrap();
+            assert_eq!(got[0].payload_crc != 0, remainders, "{text}");
+        }
     }
 }
 

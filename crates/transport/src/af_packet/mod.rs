@@ -44,6 +44,8 @@ pub struct FrameConfig {
     pub peer: Option<[u8; 6]>,
     /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
     pub sealed: bool,
+    /// Make payload CRC remainders ([`crate::Done::payload_crc`]) of packets without an ICRC, too.
+    pub remainders: bool,
     /// Posted receives that it can hold.
     pub capacity: usize,
     /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place.
@@ -216,7 +218,7 @@ impl PacketIo for FrameIo {
                     sealer: &mut self.sealer,
                     scratch: self.config.scratch,
                     sealed: self.config.sealed,
-                    remainders: true,
+                    remainders: self.config.remainders,
                 };
                 match landing.land_frame(frame.bytes, frame.segment, self.local, &mut self.neighbours, steer) {
                     Ok(landed) => packets += landed, // none, if it is another's

@@ -88,6 +88,7 @@ fn frames(end: usize, v4: bool, memory: &Memory) -> FrameConfig {
         bind: SocketAddr::new(address(end, v4), 0),
         peer: None,
         sealed: true,
+        remainders: true,
         capacity: PLACES as usize,
         scratch: memory.scratch,
         receive_buffer: 8 << 20,

@@ -137,6 +137,7 @@ impl SoftEndpoint<FrameIo> {
                 bind: address,
                 peer,
                 sealed: true,
+                remainders: false,
                 capacity: 0,
                 scratch,
                 receive_buffer: options.receive_buffer,
