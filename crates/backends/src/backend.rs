@@ -53,8 +53,6 @@ pub struct About {
     pub steers: &'static str,
     /// Whether a full receiver stops the sender: `yes`, `no`, or when.
     pub credits: &'static str,
-    /// Whether it stands for another transport, which [`Backend::advise`] names.
-    pub stands_for_another: bool,
     /// Whether it carries only one link.
     pub one_link: bool,
     /// Whether emulated devices send packets through it.
@@ -90,17 +88,6 @@ impl About {
 pub(crate) fn not_built(about: &About, words: &str) -> String {
     let (name, mend) = (about.name.to_uppercase(), about.missing.unwrap_or_default());
     format!("this shotline was built without {name}, so it cannot open {words}: {mend}")
-}
-
-/// Which transport to take, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advice {
-    /// The transport, as a user would type it.
-    pub transport: String,
-    /// Why, in one sentence.
-    pub why: String,
-    /// What would be better, if anything would.
-    pub better: Option<String>,
 }
 
 /// What `doctor` says of a transport.
@@ -141,21 +128,22 @@ pub trait Backend: Sized {
     /// # Errors
     /// With what to do about it.
     fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Self::Io>, IoError>;
-    /// Opens it as sender.
+    /// Opens it as sender. The default is for transports that only receive.
     ///
     /// # Errors
-    /// With what to do about it, or why it only receives.
+    /// With what to do about it, or that it only receives.
     fn open_sender(
         &self,
-        sending: &Sending,
-        options: &Options,
-        regions: &Regions,
-    ) -> Result<Outgoing<Self::Sender>, IoError>;
-    /// The transport that this one stands for, for packets to the local address on `links` links; none if it is one
-    /// itself.
-    fn advise(&self, local: IpAddr, links: Option<u8>) -> Option<Advice>;
-    /// What `doctor` says of it, for packets to this address, if it is known.
-    fn doctor(local: Option<IpAddr>) -> Option<Finding>;
+        _sending: &Sending,
+        _options: &Options,
+        _regions: &Regions,
+    ) -> Result<Outgoing<Self::Sender>, IoError> {
+        Err(IoError::Config(format!("{} only receives: send by udp", Self::ABOUT.name)))
+    }
+    /// What `doctor` says of it, for packets to this address, if it is known. The default: nothing.
+    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
+        None
+    }
 }
 
 /// What there is to send or receive with where nothing can be opened.

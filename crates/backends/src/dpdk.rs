@@ -1,6 +1,6 @@
 //! `dpdk:DEVICE`: a port that DPDK drives. A build without the feature knows the name and says what it lacks.
 
-use crate::backend::{About, Advice, Backend, Finding, Flag};
+use crate::backend::{About, Backend, Flag};
 #[cfg(not(feature = "dpdk"))]
 use crate::backend::{Never, not_built};
 use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
@@ -10,7 +10,6 @@ use shotline_memory::Regions;
 use shotline_transport::IoError;
 #[cfg(feature = "dpdk")]
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
-use std::net::IpAddr;
 #[cfg(feature = "dpdk")]
 use std::{net::SocketAddr, time::Duration};
 
@@ -39,7 +38,6 @@ impl Backend for Dpdk {
         examples: &["dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock", "dpdk:0000:03:00.0"],
         steers: "yes",
         credits: "of memif",
-        stands_for_another: false,
         one_link: true,
         sends: true,
         sends_whole_frames: false,
@@ -97,14 +95,6 @@ impl Backend for Dpdk {
     #[cfg(not(feature = "dpdk"))]
     fn open_sender(&self, _: &Sending, _: &Options, _: &Regions) -> Result<Outgoing<Never>, IoError> {
         Err(IoError::Config(not_built(&Self::ABOUT, &self.0)))
-    }
-
-    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
-        None
-    }
-
-    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
-        None
     }
 }
 

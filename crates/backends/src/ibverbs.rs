@@ -1,7 +1,7 @@
 //! `ibverbs:DEVICE`: a queue pair of an RDMA device.
 
-use crate::backend::{About, Advice, Backend, Finding, Never};
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::backend::{About, Backend, Finding, Never};
+use crate::opening::{Opened, Options, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_verbs::ibverbs::Choice;
@@ -28,7 +28,6 @@ impl Backend for Ibverbs {
         examples: &["ibverbs:mlx5_0"],
         steers: "no: receives in the order of arrival",
         credits: "no",
-        stands_for_another: false,
         one_link: false,
         sends: false,
         sends_whole_frames: false,
@@ -60,14 +59,6 @@ impl Backend for Ibverbs {
         let io = UdIo::open(&UdConfig { choice, local, capacity, remainders: true, keep_headers }, regions)?;
         // What the device holds is what was posted.
         Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
-    }
-
-    fn open_sender(&self, _: &Sending, _: &Options, _: &Regions) -> Result<Outgoing<Never>, IoError> {
-        Err(IoError::Config("ibverbs only receives here: send by udp".into()))
-    }
-
-    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
-        None
     }
 
     /// The machine's RDMA devices, and whether one of them could receive.

@@ -17,8 +17,8 @@ mod table;
 mod udp;
 mod xdp;
 
-pub use auto::Auto;
-pub use backend::{About, Advice, Backend, Finding, Flag, Never};
+pub use auto::{Advice, advise};
+pub use backend::{About, Backend, Finding, Flag, Never};
 pub use dpdk::Dpdk;
 pub use ibverbs::Ibverbs;
 pub use opening::{Opened, Options, Outgoing, Role, Sending, Wanted, mac};

@@ -1,12 +1,12 @@
 //! `packet:INTERFACE`: frames as the kernel shows them to those who ask (AF_PACKET).
 
-use crate::backend::{About, Advice, Backend, Finding, Flag};
+use crate::backend::{About, Backend, Flag};
 use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
 use crate::route;
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,6 @@ impl Backend for Packet {
         examples: &[],
         steers: "yes",
         credits: "no",
-        stands_for_another: false,
         one_link: false,
         sends: false,
         sends_whole_frames: true,
@@ -50,8 +49,8 @@ impl Backend for Packet {
             interface,
             bind,
             peer: None,
-            remainders,
             sealed,
+            remainders,
             capacity,
             scratch,
             receive_buffer,
@@ -74,8 +73,8 @@ impl Backend for Packet {
             bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
             // Loopback has one host, and no Ethernet address for it.
             peer: peer.or((self.0 == "lo").then_some([0; 6])),
-            remainders: false,
             sealed: sending.sealed,
+            remainders: false,
             capacity: 0,
             scratch: sending.scratch,
             receive_buffer: 1 << 16,
@@ -84,13 +83,5 @@ impl Backend for Packet {
         };
         let io = FrameIo::open(config, regions)?;
         Ok(Outgoing { source: io.local_addr(), io })
-    }
-
-    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
-        None
-    }
-
-    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
-        None
     }
 }

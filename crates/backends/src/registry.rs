@@ -1,7 +1,6 @@
 //! The enum of all transports, and what it does by the one that it is.
 
-use crate::auto::Auto;
-use crate::backend::{About, Advice, Backend, Finding, Flag, not_built};
+use crate::backend::{About, Backend, Finding, Flag, not_built};
 use crate::dpdk::Dpdk;
 use crate::ibverbs::Ibverbs;
 use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
@@ -22,6 +21,9 @@ macro_rules! registry {
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub enum Transport {
+            /// Of the others, the one that touches each byte least: [`advise`](crate::advise) says which. It is not opened
+            /// itself.
+            Auto,
             $( $(#[doc = $doc])+ $backend($backend), )+
         }
 
@@ -50,10 +52,10 @@ macro_rules! registry {
         }
 
         /// What is known of each transport, in the order of the registry.
-        pub(crate) const ALL: &[About] = &[$( $backend::ABOUT, )+];
+        pub(crate) const ALL: &[About] = &[AUTO, $( $backend::ABOUT, )+];
 
         /// What `doctor` says of the transports, for packets to this address, if it is known: in the order of the
-        /// registry, so that what `auto` takes comes first.
+        /// registry.
         pub fn findings(local: Option<IpAddr>) -> Vec<Finding> {
             [$( $backend::doctor(local), )+].into_iter().flatten().collect()
         }
@@ -61,6 +63,9 @@ macro_rules! registry {
         impl Transport {
             /// Reads the words of the transport with this name; none if there is no such transport, or if it needs words.
             fn read(name: &str, words: &str) -> Result<Option<Self>, String> {
+                if name == AUTO.name {
+                    return Ok(Some(Self::Auto));
+                }
                 $(
                     if name == $backend::ABOUT.name {
                         return Ok($backend::parse(words)?.map(Self::$backend));
@@ -71,6 +76,7 @@ macro_rules! registry {
 
             fn words(&self) -> String {
                 match self {
+                    Self::Auto => String::new(),
                     $( Self::$backend(backend) => backend.words(), )+
                 }
             }
@@ -78,15 +84,8 @@ macro_rules! registry {
             /// What is known of it without opening it.
             pub fn about(&self) -> About {
                 match self {
+                    Self::Auto => AUTO,
                     $( Self::$backend(_) => $backend::ABOUT, )+
-                }
-            }
-
-            /// The transport that this one stands for, for packets to the local address on `links` links; none if it is
-            /// one itself.
-            pub fn advise(&self, local: IpAddr, links: Option<u8>) -> Option<Advice> {
-                match self {
-                    $( Self::$backend(backend) => backend.advise(local, links), )+
                 }
             }
 
@@ -96,6 +95,7 @@ macro_rules! registry {
             /// With what to do about it.
             pub fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Io>, IoError> {
                 match self {
+                    Self::Auto => Err(stands_for_another()),
                     $( Self::$backend(backend) => Ok(backend.open(wanted, options, regions)?.map(Io::$backend)), )+
                 }
             }
@@ -111,6 +111,7 @@ macro_rules! registry {
                 regions: &Regions,
             ) -> Result<Outgoing<Sender>, IoError> {
                 match self {
+                    Self::Auto => Err(stands_for_another()),
                     $(
                         Self::$backend(backend) => {
                             Ok(backend.open_sender(sending, options, regions)?.map(Sender::$backend))
@@ -123,8 +124,6 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Of the others, the one that touches each byte least.
-    Auto,
     /// UDP sockets.
     Udp,
     /// Frames of an interface, taken from its driver (AF_XDP).
@@ -135,6 +134,31 @@ registry! {
     Ibverbs,
     /// A device that DPDK drives.
     Dpdk,
+}
+
+/// What is known of [`Transport::Auto`].
+const AUTO: About = About {
+    name: "auto",
+    argument: None,
+    examples: &[],
+    steers: "as what it takes",
+    credits: "no",
+    one_link: false,
+    sends: false,
+    sends_whole_frames: false,
+    copies: "as what it takes: of ibverbs, xdp and udp the one with fewest copies",
+    batch: "as what it takes",
+    privileges: "none; root to try xdp",
+    feature: None,
+    missing: None,
+    receiver_flags: &[],
+    sender_flags: &[],
+    whole_frames_flags: &[],
+};
+
+/// Why [`Transport::Auto`] is not opened.
+fn stands_for_another() -> IoError {
+    IoError::Config("auto stands for another transport: open the one that `advise` names".into())
 }
 
 impl Default for Transport {

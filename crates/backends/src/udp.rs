@@ -1,12 +1,12 @@
 //! `udp`: UDP sockets.
 
-use crate::backend::{About, Advice, Backend, Finding};
+use crate::backend::{About, Backend};
 use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
 use crate::route;
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
 use shotline_transport::udp::{UdpConfig, UdpIo};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// UDP sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,6 @@ impl Backend for Udp {
         examples: &[],
         steers: "yes",
         credits: "no",
-        stands_for_another: false,
         one_link: false,
         sends: true,
         sends_whole_frames: true,
@@ -69,14 +68,5 @@ impl Backend for Udp {
         };
         let io = UdpIo::open(&config, regions)?;
         Ok(Outgoing { source: io.local_addr(), io })
-    }
-
-    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
-        None
-    }
-
-    /// None: what a socket's buffer holds is held against a rate, which `doctor` knows.
-    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
-        None
     }
 }

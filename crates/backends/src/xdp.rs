@@ -1,11 +1,10 @@
 //! `xdp:INTERFACE`: frames taken from an interface's driver (AF_XDP).
 
-use crate::backend::{About, Advice, Backend, Finding, Never};
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::backend::{About, Backend, Never};
+use crate::opening::{Opened, Options, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
-use std::net::IpAddr;
 
 /// An interface and how its frames are taken: `eth1,queues=0-3,mode=native,copy=zero,chunks=8192`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +35,6 @@ impl Backend for Xdp {
         examples: &["xdp:eth1"],
         steers: "yes",
         credits: "no",
-        stands_for_another: false,
         one_link: false,
         sends: false,
         sends_whole_frames: false,
@@ -109,19 +107,6 @@ impl Backend for Xdp {
         };
         let io = XdpIo::open(config, regions)?;
         Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
-    }
-
-    fn open_sender(&self, _: &Sending, _: &Options, _: &Regions) -> Result<Outgoing<Never>, IoError> {
-        Err(IoError::Config("xdp only receives here: send by udp".into()))
-    }
-
-    fn advise(&self, _local: IpAddr, _links: Option<u8>) -> Option<Advice> {
-        None
-    }
-
-    /// None: whether a driver can is what `auto` finds.
-    fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
-        None
     }
 }
 

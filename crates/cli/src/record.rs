@@ -7,12 +7,10 @@ use crate::{Result, signals};
 use shotline_acquire::config::{File, Settings};
 use shotline_acquire::live::{Live, Notice};
 use shotline_acquire::run::{Outcome, RunError, run as acquire};
-use shotline_backends::{Io, Opened, Options, Transport, Wanted, route};
+use shotline_backends::{Io, Opened, Options, Transport, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
-use shotline_wire::framing::description::Completions;
 use std::io::IsTerminal;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -118,20 +116,7 @@ fn tell(notice: &Notice, shows: bool) {
 
 /// Runs over what the settings name.
 fn over(settings: &Settings, stop: &AtomicBool, live: &Live) -> std::result::Result<Outcome, RunError> {
-    let (mut transport, options) = transport::of(settings).map_err(RunError::Settings)?;
-    if transport.about().stands_for_another {
-        let local = settings.bind.or(settings.listen).map(|address| address.ip());
-        let local = local
-            .filter(|ip| !ip.is_unspecified())
-            .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), route::local_ip), Ok)
-            .map_err(|error| RunError::Settings(format!("no route: {error}")))?;
-        let datagrams =
-            settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
-        if let Some(advice) = transport.advise(local, settings.links.filter(|_| datagrams)) {
-            errln!("transport: {}", advice.why);
-            transport = advice.transport.parse().map_err(RunError::Settings)?;
-        }
-    }
+    let (transport, options) = transport::of(settings).map_err(RunError::Settings)?;
     acquire(settings, stop, live, |wanted, regions| transport.open(wanted, &options, regions))
 }
 

@@ -1,11 +1,12 @@
 //! Flags of what carries packets, and the transports that they open.
 
 use shotline_acquire::config::Settings;
-use shotline_backends::{Options, Outgoing, Role, Sender, Sending, Transport};
+use shotline_backends::{Advice, Options, Outgoing, Role, Sender, Sending, Transport, advise, route};
 use shotline_instrument::probe::{Outlet, Wanted};
 use shotline_memory::{Regions, Sge};
 use shotline_transport::IoError;
-use std::net::IpAddr;
+use shotline_wire::framing::description::Completions;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Flags of programs that send.
 #[derive(clap::Args, Clone, Debug)]
@@ -35,16 +36,33 @@ impl Flags {
     }
 }
 
-/// What a receiver's settings name, and what opens it.
+/// What a receiver's settings name, or what `auto` stands for, and what opens it.
 ///
 /// # Errors
-/// As [`Flags::options`].
+/// As [`Flags::options`], and if `auto` finds no route to the probe.
 pub fn of(settings: &Settings) -> Result<(Transport, Options), String> {
-    let transport = settings.transport.clone().unwrap_or_default();
+    let mut transport = settings.transport.clone().unwrap_or_default();
+    if transport == Transport::Auto {
+        transport = taken(settings)?;
+    }
     let Settings { mtu, peer_mac, eal, .. } = settings.clone();
     let options = Options { mtu, peer_mac, eal };
     transport.check(Role::Receiver, &options)?;
     Ok((transport, options))
+}
+
+/// What `auto` stands for with these settings, which is also told to people.
+fn taken(settings: &Settings) -> Result<Transport, String> {
+    let local = settings.bind.or(settings.listen).map(|address| address.ip());
+    let local = local
+        .filter(|ip| !ip.is_unspecified())
+        .map_or_else(|| settings.probe.map_or(Ok(Ipv4Addr::LOCALHOST.into()), route::local_ip), Ok)
+        .map_err(|error| format!("no route: {error}"))?;
+    let datagrams =
+        settings.probe.is_some() && settings.framing().description().completions != Completions::Unsupported;
+    let Advice { transport, why, .. } = advise(local, settings.links.filter(|_| datagrams));
+    errln!("transport: {why}");
+    Ok(transport)
 }
 
 /// What opens a transport for each link of an emulated device.

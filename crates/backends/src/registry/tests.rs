@@ -19,7 +19,7 @@ fn a_transport_is_a_name_and_perhaps_words() {
     assert_eq!(read("udp"), Ok(Transport::Udp(Udp)));
     assert_eq!(read("dpdk:0000:03:00.0"), Ok(Transport::Dpdk(Dpdk("0000:03:00.0".into()))));
     assert_eq!(read("dpdk:net_memif0,id=0"), Ok(Transport::Dpdk(Dpdk("net_memif0,id=0".into()))));
-    assert_eq!(read("auto"), Ok(Transport::Auto(Auto)));
+    assert_eq!(read("auto"), Ok(Transport::Auto));
     assert_eq!(read("packet:eth1"), Ok(Transport::Packet(Packet("eth1".into()))));
     for bad in ["", "tcp", "dpdk", "dpdk:", "udp:1", "udp:", "xdp", "packet:"] {
         let expected = "expected auto, udp, xdp:INTERFACE, packet:INTERFACE, ibverbs:DEVICE or dpdk:DEVICE, such as \
@@ -137,6 +137,17 @@ fn remainders_are_made_of_plain_packets_only_if_wanted() {
             let got = conformance::receive(&mut io, Collector::new(&memory, [].into()), 1).unwrap();
             assert_eq!(got[0].payload_crc != 0, remainders, "{text}");
         }
+    }
+}
+
+#[test]
+fn what_only_receives_opens_no_sender() {
+    let memory = Memory::new();
+    let to = "127.0.0.1:9".parse().unwrap();
+    let sending = Sending { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
+    for text in ["auto", "xdp:eth1", "ibverbs:mlx5_0"] {
+        let opened = read(text).unwrap().open_sender(&sending, &Options::default(), &memory.regions);
+        assert!(matches!(opened, Err(IoError::Config(_))), "{text}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::check::State::{Fail, Ok as Good, Warn};
 use super::check::{Check, Wanted, kernel_file, size};
 use shotline_acquire::control::Control;
-use shotline_backends::{Finding, route};
+use shotline_backends::{Advice, Finding, route};
 use shotline_memory::{Registrar, Sge};
 use shotline_transport::udp::{UdpConfig, UdpIo};
 use shotline_wire::framing::Kind;
@@ -20,21 +20,19 @@ const PAYLOAD_SHARE: f64 = 0.5;
 
 pub fn checks(wanted: &Wanted) -> Vec<Check> {
     let local = local_ip(wanted.probe);
-    let mut findings = shotline_backends::findings(local.as_ref().ok().copied()).into_iter().map(check);
+    let findings = shotline_backends::findings(local.as_ref().ok().copied());
     let mut checks = vec![receive_buffer(wanted)];
     checks.extend(wanted.probe.map(probe));
     match local {
         Ok(local) => {
-            // What `auto` takes comes first.
-            checks.extend(findings.by_ref().take(1));
-            checks.extend([port(local), mtu(local), icrc(local)]);
+            checks.extend([transport(local), port(local), mtu(local), icrc(local)]);
         }
         Err(error) => checks.push(
             Check::new("route", Fail, format!("no route to the probe: {error}"), "a route")
                 .fix("ip route get <the probe's address>"),
         ),
     }
-    checks.extend(findings);
+    checks.extend(findings.into_iter().map(check));
     checks
 }
 
@@ -113,6 +111,13 @@ fn probe(address: SocketAddr) -> Check {
         ),
         Err(error) => Check::new(NAME, Fail, error.to_string(), "an answer").fix(format!("ping {}", address.ip())),
     }
+}
+
+/// What `auto` takes, and what would be better.
+fn transport(local: IpAddr) -> Check {
+    let Advice { why, better, .. } = shotline_backends::advise(local, None);
+    let state = if better.is_none() { Good } else { Warn };
+    Check::new("transport", state, why, "each byte touched once").fix(better.unwrap_or_default())
 }
 
 fn port(local: IpAddr) -> Check {
