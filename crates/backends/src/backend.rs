@@ -1,6 +1,6 @@
 //! What each transport of the registry implements.
 
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::prebuilt::PrebuiltIo;
 use shotline_transport::{IoError, PacketIo, delegate_packet_io, delegate_prebuilt_io};
@@ -53,8 +53,8 @@ pub struct About {
     pub steers: &'static str,
     /// Whether a full receiver stops the sender: `yes`, `no`, or when.
     pub credits: &'static str,
-    /// Whether it carries only one link.
-    pub one_link: bool,
+    /// Roles in which it carries only one link.
+    pub one_link: &'static [Role],
     /// Whether emulated devices send packets through it.
     pub sends: bool,
     /// Whether it sends frames that are whole.
@@ -113,7 +113,7 @@ pub trait Backend: Sized {
     const ABOUT: About;
     /// What receives.
     type Io: PacketIo;
-    /// What sends; [`Never`] if nothing does.
+    /// What sends; [`Never`] if it only receives, as [`About::sends`] and [`About::sends_whole_frames`] say.
     type Sender: PrebuiltIo;
 
     /// Reads the words behind the colon, empty if there are none. `None`: there should be some.

@@ -3,7 +3,7 @@
 use crate::backend::{About, Backend, Flag};
 #[cfg(not(feature = "dpdk"))]
 use crate::backend::{Never, not_built};
-use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
+use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
 #[cfg(feature = "dpdk")]
 use crate::route;
 use shotline_memory::Regions;
@@ -38,7 +38,7 @@ impl Backend for Dpdk {
         examples: &["dpdk:net_memif0,role=server,id=0,socket=/run/shot.sock", "dpdk:0000:03:00.0"],
         steers: "yes",
         credits: "of memif",
-        one_link: true,
+        one_link: &[Role::Sender],
         sends: true,
         sends_whole_frames: false,
         copies: "1 out of the driver's buffer; of memif 2, 1 of packets without ICRC",

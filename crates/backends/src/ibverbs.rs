@@ -1,7 +1,7 @@
 //! `ibverbs:DEVICE`: a queue pair of an RDMA device.
 
 use crate::backend::{About, Backend, Finding, Never};
-use crate::opening::{Opened, Options, Wanted};
+use crate::opening::{Opened, Options, Role, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
 use shotline_verbs::ibverbs::Choice;
@@ -28,7 +28,7 @@ impl Backend for Ibverbs {
         examples: &["ibverbs:mlx5_0"],
         steers: "no: receives in the order of arrival",
         credits: "no",
-        one_link: false,
+        one_link: &[Role::Receiver],
         sends: false,
         sends_whole_frames: false,
         copies: "0; 1 of the kernel's own device (rxe)",

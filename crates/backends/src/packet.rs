@@ -19,7 +19,7 @@ impl Backend for Packet {
         examples: &[],
         steers: "yes",
         credits: "no",
-        one_link: false,
+        one_link: &[],
         sends: false,
         sends_whole_frames: true,
         copies: "2, of which one is the kernel's",

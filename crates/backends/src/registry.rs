@@ -54,6 +54,14 @@ macro_rules! registry {
         /// What is known of each transport, in the order of the registry.
         pub(crate) const ALL: &[About] = &[AUTO, $( $backend::ABOUT, )+];
 
+        // What a transport says of sending is so: `Never` alone has no bytes. A build that lacks a transport has nothing
+        // that sends by it.
+        const _: () = { $(
+            let About { sends, sends_whole_frames, missing, .. } = $backend::ABOUT;
+            let has_sender = size_of::<<$backend as Backend>::Sender>() > 0;
+            assert!(missing.is_some() || has_sender == (sends || sends_whole_frames));
+        )+ };
+
         /// What `doctor` says of the transports, for packets to this address, if it is known: in the order of the
         /// registry.
         pub fn findings(local: Option<IpAddr>) -> Vec<Finding> {
@@ -143,7 +151,7 @@ const AUTO: About = About {
     examples: &[],
     steers: "as what it takes",
     credits: "no",
-    one_link: false,
+    one_link: &[],
     sends: false,
     sends_whole_frames: false,
     copies: "as what it takes: of ibverbs, xdp and udp the one with fewest copies",
@@ -203,9 +211,9 @@ impl From<Transport> for String {
 }
 
 impl Transport {
-    /// The device, if it carries only one link.
-    pub fn one_link(&self) -> Option<String> {
-        self.about().one_link.then(|| self.words())
+    /// The device, if it carries only one link in this role.
+    pub fn one_link(&self, role: Role) -> Option<String> {
+        self.about().one_link.contains(&role).then(|| self.words())
     }
 
     /// Whether it can be opened in this role with these flags, as far as that is known before.

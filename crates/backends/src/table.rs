@@ -1,13 +1,15 @@
 //! What every transport can do, as a table.
 
+use crate::opening::Role;
 use crate::registry::ALL;
 
 /// What the columns of [`rows`] are.
-pub const HEADER: [&str; 10] = [
+pub const HEADER: [&str; 11] = [
     "transport",
     "receives",
     "sends",
     "whole frames",
+    "links",
     "steers",
     "credits",
     "copies per byte",
@@ -31,6 +33,7 @@ pub fn rows() -> Vec<[String; HEADER.len()]> {
                 "yes".into(),
                 yes(about.sends),
                 yes(about.sends_whole_frames),
+                links(about.one_link),
                 about.steers.into(),
                 about.credits.into(),
                 about.copies.into(),
@@ -40,4 +43,15 @@ pub fn rows() -> Vec<[String; HEADER.len()]> {
             ]
         })
         .collect()
+}
+
+/// How many links a transport carries, by the roles in which it is only one.
+fn links(one_link: &[Role]) -> String {
+    let one = one_link.iter().map(|role| match role {
+        Role::Receiver => "one to receive",
+        Role::Sender => "one to send",
+        Role::WholeFrames => "one of whole frames",
+    });
+    let one: Vec<_> = one.collect();
+    if one.is_empty() { "several".into() } else { one.join(", ") }
 }

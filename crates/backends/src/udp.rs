@@ -19,7 +19,7 @@ impl Backend for Udp {
         examples: &[],
         steers: "yes",
         credits: "no",
-        one_link: false,
+        one_link: &[],
         sends: true,
         sends_whole_frames: true,
         copies: "1, the kernel's; 2 of small packets in a row",

@@ -35,7 +35,7 @@ impl Backend for Xdp {
         examples: &["xdp:eth1"],
         steers: "yes",
         credits: "no",
-        one_link: false,
+        one_link: &[],
         sends: false,
         sends_whole_frames: false,
         copies: "2, of which one is the kernel's; 1 where the driver has zero-copy",

@@ -141,6 +141,16 @@ fn remainders_are_made_of_plain_packets_only_if_wanted() {
 }
 
 #[test]
+fn an_rdma_device_is_known_to_receive_one_link() {
+    assert_eq!(read("ibverbs:mlx5_0").unwrap().one_link(Role::Receiver).as_deref(), Some("mlx5_0"));
+    for text in ["auto", "udp", "xdp:eth1", "packet:eth1"] {
+        for role in [Role::Receiver, Role::Sender, Role::WholeFrames] {
+            assert_eq!(read(text).unwrap().one_link(role), None, "{text}");
+        }
+    }
+}
+
+#[test]
 fn what_only_receives_opens_no_sender() {
     let memory = Memory::new();
     let to = "127.0.0.1:9".parse().unwrap();

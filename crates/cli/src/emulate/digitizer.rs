@@ -301,7 +301,7 @@ pub fn run(args: &Digitizer) -> Result {
     }
     let transport = &args.carrier.transport;
     let options = args.carrier.options(Role::Sender)?;
-    if let Some(device) = transport.one_link().filter(|_| args.streams != 1) {
+    if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.streams != 1) {
         return Err(format!("{device} is one link: run one digitizer for each stream").into());
     }
     let memories = prepare(&configs)?;

@@ -36,7 +36,7 @@ pub fn run(args: &Probe) -> Result {
     }
     let transport = &args.carrier.transport;
     let options = args.carrier.options(Role::Sender)?;
-    if let Some(device) = transport.one_link().filter(|_| args.links != 1) {
+    if let Some(device) = transport.one_link(Role::Sender).filter(|_| args.links != 1) {
         return Err(format!("{device} is one link, and this probe has {}: give --links 1", args.links).into());
     }
     serve(args, &stop, opens(transport, &options, args.source))
