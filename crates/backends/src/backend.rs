@@ -15,11 +15,13 @@ pub enum Flag {
     PeerMac,
     /// `--eal`.
     Eal,
+    /// `--receive-buffer`.
+    ReceiveBuffer,
 }
 
 impl Flag {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Mtu, Self::PeerMac, Self::Eal];
+    pub const ALL: [Self; 4] = [Self::Mtu, Self::PeerMac, Self::Eal, Self::ReceiveBuffer];
 
     /// The flag as it is typed.
     pub fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Flag {
             Self::Mtu => "--mtu",
             Self::PeerMac => "--peer-mac",
             Self::Eal => "--eal",
+            Self::ReceiveBuffer => "--receive-buffer",
         }
     }
 
@@ -36,6 +39,7 @@ impl Flag {
             Self::Mtu => options.mtu.is_some(),
             Self::PeerMac => options.peer_mac.is_some(),
             Self::Eal => options.eal.is_some(),
+            Self::ReceiveBuffer => options.receive_buffer.is_some(),
         }
     }
 }

@@ -80,8 +80,7 @@ pub enum Role {
     WholeFrames,
 }
 
-/// Flags of the user for transports whose driver no kernel configures. Which transport uses which is in
-/// [`About`](crate::About).
+/// Flags of the user that only some transports use. Which transport uses which is in [`About`](crate::About).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `--mtu`: longest IP packet in bytes.
@@ -90,6 +89,9 @@ pub struct Options {
     pub peer_mac: Option<String>,
     /// `--eal`: more words for DPDK's command line.
     pub eal: Option<String>,
+    /// `--receive-buffer` in bytes, if it was given. What opens a receiver is [`Wanted::receive_buffer`], which has a
+    /// default.
+    pub receive_buffer: Option<u64>,
 }
 
 impl Options {

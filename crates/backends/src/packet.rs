@@ -27,7 +27,7 @@ impl Backend for Packet {
         privileges: "CAP_NET_RAW",
         feature: None,
         missing: None,
-        receiver_flags: &[],
+        receiver_flags: &[Flag::ReceiveBuffer],
         sender_flags: &[],
         whole_frames_flags: &[Flag::PeerMac],
     };

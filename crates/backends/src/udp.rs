@@ -1,6 +1,6 @@
 //! `udp`: UDP sockets.
 
-use crate::backend::{About, Backend};
+use crate::backend::{About, Backend, Flag};
 use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
 use crate::route;
 use shotline_memory::{Regions, Sge};
@@ -27,7 +27,7 @@ impl Backend for Udp {
         privileges: "none",
         feature: None,
         missing: None,
-        receiver_flags: &[],
+        receiver_flags: &[Flag::ReceiveBuffer],
         sender_flags: &[],
         whole_frames_flags: &[],
     };

@@ -31,7 +31,8 @@ impl Flags {
     /// # Errors
     /// If it does not have this role, is not in this build, or a flag is given that it does not use.
     pub fn options(&self, role: Role) -> Result<Options, String> {
-        let options = Options { mtu: self.mtu, peer_mac: self.peer_mac.clone(), eal: self.eal.clone() };
+        let Self { mtu, peer_mac, eal, .. } = self.clone();
+        let options = Options { mtu, peer_mac, eal, receive_buffer: None };
         self.transport.check(role, &options).map(|()| options)
     }
 }
@@ -45,8 +46,8 @@ pub fn of(settings: &Settings) -> Result<(Transport, Options), String> {
     if transport == Transport::Auto {
         transport = taken(settings)?;
     }
-    let Settings { mtu, peer_mac, eal, .. } = settings.clone();
-    let options = Options { mtu, peer_mac, eal };
+    let Settings { mtu, peer_mac, eal, receive_buffer, .. } = settings.clone();
+    let options = Options { mtu, peer_mac, eal, receive_buffer: receive_buffer.map(|bytes| bytes.0) };
     transport.check(Role::Receiver, &options)?;
     Ok((transport, options))
 }

@@ -73,11 +73,16 @@ fn a_flag_that_a_transport_does_not_use_is_refused() {
         Options { mtu: Some(1500), ..Options::default() },
         Options { peer_mac: Some("02:00:00:00:00:01".into()), ..Options::default() },
         Options { eal: Some("--log-level=8".into()), ..Options::default() },
+        Options { receive_buffer: Some(1 << 20), ..Options::default() },
     ];
     for (options, flag) in given.iter().zip(Flag::ALL) {
-        let why = read("udp").unwrap().check(Role::Receiver, options).unwrap_err();
+        let (text, users) = match flag {
+            Flag::Mtu | Flag::PeerMac | Flag::Eal => ("udp", "dpdk:DEVICE"),
+            Flag::ReceiveBuffer => ("xdp:eth1", "udp or packet:INTERFACE"),
+        };
+        let why = read(text).unwrap().check(Role::Receiver, options).unwrap_err();
         let flag = flag.name();
-        assert_eq!(why, format!("udp does not use {flag}: leave it out, or give --transport dpdk:DEVICE"));
+        assert_eq!(why, format!("{text} does not use {flag}: leave it out, or give --transport {users}"));
     }
     let packet = read("packet:eth1").unwrap();
     assert_eq!(packet.check(Role::WholeFrames, &given[1]), Ok(()));
