@@ -87,7 +87,25 @@ impl Options {
 
     fn misfit(&self, format: &About) -> ExportError {
         let (expected, found) = (format.takes.name(), self.kind().name());
-        let why = format!("expected options of the kind {expected:?}, found {found:?}: leave them out");
+        let why = format!(
+            "expected options of the kind {expected:?}, found {found:?}: Options::of(Takes::{:?}) has the defaults",
+            format.takes
+        );
         ExportError::Unfit { format: format.name, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Format;
+    use super::*;
+
+    #[test]
+    fn options_of_another_kind_are_refused_with_those_to_take() {
+        for (format, found) in [(Format::Zea, Options::Nothing), (Format::Hdf5, Options::of(Takes::Array))] {
+            let refused = found.check(format.about()).unwrap_err().to_string();
+            let remedy = format!("Options::of(Takes::{:?})", format.about().takes);
+            assert!(refused.contains(found.kind().name()) && refused.contains(&remedy), "{refused}");
+        }
     }
 }
