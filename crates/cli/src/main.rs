@@ -64,7 +64,7 @@ enum Command {
     Verify(verify::Args),
     /// Make a recording that broke off sound, and tell which shots are whole, which are not, and why
     Recover(recover::Args),
-    /// Turn a recording into UFF, zea, Digital RF, SigMF or Zarr
+    /// Turn a recording into UFF, zea, Digital RF, SigMF, Zarr, pcapng or HDF5
     Export(Box<export::Args>),
     /// Make a recording of SigMF, Digital RF, Zarr, UFF, zea or NumPy data, to replay or verify
     Import(import::Args),

@@ -69,6 +69,24 @@ fn without_a_command_it_lists_them_and_fails() {
 }
 
 #[test]
+fn the_help_names_every_registry_and_every_export_format() {
+    let help = stdout(&shotline(&["--help"])).to_lowercase();
+    let (_, help) = help.split_once("commands:").expect("commands are listed");
+    let line = |command: &str| {
+        let line = help.lines().find(|line| line.trim_start().starts_with(command)).expect("it is listed");
+        line.replace(' ', "-")
+    };
+    let all: serde_json::Value = serde_json::from_str(&stdout(&shotline(&["list", "--json"]))).unwrap();
+    for registry in all.as_object().unwrap().keys() {
+        assert!(line("list").contains(registry), "{registry}");
+    }
+    for format in all["exports"].as_array().unwrap() {
+        let name = format["format"].as_str().unwrap();
+        assert!(line("export").contains(name), "{name}");
+    }
+}
+
+#[test]
 fn the_list_is_the_page_of_the_documentation() {
     let page = stdout(&shotline(&["list", "--markdown"]));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/list.md");
