@@ -59,7 +59,7 @@ impl Kind {
 
     /// The members that set-up messages can ask for, in the order of their identifiers.
     pub fn with_set_up() -> impl Iterator<Item = Self> + Clone {
-        (0..=u8::MAX).map_while(Self::with_id)
+        (0..=u8::MAX).filter_map(Self::with_id)
     }
 
     /// Identifier in set-up messages.
