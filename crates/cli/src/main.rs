@@ -87,7 +87,7 @@ enum Command {
     /// Play the other side of rdma-core's and perftest's programs
     #[command(subcommand)]
     Interop(Box<interop::Command>),
-    /// List what Shotline is made of: framings, transports, providers, formats, drop causes
+    /// List what this build can do: framings, transports, providers, regions, exports, imports, drop causes, checks
     List(list::Args),
     /// Pretend to be an instrument
     #[command(subcommand)]
