@@ -183,7 +183,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         };
         let commands = Commands::open(settings.probe, settings.wait, clock, control.signed(Trigger::new(0)))?;
         Ok(Self {
-            settings: settings.clone(),
+            settings: *settings,
             control,
             commands,
             receiver,

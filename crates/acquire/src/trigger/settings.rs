@@ -13,7 +13,7 @@ pub enum Wait {
 }
 
 /// What to measure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The probe's set-up address.
     pub probe: SocketAddr,
