@@ -1,6 +1,6 @@
 //! Processors that threads run on.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Runs this thread, and those that it starts, on one processor.
 pub fn pin(cpu: u32) -> Result<(), String> {
@@ -16,9 +16,25 @@ pub fn pin(cpu: u32) -> Result<(), String> {
     })
 }
 
-/// Whether [`pin`] would do, without a change.
+/// Whether [`pin`] would do, tried on a thread of its own: that of the caller stays where it is.
 pub fn check(cpu: u32) -> Result<(), String> {
-    let before = sched_getaffinity(None).map_err(|error| format!("cannot tell the processors: {error}"))?;
-    pin(cpu)?;
-    sched_setaffinity(None, &before).map_err(|error| format!("cannot go back to the processors before: {error}"))
+    let tried = std::thread::Builder::new().spawn(move || pin(cpu));
+    let tried = tried.map_err(|error| format!("cannot try processor {cpu}: {error}"))?;
+    tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getaffinity;
+
+    #[test]
+    fn a_check_leaves_a_thread_on_the_processors_that_it_had() {
+        let allowed = || sched_getaffinity(None).unwrap();
+        let before = allowed();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap() as u32;
+        assert_eq!(check(cpu), Ok(()));
+        assert!(check(u32::MAX).is_err_and(|error| error.contains("there is none")));
+        assert_eq!(allowed(), before);
+    }
 }
