@@ -1,14 +1,17 @@
 //! Settings that no run can have.
 
-use super::choices::{Begin, Sender, Sink, is_capture};
+use super::choices::{Sender, is_capture};
 use super::invalid::{Invalid, invalid};
+use super::resolved::Resolved;
 use super::settings::{Key, Settings};
 use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, queue_pair};
 use crate::cpu;
 use crate::sink::Policy;
 use shotline_store::shot::MAX_LINKS;
-use shotline_wire::framing::description::SetUp;
+use shotline_verbs::ud::QueuePair;
+use shotline_wire::framing::Kind;
+use shotline_wire::framing::description::{Keys, SetUp};
 use shotline_wire::setup::Sequence;
 use shotline_wire::shot::MAX_SHOTS;
 
@@ -19,6 +22,27 @@ const MAX_TRIGGER_S: f64 = 1e6;
 /// More threads than any machine that this runs on has processors.
 const MAX_THREADS: usize = 1024;
 
+/// Settings that only a probe can be asked for.
+const OF_PROBE: [Key; 5] = [Key::rate_hz, Key::gbps, Key::external_trigger, Key::bind, Key::transmit_sequence];
+/// Settings of a sender that takes no set-up, and why a probe needs none.
+const OF_LISTENING: [(Key, &str); 4] = [
+    (Key::queue_pair, "set-up assigns the queue pair of a probe"),
+    (Key::q_key, "set-up assigns the key of a probe"),
+    (Key::pages, "a probe has no ring of pages"),
+    (Key::idle_s, "a probe says when it ends, and --seconds ends it"),
+];
+/// Settings that describe a sender in one of the crates' framings.
+const OF_FRAMING: [Key; 9] = [
+    Key::framing,
+    Key::channels,
+    Key::samples,
+    Key::bits,
+    Key::sample_format,
+    Key::sample_rate_hz,
+    Key::queue_pair,
+    Key::q_key,
+    Key::pages,
+];
 /// Settings that concern a file, and contradict `--discard`.
 const RECORDING: [Key; 10] = [
     Key::out,
@@ -34,6 +58,9 @@ const RECORDING: [Key; 10] = [
 ];
 /// Settings without a meaning where those of [`RECORDING`] are missing.
 const BESIDE_RECORDING: [Key; 3] = [Key::compress_level, Key::post_trigger, Key::trigger];
+/// Settings of recordings that packet captures do not have.
+const NOT_OF_CAPTURES: [Key; 7] =
+    [Key::pre_trigger, Key::compress, Key::durable, Key::recycle, Key::buffered, Key::capacity, Key::commit_ms];
 
 /// Refuses where a rule is broken.
 fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), Invalid> {
@@ -41,27 +68,66 @@ fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), I
 }
 
 impl Settings {
-    /// Refuses what no run can have, wherever it was written. What depends on the probe or the machine's drives is refused
-    /// later.
+    /// Refuses what no run can have, wherever it was written, and returns what the settings choose. What depends on the
+    /// probe or the machine's drives is refused later.
     ///
     /// # Errors
     /// For the first rule that is broken.
-    pub fn check(&self) -> Result<(), Invalid> {
+    pub fn check(&self) -> Result<Resolved<'_>, Invalid> {
+        let (sender, framing) = (self.sender()?, self.framing());
         self.check_ranges()?;
-        self.codec()?;
-        self.check_probe()?;
+        let queue_pair = match sender {
+            Sender::Probe(_) => {
+                self.check_probe()?;
+                None
+            }
+            Sender::Listen(_) => {
+                self.check_listening()?;
+                self.check_framing()?
+            }
+        };
+        let resolved = self.resolve(sender, framing.description().large_shots)?;
+        Ok(Resolved { framing: Some(framing), queue_pair, ..resolved })
+    }
+
+    /// The same for a sender that the caller describes instead, whose shots are large or not.
+    ///
+    /// # Errors
+    /// For the first rule that is broken, and if settings describe the sender, too.
+    pub fn check_described(&self, large_shots: bool) -> Result<Resolved<'_>, Invalid> {
+        let sender = self.sender()?;
+        refuse_if(
+            self.probe.is_some(),
+            Key::probe,
+            "set-up cannot ask a probe for a framing of the caller's: name the local address that the sender sends to with --listen",
+        )?;
+        if let Some(key) = OF_FRAMING.into_iter().find(|key| self.has(*key)) {
+            let message = format!("{key} describes a sender that the caller has described already: leave it out");
+            return Err(invalid(key, message));
+        }
+        self.check_ranges()?;
+        self.check_listening()?;
+        self.resolve(sender, large_shots)
+    }
+
+    /// Refuses what has nothing to do with the sender, and returns what is chosen.
+    fn resolve(&self, sender: Sender, large_shots: bool) -> Result<Resolved<'_>, Invalid> {
         self.check_alignment()?;
         self.check_threads()?;
         self.check_discard()?;
         self.check_triggers()?;
-        let sink = self.sink()?;
-        if let Sink::Capture(_) | Sink::Recording(_) = sink {
-            self.check_captures()?;
-        }
-        match self.sender()? {
-            Sender::Probe(_) => self.check_begin(),
-            Sender::Listen(_) => self.check_listening(),
-        }
+        self.check_captures()?;
+        Ok(Resolved {
+            settings: self,
+            sender,
+            framing: None,
+            queue_pair: None,
+            begin: self.begin()?,
+            sink: self.sink()?,
+            codec: self.codec()?,
+            pool_bytes: self.pool_bytes(large_shots),
+            in_flight: self.writes_in_flight(large_shots),
+        })
     }
 
     /// These settings over those of a file, where to discard and to record exclude one another.
@@ -72,6 +138,19 @@ impl Settings {
             (false, true) => file.without(&[Key::discard]),
             (false, false) => file,
         })
+    }
+
+    /// Whether a setting is given and asks for something, which `false` and `none` do not.
+    fn asks_for(&self, key: Key) -> bool {
+        let declined = match key {
+            Key::external_trigger => self.external_trigger == Some(false),
+            Key::recycle => self.recycle == Some(false),
+            Key::durable => self.durable == Some(false),
+            Key::buffered => self.buffered == Some(false),
+            Key::compress => self.compress == Some(Compression::None),
+            _ => false,
+        };
+        self.has(key) && !declined
     }
 
     /// Refuses numbers out of range: 0 does not mean "without end".
@@ -126,71 +205,78 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses what only senders without set-up need, beside a probe, and the other way round.
+    /// Refuses what only senders without set-up need, and what a probe cannot be asked for.
     fn check_probe(&self) -> Result<(), Invalid> {
-        let of_listening = [
-            (Key::queue_pair, "set-up assigns the queue pair of a probe"),
-            (Key::q_key, "set-up assigns the key of a probe"),
-            (Key::pages, "a probe has no ring of pages"),
-            (Key::idle_s, "a probe says when it ends, and --seconds ends it"),
-        ];
-        if self.probe.is_some()
-            && let Some((key, why)) = of_listening.into_iter().find(|(key, _)| self.has(*key))
-        {
+        if let Some((key, why)) = OF_LISTENING.into_iter().find(|(key, _)| self.has(*key)) {
             let message = format!("{key} is for a sender that is listened to (--listen): {why}, leave it out");
             return Err(invalid(key, message));
         }
-        refuse_if(
-            self.listen.is_some() && self.transmit_sequence.is_some(),
-            Key::transmit_sequence,
-            "--transmit-sequence is for a --probe: no other sender can be told its events",
-        )?;
+        self.framing().for_set_up().map_err(|error| invalid(Key::framing, error.to_string()))?;
+        self.links.map_or(Ok(()), |links| self.check_quorum(links))?;
         let sequence = self.transmit_sequence.as_deref().map_or(Ok(Sequence::NONE), Sequence::new);
         sequence.map(drop).map_err(|error| invalid(Key::transmit_sequence, error.to_string()))
     }
 
-    /// Refuses two ways of beginning a shot, and rates that cannot be asked for.
-    fn check_begin(&self) -> Result<(), Invalid> {
-        self.framing().for_set_up().map_err(|error| invalid(Key::framing, error.to_string()))?;
-        match self.begin()? {
-            // The rate follows from the shape of a shot, which the probe knows.
-            Begin::Bandwidth(gbps) => refuse_if(
-                !(gbps > 0.0 && gbps.is_finite()),
-                Key::gbps,
-                format!("expected --gbps above 0, found {gbps}"),
-            ),
-            begin @ (Begin::FreeRunning | Begin::ExternalTrigger | Begin::Rate(_)) => begin.mode(1.0).map(drop),
+    /// Refuses what a sender without set-up cannot be asked for.
+    fn check_listening(&self) -> Result<(), Invalid> {
+        match OF_PROBE.into_iter().find(|key| self.asks_for(*key)) {
+            Some(key) => Err(invalid(
+                key,
+                format!(
+                    "{key} is for a --probe: a sender that is listened to cannot be asked for anything, and --listen is the local address"
+                ),
+            )),
+            None => self.check_quorum(self.links.unwrap_or(1)),
         }
     }
 
-    /// Refuses what a sender without set-up cannot be asked for, and framings that only set-up makes sense of.
-    fn check_listening(&self) -> Result<(), Invalid> {
-        let asked = [
-            (Key::rate_hz, self.rate_hz.is_some()),
-            (Key::gbps, self.gbps.is_some()),
-            (Key::external_trigger, self.external_trigger == Some(true)),
-            (Key::bind, self.bind.is_some()),
-        ];
-        if let Some((key, _)) = asked.into_iter().find(|(_, given)| *given) {
-            return Err(invalid(
-                key,
-                "--rate-hz, --gbps, --external-trigger and --bind are for a --probe: a sender that is listened to does as it does, and --listen is the address",
-            ));
-        }
+    /// Refuses framings that only set-up makes sense of, and returns the queue pair that packets name, if they do.
+    fn check_framing(&self) -> Result<Option<QueuePair>, Invalid> {
         let (framing, links) = (self.framing(), self.links.unwrap_or(1));
-        match framing.description().set_up {
+        let description = framing.description();
+        match description.set_up {
             SetUp::Required { .. } => Err(invalid(
                 Key::framing,
                 format!(
                     "{framing} packets say nothing but a count, and only set-up tells where it begins: record from a --probe, or have the sender use ud"
                 ),
             )),
-            SetUp::Learned => refuse_if(
-                links != 1 && !framing.description().shares_address,
-                Key::links,
-                format!("a {framing} sender is one link: run one receiver for each address"),
-            ),
-            SetUp::Optional { .. } => Ok(()),
+            SetUp::Learned if links != 1 && !description.shares_address => {
+                Err(invalid(Key::links, format!("a {framing} sender is one link: run one receiver for each address")))
+            }
+            SetUp::Learned => Ok(None),
+            SetUp::Optional { .. } => match description.keys {
+                Keys::None | Keys::QueuePair => Ok(None),
+                Keys::QueuePairAndQKey => self.named_queue_pair(framing).map(Some),
+            },
+        }
+    }
+
+    /// The queue pair and the key that a sender's packets name.
+    fn named_queue_pair(&self, framing: Kind) -> Result<QueuePair, Invalid> {
+        let missing = |key| {
+            invalid(
+                key,
+                format!(
+                    "say with --queue-pair and --q-key what the sender's {framing} packets name: a receiver takes no others"
+                ),
+            )
+        };
+        let number = self.queue_pair.ok_or_else(|| missing(Key::queue_pair))?;
+        let q_key = self.q_key.ok_or_else(|| missing(Key::q_key))?;
+        Ok(QueuePair { number, q_key })
+    }
+
+    /// Refuses a quorum that a run of this number of links never has.
+    pub(crate) fn check_quorum(&self, links: u8) -> Result<(), Invalid> {
+        match self.quorum.filter(|quorum| *quorum > usize::from(links)) {
+            None => Ok(()),
+            Some(quorum) => Err(invalid(
+                Key::quorum,
+                format!(
+                    "expected a quorum of at most {links}, the links that there are, found {quorum}: no event would be recorded"
+                ),
+            )),
         }
     }
 
@@ -212,13 +298,7 @@ impl Settings {
 
     /// Refuses to discard what is to be recorded.
     fn check_discard(&self) -> Result<(), Invalid> {
-        let declined = |key: &Key| match key {
-            Key::recycle => self.recycle == Some(false),
-            Key::durable => self.durable == Some(false),
-            Key::compress => self.compress == Some(Compression::None),
-            _ => false,
-        };
-        match RECORDING.into_iter().find(|key| self.has(*key) && !declined(key)) {
+        match RECORDING.into_iter().find(|key| self.asks_for(*key)) {
             Some(key) if self.discard == Some(true) => {
                 let message = format!("--discard keeps nothing, and {key} says how to record: leave one out");
                 Err(invalid(key, message))
@@ -255,86 +335,19 @@ impl Settings {
     /// Refuses what a packet capture cannot do.
     fn check_captures(&self) -> Result<(), Invalid> {
         let outs = self.out.as_deref().unwrap_or_default();
-        let layout = [
-            (Key::pre_trigger, self.pre_trigger.is_some()),
-            (Key::compress, self.compress.is_some()),
-            (Key::durable, self.durable == Some(true)),
-            (Key::recycle, self.recycle == Some(true)),
-            (Key::buffered, self.buffered == Some(true)),
-            (Key::capacity, self.capacity.is_some()),
-            (Key::commit_ms, self.commit_ms.is_some()),
-            (Key::out, outs.len() > 1 || self.rolls()),
-        ];
-        match layout.into_iter().find(|(_, given)| *given) {
-            Some((key, _)) if outs.iter().any(|out| is_capture(out)) => Err(invalid(
+        if !outs.iter().any(|out| is_capture(out)) {
+            return Ok(());
+        }
+        let unfit = NOT_OF_CAPTURES.into_iter().find(|key| self.asks_for(*key));
+        match unfit.or((outs.len() > 1 || self.rolls()).then_some(Key::out)) {
+            None => Ok(()),
+            Some(key) => Err(invalid(
                 key,
                 "a packet capture is one plain file: it has no layout, commits or durability, no compression, rolling or trigger: record to .h5, and make the capture from it with `shotline export`",
             )),
-            _ => Ok(()),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_to_be_recorded_is_not_discarded_unless_flags_overrule_a_file() {
-        let of = |text: &str| toml::from_str::<Settings>(&format!("listen = \"[::1]:9\"\n{text}")).unwrap();
-        let (discard, out) =
-            (of("discard = true"), of("out = \"run.h5\"\nkeep = \"4GiB\"\npost_trigger = 1.0\npre_trigger = 1.0"));
-        for text in [
-            "out = \"run.h5\"",
-            "durable = true",
-            "compress = \"lz4\"",
-            "capacity = 5",
-            "roll_shots = 5",
-            "pre_trigger = 1.0",
-        ] {
-            let both = of(&format!("discard = true\n{text}"));
-            assert!(both.check().is_err_and(|error| error.message.starts_with("--discard keeps nothing")), "{text}");
-        }
-        assert_eq!(discard.clone().over_file(out.clone()).check(), Ok(()));
-        assert_eq!(discard.clone().over_file(out.clone()).out, None);
-        let recorded = of("out = \"other.h5\"").over_file(discard.clone());
-        assert_eq!((recorded.check(), recorded.discard), (Ok(()), None));
-        assert!(of("capacity = 5").over_file(discard).check().is_err(), "neither was said on the command line");
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused_in_a_file_too() {
-        let check = |text: &str| {
-            let source =
-                if text.contains("probe =") || text.contains("listen =") { "" } else { "listen = \"[::1]:9\"\n" };
-            let sink = if text.contains("out =") { "" } else { "discard = true\n" };
-            toml::from_str::<Settings>(&format!("{source}{sink}{text}")).unwrap().check()
-        };
-        assert_eq!(check("out = [\"a.h5\", \"b.h5\"]\npre_trigger = 1.0\npost_trigger = 2.0"), Ok(()));
-        for (text, word) in [
-            ("post_trigger = 2.0", "--pre-trigger"),
-            ("compress = \"lz4\"\ncompress_threads = 100000", "threads"),
-            ("compress = \"zstd\"\ncompress_level = 99", "level"),
-            ("shots = 0", "--shots from 1"),
-            ("seconds = 0.0", "--seconds above 0"),
-            ("seconds = nan", "--seconds above 0"),
-            ("idle_s = 0.0", "--idle-s above 0"),
-            ("roll_seconds = 2e9", "--roll-seconds above 0"),
-            ("window = 0", "--window from 1"),
-            ("timeout_ms = 0", "--timeout-ms from 1"),
-            ("timeout_ms = 18446744073710", "--timeout-ms from 1"),
-            ("in_flight = 0", "--in-flight from 1"),
-            ("in_flight = 5000", "--in-flight from 1 to 4096, found 5000"),
-            ("commit_ms = 0", "--commit-ms from 1"),
-            ("keep = 0", "--keep above 0, found 0"),
-            ("receive_buffer = \"3GiB\"", "--receive-buffer from 1"),
-            ("probe = \"[::1]:9\"\nqueue_pair = 17", "--queue-pair is for a sender that is listened to"),
-            ("probe = \"[::1]:9\"\nq_key = 17", "--q-key is for a sender"),
-            ("probe = \"[::1]:9\"\npages = 4", "--pages is for a sender"),
-            ("probe = \"[::1]:9\"\nidle_s = 4.0", "--seconds"),
-            ("listen = \"[::1]:9\"\ntransmit_sequence = [1, 2]", "--transmit-sequence is for a --probe"),
-        ] {
-            assert!(check(text).is_err_and(|error| error.message.contains(word)), "{text}");
-        }
-    }
-}
+mod tests;

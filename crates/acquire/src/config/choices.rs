@@ -24,6 +24,15 @@ pub enum Sender {
     Listen(SocketAddr),
 }
 
+impl Sender {
+    /// The address that the settings name: the probe's, or the local one.
+    pub fn address(self) -> SocketAddr {
+        match self {
+            Self::Probe(address) | Self::Listen(address) => address,
+        }
+    }
+}
+
 /// Where shots go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink<'a> {
@@ -76,7 +85,7 @@ impl Settings {
     ///
     /// # Errors
     /// Unless one sender is named.
-    pub fn sender(&self) -> Result<Sender, Invalid> {
+    pub(super) fn sender(&self) -> Result<Sender, Invalid> {
         match (self.probe, self.listen) {
             (Some(probe), None) => Ok(Sender::Probe(probe)),
             (None, Some(listen)) => Ok(Sender::Listen(listen)),
@@ -99,7 +108,7 @@ impl Settings {
     ///
     /// # Errors
     /// Unless a file is named or shots are to be discarded.
-    pub fn sink(&self) -> Result<Sink<'_>, Invalid> {
+    pub(super) fn sink(&self) -> Result<Sink<'_>, Invalid> {
         match self.out.as_deref() {
             _ if self.discard == Some(true) => Ok(Sink::Discard),
             None | Some([]) => Err(invalid(Key::out, "name a file to record to with --out, or --discard the shots")),
@@ -111,25 +120,30 @@ impl Settings {
     /// What begins a shot of a probe.
     ///
     /// # Errors
-    /// If more than one thing is to.
-    pub fn begin(&self) -> Result<Begin, Invalid> {
-        match (self.rate_hz, self.gbps, self.external_trigger.unwrap_or(false)) {
-            (None, None, false) => Ok(Begin::FreeRunning),
-            (None, None, true) => Ok(Begin::ExternalTrigger),
-            (Some(hz), None, false) => Ok(Begin::Rate(hz)),
-            (None, Some(gbps), false) => Ok(Begin::Bandwidth(gbps)),
+    /// If more than one thing is to, or for a rate that set-up cannot ask for.
+    pub(super) fn begin(&self) -> Result<Begin, Invalid> {
+        let begin = match (self.rate_hz, self.gbps, self.external_trigger.unwrap_or(false)) {
+            (None, None, false) => Begin::FreeRunning,
+            (None, None, true) => Begin::ExternalTrigger,
+            (Some(hz), None, false) => Begin::Rate(hz),
+            // The rate follows from the shape of a shot, which the probe knows.
+            (None, Some(gbps), false) if gbps > 0.0 && gbps.is_finite() => return Ok(Begin::Bandwidth(gbps)),
+            (None, Some(gbps), false) => {
+                return Err(invalid(Key::gbps, format!("expected --gbps above 0, found {gbps}")));
+            }
             (hz, ..) => {
                 let key = if hz.is_some() { Key::rate_hz } else { Key::gbps };
-                Err(invalid(key, "give one of --rate-hz, --gbps and --external-trigger"))
+                return Err(invalid(key, "give one of --rate-hz, --gbps and --external-trigger"));
             }
-        }
+        };
+        begin.mode(1.0).map(|_| begin)
     }
 
     /// How shots are compressed, if they are.
     ///
     /// # Errors
     /// For a level that the codec does not have.
-    pub fn codec(&self) -> Result<Option<Codec>, Invalid> {
+    pub(super) fn codec(&self) -> Result<Option<Codec>, Invalid> {
         let codec = match self.compress.unwrap_or_default() {
             Compression::None => None,
             Compression::Lz4 => Some(Codec::Lz4),
@@ -200,12 +214,16 @@ mod tests {
 
     #[test]
     fn a_bandwidth_becomes_a_rate_within_what_set_up_can_ask_for() {
-        let mode = |text: &str| settings(text).begin().unwrap().mode(1e6).map_err(|invalid| invalid.key);
+        let mode = |text: &str| {
+            let settings = settings(text);
+            settings.begin().and_then(|begin| begin.mode(1e6)).map_err(|invalid| invalid.key)
+        };
         assert_eq!(mode("gbps = 2.0"), Ok(Mode::FixedRate { millihertz: 2_000_000 }));
         assert_eq!(mode("rate_hz = 0.5"), Ok(Mode::FixedRate { millihertz: 500 }));
         assert_eq!((mode("rate_hz = 0.0"), mode("gbps = 1e300")), (Err(Key::rate_hz), Err(Key::gbps)));
         assert_eq!(mode("rate_hz = nan"), Err(Key::rate_hz));
-        let both = settings("rate_hz = 1.0\nexternal_trigger = true").begin();
-        assert!(both.is_err_and(|invalid| invalid.key == Key::rate_hz));
+        assert_eq!((mode("gbps = 0.0"), mode("gbps = inf")), (Err(Key::gbps), Err(Key::gbps)));
+        assert_eq!(mode("rate_hz = 1.0\nexternal_trigger = true"), Err(Key::rate_hz));
+        assert_eq!(mode("gbps = 1.0\nexternal_trigger = true"), Err(Key::gbps));
     }
 }

@@ -2,9 +2,8 @@
 
 use super::error::RunError;
 use super::prepare::{Prepared, receive_buffer};
-use super::room::{in_flight, pool_bytes};
 use crate::clock::Clock;
-use crate::config::{Align, Bytes, Nanoseconds, Settings};
+use crate::config::{Align, Bytes, Nanoseconds, Resolved, Settings};
 use crate::stream::StreamConfig;
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::nvme::{self, Target};
@@ -24,12 +23,13 @@ const FREE_SHARE: u64 = 2;
 const FREE_SHARE_OF_PART: u64 = 5;
 
 /// Refuses files that cannot become recordings, before anything else is done.
-pub(super) fn check(settings: &Settings, outs: &[PathBuf]) -> Result<(), RunError> {
-    Ok(wanted(settings, outs, 1).check()?)
+pub(super) fn check(resolved: &Resolved<'_>, outs: &[PathBuf]) -> Result<(), RunError> {
+    Ok(wanted(resolved, outs, 1).check()?)
 }
 
 /// The files that settings ask for, with this number of rows (those of the run, or of a part if only time ends it).
-fn wanted(settings: &Settings, outs: &[PathBuf], rows: u64) -> SetConfig {
+fn wanted(resolved: &Resolved<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
+    let Resolved { settings, in_flight, .. } = *resolved;
     let mut outs = outs.to_vec();
     // A folder stands for a file of the first one's name.
     if let Some((first, others)) = outs.split_first_mut() {
@@ -40,7 +40,7 @@ fn wanted(settings: &Settings, outs: &[PathBuf], rows: u64) -> SetConfig {
     SetConfig {
         outs,
         recorder: RecorderConfig {
-            in_flight: in_flight(settings),
+            in_flight,
             direct: settings.buffered != Some(true),
             durable: settings.durable.unwrap_or(false),
             overwrite: settings.force.unwrap_or(false),
@@ -107,7 +107,7 @@ fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, R
 
 /// Lays out the file, or the first files, for this number of rows.
 fn laid_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
-    let settings = prepared.settings;
+    let Resolved { settings, codec, .. } = prepared.resolved;
     let chosen = chosen(prepared, rows);
     let info = RunInfo {
         software: software(),
@@ -115,11 +115,11 @@ fn laid_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf], rows: u64)
         operator: chosen.operator.clone().unwrap_or_default(),
         by_stamp: settings.align == Some(Align::Stamp),
         config: toml::to_string(&chosen).unwrap_or_default(),
-        codec: settings.codec()?,
+        codec,
         pattern_period: Some(u64::from(prepared.instrument.pattern_period)).filter(|period| *period > 0),
         ..run_info(prepared, clock)
     };
-    Ok(Set::create(&wanted(settings, outs, rows), &info, &prepared.regions)?)
+    Ok(Set::create(&wanted(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
 }
 
 /// What any file says of the run.
@@ -155,19 +155,19 @@ fn software() -> String {
 
 /// The settings with everything that was left to this program.
 fn chosen(prepared: &Prepared<'_>, rows: u64) -> Settings {
-    let settings = prepared.settings;
+    let Resolved { settings, framing, pool_bytes, in_flight, .. } = prepared.resolved;
     let alignment = prepared.alignment();
     let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
     let g = &prepared.geometry;
     let defaults = Settings {
-        framing: prepared.framing.name().parse().ok(),
+        framing,
         links: Some(prepared.configs.len() as u8),
         samples: Some(g.samples()),
         discard: Some(false),
         force: Some(false),
         durable: Some(false),
         buffered: Some(false),
-        in_flight: Some(in_flight(settings)),
+        in_flight: Some(in_flight),
         capacity: Some(rows),
         policy: Some(prepared.policy),
         operator: user(),
@@ -177,7 +177,7 @@ fn chosen(prepared: &Prepared<'_>, rows: u64) -> Settings {
         align_patience: Some(Nanoseconds(alignment.patience_ns)),
         quorum: Some(alignment.quorum),
         clock: Some(Default::default()),
-        pool: Some(Bytes(pool_bytes(settings))),
+        pool: Some(Bytes(pool_bytes)),
         receive_buffer: Some(Bytes(receive_buffer(settings) as u64)),
         window: Some(prepared.configs[0].window),
         timeout_ms: Some(prepared.configs[0].timeout_ns / 1_000_000),

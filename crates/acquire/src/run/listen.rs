@@ -4,8 +4,7 @@ use super::error::RunError;
 use super::outcome::Outcome;
 use super::phases::receive;
 use super::prepare::{Instrument, Origin, Prepared, check_shape, receive_buffer};
-use super::room::pool_bytes;
-use crate::config::{Settings, queue_pair};
+use crate::config::{Resolved, Settings};
 use crate::learn::{self, Held, Hints, Learned, Until};
 use crate::live::{Live, Notice};
 use crate::memory::Memory;
@@ -15,10 +14,9 @@ use shotline_memory::Regions;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::description::SetUp;
-use shotline_wire::framing::{Framing, NoSetUp};
+use shotline_wire::framing::{Framing, Kind, NoSetUp};
 use shotline_wire::shot::{Geometry, GeometryError, Packing};
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,17 +31,17 @@ const SMALL_POOL: u64 = 256 << 20;
 
 /// Receives from a sender of the framing that settings name.
 pub(super) fn run<P: PacketIo>(
-    settings: &Settings,
+    resolved: Resolved<'_>,
     memory: Memory,
-    listen: SocketAddr,
+    kind: Kind,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    match settings.framing().description().set_up {
-        SetUp::Learned => learned(settings, memory, listen, stop, live, open),
+    match kind.description().set_up {
+        SetUp::Learned => learned(resolved, memory, kind, stop, live, open),
         SetUp::Optional { .. } | SetUp::Required { .. } => {
-            described(settings, memory, from_settings(settings)?, listen, stop, live, open)
+            described(resolved, memory, from_settings(resolved.settings, kind)?, stop, live, open)
         }
     }
 }
@@ -51,7 +49,8 @@ pub(super) fn run<P: PacketIo>(
 /// A sender without set-up that is described instead of learned from its packets.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// How its packets name their places.
+    /// How its packets name their places. [`Framing::key`] returns the link, from 0; of a sealed framing the transport
+    /// checks the ICRC.
     pub framing: Arc<dyn Framing>,
     /// The shape of its shots, the same on all links.
     pub geometry: Geometry,
@@ -60,8 +59,7 @@ pub struct Described {
 }
 
 /// A sender as settings describe it.
-fn from_settings(settings: &Settings) -> Result<Described, RunError> {
-    let kind = settings.framing();
+fn from_settings(settings: &Settings, kind: Kind) -> Result<Described, RunError> {
     let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let packing = settings.sample_format.unwrap_or(Packing::Packed12);
     let geometry = Geometry::new(
@@ -76,19 +74,18 @@ fn from_settings(settings: &Settings) -> Result<Described, RunError> {
 
 /// Receives from a sender that is described.
 pub(super) fn described<P: PacketIo>(
-    settings: &Settings,
+    resolved: Resolved<'_>,
     mut memory: Memory,
     sender: Described,
-    listen: SocketAddr,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     memory.settle()?;
     let Described { framing, geometry, name } = sender;
-    let links = settings.links.unwrap_or(1);
+    let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
     let instrument = Instrument { name, pattern_period: 0 };
-    let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
+    let mut prepared = Prepared::new(resolved, &memory, framing, geometry, links, instrument)?;
     let Opened { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
@@ -96,35 +93,30 @@ pub(super) fn described<P: PacketIo>(
         ));
     }
     let origin = Origin { control: None, local: listen, receive_buffer, learned: None };
-    if !prepared.framing.sealed() {
+    let Some(first) = resolved.queue_pair else {
         for config in &mut prepared.configs {
             config.key = config.stream;
         }
         return receive(prepared, origin, io, stop, live);
-    }
-    let (Some(first), Some(q_key)) = (settings.queue_pair, settings.q_key) else {
-        return Err(RunError::Settings(
-            "say with --queue-pair and --q-key what the sender's ud packets name: a receiver takes no others".into(),
-        ));
     };
     let mut io = Ud::new(io);
-    for (link, config) in (0..).zip(&mut prepared.configs) {
-        config.key = queue_pair(first, link).map_err(RunError::Settings)?;
-        io.attach(QueuePair { number: config.key, q_key });
+    for config in &mut prepared.configs {
+        config.key = first.number + config.stream;
+        io.attach(QueuePair { number: config.key, ..first });
     }
     receive(prepared, origin, io, stop, live)
 }
 
 /// Learns a sender from its packets, then receives from it.
 fn learned<P: PacketIo>(
-    settings: &Settings,
+    resolved: Resolved<'_>,
     mut memory: Memory,
-    listen: SocketAddr,
+    kind: Kind,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let kind = settings.framing();
+    let (settings, listen) = (resolved.settings, resolved.sender.address());
     let links = settings.links.unwrap_or(1);
     let wanted = Wanted {
         bind: listen,
@@ -135,19 +127,19 @@ fn learned<P: PacketIo>(
         receive_buffer: receive_buffer(settings),
     };
     // A small pool is filled in a moment; what comes while a large one is filled is looked at and not kept.
-    if pool_bytes(settings) <= SMALL_POOL {
+    if resolved.pool_bytes <= SMALL_POOL {
         memory.settle()?;
     }
     let Opened { io, receive_buffer, .. } = open(&wanted, &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
-    let (learned, io) = look(settings, &memory, listen, io, stop, live)?;
+    let (learned, io) = look(&resolved, &memory, kind, io, stop, live)?;
     memory.settle()?;
     let (geometry, words) = common_shape(settings, &learned)?;
     let framing: Arc<dyn Framing> = Arc::clone(&learned[0].framing);
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
-    let mut prepared = Prepared::new(settings, &memory, framing, geometry, links, instrument)?;
+    let mut prepared = Prepared::new(resolved, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
     if capacity > wanted.capacity {
         return Err(RunError::Settings(format!(
@@ -168,14 +160,14 @@ fn learned<P: PacketIo>(
 
 /// Looks at packets until the sender is known.
 fn look<P: PacketIo>(
-    settings: &Settings,
+    resolved: &Resolved<'_>,
     memory: &Memory,
-    listen: SocketAddr,
+    kind: Kind,
     io: P,
     stop: &AtomicBool,
     live: &Live,
 ) -> Result<(Vec<Learned>, Held<P>), RunError> {
-    let kind = settings.framing();
+    let (settings, listen) = (resolved.settings, resolved.sender.address());
     let (begun, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
     let idle = settings.idle_s.map(Duration::from_secs_f64);
     let ended = |silence: Duration| {

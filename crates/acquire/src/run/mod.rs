@@ -39,7 +39,7 @@ pub use error::RunError;
 pub use listen::Described;
 pub use outcome::Outcome;
 
-use crate::config::{Sender, Settings, Sink};
+use crate::config::{Resolved, Sender, Settings, Sink};
 use crate::live::Live;
 use crate::memory::Memory;
 use shotline_backends::{Opened, Wanted};
@@ -51,24 +51,27 @@ use std::sync::atomic::AtomicBool;
 /// the transport; `live` is kept up to date meanwhile.
 ///
 /// # Errors
-/// If the run could not begin. A transport, a recorder or a thread that fails later is the [`Outcome`]'s end.
+/// If the run could not begin, or its counters do not balance. A transport, a recorder or a thread that fails later is the
+/// [`Outcome`]'s end.
 pub fn run<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let memory = begin(settings)?;
-    match settings.sender()? {
-        Sender::Probe(probe) => probe::run(settings, memory, probe, stop, live, open),
-        Sender::Listen(local) => listen::run(settings, memory, local, stop, live, open),
+    let (resolved, kind) = (settings.check()?, settings.framing());
+    let memory = begin(&resolved)?;
+    match resolved.sender {
+        Sender::Probe(_) => probe::run(resolved, memory, kind, stop, live, open),
+        Sender::Listen(_) => listen::run(resolved, memory, kind, stop, live, open),
     }
 }
 
-/// The same for a sender of the caller's own framing, which sends to the address of [`Settings::listen`].
+/// The same for a sender of the caller's own framing, which sends to the address of [`Settings::listen`]. For shots above
+/// 8 MiB the defaults of pool and writes in flight are those of a digitizer.
 ///
 /// # Errors
-/// As [`run`], and if settings describe the sender otherwise.
+/// As [`run`], and if settings describe the sender, too ([`Settings::check_described`]).
 pub fn run_described<P: PacketIo>(
     settings: &Settings,
     sender: Described,
@@ -76,20 +79,14 @@ pub fn run_described<P: PacketIo>(
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
-    let memory = begin(settings)?;
-    match settings.sender()? {
-        Sender::Probe(_) => Err(RunError::Settings(
-            "set-up cannot ask a probe for a framing of the caller's: name the local address that the sender sends to with --listen".into(),
-        )),
-        Sender::Listen(local) => listen::described(settings, memory, sender, local, stop, live, open),
-    }
+    let resolved = settings.check_described(prepare::is_large(&sender.geometry))?;
+    listen::described(resolved, begin(&resolved)?, sender, stop, live, open)
 }
 
-/// Refuses what cannot become a run, before memory is taken for it.
-fn begin(settings: &Settings) -> Result<Memory, RunError> {
-    settings.check()?;
-    if let Sink::Recording(outs) = settings.sink()? {
-        files::check(settings, outs)?;
+/// Refuses files that cannot be made, before memory is taken.
+fn begin(resolved: &Resolved<'_>) -> Result<Memory, RunError> {
+    if let Sink::Recording(outs) = resolved.sink {
+        files::check(resolved, outs)?;
     }
-    Ok(Memory::new(room::pool_bytes(settings))?)
+    Ok(Memory::new(resolved.pool_bytes)?)
 }

@@ -3,7 +3,7 @@
 use super::error::RunError;
 use super::room::Room;
 use crate::align;
-use crate::config::{Bytes, Settings};
+use crate::config::{Bytes, Resolved, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
 use crate::memory::Memory;
@@ -47,6 +47,8 @@ pub(super) struct Origin<'a> {
 /// What of a run is settled before the first shot.
 pub(super) struct Prepared<'a> {
     pub(super) settings: &'a Settings,
+    /// What the settings choose.
+    pub(super) resolved: Resolved<'a>,
     pub(super) framing: Arc<dyn Framing>,
     pub(super) instrument: Instrument,
     pub(super) geometry: Geometry,
@@ -65,20 +67,17 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// If the pool is too small for them, or the quorum larger than `links`.
     pub(super) fn new(
-        settings: &'a Settings,
+        resolved: Resolved<'a>,
         memory: &Memory,
         framing: Arc<dyn Framing>,
         geometry: Geometry,
         links: u8,
         instrument: Instrument,
     ) -> Result<Self, RunError> {
+        let settings = resolved.settings;
+        settings.check_quorum(links)?;
         let packets = u64::from(geometry.packets());
-        let large = geometry.slot_bytes() > LARGE_SHOT;
-        if let Some(quorum) = settings.quorum.filter(|quorum| *quorum > usize::from(links)) {
-            return Err(RunError::Settings(format!(
-                "expected a quorum of at most {links}, the links that there are, found {quorum}: no event would be recorded"
-            )));
-        }
+        let large = is_large(&geometry);
         let config = |stream: u8| StreamConfig {
             stream: stream.into(),
             key: 0,
@@ -93,15 +92,17 @@ impl<'a> Prepared<'a> {
         let pool = memory.pool(geometry.slot_bytes())?;
         let policy = settings.policy.unwrap_or_default();
         let (regions, spare) = (memory.regions.clone(), memory.spare);
-        let this = Self { settings, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order: 0 };
+        let in_order = 0;
+        let this =
+            Self { settings, resolved, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order };
         this.room().check()?;
         Ok(this)
     }
 
     /// How the pool is shared.
     pub(super) fn room(&self) -> Room<'_> {
-        let (settings, configs, in_order) = (self.settings, &self.configs, self.in_order);
-        Room { settings, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
+        let (resolved, configs, in_order) = (self.resolved, &self.configs, self.in_order);
+        Room { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
     }
 
     /// Events that the queue to the recorder may hold, and the events that are held `before_s` seconds for a trigger if
@@ -145,7 +146,7 @@ impl<'a> Prepared<'a> {
     /// What begins a shot.
     pub(super) fn mode(&self) -> Result<Mode, RunError> {
         let shot_bits = f64::from(self.geometry.shot_bytes()) * 8.0 * self.configs.len() as f64;
-        Ok(self.settings.begin()?.mode(shot_bits)?)
+        Ok(self.resolved.begin.mode(shot_bits)?)
     }
 }
 
@@ -163,6 +164,11 @@ pub(super) fn check_shape(settings: &Settings, who: &str, told: Shape) -> Result
         "{who} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
         packing.name()
     )))
+}
+
+/// Whether as few shots as possible are held.
+pub(super) fn is_large(geometry: &Geometry) -> bool {
+    geometry.slot_bytes() > LARGE_SHOT
 }
 
 /// Receive buffer to ask for, in bytes.

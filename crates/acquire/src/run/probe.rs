@@ -4,7 +4,7 @@ use super::error::RunError;
 use super::outcome::Outcome;
 use super::phases::receive;
 use super::prepare::{Instrument, Origin, Prepared, check_shape};
-use crate::config::Settings;
+use crate::config::{Resolved, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
 use crate::live::Live;
@@ -16,7 +16,7 @@ use shotline_memory::Regions;
 use shotline_store::shot::MAX_LINKS;
 use shotline_transport::{IoError, PacketIo};
 use shotline_verbs::ud::{Ud, stand_in_port};
-use shotline_wire::framing::NoSetUp;
+use shotline_wire::framing::{Kind, NoSetUp};
 use shotline_wire::setup::{Describe, Sequence};
 use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
@@ -27,39 +27,40 @@ const SAMPLES: u32 = 2000;
 
 /// Sets the probe up, opens the transport, and receives.
 pub(super) fn run<P: PacketIo>(
-    settings: &Settings,
+    resolved: Resolved<'_>,
     mut memory: Memory,
-    probe: SocketAddr,
+    kind: Kind,
     stop: &AtomicBool,
     live: &Live,
     open: impl FnOnce(&Wanted, &Regions) -> Result<Opened<P>, IoError>,
 ) -> Result<Outcome, RunError> {
     memory.settle()?;
-    let mut control = Control::open(probe, settings.take_over.unwrap_or(false))?;
+    let settings = resolved.settings;
+    let mut control = Control::open(resolved.sender.address(), settings.take_over.unwrap_or(false))?;
     control.ask_until(Some(stop));
-    let mut prepared = describe(settings, &memory, &mut control)?;
+    let mut prepared = describe(resolved, &memory, kind, &mut control)?;
     let bind = match settings.bind {
         Some(bind) => bind,
-        None => SocketAddr::new(control.local_ip()?, settings.framing().description().port),
+        None => SocketAddr::new(control.local_ip()?, kind.description().port),
     };
     let Opened { io, local, receive_buffer } = open(&prepared.wanted(&memory, bind), &memory.regions)?;
     let origin = |control| Origin { control: Some(control), local, receive_buffer, learned: None };
     if let Some(queue_pair) = io.queue_pair() {
-        configure_device(&mut prepared, &mut control, local, queue_pair)?;
+        configure_device(&mut prepared, &mut control, kind, local, queue_pair)?;
         sequence(settings, &mut control)?;
         receive(prepared, origin(control), io, stop, live)
     } else if prepared.framing.sealed() {
         let mut io = Ud::new(io);
         for link in 0..prepared.configs.len() {
             let pair = io.create()?;
-            configure(&mut prepared, &mut control, link, local, (pair.number, pair.q_key))?;
+            configure(&mut prepared, &mut control, (link, kind), local, (pair.number, pair.q_key))?;
             prepared.configs[link].key = pair.number;
         }
         sequence(settings, &mut control)?;
         receive(prepared, origin(control), io, stop, live)
     } else {
         for link in 0..prepared.configs.len() {
-            configure(&mut prepared, &mut control, link, local, (0, 0))?;
+            configure(&mut prepared, &mut control, (link, kind), local, (0, 0))?;
             prepared.configs[link].key = prepared.configs[link].stream;
         }
         sequence(settings, &mut control)?;
@@ -68,9 +69,14 @@ pub(super) fn run<P: PacketIo>(
 }
 
 /// Asks the probe what it is.
-fn describe<'a>(settings: &'a Settings, memory: &Memory, control: &mut Control<'_>) -> Result<Prepared<'a>, RunError> {
-    let framing = receiver::framing(settings.framing()).ok_or(NoSetUp(settings.framing()));
-    let framing = framing.map_err(|error| RunError::Settings(error.to_string()))?;
+fn describe<'a>(
+    resolved: Resolved<'a>,
+    memory: &Memory,
+    kind: Kind,
+    control: &mut Control<'_>,
+) -> Result<Prepared<'a>, RunError> {
+    let settings = resolved.settings;
+    let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let describe = control.query()?;
     let links = settings.links.unwrap_or(describe.links);
     let most = describe.links.min(MAX_LINKS as u8);
@@ -91,19 +97,19 @@ fn describe<'a>(settings: &'a Settings, memory: &Memory, control: &mut Control<'
     check_shape(settings, "the probe says", Shape { channels, bits, packing, sample_rate_hz })?;
     let name = describe.model.as_str().to_owned();
     let instrument = Instrument { name, pattern_period: describe.pattern_period };
-    Prepared::new(settings, memory, framing, geometry, links, instrument)
+    Prepared::new(resolved, memory, framing, geometry, links, instrument)
 }
 
 /// Tells the probe where one link's shots are to go, and learns where they come from.
 fn configure(
     prepared: &mut Prepared<'_>,
     control: &mut Control<'_>,
-    link: usize,
+    (link, kind): (usize, Kind),
     local: SocketAddr,
     queue_pair: (u32, u32),
 ) -> Result<(), RunError> {
     let stream = &mut prepared.configs[link];
-    let source = control.configure_stream(link as u8, prepared.settings.framing(), stream, local, queue_pair)?;
+    let source = control.configure_stream(link as u8, kind, stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
     Ok(())
 }
@@ -112,6 +118,7 @@ fn configure(
 fn configure_device(
     prepared: &mut Prepared<'_>,
     control: &mut Control<'_>,
+    kind: Kind,
     local: SocketAddr,
     queue_pair: (u32, u32),
 ) -> Result<(), RunError> {
@@ -120,14 +127,13 @@ fn configure_device(
             "a device's queue pair receives one link: run one receiver for each, with --links 1".into(),
         ));
     }
-    let name = prepared.framing.name();
-    let received = received::of(prepared.settings.framing()).ok_or_else(|| {
-        RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {name}"))
+    let received = received::of(kind).ok_or_else(|| {
+        RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {kind}"))
     })?;
     prepared.in_order = receiver::held_in_order(&prepared.configs[0]);
     prepared.room().check()?;
     let stream = &mut prepared.configs[0];
-    let source = control.configure_stream(0, prepared.settings.framing(), stream, local, queue_pair)?;
+    let source = control.configure_stream(0, kind, stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
     stream.source = stream.source.map(|address| SocketAddr::new(address.ip(), stand_in_port(source.qp)));
     stream.key = queue_pair.0;

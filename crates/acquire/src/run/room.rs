@@ -1,7 +1,7 @@
 //! How the buffers of the pool are shared: assembly, the queue to the recorder, events that wait for links or triggers.
 
 use super::error::RunError;
-use crate::config::{Bytes, Settings, Sink};
+use crate::config::{Resolved, Sink};
 use crate::receiver;
 use crate::stream::StreamConfig;
 use shotline_wire::setup::Mode;
@@ -10,15 +10,11 @@ use shotline_wire::setup::Mode;
 const LEAST_QUEUE: usize = 4;
 /// A quarter of this number of events may wait for links that are behind, however large the pool is.
 const MOST_WAITING: usize = 1 << 14;
-/// Default memory for shot buffers.
-const DEFAULT_POOL: Bytes = Bytes(256 << 20);
-/// The same for each link of a digitizer: about 23 blocks of 64 MiB.
-const BLOCKS_POOL: Bytes = Bytes(3 << 29);
 
 /// The room of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Room<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) resolved: Resolved<'a>,
     pub(super) configs: &'a [StreamConfig],
     /// Bytes of a buffer.
     pub(super) slot_bytes: u32,
@@ -35,7 +31,7 @@ impl Room<'_> {
         let slot_bytes = u64::from(self.slot_bytes);
         let least = (self.reserve() + self.in_order + LEAST_QUEUE * self.configs.len()) as u64;
         // Regions are rounded up to whole huge pages: what counts is what was asked for.
-        let pool_bytes = pool_bytes(self.settings);
+        let pool_bytes = self.resolved.pool_bytes;
         let slots = pool_bytes / slot_bytes;
         if slots >= least {
             return Ok(());
@@ -49,15 +45,15 @@ impl Room<'_> {
     /// Buffers that are neither free nor in the queue when everything is busy: under assembly, waiting for the other
     /// links' shots of their events, on their way into the file.
     fn reserve(&self) -> usize {
-        let (settings, configs) = (self.settings, self.configs);
+        let (Resolved { settings, sink, in_flight, .. }, configs) = (self.resolved, self.configs);
         let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
-        let writing = match settings.sink() {
-            Ok(Sink::Discard) | Err(_) => 0,
-            Ok(Sink::Capture(_)) => in_flight(settings) as usize + configs.len(),
-            Ok(Sink::Recording(outs)) => {
+        let writing = match sink {
+            Sink::Discard => 0,
+            Sink::Capture(_) => in_flight as usize + configs.len(),
+            Sink::Recording(outs) => {
                 // Where files follow one another, one may still be writing when the next begins.
                 let recorders = outs.len() * if settings.rolls() { 2 } else { 1 };
-                recorders * (in_flight(settings) as usize + compressing(settings)) + configs.len()
+                recorders * (in_flight as usize + compressing(&self.resolved)) + configs.len()
             }
         };
         receiver::held(configs) + joining + writing
@@ -102,7 +98,7 @@ impl Room<'_> {
             let bytes = (self.reserve() + spare * links) as u64 * u64::from(self.slot_bytes);
             return Err(RunError::Settings(format!(
                 "{before_s} s before a trigger are {needed} events of {links} links, a pool of {} bytes holds {}: --pool {}MiB",
-                pool_bytes(self.settings),
+                self.resolved.pool_bytes,
                 all.saturating_sub(LEAST_QUEUE),
                 bytes.div_ceil(1 << 20)
             )));
@@ -114,29 +110,7 @@ impl Room<'_> {
 }
 
 /// Shots that compression holds at most.
-fn compressing(settings: &Settings) -> usize {
-    match settings.codec() {
-        Ok(Some(_)) => {
-            let threads = settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
-            shotline_store::codec::held(threads)
-        }
-        Ok(None) | Err(_) => 0,
-    }
-}
-
-/// Whether shots are blocks of tens of megabytes each.
-pub(super) fn blocks(settings: &Settings) -> bool {
-    settings.framing().description().large_shots
-}
-
-/// Memory for shot buffers, in bytes.
-pub(super) fn pool_bytes(settings: &Settings) -> u64 {
-    let default =
-        if blocks(settings) { BLOCKS_POOL.0 * u64::from(settings.links.unwrap_or(1)) } else { DEFAULT_POOL.0 };
-    settings.pool.map_or(default, |pool| pool.0)
-}
-
-/// Writes under way at once.
-pub(super) fn in_flight(settings: &Settings) -> u32 {
-    settings.in_flight.unwrap_or(if blocks(settings) { 4 } else { 16 })
+fn compressing(resolved: &Resolved<'_>) -> usize {
+    let threads = || resolved.settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
+    resolved.codec.map_or(0, |_| shotline_store::codec::held(threads()))
 }

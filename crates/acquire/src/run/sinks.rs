@@ -42,9 +42,8 @@ impl<'a> Sinks<'a> {
     /// # Errors
     /// If one cannot be made, or the pool has no room for what is held before a trigger.
     pub(super) fn open(prepared: &Prepared<'a>, clock: &Clock, local: SocketAddr) -> Result<Self, RunError> {
-        let settings = prepared.settings;
         let (queue_events, triggers) = triggers(prepared)?;
-        let files = match settings.sink()? {
+        let files = match prepared.resolved.sink {
             Sink::Discard => Files::None,
             Sink::Capture(out) => Files::Capture(Box::new(capture::create(prepared, clock, local, out)?), out),
             Sink::Recording(outs) => Files::Recording(Box::new(files::lay_out(prepared, clock, outs)?), triggers),

@@ -1,14 +1,24 @@
-//! Recording as a library, with a framing of the caller's: the example's, over real sockets.
+//! Recording as a library, with framings of the caller's, over real sockets.
 
 #[allow(dead_code, reason = "the example's main is not called")]
 #[path = "../../../../examples/02-record-your-own-framing.rs"]
 mod example;
 
+use arrayvec::ArrayVec;
 use example::record;
-use shotline_acquire::config::Settings;
+use shotline_acquire::config::{Key, Settings};
+use shotline_acquire::live::Live;
+use shotline_acquire::run::{Described, Outcome, RunError, run_described};
+use shotline_backends::{Options, Outgoing, Sending, Transport};
+use shotline_memory::{Region, Registrar, Sge};
 use shotline_store::read::Recording;
+use shotline_transport::{PacketIo, Seal, Send};
+use shotline_wire::ParseError;
+use shotline_wire::framing::{Framing, Link, MAX_HEADER, NoExtras, Packet, Place, Udp};
+use shotline_wire::shot::{Cut, DropCause, Geometry, Packing, Trailer};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -109,4 +119,111 @@ fn assert_frames(out: &Path) -> (u64, u64) {
     let expected = SHOTS / u64::from(FRAMES);
     assert!((expected..=expected + 1).contains(&partial), "{complete} complete frames and {partial} partial ones");
     (complete, partial)
+}
+
+/// Packets like those of [`Udp`], with an ICRC behind them.
+#[derive(Debug)]
+struct Sealed;
+
+impl NoExtras for Sealed {}
+
+impl Framing for Sealed {
+    fn name(&self) -> &'static str {
+        "sealed"
+    }
+    fn sealed(&self) -> bool {
+        true
+    }
+    fn header_len(&self, first: &[u8]) -> usize {
+        Udp.header_len(first)
+    }
+    fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
+        Udp.key(header)
+    }
+    fn place(&self, header: &[u8], payload_len: u32, g: &Geometry) -> Result<Place, ParseError> {
+        Udp.place(header, payload_len, g)
+    }
+    fn emit(&self, link: &Link, packet: &Packet, out: &mut ArrayVec<u8, MAX_HEADER>) {
+        Udp.emit(link, packet, out);
+    }
+}
+
+/// A sender of two packets a shot.
+fn sealed() -> Described {
+    let geometry = Geometry::cut_as((8, 512), (8, Packing::Uint8), 0, Trailer::None, Cut::uniform(2048)).unwrap();
+    Described { framing: Arc::new(Sealed), geometry, name: "sealed".into() }
+}
+
+fn received(settings: &Settings, sender: Described) -> Result<Outcome, RunError> {
+    let (transport, options) = (Transport::default(), Options::default());
+    run_described(settings, sender, &AtomicBool::new(false), &Live::default(), |wanted, regions| {
+        transport.open(wanted, &options, regions)
+    })
+}
+
+/// Sends shots on two links to the receiver until it has them; every third shot of link 1 has a packet with a wrong ICRC.
+fn send_sealed(to: SocketAddr, over: &AtomicBool) {
+    let geometry = sealed().geometry;
+    let mut registrar = Registrar::new();
+    let payload = registrar.add(Region::host(2048).unwrap());
+    let regions = registrar.finish();
+    let sending = Sending { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
+    let Outgoing { mut io, .. } = Transport::default().open_sender(&sending, &Options::default(), &regions).unwrap();
+    for shot in (0..100_000).take_while(|_| !over.load(Ordering::Relaxed)) {
+        for (stream, index) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let packet = Packet::nth(&geometry, 0, shot, index).unwrap();
+            let mut header = ArrayVec::<u8, MAX_HEADER>::new();
+            Sealed.emit(&Link { stream, ..Link::default() }, &packet, &mut header);
+            let gather = [Sge { region: payload, offset: 0, len: packet.len }];
+            let is_wrong = stream == 1 && shot % 3 == 0 && index == 1;
+            let seal = if is_wrong { Seal::Forced(0) } else { Seal::Compute };
+            // An error is the receiver's closed port: before it listens, or when it is done.
+            let _ = io.send(to, &[Send { header: &header, gather: &gather, seal }]);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn a_sealed_framing_of_the_callers_is_received_by_its_own_keys() {
+    let listen = UdpSocket::bind(("::1", 0)).unwrap().local_addr().unwrap();
+    let settings = Settings {
+        listen: Some(listen),
+        links: Some(2),
+        discard: Some(true),
+        shots: Some(SHOTS),
+        window: Some(4),
+        timeout_ms: Some(60_000),
+        ..Settings::default()
+    };
+    let over = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| send_sealed(listen, &over));
+        let outcome = received(&settings, sealed());
+        over.store(true, Ordering::Relaxed);
+        outcome
+    })
+    .unwrap();
+    let [first, second] = outcome.streams.as_slice() else { panic!("{} streams", outcome.streams.len()) };
+    // The receiver may have begun to listen in the middle of the first shot, and ends in the middle of the last one.
+    assert!(first.complete >= SHOTS - 2 && first.icrc_good == first.placed, "{first:?}");
+    assert!(second.partial >= SHOTS / 3 && second.icrc_good == second.placed, "{second:?}");
+    let wrong = outcome.unknown.packet_drops;
+    assert!(wrong.get(DropCause::BadIcrc) >= SHOTS / 3 && wrong.total() == wrong.get(DropCause::BadIcrc), "{wrong:?}");
+}
+
+#[test]
+fn settings_that_describe_a_described_sender_are_refused() {
+    let listens = Settings { listen: "[::1]:0".parse().ok(), discard: Some(true), ..Settings::default() };
+    for (settings, key) in [
+        (Settings { framing: "digitizer".parse().ok(), ..listens.clone() }, Key::framing),
+        (Settings { samples: Some(500), ..listens.clone() }, Key::samples),
+        (Settings { q_key: Some(17), ..listens.clone() }, Key::q_key),
+        (Settings { listen: None, probe: listens.listen, ..listens }, Key::probe),
+    ] {
+        match received(&settings, sealed()) {
+            Err(RunError::Invalid(invalid)) => assert_eq!(invalid.key, key),
+            other => panic!("{key}: {:?}", other.map(|outcome| outcome.end)),
+        }
+    }
 }
