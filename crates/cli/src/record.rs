@@ -53,7 +53,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result {
     let settings = match &args.config {
         Some(path) => File::read(path)?.under(args.settings)?,
-        None => args.settings,
+        None => {
+            args.settings.check()?;
+            args.settings
+        }
     };
     let listens = settings.listen;
     let says = listens.is_some() && !args.json && !args.quiet && !args.progress;

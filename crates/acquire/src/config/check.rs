@@ -8,6 +8,7 @@ use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, queue_pair};
 use crate::cpu;
 use crate::sink::Policy;
+use shotline_backends::{Options, Role};
 use shotline_store::shot::MAX_LINKS;
 use shotline_verbs::ud::QueuePair;
 use shotline_wire::framing::Kind;
@@ -117,6 +118,7 @@ impl Settings {
         self.check_discard()?;
         self.check_triggers()?;
         self.check_captures()?;
+        self.check_transport()?;
         Ok(Resolved {
             settings: self,
             sender,
@@ -278,6 +280,21 @@ impl Settings {
                 ),
             )),
         }
+    }
+
+    /// Refuses a transport that this build does not have, and flags that the transport does not use.
+    fn check_transport(&self) -> Result<(), Invalid> {
+        let (transport, none) = (self.transport.clone().unwrap_or_default(), Options::default());
+        let given = [
+            (Key::transport, none.clone()),
+            (Key::mtu, Options { mtu: self.mtu, ..none.clone() }),
+            (Key::peer_mac, Options { peer_mac: self.peer_mac.clone(), ..none.clone() }),
+            (Key::eal, Options { eal: self.eal.clone(), ..none.clone() }),
+            (Key::receive_buffer, Options { receive_buffer: self.receive_buffer.map(|bytes| bytes.0), ..none }),
+        ];
+        given.into_iter().try_for_each(|(key, options)| {
+            transport.check(Role::Receiver, &options).map_err(|error| invalid(key, error))
+        })
     }
 
     /// Refuses ways to align that the rest of the settings does not allow.

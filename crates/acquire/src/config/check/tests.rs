@@ -144,6 +144,9 @@ fn settings_that_need_another_are_refused_without_it() {
         ("out = \"a.h5\"\ncompress = \"zstd\"\ncompress_level = 99", Key::compress_level, "level"),
         ("align_window = \"5us\"", Key::align_window, "--align stamp"),
         ("out = \"a.h5\"\nroll_shots = 5\nalign = \"stamp\"", Key::align, "one plain file"),
+        ("mtu = 1500", Key::mtu, "udp does not use --mtu"),
+        ("peer_mac = \"02:00:00:00:00:01\"", Key::peer_mac, "udp does not use --peer-mac"),
+        ("transport = \"packet:eth1\"\neal = \"-l 1\"", Key::eal, "packet:eth1 does not use --eal"),
     ]);
 }
 
