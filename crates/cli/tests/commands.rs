@@ -185,6 +185,38 @@ fn a_wrong_key_in_a_configuration_is_named_with_its_line() {
 }
 
 #[test]
+fn flags_go_with_the_keys_of_a_configuration_and_win_over_them() {
+    let probe = Probe::start();
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("probe.toml");
+    let text =
+        format!("probe = \"{}\"\nbind = \"[::1]:0\"\nsamples = 500\nrate_hz = 1e-9\ndiscard = true\n", probe.address);
+    std::fs::write(&path, text).expect("it is written");
+    let path = path.to_str().expect("a name");
+    let output = shotline(&[
+        "record",
+        "--config",
+        path,
+        "--transmit-sequence",
+        "1,2",
+        "--gbps",
+        "0.1",
+        "--shots",
+        "5",
+        "--json",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["shots_complete"], 5, "{report}");
+    refused(
+        &["record", "--config", path, "--rate-hz", "5", "--post-trigger", "1"],
+        &["--post-trigger", "--pre-trigger"],
+    );
+    refused(&["record", "--config", path, "--q-key", "1"], &["--q-key", "--listen"]);
+    refused(&["record", "--config", path], &["probe.toml:4", "--rate-hz"]);
+}
+
+#[test]
 fn a_run_that_cannot_work_is_refused_before_it_begins() {
     let probe = Probe::start();
     let folder = tempfile::tempdir().expect("a directory");

@@ -32,6 +32,8 @@ const OF_LISTENING: [(Key, &str); 4] = [
     (Key::pages, "a probe has no ring of pages"),
     (Key::idle_s, "a probe says when it ends, and --seconds ends it"),
 ];
+/// What begins a shot of a probe, of which there is one.
+const BEGINS: [Key; 3] = [Key::rate_hz, Key::gbps, Key::external_trigger];
 /// Settings that describe a sender in one of the crates' framings.
 const OF_FRAMING: [Key; 9] = [
     Key::framing,
@@ -132,14 +134,22 @@ impl Settings {
         })
     }
 
-    /// These settings over those of a file, where to discard and to record exclude one another.
+    /// These settings over those of a file. What contradicts a flag in the file does not count.
     pub(super) fn over_file(self, file: Self) -> Self {
-        let (discards, records) = (self.discard == Some(true), self.out.is_some());
-        self.over(match (discards, records) {
-            (true, _) => file.without(&RECORDING).without(&BESIDE_RECORDING),
-            (false, true) => file.without(&[Key::discard]),
-            (false, false) => file,
-        })
+        let of_listening = OF_LISTENING.map(|(key, _)| key);
+        let begins = BEGINS.into_iter().any(|key| self.asks_for(key));
+        let rules: [(bool, &[Key]); 8] = [
+            (self.discard == Some(true), &RECORDING),
+            (self.discard == Some(true), &BESIDE_RECORDING),
+            (self.out.is_some(), &[Key::discard]),
+            (self.probe.is_some(), &[Key::listen]),
+            (self.probe.is_some(), &of_listening),
+            (self.listen.is_some(), &[Key::probe]),
+            (self.listen.is_some(), &OF_PROBE),
+            (begins, &BEGINS),
+        ];
+        let contradicted = rules.into_iter().filter(|(is_given, _)| *is_given);
+        self.over(contradicted.fold(file, |file, (_, keys)| file.without(keys)))
     }
 
     /// Whether a setting is given and asks for something, which `false` and `none` do not.

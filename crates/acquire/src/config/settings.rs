@@ -79,7 +79,7 @@ settings! {
     #[serde(deserialize_with = "named_peer")]
     probe: SocketAddr,
     /// Instead of a probe that takes set-up: the local address that some other sender sends to
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe", help_heading = "Source")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
     listen: SocketAddr,
     /// Take the probe over from another receiver, or from one that crashed
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
@@ -121,32 +121,32 @@ settings! {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Source")]
     external_trigger: bool,
     /// Transmit events that the shots answer in turn, such as 1,2,3 (not given: as the probe was told before)
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', requires = "probe", help_heading = "Source")]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', help_heading = "Source")]
     transmit_sequence: Vec<u16>,
     /// Channels of each link [default: 96, or 1 of spead and hsb]
-    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "N", help_heading = "Other senders")]
     channels: u16,
     /// Samples on the wire: packed12_msb_first, int16_le or uint8 [default: packed12_msb_first, or uint8 of spead and hsb]
-    #[arg(long, value_name = "NAME", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "NAME", help_heading = "Other senders")]
     #[serde(with = "text")]
     sample_format: Packing,
     /// Bits of a sample that mean something [default: all that the format has]
-    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "N", help_heading = "Other senders")]
     bits: u8,
     /// Sample rate in Hz, for the file
-    #[arg(long, value_name = "HZ", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "HZ", help_heading = "Other senders")]
     sample_rate_hz: u32,
     /// Queue pair that ud packets name, of link 0; the next link has the next one
-    #[arg(long, value_name = "N", value_parser = number, requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "N", value_parser = number, help_heading = "Other senders")]
     queue_pair: u32,
     /// Queue key that ud packets carry
-    #[arg(long, value_name = "N", value_parser = number, requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "N", value_parser = number, help_heading = "Other senders")]
     q_key: u32,
     /// Pages in the ring of a sensor bridge [default: learned when the ring begins again]
-    #[arg(long, value_name = "N", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "N", help_heading = "Other senders")]
     pages: u32,
     /// End when nothing has come for so many seconds, counted from when it listens
-    #[arg(long, value_name = "S", requires = "listen", help_heading = "Other senders")]
+    #[arg(long, value_name = "S", help_heading = "Other senders")]
     idle_s: f64,
     /// End after so many shots
     #[arg(long, value_name = "N", help_heading = "Run")]
@@ -192,7 +192,7 @@ settings! {
     #[serde(with = "text")]
     compress: Compression,
     /// Level of zstd, -7 to 22: higher is smaller and slower [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=22), help_heading = "Sink")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Sink")]
     compress_level: i32,
     /// Threads that compress; shots that they cannot keep up with are stored as they came [default: all processors but one]
     #[arg(long, value_name = "N", help_heading = "Sink")]
@@ -225,10 +225,10 @@ settings! {
     #[arg(long, value_name = "S", help_heading = "Long runs")]
     pre_trigger: f64,
     /// Record until so many seconds after the last trigger [default: 1]
-    #[arg(long, value_name = "S", requires = "pre_trigger", help_heading = "Long runs")]
+    #[arg(long, value_name = "S", help_heading = "Long runs")]
     post_trigger: f64,
     /// What is a trigger: flag (a shot's own), signal (SIGUSR1 to this program) or both [default: both]
-    #[arg(long, value_name = "WHAT", requires = "pre_trigger", help_heading = "Long runs")]
+    #[arg(long, value_name = "WHAT", help_heading = "Long runs")]
     trigger: TriggerBy,
     /// What puts shots of several links into one event: their number, or the stamp of their first sample [default: number]
     #[arg(long, value_name = "BY", help_heading = "Several sources")]

@@ -189,3 +189,20 @@ fn what_is_to_be_recorded_is_not_discarded_unless_flags_overrule_a_file() {
     assert_eq!((recorded.check().map(drop), recorded.discard), (Ok(()), None));
     assert!(settings("discard = false\ncapacity = 5").over_file(discard).check().is_err());
 }
+
+#[test]
+fn a_flag_wins_over_a_key_of_the_file_that_contradicts_it() {
+    let listens = settings("framing = \"ud\"\nqueue_pair = 17\nq_key = 17\nidle_s = 1.0\nshots = 5");
+    let asks = settings("probe = \"[::1]:8\"\nbind = \"[::1]:9\"\nrate_hz = 5.0\ntransmit_sequence = [1]\nshots = 5");
+    let flags = |text: &str| toml::from_str::<Settings>(text).unwrap();
+    let both = flags("probe = \"[::1]:7\"").over_file(listens);
+    assert_eq!((both.check().map(|resolved| resolved.sender.address().port()), both.shots), (Ok(7), Some(5)));
+    let both = flags("listen = \"[::1]:7\"\nframing = \"udp\"").over_file(asks.clone());
+    assert_eq!((both.check().map(|resolved| resolved.sender.address().port()), both.shots), (Ok(7), Some(5)));
+    for text in ["gbps = 1.0", "external_trigger = true", "rate_hz = 7.0"] {
+        let both = flags(text).over_file(asks.clone());
+        assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), flags(text).rate_hz), "{text}");
+    }
+    let both = flags("external_trigger = false").over_file(asks);
+    assert_eq!((both.check().map(drop), both.rate_hz), (Ok(()), Some(5.0)), "no other way of beginning was given");
+}
