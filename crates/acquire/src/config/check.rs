@@ -62,8 +62,19 @@ const RECORDING: [Key; 10] = [
 /// Settings without a meaning where those of [`RECORDING`] are missing.
 const BESIDE_RECORDING: [Key; 3] = [Key::compress_level, Key::post_trigger, Key::trigger];
 /// Settings of recordings that packet captures do not have.
-const NOT_OF_CAPTURES: [Key; 7] =
-    [Key::pre_trigger, Key::compress, Key::durable, Key::recycle, Key::buffered, Key::capacity, Key::commit_ms];
+const NOT_OF_CAPTURES: [Key; 11] = [
+    Key::pre_trigger,
+    Key::compress,
+    Key::durable,
+    Key::recycle,
+    Key::buffered,
+    Key::capacity,
+    Key::commit_ms,
+    Key::roll_size,
+    Key::roll_seconds,
+    Key::roll_shots,
+    Key::keep,
+];
 
 /// Refuses where a rule is broken.
 fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), Invalid> {
@@ -366,7 +377,7 @@ impl Settings {
             return Ok(());
         }
         let unfit = NOT_OF_CAPTURES.into_iter().find(|key| self.asks_for(*key));
-        match unfit.or((outs.len() > 1 || self.rolls()).then_some(Key::out)) {
+        match unfit.or((outs.len() > 1).then_some(Key::out)) {
             None => Ok(()),
             Some(key) => Err(invalid(
                 key,

@@ -160,6 +160,10 @@ fn a_packet_capture_has_none_of_the_ways_of_a_recording() {
         ("buffered = true", Key::buffered),
         ("capacity = 5", Key::capacity),
         ("commit_ms = 5", Key::commit_ms),
+        ("roll_size = \"1GiB\"", Key::roll_size),
+        ("roll_seconds = 5.0", Key::roll_seconds),
+        ("roll_shots = 5", Key::roll_shots),
+        ("keep = \"1GiB\"", Key::keep),
     ];
     assert_eq!(given.map(|(_, key)| key), NOT_OF_CAPTURES);
     for (text, key) in given {
