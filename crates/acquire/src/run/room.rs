@@ -95,7 +95,7 @@ impl Room<'_> {
             // Of what is spare a quarter waits for other links, if there are any.
             let spare = needed + LEAST_QUEUE;
             let spare = if links > 1 { spare * 4 / 3 + 2 } else { spare };
-            let bytes = (self.reserve() + spare * links) as u64 * u64::from(self.slot_bytes);
+            let bytes = (self.reserve() + self.in_order + spare * links) as u64 * u64::from(self.slot_bytes);
             return Err(RunError::Settings(format!(
                 "{before_s} s before a trigger are {needed} events of {links} links, a pool of {} bytes holds {}: --pool {}MiB",
                 self.resolved.pool_bytes,
@@ -113,4 +113,63 @@ impl Room<'_> {
 fn compressing(resolved: &Resolved<'_>) -> usize {
     let threads = || resolved.settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
     resolved.codec.map_or(0, |_| shotline_store::codec::held(threads()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Bytes, Settings};
+    use shotline_wire::shot::{Geometry, Packing};
+
+    /// The size of the pool that an error asks for.
+    fn suggested<T>(refused: Result<T, RunError>) -> Bytes {
+        let message = refused.map(drop).unwrap_err().to_string();
+        message.split("--pool ").nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_pool_of_the_size_that_an_error_suggests_is_accepted() {
+        let geometry = Geometry::new(16, 50_000, 12, Packing::Packed12, 0).unwrap();
+        let slot_bytes = geometry.slot_bytes();
+        let config = |stream| StreamConfig {
+            stream,
+            key: stream,
+            geometry,
+            source: None,
+            first_shot: None,
+            first_psn: None,
+            window: 4,
+            timeout_ns: 1,
+        };
+        let mode = Mode::FixedRate { millihertz: 100_000 };
+        for (how, links, in_order) in [
+            ("discard = true", 1, 0),
+            ("discard = true", 1, 5),
+            ("out = \"run.h5\"", 4, 0),
+            ("out = \"run.h5\"\nroll_shots = 5", 1, 0),
+            ("out = \"run.h5\"\nroll_shots = 5\ncompress = \"lz4\"\ncompress_threads = 3", 4, 0),
+            ("out = \"run.h5\"\nroll_shots = 5\ncompress = \"lz4\"\ncompress_threads = 3", 1, 5),
+        ] {
+            let case = format!("{how}, {links} links, {in_order} in order");
+            let text = format!("listen = \"[::1]:9\"\nframing = \"udp\"\nlinks = {links}\n{how}");
+            let settings: Settings = toml::from_str(&text).unwrap();
+            let configs: Vec<_> = (0..links).map(config).collect();
+            let with_room = |pool: Bytes, act: &dyn Fn(Room<'_>, u32) -> Result<(), RunError>| {
+                let settings = Settings { pool: Some(pool), ..settings.clone() };
+                let resolved = settings.check().unwrap();
+                act(Room { resolved, configs: &configs, slot_bytes, in_order }, (pool.0 / u64::from(slot_bytes)) as u32)
+            };
+            let check = |room: Room<'_>, _: u32| room.check();
+            let split = |room: Room<'_>, slots: u32| {
+                let (queue, held) = room.split_for_trigger(slots, mode, 0.5)?;
+                assert!(queue >= LEAST_QUEUE && held >= 51, "{case}: {queue} and {held}");
+                Ok(())
+            };
+            let least = suggested(with_room(Bytes(1), &check));
+            with_room(least, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let for_trigger = suggested(with_room(least, &split));
+            with_room(for_trigger, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
+            with_room(for_trigger, &split).unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
+    }
 }
