@@ -116,11 +116,30 @@ mod tests {
 
     #[test]
     fn a_combination_is_named_with_the_line_at_fault() {
-        let read = file("discard = true\nprobe = \"[::1]:9\"\nq_key = 17").unwrap();
-        let error = read.under(Settings::default()).unwrap_err().to_string();
-        assert!(error.starts_with("run.toml:3: --q-key is for a sender"), "{error}");
-        let flags = Settings { align_window: Some(super::super::Nanoseconds(1)), ..Settings::default() };
-        let error = file("discard = true\nprobe = \"[::1]:9\"").unwrap().under(flags).unwrap_err().to_string();
-        assert!(error.starts_with("--align-window is for stamps"), "{error}");
+        let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
+        let q_key = error("discard = true\nprobe = \"[::1]:9\"\nq_key = 17", Settings::default());
+        assert!(q_key.starts_with("run.toml:3: --q-key is for a sender"), "{q_key}");
+        let of_both = "probe = \"[::1]:9\"\ndurable = true";
+        let durable = error(of_both, Settings { out: Some(vec!["run.pcapng".into()]), ..Settings::default() });
+        assert!(durable.starts_with("run.toml:2: a packet capture"), "the flag is not what does not fit: {durable}");
+    }
+
+    #[test]
+    fn a_flag_at_fault_is_named_without_a_line() {
+        let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
+        let probe = "discard = true\nprobe = \"[::1]:9\"\nshots = 5";
+        let shots = error(probe, Settings { shots: Some(0), ..Settings::default() });
+        assert!(shots.starts_with("expected --shots from 1"), "the key is in the file, too: {shots}");
+        let window = error(probe, Settings { align_window: Some(super::super::Nanoseconds(1)), ..Settings::default() });
+        assert!(window.starts_with("--align-window is for stamps"), "{window}");
+        let lz4 = "out = \"run.h5\"\nprobe = \"[::1]:9\"\ncompress = \"lz4\"";
+        let level = error(lz4, Settings { compress_level: Some(5), ..Settings::default() });
+        assert!(level.starts_with("a level is for zstd"), "the file has another codec: {level}");
+    }
+
+    #[test]
+    fn what_neither_flags_nor_the_file_name_has_no_line() {
+        let error = file("discard = true").unwrap().under(Settings::default()).unwrap_err().to_string();
+        assert!(error.starts_with("name the probe's set-up address with --probe"), "{error}");
     }
 }
