@@ -180,7 +180,7 @@ settings! {
     /// Write through the page cache instead of past it
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Sink")]
     buffered: bool,
-    /// Writes under way at once [default: 16]
+    /// Writes under way at once [default: 16, or 4 of digitizer and vita49]
     #[arg(long, value_name = "N", help_heading = "Sink")]
     in_flight: u32,
     /// Receive nothing while the drive writes: one stage after the other, to measure what the pipeline gains; needs a
@@ -246,7 +246,7 @@ settings! {
     /// Clock of the receiver's own time stamps: system, or ptp:/dev/ptpN [default: system]
     #[arg(long, value_name = "SOURCE", help_heading = "Receiver")]
     clock: Source,
-    /// Memory for shot buffers [default: 256MiB]
+    /// Memory for shot buffers [default: 256MiB, or 1.5GiB for each link of digitizer and vita49]
     #[arg(long, value_name = "BYTES", help_heading = "Receiver")]
     pool: Bytes,
     /// Receive buffer to ask the kernel for [default: 256MiB]

@@ -6,6 +6,7 @@ use super::sinks::Sinks;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::receiver::{Receiver, ReceiverConfig};
+use crate::sink::Policy;
 use crate::stream::StreamConfig;
 use shotline_transport::PacketIo;
 use shotline_wire::setup::Start;
@@ -28,7 +29,7 @@ impl<'a, P: PacketIo> Started<'a, P> {
     /// If any of these fails; files that were made are removed.
     pub(super) fn start(prepared: Prepared<'a>, mut origin: Origin<'a>, io: P) -> Result<Self, RunError> {
         let settings = prepared.settings;
-        if prepared.policy == crate::sink::Policy::Block && !io.capabilities().credits {
+        if prepared.policy == Policy::Block && !io.capabilities().credits {
             return Err(RunError::Settings(
                 "the policy block needs a transport with credits; over UDP the kernel would drop packets meanwhile: use drop-newest or drop-oldest".into(),
             ));
