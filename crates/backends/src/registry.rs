@@ -159,7 +159,8 @@ const AUTO: About = About {
     privileges: "none; root to try xdp",
     feature: None,
     missing: None,
-    receiver_flags: &[],
+    // Used where it takes sockets.
+    receiver_flags: &[Flag::ReceiveBuffer],
     sender_flags: &[],
     whole_frames_flags: &[],
 };

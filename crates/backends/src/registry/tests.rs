@@ -78,7 +78,7 @@ fn a_flag_that_a_transport_does_not_use_is_refused() {
     for (options, flag) in given.iter().zip(Flag::ALL) {
         let (text, users) = match flag {
             Flag::Mtu | Flag::PeerMac | Flag::Eal => ("udp", "dpdk:DEVICE"),
-            Flag::ReceiveBuffer => ("xdp:eth1", "udp or packet:INTERFACE"),
+            Flag::ReceiveBuffer => ("xdp:eth1", "auto, udp or packet:INTERFACE"),
         };
         let why = read(text).unwrap().check(Role::Receiver, options).unwrap_err();
         let flag = flag.name();
