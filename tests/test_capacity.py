@@ -13,7 +13,7 @@ NOBODY = "[::1]:9"
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        (["record", "--discard", "--listen", "[::1]:0", "--pool", "1024TiB"], "--pool"),
+        (["record", "--discard", "--probe", NOBODY, "--pool", "1024TiB"], "--pool"),
         (["emulate", "probe", "--listen", "[::1]:0", "--pattern-shots", 2**32 - 1], "fewer distinct shots"),
         (["emulate", "probe", "--listen", "[::1]:0", "--links", 255, "--pattern-shots", 2**32 - 1], "distinct shots"),
         (["emulate", "digitizer", "--to", NOBODY, "--distinct", 2**32 - 1], "--distinct"),

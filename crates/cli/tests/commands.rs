@@ -143,7 +143,7 @@ fn flags_that_a_transport_does_not_use_are_refused() {
         refused(&words, &["shm does not use", given.split(' ').next().unwrap()]);
     }
     for transport in ["xdp:eth1", "ibverbs:mlx5_9"] {
-        let words = ["record", "--listen", "127.0.0.1:9", "--discard", "--transport", transport];
+        let words = ["record", "--probe", "127.0.0.1:9", "--discard", "--transport", transport];
         let words = [&words[..], &["--receive-buffer", "1MiB"]].concat();
         refused(&words, &[transport, "does not use --receive-buffer", "auto, udp or packet:INTERFACE"]);
     }

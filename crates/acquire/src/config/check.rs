@@ -8,7 +8,7 @@ use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, queue_pair};
 use crate::cpu;
 use crate::sink::Policy;
-use shotline_backends::{Options, Role};
+use shotline_backends::{Options, Role, Transport};
 use shotline_store::shot::MAX_LINKS;
 use shotline_verbs::ud::QueuePair;
 use shotline_wire::framing::Kind;
@@ -301,6 +301,13 @@ impl Settings {
                 ),
             )),
         }
+    }
+
+    /// Whether the transport has a receive buffer whose size can be asked for, whatever the next run finds.
+    pub(crate) fn has_receive_buffer(&self) -> bool {
+        let options = Options { receive_buffer: Some(1), ..Options::default() };
+        let transport = self.transport.clone().unwrap_or_default();
+        transport != Transport::Auto && transport.check(Role::Receiver, &options).is_ok()
     }
 
     /// Refuses a transport that this build does not have, and flags that the transport does not use.

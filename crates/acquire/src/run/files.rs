@@ -178,7 +178,7 @@ fn chosen(prepared: &Prepared<'_>, rows: u64) -> Settings {
         quorum: Some(alignment.quorum),
         clock: Some(Default::default()),
         pool: Some(Bytes(pool_bytes)),
-        receive_buffer: Some(Bytes(receive_buffer(settings) as u64)),
+        receive_buffer: settings.has_receive_buffer().then(|| Bytes(receive_buffer(settings) as u64)),
         window: Some(prepared.configs[0].window),
         timeout_ms: Some(prepared.configs[0].timeout_ns / 1_000_000),
         busy_poll: Some(false),
