@@ -295,6 +295,53 @@ def test_a_recovery_that_breaks_off_at_any_write_is_made_good_by_the_next(log_of
         recovered.recover()
 
 
+def test_a_recovery_cut_between_two_pointers_is_made_good(log_of, tmp_path):
+    """Some datasets point to the new tail, others to the old one: in any combination, no table is lost.
+
+    The new tail stands where the old one has rows of shots, whose samples the power cut took."""
+    scenario = next(s for s in SCENARIOS if s.kill_at and not s.durable and not s.compressed)
+    logged = log_of(scenario)
+    with FaultDrive(tmp_path) as drive:
+        drive.put(NAME, rows_without_samples(logged))
+        run("recover", "--json", tmp_path / NAME).succeeded()
+        log = drive.log()
+    replay, moves = Replay(log), 0
+    for op, next_op in zip(log.ops, log.ops[1:]):
+        replay.forward(op.end)
+        pointers = replay.pending
+        if next_op.kind == "sync" and len(pointers) > 4 and all(op.size == 8 for op in pointers):
+            moves += 1
+            recover_every_choice(f"moment {op.end}", replay.safe, pointers)
+    assert moves > 0, "the recovery did not move the tail"
+
+
+def rows_without_samples(logged):
+    """A recording of which the tables have every row, of which one at most is visible, and of which no sample is there."""
+    shots, replay = logged.shots, Replay(logged.log)
+    replay.forward(logged.log.ops[-1].end)
+    samples = range(shots.data_start, min(offset for offset, _ in shots.tables))
+    disk = replay.safe.copy()
+    for op in replay.pending:
+        if op.kind == "write":
+            is_marker = op.size == 8 and op.at < shots.data_start
+            if op.at in samples or (is_marker and int.from_bytes(op.data, "little") > 1):
+                continue
+        disk.apply(op)
+    return disk.read(NAME)
+
+
+def recover_every_choice(name, safe, pending):
+    """Recovers what a drive holds when any of these writes have reached it."""
+    with Broken(name) as recovered:
+        for chosen in range(1 << len(pending)):
+            disk = safe.copy()
+            for index, op in enumerate(pending):
+                if chosen >> index & 1:
+                    disk.apply(op)
+            recovered.add(f"writes {chosen:b}", disk.read(NAME), None, 0)
+        recovered.recover()
+
+
 class Broken:
     """Broken recordings, recovered some at a time by one call of the program."""
 

@@ -171,7 +171,9 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u
     if changes.is_empty() && (rows, rows) == (visible, most) {
         return Ok(());
     }
-    for (change, range) in changes.iter().filter_map(|change| Some((change, change.zero.as_ref()?))) {
+    // Slots of rows that are shed are left alone: a new tail may stand there, to which some tables point since a cut.
+    let kept = changes.iter().filter(|change| change.row < rows);
+    for (change, range) in kept.clone().filter_map(|change| Some((change, change.zero.as_ref()?))) {
         if layout.codec.is_some() && range.start == 0 {
             layout::clear_chunk(file, layout, change.row, change.link)?;
             continue;
@@ -181,7 +183,7 @@ fn repair(opened: &Opened, changes: &[RowChange], rows: u64, (visible, most): (u
         file.write_all(stored.at + u64::from(range.start), &vec![0; (range.end - range.start) as usize])?;
     }
     file.sync_data()?;
-    for change in changes.iter().filter(|change| change.row < rows) {
+    for change in kept {
         if let Some(bytes) = &change.table_row {
             file.write_all(layout.shots[change.link].at(change.row), bytes)?;
         }
