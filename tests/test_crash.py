@@ -34,15 +34,9 @@ from common import (
     PATIENCE,
     PROGRAM,
     Probe,
-    Progress,
-    Recorder,
-    Recording,
     Verifier,
-    balanced,
-    record,
     run,
     until,
-    verify,
 )
 
 NAME = "run.h5"
@@ -537,90 +531,3 @@ def check_ring(folder, model, said):
                 assert file["link0/shots"]["number"][-1] <= last, (name, last)
     own = run("verify", "--json", master).succeeded()
     assert own["verified"], own
-
-
-# --- drives that fail --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def drive(tmp_path):
-    """A FaultDrive, mounted."""
-    skip_if_impossible()
-    mount = tmp_path / "drive"
-    mount.mkdir()
-    with FaultDrive(mount) as drive:
-        yield drive
-
-
-def recorder_onto(drive, probe, *flags):
-    """A recorder of small shots in a hurry, reporting as it goes."""
-    common = ("--samples", SHAPE[3], "--pool", "8MiB", "--timeout-ms", 60_000, "--progress")
-    return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
-
-
-def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(drive):
-    path = Path(drive.folder) / NAME
-    flags = ["--shots", 60, "--rate-hz", 200, "--in-flight", 4]
-    drive.fail(nth=30, least=SLOT)
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, *flags) as recorder:
-        ended = recorder.end().succeeded()
-    assert ended["drops"] == {"sink_error": 1} and ended["shots_complete"] == 119, ended
-    recording = Recording(path)
-    balanced(ended, recording)
-    lost = [(link, row) for link, table in enumerate(recording.tables) for row in table if row["state"] != COMPLETE]
-    assert len(lost) == 1 and lost[0][1]["state"] == LOST and lost[0][1]["sink_error"] > 0, lost
-    verify(path)
-
-
-ANY, TABLE, MARKER = (1, 1 << 20), (9, SLOT - 1), (8, 8)  # bytes of such writes
-FAILING = [(1, ANY), (1, TABLE), (2, MARKER)]
-MORE_FAILING = [*((nth, ANY) for nth in range(2, 7)), (2, TABLE), *((nth, MARKER) for nth in (1, 3, 4))]
-
-
-@pytest.mark.parametrize(
-    ("nth", "sizes"), [*FAILING, *(pytest.param(*failing, marks=pytest.mark.long) for failing in MORE_FAILING)]
-)
-def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(drive, nth, sizes):
-    path = Path(drive.folder) / NAME
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
-        progress = Progress(recorder)
-        progress.wait_for("rows", 10)
-        drive.fail(nth, 1 << 30, *sizes)
-        ended = recorder.end()
-    assert ended.code == 1, ended.stderr
-    words = [line for line in (*progress.others, *ended.stderr.splitlines()) if not line.startswith("{")]
-    assert len(words) == 1 and "error" in words[0].lower(), words
-    drive.fail(1 << 30)
-    recovered_whole(drive, path)
-
-
-def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(drive):
-    path = Path(drive.folder) / NAME
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
-        Progress(recorder).wait_for("rows", 10)
-        drive.full_from(0)
-        ended = recorder.end()
-    assert ended.code == 1 and "No space left on device" in ended.stderr, ended.stderr
-    drive.full_from(None)
-    recovered_whole(drive, path)
-
-
-def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(drive):
-    with Probe(*SHAPE) as probe:
-        for nth in range(1, 8):
-            drive.fail(nth, count=1 << 30)
-            message = record(probe, "--shots", 10, "--out", Path(drive.folder) / NAME).refused()
-            assert "Input/output error" in message, message
-            assert os.listdir(drive.folder) == [], nth
-
-
-def recovered_whole(drive, path):
-    """Recovers a file and compares with the log which shots are in it."""
-    log = drive.log()
-    whole = Shots(log, NAME).whole(everything(log).read(NAME))
-    assert len(whole) > 20
-    with h5py.File(path) as file:
-        read_all(file)
-    report = run("recover", "--json", path).succeeded()
-    check_recovered(path, whole, [], report)
-    verify(path, finished=False)
