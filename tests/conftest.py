@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import recordings
+from faultfs import FaultDrive, skip_if_impossible
 from guest_setup import booting, drives, guest  # noqa: F401
 from needs import NETWORK_TOOLS, need_root
 from xdist.scheduler import LoadScopeScheduling
@@ -98,6 +99,16 @@ def drive(tmp_path):
         subprocess.run(["fsfreeze", "--unfreeze", folder], capture_output=True, timeout=PATIENCE, check=False)
         subprocess.run(["umount", folder], capture_output=True, timeout=PATIENCE, check=False)
         image.unlink()
+
+
+@pytest.fixture
+def fault_drive(tmp_path):
+    """A `FaultDrive`, mounted: a drive that fails, is full or is slow when it is told to."""
+    skip_if_impossible()
+    mount = tmp_path / "drive"
+    mount.mkdir()
+    with FaultDrive(mount) as drive:
+        yield drive
 
 
 @pytest.fixture(scope="session")

@@ -6,20 +6,9 @@ from pathlib import Path
 import h5py
 import pytest
 from crash import Shots, everything
-from faultfs import FaultDrive, skip_if_impossible
 from test_crash import NAME, SHAPE, SLOT, check_recovered, read_all
 
 from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, record, run, verify
-
-
-@pytest.fixture
-def drive(tmp_path):
-    """A FaultDrive, mounted."""
-    skip_if_impossible()
-    mount = tmp_path / "drive"
-    mount.mkdir()
-    with FaultDrive(mount) as drive:
-        yield drive
 
 
 def recorder_onto(drive, probe, *flags):
@@ -28,11 +17,11 @@ def recorder_onto(drive, probe, *flags):
     return Recorder(probe, *common, *flags, "--out", Path(drive.folder) / NAME)
 
 
-def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(drive):
-    path = Path(drive.folder) / NAME
+def test_a_write_that_fails_loses_one_shot_by_name_and_no_other(fault_drive):
+    path = Path(fault_drive.folder) / NAME
     flags = ["--shots", 60, "--rate-hz", 200, "--in-flight", 4]
-    drive.fail(nth=30, least=SLOT)
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, *flags) as recorder:
+    fault_drive.fail(nth=30, least=SLOT)
+    with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, *flags) as recorder:
         ended = recorder.end().succeeded()
     assert ended["drops"] == {"sink_error": 1} and ended["shots_complete"] == 119, ended
     recording = Recording(path)
@@ -50,38 +39,38 @@ MORE_FAILING = [*((nth, ANY) for nth in range(2, 7)), (2, TABLE), *((nth, MARKER
 @pytest.mark.parametrize(
     ("nth", "sizes"), [*FAILING, *(pytest.param(*failing, marks=pytest.mark.long) for failing in MORE_FAILING)]
 )
-def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(drive, nth, sizes):
-    path = Path(drive.folder) / NAME
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
+def test_an_error_on_a_table_or_a_marker_ends_the_run_in_words_and_recover_finds_every_shot(fault_drive, nth, sizes):
+    path = Path(fault_drive.folder) / NAME
+    with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
         progress = Progress(recorder)
         progress.wait_for("rows", 10)
-        drive.fail(nth, 1 << 30, *sizes)
+        fault_drive.fail(nth, 1 << 30, *sizes)
         ended = recorder.end()
     assert ended.code == 1, ended.stderr
     words = [line for line in (*progress.others, *ended.stderr.splitlines()) if not line.startswith("{")]
     assert len(words) == 1 and "error" in words[0].lower(), words
-    drive.fail(1 << 30)
-    recovered_whole(drive, path)
+    fault_drive.fail(1 << 30)
+    recovered_whole(fault_drive, path)
 
 
-def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(drive):
-    path = Path(drive.folder) / NAME
-    with Probe(*SHAPE) as probe, recorder_onto(drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
+def test_a_full_drive_ends_the_run_in_words_and_recover_finds_every_shot(fault_drive):
+    path = Path(fault_drive.folder) / NAME
+    with Probe(*SHAPE) as probe, recorder_onto(fault_drive, probe, "--rate-hz", 200, "--capacity", 500) as recorder:
         Progress(recorder).wait_for("rows", 10)
-        drive.full_from(0)
+        fault_drive.full_from(0)
         ended = recorder.end()
     assert ended.code == 1 and "No space left on device" in ended.stderr, ended.stderr
-    drive.full_from(None)
-    recovered_whole(drive, path)
+    fault_drive.full_from(None)
+    recovered_whole(fault_drive, path)
 
 
-def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(drive):
+def test_a_drive_that_fails_while_a_file_is_laid_out_leaves_nothing_behind(fault_drive):
     with Probe(*SHAPE) as probe:
         for nth in range(1, 8):
-            drive.fail(nth, count=1 << 30)
-            message = record(probe, "--shots", 10, "--out", Path(drive.folder) / NAME).refused()
+            fault_drive.fail(nth, count=1 << 30)
+            message = record(probe, "--shots", 10, "--out", Path(fault_drive.folder) / NAME).refused()
             assert "Input/output error" in message, message
-            assert os.listdir(drive.folder) == [], nth
+            assert os.listdir(fault_drive.folder) == [], nth
 
 
 def recovered_whole(drive, path):

@@ -9,22 +9,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from faultfs import FaultDrive, skip_if_impossible
 
 from common import COMPLETE, LOST, Probe, Progress, Recorder, Recording, balanced, run
 
 SHAPE = ("--links", 1, "--channels", 16, "--samples", 2700)
 SLOT = 65_536  # of such a shot: 64,800 bytes of samples and a record
 IN_FLIGHT = [1, 32, *(pytest.param(count, marks=pytest.mark.long) for count in (2, 8))]
-
-
-@pytest.fixture
-def slow_drive(tmp_path):
-    skip_if_impossible()
-    mount = tmp_path / "drive"
-    mount.mkdir()
-    with FaultDrive(mount) as drive:
-        yield drive
 
 
 class Run(Recorder):
@@ -45,10 +35,10 @@ def proven(path, ended):
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
-def test_a_drive_that_is_fast_enough_loses_nothing(slow_drive, in_flight):
+def test_a_drive_that_is_fast_enough_loses_nothing(fault_drive, in_flight):
     # The pool has 256 slots: room for a second in which the drive, or its processor, does something else.
     shots, flags = 320, ("--in-flight", in_flight, "--pool", "16MiB")
-    with Probe(*SHAPE) as probe, Run(probe, slow_drive, 240, 300, "--shots", shots, *flags) as recorder:
+    with Probe(*SHAPE) as probe, Run(probe, fault_drive, 240, 300, "--shots", shots, *flags) as recorder:
         ended = recorder.end().succeeded()
     recording = proven(recorder.path, ended)
     assert "sink_busy" not in ended["drops"] and "no_buffer" not in ended["drops"], ended
@@ -58,9 +48,9 @@ def test_a_drive_that_is_fast_enough_loses_nothing(slow_drive, in_flight):
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
-def test_a_drive_that_is_too_slow_gets_what_it_takes_and_the_rest_is_named(slow_drive, in_flight):
+def test_a_drive_that_is_too_slow_gets_what_it_takes_and_the_rest_is_named(fault_drive, in_flight):
     flags = ("--in-flight", in_flight, "--pool", "4MiB", "--capacity", 1000, "--progress")
-    with Probe(*SHAPE) as probe, Run(probe, slow_drive, 360, 120, *flags) as recorder:
+    with Probe(*SHAPE) as probe, Run(probe, fault_drive, 360, 120, *flags) as recorder:
         progress = Progress(recorder)
         progress.wait_for("shots_dropped", 40)
         # It goes on as it does.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Of so many frames in a row the second lacks a packet.
+/// Frames of a cycle, in each of which the second lacks a packet.
 const FRAMES: u32 = 3;
 /// Frames that are recorded.
 const SHOTS: u64 = 12;

@@ -25,7 +25,7 @@ pub struct Accessed {
 pub trait Notices {
     /// Asks to be told of every one-sided operation of a peer on this memory ([`Self::next_access`]), or no longer.
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
-    /// A one-sided operation on watched memory. Those that nobody takes are lost, and counted, beyond some thousand.
+    /// A one-sided operation on watched memory. Beyond some thousand that wait to be taken, further ones are lost, and counted.
     fn next_access(&mut self) -> Option<Accessed>;
     /// What peers did with registered memory so far.
     fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError>;
