@@ -348,7 +348,8 @@ def test_what_is_missing_in_uff_zea_and_sigmf_is_missing_again(tmp_path, holes):
         left_out = 0
         for number, stamp, samples, missing, state in again.every(0):
             stamped, was, lacked, before = expected.pop(number + first)
-            assert name == "run.uff" or abs(stamp - stamped) <= 50 or stamped == 0, "to two samples"
+            # A shot that continues the one before may be two samples off, and both ends are rounded to a sample.
+            assert name == "run.uff" or abs(stamp - stamped) <= 3e9 / holes.rate + 1 or stamped == 0
             if name == "run.sigmf-meta":
                 lacked = np.broadcast_to(lacked.any(axis=1, keepdims=True), lacked.shape)  # annotations are of instants
             assert state == before and not (lacked & ~missing).any(), "what was missing is not there now"
