@@ -5,11 +5,9 @@
 //! from those that it expects.
 
 use crate::{Access, Addressing, Pages, Protection, Refused, Region, RegisterError, Registrar};
+use shotline_conformance::{Failure, Outcome, Report};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// Why a check failed, for a person.
-pub type Failure = String;
 
 /// Makes regions of one kind.
 pub trait Fixture {
@@ -85,37 +83,6 @@ const fn check(name: &'static str, needs: Needs, run: fn(&dyn Fixture) -> Result
     Check { name, needs, run }
 }
 
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The kind does it.
-    Passed,
-    /// It cannot, and why.
-    Cannot(&'static str),
-    /// It does not.
-    Failed(Failure),
-}
-
-/// The outcomes of one kind.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The fixture's name.
-    pub name: String,
-    /// A check's name and what became of it, in the order of [`CHECKS`].
-    pub outcomes: Vec<(&'static str, Outcome)>,
-}
-
-impl Report {
-    /// The checks that failed, one a line; empty if none did.
-    pub fn failures(&self) -> String {
-        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
-            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.name)),
-            Outcome::Passed | Outcome::Cannot(_) => None,
-        });
-        failed.collect()
-    }
-}
-
 /// Lets every check whose name contains `filter` act on fresh regions of a fixture.
 ///
 /// # Panics
@@ -123,14 +90,13 @@ impl Report {
 pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     let probe = fixture.make(1).unwrap_or_else(|why| panic!("{}: cannot make a region: {why}", fixture.name()));
     let outcome = |check: &Check| match check.needs.lacking(&probe, fixture) {
-        Some(why) => Outcome::Cannot(why),
-        None => match catch_unwind(AssertUnwindSafe(|| (check.run)(fixture))) {
-            Ok(result) => result.map_or_else(Outcome::Failed, |()| Outcome::Passed),
-            Err(_) => Outcome::Failed("it panicked".into()),
-        },
+        Some(why) => Outcome::cannot(why),
+        None => Outcome::of(
+            catch_unwind(AssertUnwindSafe(|| (check.run)(fixture))).unwrap_or_else(|_| Err("it panicked".into())),
+        ),
     };
     let chosen = CHECKS.iter().filter(|check| check.name.contains(filter));
-    Report { name: fixture.name().into(), outcomes: chosen.map(|check| (check.name, outcome(check))).collect() }
+    Report { member: fixture.name().into(), outcomes: chosen.map(|check| (check.name, outcome(check))).collect() }
 }
 
 /// Bytes of the regions that checks work on.

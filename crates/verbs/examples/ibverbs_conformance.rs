@@ -113,8 +113,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let report = run(&ends, &filter);
-    print!("{}", column_text(&report));
-    eprint!("{}", report.failures());
-    if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let findings = run(&ends, &filter);
+    print!("{}", column_text(&findings));
+    let failures = findings.report.failures();
+    eprint!("{failures}");
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

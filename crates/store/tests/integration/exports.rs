@@ -1,9 +1,10 @@
 //! Every export format passes the conformance suite.
 
 use crate::common::{Drive, Recording, run, shot};
+use shotline_conformance::{Failure, Outcome};
 use shotline_memory::Buffer;
 use shotline_store::export::Format;
-use shotline_store::export::conformance::{self, Counts, Failure, Fixture, Outcome};
+use shotline_store::export::conformance::{self, Counts, Fixture};
 use shotline_store::info::RunInfo;
 use shotline_store::shot::{Books, Loss, StreamBooks};
 use shotline_testing::skip;
@@ -115,7 +116,7 @@ fn books(info: &RunInfo, shots: u64) -> Books {
 /// Every check, of one format.
 fn passes(format: Format) {
     let report = conformance::run(&Recordings::new(format), format, "");
-    assert!(report.failures().is_empty(), "{}", report.failures());
+    report.expect_conformance();
     for (check, outcome) in report.outcomes {
         if let (true, Outcome::Cannot(why)) = (check.contains("full drive"), outcome) {
             skip!("{why}");

@@ -1,8 +1,9 @@
 //! Compare and swap, fetch and add.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Side, Stage, Wishes};
+use super::check::{Check, Needs};
+use super::stage::{Side, Stage, Wishes};
 use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
+use shotline_conformance::{Failure, ensure, same};
 
 const ATOMICS: &[Needs] = &[Needs::Atomics];
 

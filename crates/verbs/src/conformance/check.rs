@@ -1,7 +1,8 @@
-//! A check, what it needs of a provider, and the ways in which it fails.
+//! A check, and what it needs of a provider.
 
-use super::stage::{End, Failure, Stage};
+use super::stage::{End, Stage};
 use crate::api::{Capabilities, QpType};
+use shotline_conformance::Failure;
 
 /// What a check needs of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,24 +81,3 @@ impl std::fmt::Debug for Check {
         write!(f, "Check({})", self.name)
     }
 }
-
-/// Fails a check with a reason if something is not so.
-macro_rules! ensure {
-    ($is_so:expr, $($why:tt)+) => {
-        if !$is_so {
-            return Err(format!($($why)+));
-        }
-    };
-}
-
-/// Fails a check if two things are not equal.
-macro_rules! same {
-    ($found:expr, $expected:expr, $what:expr) => {{
-        let (found, expected) = (&$found, &$expected);
-        if found != expected {
-            return Err(format!("{}: {found:?}, not {expected:?}", $what));
-        }
-    }};
-}
-
-pub(super) use {ensure, same};

@@ -1,10 +1,11 @@
 //! What the local side does wrong: refused before anything of it happens.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Stage, Wishes, fails};
+use super::check::{Check, Needs};
+use super::stage::{Stage, Wishes};
 use crate::api::{
     Data, Destination, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, VerbsError,
 };
+use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::{Access, Addressing, Refused};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -69,7 +70,7 @@ fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
     refused(s, qa, read, Element { lkey: good.lkey ^ 0x8000_0000, ..good }, Refused::UnknownKey)?;
     refused(s, qa, read, Element { lkey: good.lkey ^ 1, ..good }, Refused::UnknownKey)?;
     refused(s, qa, read, foreign.element(0, 8), Refused::ForeignDomain)?;
-    s.end(0).dereg_mr(&a.mr).map_err(fails("deregistering"))?;
+    s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
     refused(s, qa, read, good, Refused::UnknownKey)?;
     s.silence(&a)
 }
@@ -130,7 +131,7 @@ fn unsupported(s: &mut Stage<'_>) -> Result<(), Failure> {
         Operation::SendInvalidate(remote.rkey),
     ] {
         let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&elements))]);
-        same!(posted, Err((0, PostError::Unsupported(QpType::Uc))), format!("{operation:?}"));
+        same!(posted, Err((0, PostError::Unsupported(QpType::Uc))), "{operation:?}");
     }
     Ok(())
 }
@@ -159,13 +160,13 @@ fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
     while made.is_err() && pieces > 1 {
         pieces /= 2;
         let config = QpConfig { max_sge: pieces + 1, ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-        made = s.end(0).create_qp(&config).map_err(fails("a queue pair"));
+        made = s.end(0).create_qp(&config).map_err(failed("make a queue pair"));
     }
     let qa = made?;
     s.bring_up(0, qa, (s.ends[1].address, 77), Wishes::of(QpType::Rc))?;
     let region = s.fixture.region((most / u64::from(pieces)) as usize)?;
     let (all, zero) = (Access::ALL, Addressing::ZeroBased);
-    let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(fails("memory"))?;
+    let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(failed("register memory"))?;
     let piece = Element { address: mr.address, len: (most / u64::from(pieces)) as u32, lkey: mr.lkey };
     let mut elements = vec![piece; pieces as usize];
     elements.push(Element { len: (most % u64::from(pieces)) as u32 + 1, ..piece });
@@ -178,12 +179,12 @@ fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
 
 fn no_queues(s: &mut Stage<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let gone = s.end(0).create_cq(8).map_err(fails("a completion queue"))?;
-    s.end(0).destroy_cq(gone).map_err(fails("destroying it"))?;
+    let gone = s.end(0).create_cq(8).map_err(failed("make a completion queue"))?;
+    s.end(0).destroy_cq(gone).map_err(failed("destroy it"))?;
     let made = s.end(0).create_qp(&QpConfig::new(QpType::Rc, a.pd, gone, a.cq));
     ensure!(matches!(made, Err(VerbsError::NoSuch(_))), "a queue pair without a completion queue: {made:?}");
-    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(fails("a shared receive queue"))?;
-    s.end(0).destroy_srq(srq).map_err(fails("destroying it"))?;
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
+    s.end(0).destroy_srq(srq).map_err(failed("destroy it"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
     ensure!(s.end(0).create_qp(&config).is_err(), "a queue pair without its shared receive queue");
     ensure!(s.end(0).create_cq(0).is_err(), "a completion queue for nothing");

@@ -1,8 +1,9 @@
 //! SEND and RECV.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Q_KEY, Stage, Wishes, fails, pattern};
+use super::check::{Check, Needs};
+use super::stage::{Q_KEY, Stage, Wishes, pattern};
 use crate::api::{Completed, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
+use shotline_conformance::{Failure, ensure, failed, same};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 const UC: &[Needs] = &[Needs::Kind(QpType::Uc)];
@@ -168,7 +169,7 @@ fn invalidate(s: &mut Stage<'_>) -> Result<(), Failure> {
     let extra = s.side(1, 4096)?;
     // The key must be of the queue pair's domain.
     let all = (shotline_memory::Access::ALL, shotline_memory::Addressing::ZeroBased);
-    let mr = s.end(1).reg_mr(b.pd, &extra.region, 0, 4096, all.0, all.1).map_err(fails("memory"))?;
+    let mr = s.end(1).reg_mr(b.pd, &extra.region, 0, 4096, all.0, all.1).map_err(failed("register memory"))?;
     let into = [b.element(0, 64)];
     s.receive(1, qb, 1, &into)?;
     let from = [a.element(0, 16)];

@@ -15,65 +15,40 @@ mod stage;
 mod states;
 
 pub use check::{Check, Needs};
-pub use stage::{End, Failure, Fixture, Stage};
+pub use stage::{End, Fixture, Stage};
 
 use crate::api::Capabilities;
+use shotline_conformance::{Outcome, Report};
 use std::fmt::Write;
-
-/// Every check by what it is about, in the order of the table.
-pub const GROUPS: [(&str, &[Check]); 7] = [
-    ("messages", messages::CHECKS),
-    ("one-sided operations", one_sided::CHECKS),
-    ("atomic operations", atomics::CHECKS),
-    ("queues", queues::CHECKS),
-    ("states", states::CHECKS),
-    ("errors", errors::CHECKS),
-    ("errors of the peer", remote_errors::CHECKS),
-];
 
 /// Every check, in the order of the table.
 pub fn all() -> impl Iterator<Item = Check> {
-    GROUPS.into_iter().flat_map(|(_, checks)| checks).copied()
+    let groups = [
+        messages::CHECKS,
+        one_sided::CHECKS,
+        atomics::CHECKS,
+        queues::CHECKS,
+        states::CHECKS,
+        errors::CHECKS,
+        remote_errors::CHECKS,
+    ];
+    groups.into_iter().flatten().copied()
 }
 
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The provider does it.
-    Passed,
-    /// The provider says that it cannot, and why.
-    Cannot(&'static str),
-    /// It does not.
-    Failed(Failure),
-}
-
-/// The outcomes of one provider, in the order of [`all`].
+/// What a provider says of itself, and the outcomes of the checks.
 #[derive(Clone, Debug)]
-pub struct Report {
-    /// The fixture's name.
-    pub name: &'static str,
+pub struct Findings {
     /// What the provider says of itself.
     pub can: Capabilities,
-    /// A check's name and what became of it.
-    pub outcomes: Vec<(&'static str, Outcome)>,
-}
-
-impl Report {
-    /// The checks that failed, one a line; empty if none did.
-    pub fn failures(&self) -> String {
-        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
-            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.name)),
-            Outcome::Passed | Outcome::Cannot(_) => None,
-        });
-        failed.collect()
-    }
+    /// The outcome of each check, in the order of [`all`].
+    pub report: Report,
 }
 
 /// Lets every check whose name contains `filter` act on fresh endpoints of a fixture.
 ///
 /// # Panics
 /// If the fixture opens no endpoints at all.
-pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
+pub fn run(fixture: &dyn Fixture, filter: &str) -> Findings {
     let ends = fixture.open().unwrap_or_else(|why| panic!("{}: cannot open endpoints: {why}", fixture.name()));
     let can = fixture.capabilities(&ends);
     let lacking = |check: &Check| check.needs.iter().find_map(|needs| needs.lacking(&can, &ends));
@@ -83,21 +58,22 @@ pub fn run(fixture: &dyn Fixture, filter: &str) -> Report {
     drop(ends);
     let outcome = |(check, lacking): (Check, Option<&'static str>)| {
         let outcome = match (lacking, Stage::open(fixture)) {
-            (Some(why), _) => Outcome::Cannot(why),
+            (Some(why), _) => Outcome::cannot(why),
             (None, Err(why)) => Outcome::Failed(format!("cannot open endpoints: {why}")),
-            (None, Ok(mut stage)) => (check.run)(&mut stage).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+            (None, Ok(mut stage)) => Outcome::of((check.run)(&mut stage)),
         };
         (check.name, outcome)
     };
-    Report { name: fixture.name(), can, outcomes: chosen.into_iter().map(outcome).collect() }
+    let outcomes = chosen.into_iter().map(outcome).collect();
+    Findings { can, report: Report { member: fixture.name().into(), outcomes } }
 }
 
 /// The outcomes of one provider as a column of the table: what a row is about, and what is in it.
-pub fn column(report: &Report) -> Vec<(&'static str, String)> {
+pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
     let yes = |is_so: bool| String::from(if is_so { "yes" } else { "no" });
-    let can = &report.can;
+    let Findings { can, report } = findings;
     let mut rows = vec![
-        ("", report.name.into()),
+        ("", report.member.clone()),
         ("---", "---".into()),
         ("unreliable datagrams (UD)", yes(can.ud)),
         ("unreliable connections (UC)", yes(can.uc)),
@@ -118,15 +94,15 @@ pub fn column(report: &Report) -> Vec<(&'static str, String)> {
 }
 
 /// A column as text, a row a line, for those who find it elsewhere.
-pub fn column_text(report: &Report) -> String {
-    column(report).iter().fold(String::new(), |text, (row, cell)| text + row + "\t" + cell + "\n")
+pub fn column_text(findings: &Findings) -> String {
+    column(findings).iter().fold(String::new(), |text, (row, cell)| text + row + "\t" + cell + "\n")
 }
 
 /// The outcomes of several providers as a page of the book, one column each; `others` are columns as
 /// [`column_text`] writes them. A row that such a column lacks is empty.
-pub fn page(reports: &[Report], others: &[&str]) -> String {
+pub fn page(findings: &[Findings], others: &[&str]) -> String {
     let mut out = String::from(INTRODUCTION);
-    let columns: Vec<_> = reports.iter().map(column).collect();
+    let columns: Vec<_> = findings.iter().map(column).collect();
     let others: Vec<Vec<_>> =
         others.iter().map(|text| text.lines().filter_map(|line| line.split_once('\t')).collect()).collect();
     let Some(first) = columns.first() else { return out };

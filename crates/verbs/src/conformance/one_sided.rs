@@ -1,8 +1,9 @@
 //! WRITE and READ.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Side, Stage, Wishes, fails, pattern};
+use super::check::{Check, Needs};
+use super::stage::{Side, Stage, Wishes, pattern};
 use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
+use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::{Access, Addressing};
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -179,7 +180,7 @@ fn virtual_addresses(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
     let base = 0xFFFF_FFFF_FFFF_0000;
     let registered = s.end(1).reg_mr(b.pd, &b.region, 0, 4096, Access::ALL, Addressing::Virtual(base));
-    let mr = registered.map_err(fails("memory"))?;
+    let mr = registered.map_err(failed("register memory"))?;
     a.fill(0, 100, 1);
     write(s, qa, &a, (0, 100), Remote { address: base + 50, rkey: mr.rkey })?;
     s.successes(&a, 1)?;
@@ -191,7 +192,7 @@ fn part(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
     let [qa, _] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
     let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, Access::ALL, Addressing::ZeroBased);
-    let mr = registered.map_err(fails("memory"))?;
+    let mr = registered.map_err(failed("register memory"))?;
     a.fill(0, 101, 1);
     write(s, qa, &a, (0, 100), Remote { address: mr.address, rkey: mr.rkey })?;
     s.successes(&a, 1)?;
@@ -251,7 +252,7 @@ fn notices(s: &mut Stage<'_>) -> Result<(), Failure> {
     write(s, qa, &a, (0, 10), b.remote(0))?;
     s.successes(&a, 1)?;
     same!(s.end(1).next_access(), None, "nobody asked");
-    s.end(1).watch_mr(&b.mr, true).map_err(fails("asking"))?;
+    s.end(1).watch_mr(&b.mr, true).map_err(failed("ask for a state"))?;
     write(s, qa, &a, (0, 9000), b.remote(100))?;
     read(s, qa, &a, (0, 20), b.remote(200))?;
     let add = Operation::FetchAdd { remote: b.remote(304), add: 1 };
@@ -263,7 +264,7 @@ fn notices(s: &mut Stage<'_>) -> Result<(), Failure> {
     let expected =
         [about(Completed::Write, 100, 9000), about(Completed::Read, 200, 20), about(Completed::FetchAdd, 304, 8)];
     same!(told, expected, "notices");
-    let counted = s.end(1).mr_usage(&b.mr).map_err(fails("usage"))?;
+    let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
     let figures = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
     same!(figures, (2, 9010, 1, 20, 1), "statistics");
     Ok(())

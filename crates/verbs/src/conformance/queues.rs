@@ -1,12 +1,13 @@
 //! Completion queues, events, shared receive queues.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, PATIENCE, Stage, Wishes, fails};
+use super::check::{Check, Needs};
+use super::stage::{PATIENCE, Stage, Wishes};
 use crate::api::{
     AsyncEvent, Completed, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
     Status, VerbsError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use shotline_conformance::{Failure, ensure, failed, same};
 use std::time::Duration;
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -41,20 +42,20 @@ fn a_few(s: &mut Stage<'_>) -> Result<(), Failure> {
     let mut ids = Vec::new();
     let mut out = [Completion::default(); 7];
     while ids.len() < 50 {
-        let count = s.end(1).poll_cq(b.cq, &mut out).map_err(fails("polling"))?;
+        let count = s.end(1).poll_cq(b.cq, &mut out).map_err(failed("poll"))?;
         ensure!(count > 0, "only {} of 50 completions", ids.len());
         ids.extend(out[..count].iter().map(|c| c.id));
     }
     same!(ids, (0..50).collect::<Vec<_>>(), "ids");
-    same!(s.end(1).poll_cq(b.cq, &mut []).map_err(fails("polling"))?, 0, "completions into no room");
+    same!(s.end(1).poll_cq(b.cq, &mut []).map_err(failed("poll"))?, 0, "completions into no room");
     Ok(())
 }
 
 fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
-    let small = s.end(0).create_cq(4).map_err(fails("a completion queue"))?;
+    let small = s.end(0).create_cq(4).map_err(failed("make a completion queue"))?;
     let config = QpConfig::new(QpType::Rc, a.pd, small, a.cq);
-    let qa = s.end(0).create_qp(&config).map_err(fails("a queue pair"))?;
+    let qa = s.end(0).create_qp(&config).map_err(failed("make a queue pair"))?;
     let qb = s.create(&b, Wishes::of(QpType::Rc))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
     s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
@@ -64,7 +65,7 @@ fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
     // A queue may be deeper than was asked for, but not without end.
     let mut posted = 4;
     s.post(0, qa, &[write; 4])?;
-    while s.end(0).qp_state(qa).map_err(fails("state"))? != QpState::Error {
+    while s.end(0).qp_state(qa).map_err(failed("read a state"))? != QpState::Error {
         ensure!(posted < 100, "{posted} completions fit a queue of 4");
         s.post(0, qa, &[write])?;
         s.settle()?;
@@ -72,7 +73,7 @@ fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
     }
     same!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "what is told");
     let mut out = [Completion::default(); 100];
-    let left = s.end(0).poll_cq(small, &mut out).map_err(fails("polling"))?;
+    let left = s.end(0).poll_cq(small, &mut out).map_err(failed("poll"))?;
     ensure!((4..posted).contains(&left), "{left} completions are left of {posted}");
     ensure!(out[..left].iter().all(|c| c.status == Status::Success), "completions: {:?}", &out[..left]);
     Ok(())
@@ -82,7 +83,7 @@ fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
 fn readable(s: &mut Stage<'_>, end: usize, within: Duration) -> Result<bool, Failure> {
     let fd = s.end(end).fd();
     let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).map(|count| count > 0).map_err(fails("poll"))
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).map(|count| count > 0).map_err(failed("wait"))
 }
 
 fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
@@ -92,16 +93,16 @@ fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
         s.receive(1, qb, id, &[b.element(0, 8)])?;
     }
     s.settle()?;
-    s.end(1).arm_cq(b.cq, false).map_err(fails("arming"))?;
+    s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     same!(s.end(1).next_event(), None, "events before anything came");
     let from = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
-    while s.end(0).progress().map_err(fails("progress"))? {}
+    while s.end(0).progress().map_err(failed("make progress"))? {}
     ensure!(readable(s, 1, PATIENCE)?, "the descriptor is not readable though a message is there");
     let mut event = None;
     for _ in 0..100 {
-        s.end(1).progress().map_err(fails("progress"))?;
+        s.end(1).progress().map_err(failed("make progress"))?;
         event = event.or_else(|| s.end(1).next_event());
     }
     same!(event, Some(b.cq), "the event");
@@ -109,10 +110,10 @@ fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
     same!(s.end(1).next_event(), None, "events of a queue that is not armed any more");
-    s.end(1).arm_cq(b.cq, false).map_err(fails("arming"))?;
+    s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     s.post(0, qa, &[send])?;
-    while s.end(0).progress().map_err(fails("progress"))? {}
-    same!(s.end(1).wait(PATIENCE).map_err(fails("waiting"))?, Some(b.cq), "what waiting brings");
+    while s.end(0).progress().map_err(failed("make progress"))? {}
+    same!(s.end(1).wait(PATIENCE).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
     s.successes(&b, 1)?;
     Ok(())
 }
@@ -123,7 +124,7 @@ fn solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
     for id in 0..2 {
         s.receive(1, qb, id, &[b.element(0, 8)])?;
     }
-    s.end(1).arm_cq(b.cq, true).map_err(fails("arming"))?;
+    s.end(1).arm_cq(b.cq, true).map_err(failed("arm a completion queue"))?;
     let from = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
@@ -152,20 +153,20 @@ fn says_solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
 
 fn waiting(s: &mut Stage<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    s.end(0).arm_cq(a.cq, false).map_err(fails("arming"))?;
-    same!(s.end(0).wait(Duration::from_millis(3)).map_err(fails("waiting"))?, None, "what waiting brings");
-    same!(s.end(0).wait(Duration::ZERO).map_err(fails("waiting"))?, None, "what not waiting brings");
+    s.end(0).arm_cq(a.cq, false).map_err(failed("arm a completion queue"))?;
+    same!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "what waiting brings");
+    same!(s.end(0).wait(Duration::ZERO).map_err(failed("wait"))?, None, "what not waiting brings");
     Ok(())
 }
 
 fn shared(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(64 << 10)?;
-    let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(fails("a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(failed("make a shared receive queue"))?;
     let mut pairs = Vec::new();
     for _ in 0..3 {
         let qa = s.create(&a, Wishes::of(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-        let qb = s.end(1).create_qp(&config).map_err(fails("a queue pair"))?;
+        let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
         s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
         s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
@@ -197,12 +198,12 @@ fn shared(s: &mut Stage<'_>) -> Result<(), Failure> {
 
 fn gives_back(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
-    let srq = s.end(1).create_srq(b.pd, 4, 1).map_err(fails("a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 4, 1).map_err(failed("make a shared receive queue"))?;
     let (from, into) = ([a.element(0, 8)], [b.element(0, 64)]);
     for change in [None, Some(Modify::Reset)] {
         let qa = s.create(&a, Wishes::of(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-        let qb = s.end(1).create_qp(&config).map_err(fails("a queue pair"))?;
+        let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
         s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
         s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
@@ -215,8 +216,8 @@ fn gives_back(s: &mut Stage<'_>) -> Result<(), Failure> {
         s.settle()?;
         // Nobody has taken their completions.
         match change {
-            Some(change) => s.end(1).modify_qp(qb, change).map_err(fails("resetting a queue pair"))?,
-            None => s.end(1).destroy_qp(qb).map_err(fails("destroying a queue pair"))?,
+            Some(change) => s.end(1).modify_qp(qb, change).map_err(failed("reset a queue pair"))?,
+            None => s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?,
         }
     }
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
@@ -225,17 +226,17 @@ fn gives_back(s: &mut Stage<'_>) -> Result<(), Failure> {
 
 fn limit(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
-    let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(fails("a shared receive queue"))?;
+    let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
     let qa = s.create(&a, Wishes::of(QpType::Rc))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
-    let qb = s.end(1).create_qp(&config).map_err(fails("a queue pair"))?;
+    let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
     s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
     s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
     let into = [b.element(0, 64)];
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
     posted.map_err(|(_, error)| format!("posting receives: {error}"))?;
-    s.end(1).arm_srq(srq, 3).map_err(fails("arming"))?;
+    s.end(1).arm_srq(srq, 3).map_err(failed("arm a completion queue"))?;
     let from = [a.element(0, 8)];
     for told in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
         s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
@@ -247,21 +248,21 @@ fn limit(s: &mut Stage<'_>) -> Result<(), Failure> {
 
 fn in_use(s: &mut Stage<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(fails("a shared receive queue"))?;
+    let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-    let qp = s.end(0).create_qp(&config).map_err(fails("a queue pair"))?;
+    let qp = s.end(0).create_qp(&config).map_err(failed("make a queue pair"))?;
     let in_use = |result: Result<(), VerbsError>| matches!(result, Err(VerbsError::InUse { .. }));
     ensure!(in_use(s.end(0).destroy_cq(a.cq)), "a completion queue in use was destroyed");
     ensure!(in_use(s.end(0).destroy_srq(srq)), "a shared receive queue in use was destroyed");
-    s.end(0).destroy_qp(qp).map_err(fails("destroying a queue pair"))?;
-    s.end(0).destroy_srq(srq).map_err(fails("destroying a shared receive queue"))?;
-    s.end(0).destroy_cq(a.cq).map_err(fails("destroying a completion queue"))?;
+    s.end(0).destroy_qp(qp).map_err(failed("destroy a queue pair"))?;
+    s.end(0).destroy_srq(srq).map_err(failed("destroy a shared receive queue"))?;
+    s.end(0).destroy_cq(a.cq).map_err(failed("destroy a completion queue"))?;
     match s.end(0).dealloc_pd(a.pd) {
         Err(VerbsError::Unsupported(_)) => return Ok(()),
         freed => ensure!(freed.is_err(), "a domain with memory in it was ended"),
     }
-    s.end(0).dereg_mr(&a.mr).map_err(fails("deregistering"))?;
-    s.end(0).dealloc_pd(a.pd).map_err(fails("ending a domain"))
+    s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
+    s.end(0).dealloc_pd(a.pd).map_err(failed("deallocate a protection domain"))
 }
 
 fn gone(s: &mut Stage<'_>) -> Result<(), Failure> {
@@ -269,21 +270,21 @@ fn gone(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [qa, qb] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
     let from = [a.element(0, 8)];
     s.receive(1, qb, 1, &[b.element(0, 8)])?;
-    s.end(1).destroy_qp(qb).map_err(fails("destroying a queue pair"))?;
+    s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?;
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
-    let failed = s.completions(&a, 1)?[0];
-    same!((failed.status, failed.completed), (Status::RetryExceeded, Completed::Send), "a SEND to nobody");
+    let refused = s.completions(&a, 1)?[0];
+    same!((refused.status, refused.completed), (Status::RetryExceeded, Completed::Send), "a SEND to nobody");
     s.silence(&b)?;
     ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
     let posted = s.end(1).post_recv(qb, &[]);
     ensure!(matches!(posted, Err((0, PostError::NoQueue))), "it takes receives: {posted:?}");
-    s.end(1).destroy_cq(b.cq).map_err(fails("destroying a completion queue"))?;
-    let another = s.end(1).create_cq(4).map_err(fails("a completion queue"))?;
+    s.end(1).destroy_cq(b.cq).map_err(failed("destroy a completion queue"))?;
+    let another = s.end(1).create_cq(4).map_err(failed("make a completion queue"))?;
     ensure!(
         another != b.cq && s.end(1).poll_cq(b.cq, &mut [Completion::default()]).is_err(),
         "an old handle names a new queue"
     );
-    s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+    s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     ensure!(s.end(1).dereg_mr(&b.mr).is_err(), "memory was deregistered twice");
     Ok(())
 }

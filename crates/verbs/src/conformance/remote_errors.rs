@@ -1,8 +1,9 @@
 //! What comes wrong from outside: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Side, Stage, Wishes, fails, pattern};
+use super::check::{Check, Needs};
+use super::stage::{Side, Stage, Wishes, pattern};
 use crate::api::{Data, Operation, Qp, QpState, QpType, Remote, SendWr, Status, VerbsError};
+use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::Access;
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ fn refused(
     let invalid = wishes.access != Access::ALL && status == Status::RemoteInvalid;
     ensure!(either || invalid, "{operation:?} ended as {status:?}, not {expected:?}");
     ensure!(b.bytes(0, b.region.len()) == before, "{operation:?} was refused and wrote something");
-    s.end(0).destroy_qp(qa).map_err(fails("destroying"))?;
-    s.end(1).destroy_qp(qb).map_err(fails("destroying"))
+    s.end(0).destroy_qp(qa).map_err(failed("destroy a queue pair"))?;
+    s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))
 }
 
 fn hasty() -> Wishes {
@@ -153,9 +154,9 @@ fn honest(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
     let [qa, qb] = s.connect([&a, &b], hasty())?;
     ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was taken");
-    same!(s.end(1).qp_state(qb).map_err(fails("state"))?, QpState::ReadyToSend, "the target's state");
+    same!(s.end(1).qp_state(qb).map_err(failed("read a state"))?, QpState::ReadyToSend, "the target's state");
     s.silence(&b)?;
-    same!(s.end(0).qp_state(qa).map_err(fails("state"))?, QpState::Error, "the initiator's state");
+    same!(s.end(0).qp_state(qa).map_err(failed("read a state"))?, QpState::Error, "the initiator's state");
     // Another initiator's connection never heard of it.
     let [other, _] = s.connect([&a, &b], hasty())?;
     same!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
@@ -168,7 +169,7 @@ fn strict(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.receive(1, qb, 5, &[b.element(0, 8)])?;
     same!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
     for (end, qp) in [(0, qa), (1, qb)] {
-        same!(s.end(end).qp_state(qp).map_err(fails("state"))?, QpState::Error, format!("the state at end {end}"));
+        same!(s.end(end).qp_state(qp).map_err(failed("read a state"))?, QpState::Error, "the state at end {end}");
     }
     let flushed = s.completions(&b, 1)?[0];
     same!((flushed.id, flushed.status), (5, Status::Flushed), "the target's receive");
@@ -179,7 +180,7 @@ fn revoked(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
     let [qa, _] = s.connect([&a, &b], hasty())?;
     same!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
-    s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+    s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     a.fill(0, 8, 0xAA);
     let before = b.bytes(0, 8);
     ensure!(write(s, &a, qa, b.remote(0))? != Status::Success, "a WRITE with a key that has ended was taken");
@@ -196,22 +197,22 @@ fn window(s: &mut Stage<'_>) -> Result<(), Failure> {
         let bound_to = if case == "another one" { other } else { qb };
         let lifetime = if case == "its time is over" { Duration::ZERO } else { Duration::from_secs(3600) };
         let bound = s.end(1).bind_window(bound_to, &b.mr, 100, 8, Access::REMOTE_WRITE, Some(lifetime));
-        let window = bound.map_err(fails("binding"))?;
+        let window = bound.map_err(failed("bind a window"))?;
         let remote = Remote { address: u64::from(case == "behind its end"), rkey: window.rkey };
         if case == "unbound" {
-            s.end(1).unbind_window(&window).map_err(fails("unbinding"))?;
+            s.end(1).unbind_window(&window).map_err(failed("unbind a window"))?;
             ensure!(s.end(1).unbind_window(&window).is_err(), "a window was unbound twice");
         }
         if case == "gone" {
-            s.end(1).dereg_mr(&b.mr).map_err(fails("deregistering"))?;
+            s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
         }
         b.region.zero(0, 200);
         let operation = if case == "no right" { Operation::Read(remote) } else { Operation::Write(remote) };
         s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
         let status = s.completions(&a, 1)?[0].status;
-        same!(status == Status::Success, case == "its queue pair", format!("{case}: a success"));
+        same!(status == Status::Success, case == "its queue pair", "{case}: a success");
         let written = if case == "its queue pair" { pattern(8, 1) } else { vec![0; 8] };
-        same!(b.bytes(100, 8), written, format!("{case}: the window's bytes"));
+        same!(b.bytes(100, 8), written, "{case}: the window's bytes");
         ensure!(b.bytes(108, 8) == [0; 8] && b.bytes(92, 8) == [0; 8], "{case}: a neighbour was written");
     }
     Ok(())
@@ -223,7 +224,7 @@ fn in_flight(s: &mut Stage<'_>) -> Result<(), Failure> {
     a.fill(0, 1 << 20, 4);
     let extra = s.side(1, 1 << 20)?; // keeps the target's memory apart from what is deregistered
     let mine = s.end(0).reg_mr(a.pd, &a.region, 0, 1 << 20, Access::ALL, shotline_memory::Addressing::ZeroBased);
-    let mine = mine.map_err(fails("memory"))?;
+    let mine = mine.map_err(failed("register memory"))?;
     s.receive(1, qb, 1, &[b.element(0, 1 << 20)])?;
     let from = [crate::api::Element { address: 0, len: 1 << 20, lkey: mine.lkey }];
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
@@ -233,13 +234,13 @@ fn in_flight(s: &mut Stage<'_>) -> Result<(), Failure> {
     for (end, mr) in [(0, &mine), (1, &b.mr)] {
         match s.end(end).dereg_mr(mr) {
             Err(VerbsError::InUse { .. }) => later.push((end, mr)),
-            ended => ended.map_err(fails("deregistering"))?,
+            ended => ended.map_err(failed("deregister memory"))?,
         }
     }
     s.successes(&a, 1)?;
     s.successes(&b, 1)?;
     for (end, mr) in later {
-        s.end(end).dereg_mr(mr).map_err(fails("deregistering what nothing uses any more"))?;
+        s.end(end).dereg_mr(mr).map_err(failed("deregister what nothing uses any more"))?;
     }
     ensure!(a.bytes(0, 1 << 20) == b.bytes(0, 1 << 20), "the bytes are not as they were sent");
     drop(extra);

@@ -4,14 +4,12 @@ use crate::api::{
     Capabilities, Completion, Cq, Element, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend,
     RecvWr, Remote, SendWr, Status,
 };
+use shotline_conformance::{Failure, failed};
 use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use shotline_wire::aeth::RnrTimer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Why a check failed, for a person.
-pub type Failure = String;
 
 /// An endpoint, and where others reach it.
 pub struct End {
@@ -139,11 +137,6 @@ impl Wishes {
 /// The queue key of every datagram queue pair here.
 pub const Q_KEY: u32 = 0x1111_1111;
 
-/// Turns an error into a failure.
-pub fn fails<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> Failure + '_ {
-    move |error| format!("{what}: {error}")
-}
-
 impl<'a> Stage<'a> {
     pub(super) fn open(fixture: &'a dyn Fixture) -> Result<Self, Failure> {
         Ok(Self { fixture, ends: fixture.open()? })
@@ -163,10 +156,11 @@ impl<'a> Stage<'a> {
     pub fn side_with(&mut self, end: usize, bytes: usize, access: Access) -> Result<Side, Failure> {
         let region = self.fixture.region(bytes.max(1))?;
         let provider = self.end(end);
-        let pd = provider.alloc_pd().map_err(fails("a domain"))?;
+        let pd = provider.alloc_pd().map_err(failed("make a protection domain"))?;
         let len = region.len() as u64;
-        let mr = provider.reg_mr(pd, &region, 0, len, access, Addressing::ZeroBased).map_err(fails("memory"))?;
-        let cq = provider.create_cq(1024).map_err(fails("a completion queue"))?;
+        let mr =
+            provider.reg_mr(pd, &region, 0, len, access, Addressing::ZeroBased).map_err(failed("register memory"))?;
+        let cq = provider.create_cq(1024).map_err(failed("make a completion queue"))?;
         Ok(Side { end, pd, region, mr, cq })
     }
 
@@ -194,7 +188,7 @@ impl<'a> Stage<'a> {
         let mut config = QpConfig::new(wishes.kind, side.pd, side.cq, side.cq);
         config.strict = wishes.strict;
         (wishes.config)(&mut config);
-        self.end(side.end).create_qp(&config).map_err(fails("a queue pair"))
+        self.end(side.end).create_qp(&config).map_err(failed("make a queue pair"))
     }
 
     /// Takes a queue pair from `Reset` to `ReadyToSend`.
@@ -215,7 +209,7 @@ impl<'a> Stage<'a> {
             }),
             Modify::ReadyToSend(ReadyToSend { psn: FIRST_PSN, timeout, retries, rnr_retries, max_rd_atomic: 4 }),
         ];
-        changes.into_iter().try_for_each(|change| self.end(end).modify_qp(qp, change)).map_err(fails("connecting"))
+        changes.into_iter().try_for_each(|change| self.end(end).modify_qp(qp, change)).map_err(failed("connect"))
     }
 
     /// Posts requests, which must be taken.
@@ -234,7 +228,7 @@ impl<'a> Stage<'a> {
     pub fn turn(&mut self) -> Result<bool, Failure> {
         let mut any = false;
         for end in &mut self.ends {
-            any |= end.provider.progress().map_err(fails("progress"))?;
+            any |= end.provider.progress().map_err(failed("make progress"))?;
         }
         Ok(any)
     }
@@ -262,7 +256,7 @@ impl<'a> Stage<'a> {
         let start = Instant::now();
         while found < count {
             self.turn()?;
-            found += self.end(side.end).poll_cq(side.cq, &mut out[found..]).map_err(fails("polling"))?;
+            found += self.end(side.end).poll_cq(side.cq, &mut out[found..]).map_err(failed("poll"))?;
             if start.elapsed() > PATIENCE {
                 return Err(format!("{found} of {count} completions came at end {}: {:?}", side.end, &out[..found]));
             }
@@ -283,7 +277,7 @@ impl<'a> Stage<'a> {
     pub fn silence(&mut self, side: &Side) -> Result<(), Failure> {
         self.settle()?;
         let mut out = [Completion::default()];
-        match self.end(side.end).poll_cq(side.cq, &mut out).map_err(fails("polling"))? {
+        match self.end(side.end).poll_cq(side.cq, &mut out).map_err(failed("poll"))? {
             0 => Ok(()),
             _ => Err(format!("end {} heard of what it must not: {:?}", side.end, out[0])),
         }

@@ -1,8 +1,9 @@
 //! The states of queue pairs.
 
-use super::check::{Check, Needs, ensure, same};
-use super::stage::{Failure, Stage, Wishes, fails};
+use super::check::{Check, Needs};
+use super::stage::{Stage, Wishes};
 use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
+use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::Access;
 
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
@@ -22,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn state(s: &mut Stage<'_>, end: usize, qp: Qp) -> Result<QpState, Failure> {
-    s.end(end).qp_state(qp).map_err(fails("state"))
+    s.end(end).qp_state(qp).map_err(failed("read a state"))
 }
 
 fn fifty(s: &mut Stage<'_>) -> Result<Vec<u32>, Failure> {
@@ -55,11 +56,11 @@ fn changes(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
     same!(state(s, 0, other)?, QpState::ReadyToSend, "the last state");
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from ReadyToSend to Init");
-    s.end(0).modify_qp(other, Modify::Error).map_err(fails("to Error"))?;
+    s.end(0).modify_qp(other, Modify::Error).map_err(failed("go to Error"))?;
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from Error to Init");
-    s.end(0).modify_qp(other, Modify::Reset).map_err(fails("to Reset"))?;
+    s.end(0).modify_qp(other, Modify::Reset).map_err(failed("go to Reset"))?;
     s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
-    s.end(0).modify_qp(qp, Modify::Error).map_err(fails("from Reset to Error"))?;
+    s.end(0).modify_qp(qp, Modify::Error).map_err(failed("go from Reset to Error"))?;
     same!(state(s, 0, qp)?, QpState::Error, "the state");
     ensure!(s.bring_up(0, qp, peer, Wishes::of(QpType::Rc)).is_err(), "it left Error without Reset");
     Ok(())
@@ -74,7 +75,7 @@ fn posting(s: &mut Stage<'_>) -> Result<(), Failure> {
     ensure!(s.end(0).post_recv(qp, &[receive]).is_err(), "a receive was posted in Reset");
     let refused = s.end(0).post_send(qp, &[send]);
     ensure!(matches!(refused, Err((0, PostError::State(QpState::Reset)))), "a request in Reset: {refused:?}");
-    s.end(0).modify_qp(qp, Modify::Init { access: Access::ALL, q_key: 0 }).map_err(fails("to Init"))?;
+    s.end(0).modify_qp(qp, Modify::Init { access: Access::ALL, q_key: 0 }).map_err(failed("go to Init"))?;
     s.end(0).post_recv(qp, &[receive]).map_err(|(_, error)| format!("a receive in Init: {error}"))?;
     ensure!(s.end(0).post_send(qp, &[send]).is_err(), "a request was posted in Init");
     Ok(())
@@ -93,7 +94,7 @@ fn flush(s: &mut Stage<'_>) -> Result<(), Failure> {
         .map(|id| SendWr { signalled: id % 2 == 0, ..SendWr::new(id, Operation::Send, Data::Elements(&elements)) })
         .collect();
     s.post(0, qa, &sends)?;
-    s.end(0).modify_qp(qa, Modify::Error).map_err(fails("to Error"))?;
+    s.end(0).modify_qp(qa, Modify::Error).map_err(failed("go to Error"))?;
     let all = s.completions(&a, 20)?;
     ensure!(all.iter().all(|c| c.status == Status::Flushed && c.qp == qa.0), "completions: {all:?}");
     let ids = |from: u64| all.iter().map(|c| c.id).filter(|id| (from..from + 100).contains(id)).collect::<Vec<_>>();
@@ -105,7 +106,7 @@ fn flush(s: &mut Stage<'_>) -> Result<(), Failure> {
 fn posted_in_error(s: &mut Stage<'_>) -> Result<(), Failure> {
     let [a, b] = s.two(4096)?;
     let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
-    s.end(0).modify_qp(qa, Modify::Error).map_err(fails("to Error"))?;
+    s.end(0).modify_qp(qa, Modify::Error).map_err(failed("go to Error"))?;
     let elements = [a.element(0, 8)];
     s.receive(0, qa, 1, &elements)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
@@ -123,7 +124,7 @@ fn reset(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.receive(0, qa, 1, &elements)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
     for (end, qp) in [(0, qa), (1, qb)] {
-        s.end(end).modify_qp(qp, Modify::Reset).map_err(fails("to Reset"))?;
+        s.end(end).modify_qp(qp, Modify::Reset).map_err(failed("go to Reset"))?;
     }
     s.silence(&a)?;
     let peers = [(s.ends[1].address, qb.0), (s.ends[0].address, qa.0)];

@@ -1,7 +1,7 @@
-//! One thing that a format must do, and what became of it.
+//! One thing that a format must do.
 
-use super::failure::Failure;
 use super::stage::Stage;
+use shotline_conformance::{Failure, Outcome};
 
 /// One thing that a format must do.
 #[derive(Clone, Copy)]
@@ -18,15 +18,4 @@ impl std::fmt::Debug for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Check({})", self.name)
     }
-}
-
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The format does it.
-    Passed,
-    /// The check has nothing to act on, and why.
-    Cannot(String),
-    /// It does not.
-    Failed(Failure),
 }

@@ -1,7 +1,6 @@
 //! What is in a result: what was received, and that the rest was not.
 
-use super::check::{Check, Outcome};
-use super::failure::{Failure, ensure, failed};
+use super::check::Check;
 use super::stage::{Counts, Stage, go_on};
 use crate::export::shots::Shots;
 use crate::export::{Format, Losses, Selection};
@@ -9,6 +8,7 @@ use crate::import::{ImportOptions, Imported, import};
 use crate::pcapng::for_each_frame;
 use crate::read::Recording;
 use crate::verify::{VerifyOptions, verify};
+use shotline_conformance::{Failure, Outcome, ensure, failed};
 use std::path::Path;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -77,9 +77,9 @@ fn losses_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
         }
         Format::DigitalRf | Format::Pcapng => {
             ensure!(losses == [Losses::Gap], "expected gaps");
-            Ok(Outcome::Cannot("a gap does not say which shots it is of".into()))
+            Ok(Outcome::cannot("a gap does not say which shots it is of"))
         }
-        Format::Hdf5 => Ok(Outcome::Cannot("it is the recording itself".into())),
+        Format::Hdf5 => Ok(Outcome::cannot("it is the recording itself")),
     }
 }
 

@@ -5,39 +5,18 @@
 
 mod check;
 mod contents;
-mod failure;
 mod names;
 mod refusals;
 mod stage;
 
 use super::Format;
-pub use check::{Check, Outcome};
-pub use failure::Failure;
+pub use check::Check;
+use shotline_conformance::{Outcome, Report};
 pub use stage::{Counts, Fixture, Stage};
 
 /// Every check.
 pub fn all() -> impl Iterator<Item = Check> {
     [names::CHECKS, contents::CHECKS, refusals::CHECKS].into_iter().flatten().copied()
-}
-
-/// The outcomes of one format, in the order of [`all`].
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The format.
-    pub format: Format,
-    /// A check's name and what became of it.
-    pub outcomes: Vec<(&'static str, Outcome)>,
-}
-
-impl Report {
-    /// The checks that failed, one a line; empty if none did.
-    pub fn failures(&self) -> String {
-        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
-            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.format.name())),
-            Outcome::Passed | Outcome::Cannot(_) => None,
-        });
-        failed.collect()
-    }
 }
 
 /// Lets every check whose name contains `filter` act on a format.
@@ -46,5 +25,6 @@ pub fn run(fixture: &dyn Fixture, format: Format, filter: &str) -> Report {
         let stage = Stage::new(fixture, format);
         (check.name, stage.and_then(|stage| (check.run)(&stage)).unwrap_or_else(Outcome::Failed))
     };
-    Report { format, outcomes: all().filter(|check| check.name.contains(filter)).map(outcome).collect() }
+    let outcomes = all().filter(|check| check.name.contains(filter)).map(outcome).collect();
+    Report { member: format.name().into(), outcomes }
 }

@@ -1,10 +1,10 @@
 //! When a result has its name, and what it takes the place of.
 
-use super::check::{Check, Outcome};
-use super::failure::{Failure, ensure, failed};
+use super::check::Check;
 use super::stage::{Files, Stage, go_on, listed, stop};
 use crate::StoreError;
 use crate::export::{ExportError, Selection, Target};
+use shotline_conformance::{Failure, Outcome, ensure, failed};
 use std::cell::RefCell;
 use std::fs;
 use std::ops::ControlFlow;
@@ -114,7 +114,7 @@ fn stop_leaves_the_old_one(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 
 fn recording_stays(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let path = stage.recording.path();
-    let Ok(before) = fs::read(path) else { return Ok(Outcome::Cannot("it is on a raw device".into())) };
+    let Ok(before) = fs::read(path) else { return Ok(Outcome::cannot("it is on a raw device")) };
     for to in [Some(path), path.parent()].into_iter().flatten() {
         let refused = stage.export(to, true, &go_on);
         ensure!(refused.is_err(), "{} was replaced", to.display());

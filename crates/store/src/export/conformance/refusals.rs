@@ -1,10 +1,10 @@
 //! What cannot be exported, or not there: refused in words, with nothing left.
 
-use super::check::{Check, Outcome};
-use super::failure::{Failure, ensure, failed};
+use super::check::Check;
 use super::stage::{Stage, go_on, listed};
 use crate::export::{ExportError, Options, Selection, Takes, export};
 use crate::read::Recording;
+use shotline_conformance::{Failure, Outcome, ensure, failed};
 use std::fs;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -81,7 +81,7 @@ fn no_folder(stage: &Stage<'_>) -> Result<Outcome, Failure> {
 fn full_drive(stage: &Stage<'_>) -> Result<Outcome, Failure> {
     let folder = match stage.fixture.full() {
         Ok(folder) => folder,
-        Err(why) => return Ok(Outcome::Cannot(why)),
+        Err(why) => return Ok(Outcome::cannot(why)),
     };
     let before = listed(&folder)?;
     let Err(refused) = stage.export(&stage.name_in(&folder), false, &go_on) else {

@@ -1,8 +1,8 @@
 //! What a check acts on: a format, a recording for it, and an empty folder.
 
-use super::failure::{Failure, failed};
 use crate::export::{Array, ExportError, Exported, Format, Options, Progress, Selection, Takes, export};
 use crate::read::Recording;
+use shotline_conformance::{Failure, failed};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
