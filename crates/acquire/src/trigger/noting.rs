@@ -83,6 +83,7 @@ impl<S: Steer> Steer for NotingSteer<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shotline_transport::Capabilities;
     use shotline_transport::conformance::delegation::{self, Wrapper};
     use shotline_transport::conformance::{self, Ends, Fixture, Memory};
 
@@ -103,7 +104,9 @@ mod tests {
         let memory = Memory::new();
         let open = |memory: &Memory| Ok(Ends::in_process(memory, true, noting));
         let close = |ends: Ends<_, Noting<_>>| ends.rx.first_ns.map(drop).ok_or_else(|| "nothing was noted".to_owned());
-        let report = conformance::run(Fixture { name: "noting".into(), sealed: true, open, close }, &memory);
-        assert!(report.failures().is_empty(), "{}", report.failures());
+        let capabilities = Capabilities { steers: true, credits: true };
+        let fixture = Fixture { name: "noting".into(), sealed: true, capabilities, open, close };
+        let report = conformance::run(fixture, &memory);
+        report.expect_conformance();
     }
 }

@@ -1,8 +1,8 @@
 //! One check, and what it needs.
 
-use super::failure::Failure;
 use super::stage::Stage;
 use crate::PacketIo;
+use shotline_conformance::Failure;
 
 /// What a check needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Delegation: an implementation that wraps another one passes on each call that it does not change, in both directions.
 
-use super::failure::{Failure, ensure, same};
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::{
     Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, PacketIo, Pick, Recv, Seal, Seen, Send, Steer, To,
 };
+use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,20 +32,11 @@ pub struct Wrapper<'a> {
 /// The first method of which that is not so.
 pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) -> W) -> Result<(), Failure> {
     let log = Log::default();
-    let null: OwnedFd = std::fs::File::open("/dev/null").map_err(|error| error.to_string())?.into();
+    let null: OwnedFd = std::fs::File::open("/dev/null").map_err(failed("open /dev/null"))?.into();
     let fd = null.as_raw_fd();
     let mut io = wrap(Recording { log: Rc::clone(&log), fd: null });
     log.borrow_mut().calls.clear();
-    let delegated = |call: &str, came_back: bool| {
-        let found = std::mem::take(&mut log.borrow_mut().calls);
-        let method = call.split(' ').next().unwrap_or_default();
-        if wrapper.changes.contains(&method) {
-            return Ok(());
-        }
-        same!(found, [call], "{}: what arrives of {method}", wrapper.name);
-        ensure!(came_back, "{}: the result of {method} does not come back", wrapper.name);
-        Ok::<(), Failure>(())
-    };
+    let delegated = |call: &str, came_back: bool| wrapper.delegated(&log, call, came_back);
     delegated("device", io.device() == DEVICE)?;
     delegated("counters", io.counters() == [("recording".to_owned(), 12)])?;
     delegated("queue_pair", io.queue_pair() == Some((13, 14)))?;
@@ -72,6 +63,39 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) ->
         }
     }
     Ok(())
+}
+
+/// The same of a wrapper that sends prebuilt frames, for the methods of [`PrebuiltIo`].
+///
+/// # Errors
+/// As [`check`].
+pub fn check_prebuilt<W: PrebuiltIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) -> W) -> Result<(), Failure> {
+    let log = Log::default();
+    let fd = std::fs::File::open("/dev/null").map_err(failed("open /dev/null"))?.into();
+    let mut io = wrap(Recording { log: Rc::clone(&log), fd });
+    log.borrow_mut().calls.clear();
+    let delegated = |call: &str, came_back: bool| wrapper.delegated(&log, call, came_back);
+    delegated("headroom", io.headroom() == 29)?;
+    let frame = Sge { len: 31, ..Sge::EMPTY };
+    delegated("prebuild [::1]:18 31", matches!(io.prebuild(ADDRESS, frame), Err(IoError::Disconnected)))?;
+    delegated("frame_memory 32", matches!(io.frame_memory(32), Err(IoError::Disconnected)))?;
+    delegated("lent", io.lent() == 30)?;
+    let frames = Run { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
+    delegated("send_prebuilt [::1]:18 3", matches!(io.send_prebuilt(ADDRESS, frames), Ok(33)))
+}
+
+impl Wrapper<'_> {
+    /// Fails unless a call that the wrapper does not change has arrived, alone, and its result has come back.
+    fn delegated(&self, log: &Log, call: &str, came_back: bool) -> Result<(), Failure> {
+        let found = std::mem::take(&mut log.borrow_mut().calls);
+        let method = call.split(' ').next().unwrap_or_default();
+        if self.changes.contains(&method) {
+            return Ok(());
+        }
+        same!(found, [call], "{}: what arrives of {method}", self.name);
+        ensure!(came_back, "{}: the result of {method} does not come back", self.name);
+        Ok(())
+    }
 }
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 18);
@@ -193,7 +217,7 @@ impl PrebuiltIo for Recording {
     }
     fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
         self.note(format!("send_prebuilt {to} {}", frames.count));
-        Ok(frames.count as usize)
+        Ok(33)
     }
 }
 
@@ -310,15 +334,26 @@ mod tests {
         delegate_prebuilt_io!(match Only);
     }
 
+    /// Says of no frame that it is lent.
+    struct Careless<P>(P);
+
+    impl<P: PacketIo> PacketIo for Careless<P> {
+        delegate_packet_io!(0);
+    }
+
+    impl<P: PrebuiltIo> PrebuiltIo for Careless<P> {
+        delegate_prebuilt_io!(0; except lent);
+
+        fn lent(&mut self) -> usize {
+            0
+        }
+    }
+
     #[test]
-    fn an_enum_of_senders_delegates_prebuilt_frames() {
-        let log = Log::default();
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let mut io = OneSender::Only(Recording { log: Rc::clone(&log), fd });
-        let run = Run { region: Sge::EMPTY.region, offset: 0, stride: 64, len: 64, count: 3 };
-        assert_eq!((io.headroom(), io.lent(), io.send_prebuilt(ADDRESS, run).unwrap()), (29, 30, 3));
-        assert!(io.prebuild(ADDRESS, run.frame(0)).is_err() && io.frame_memory(31).is_err());
-        let expected = ["headroom", "lent", "send_prebuilt [::1]:18 3", "prebuild [::1]:18 64", "frame_memory 31"];
-        assert_eq!(log.borrow().calls, expected);
+    fn a_sender_of_prebuilt_frames_is_held_to_its_delegation() {
+        let wrapper = |changes| Wrapper { name: "Careless", changes, steer: None };
+        check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
+        check_prebuilt(&wrapper(&["lent"]), Careless).unwrap();
+        assert!(check_prebuilt(&wrapper(&[]), Careless).unwrap_err().contains("what arrives of lent"));
     }
 }

@@ -1,9 +1,9 @@
 //! Where payloads land.
 
 use super::check::{Check, Needs};
-use super::failure::{Failure, ensure, same};
 use super::stage::{Collector, HEADER, PLACES, Stage, header, receive};
 use crate::{Landed, PacketIo, Recv, Send, To};
+use shotline_conformance::{Failure, ensure, same};
 use shotline_memory::Sge;
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;

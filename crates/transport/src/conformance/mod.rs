@@ -7,52 +7,20 @@
 
 mod check;
 pub mod delegation;
-mod failure;
 mod landing;
 mod seals;
 mod stage;
 mod tables;
 
 pub use check::{Check, Needs};
-pub use failure::Failure;
 pub use stage::{Collector, Ends, Got, HEADER, Memory, PLACES, Q_KEY, QUEUE_PAIR, Stage, header, receive};
 
-use crate::PacketIo;
+use crate::{Capabilities, PacketIo};
+use shotline_conformance::{Failure, Outcome, Report};
 
 /// Every check, in the order in which they run.
 pub fn all<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     [landing::checks(), tables::checks(), seals::checks()].into_iter().flatten().collect()
-}
-
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The implementation does it.
-    Passed,
-    /// It was not run, and why.
-    Cannot(&'static str),
-    /// The implementation does not.
-    Failed(Failure),
-}
-
-/// The outcomes of one implementation.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The fixture's name.
-    pub name: String,
-    /// A check's name and what became of it, in the order of [`all`]; at the end what the fixture found on closing.
-    pub outcomes: Vec<(&'static str, Outcome)>,
-}
-
-impl Report {
-    /// The checks that failed, one a line; empty if none did.
-    pub fn failures(&self) -> String {
-        let failed = self.outcomes.iter().filter_map(|(check, outcome)| match outcome {
-            Outcome::Failed(why) => Some(format!("{}: {check}: {why}\n", self.name)),
-            Outcome::Passed | Outcome::Cannot(_) => None,
-        });
-        failed.collect()
-    }
 }
 
 /// Opens a sender and a receiver, and takes them back.
@@ -61,6 +29,8 @@ pub struct Fixture<O, C> {
     pub name: String,
     /// Whether packets end in an ICRC.
     pub sealed: bool,
+    /// What the receiver must say that it can do: a check that needs more is not run.
+    pub capabilities: Capabilities,
     /// Opens both ends: the receiver with room for [`PLACES`] receives and the memory's scratch, the sender reaching it.
     pub open: O,
     /// Takes them back after the last check: for what only the fixture can tell, such as their counters.
@@ -75,7 +45,7 @@ where
     O: FnMut(&Memory) -> Result<Ends<T, R>, Failure>,
     C: FnOnce(Ends<T, R>) -> Result<(), Failure>,
 {
-    let Fixture { name, sealed, mut open, close } = fixture;
+    let Fixture { name, sealed, capabilities, mut open, close } = fixture;
     let mut outcomes = Vec::new();
     let mut ends: Option<Ends<T, R>> = None;
     for check in all::<T, R>() {
@@ -83,11 +53,11 @@ where
         let outcome = match opened {
             Err(why) => Outcome::Failed(format!("cannot open both ends: {why}")),
             Ok(Ends { tx, rx, to }) => {
-                let mut stage = Stage { memory, sealed, to, tx, rx };
+                let mut stage = Stage { memory, sealed, capabilities, to, tx, rx };
                 stage.withdraw_all();
                 let outcome = match check.needs.iter().find_map(|needs| needs.lacking(&stage)) {
-                    Some(why) => Outcome::Cannot(why),
-                    None => (check.run)(&mut stage).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+                    Some(why) => Outcome::cannot(why),
+                    None => Outcome::of((check.run)(&mut stage)),
                 };
                 if !matches!(outcome, Outcome::Failed(_)) {
                     ends = Some(Ends { tx: stage.tx, rx: stage.rx, to });
@@ -98,9 +68,9 @@ where
         outcomes.push((check.name, outcome));
     }
     if let Some(ends) = ends {
-        outcomes.push(("closing", close(ends).map_or_else(Outcome::Failed, |()| Outcome::Passed)));
+        outcomes.push(("closing", Outcome::of(close(ends))));
     }
-    Report { name, outcomes }
+    Report { member: name, outcomes }
 }
 
 #[cfg(test)]
@@ -139,13 +109,10 @@ mod tests {
     fn a_receiver_that_checks_no_icrc_fails_these_checks_alone() {
         let memory = Memory::new();
         let open = |memory: &Memory| Ok(Ends::in_process(memory, true, Credulous));
-        let report = run(Fixture { name: "credulous".into(), sealed: true, open, close: |_| Ok(()) }, &memory);
-        let failed: Vec<_> = report
-            .outcomes
-            .iter()
-            .filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)))
-            .map(|(name, _)| *name)
-            .collect();
+        let capabilities = Capabilities { steers: true, credits: true };
+        let fixture = Fixture { name: "credulous".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
+        let report = run(fixture, &memory);
+        let failed: Vec<_> = report.failed().map(|(check, _)| check).collect();
         assert_eq!(failed, ["short packets", "wrong ICRCs"], "{}", report.failures());
         assert!(report.failures().contains("credulous: wrong ICRCs: "), "{}", report.failures());
     }

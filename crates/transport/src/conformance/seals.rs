@@ -1,9 +1,9 @@
 //! Invariant CRCs.
 
 use super::check::{Check, Needs};
-use super::failure::{Failure, same};
 use super::stage::{Stage, header};
 use crate::{Icrc, PacketIo, Seal, Send};
+use shotline_conformance::{Failure, same};
 use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 

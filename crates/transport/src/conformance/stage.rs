@@ -1,8 +1,8 @@
 //! What the checks act on: memory, a sender, a receiver, and a steer that keeps what it saw.
 
-use super::failure::{Failure, ensure};
 use crate::inproc::{InprocConfig, InprocIo, pair};
-use crate::{Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use crate::{Capabilities, Done, Icrc, Landed, PacketIo, Pick, Recv, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_conformance::{Failure, ensure};
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
@@ -230,6 +230,8 @@ pub struct Stage<'a, T, R> {
     pub memory: &'a Memory,
     /// Whether packets end in an ICRC.
     pub sealed: bool,
+    /// What the receiver must say that it can do.
+    pub capabilities: Capabilities,
     /// Where the sender reaches the receiver.
     pub to: SocketAddr,
     /// The sender.

@@ -1,10 +1,10 @@
-//! Tables of regions, and the descriptor.
+//! Capabilities, tables of regions, and the descriptor.
 
 use super::check::{Check, Needs};
-use super::failure::{Failure, ensure, same};
 use super::stage::{Collector, PATIENCE, Stage, header, receive};
 use crate::{Landed, PacketIo, Send, To};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use shotline_conformance::{Failure, ensure, same};
 use shotline_memory::{Region, Sge};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +12,12 @@ use std::time::Duration;
 
 pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     vec![
+        Check {
+            name: "capabilities",
+            proves: "The receiver says what it can do as it is documented: no check is left out unnoticed.",
+            needs: &[],
+            run: capabilities,
+        },
         Check {
             name: "new tables",
             proves: "Memory is known once a table with it is registered, what was posted before stays posted, and a \
@@ -26,6 +32,11 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
             run: readiness,
         },
     ]
+}
+
+fn capabilities<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+    same!(stage.rx.capabilities(), stage.capabilities, "what the receiver can do");
+    Ok(())
 }
 
 fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Raw frames over a cable between two network namespaces.
 
-use crate::suite::{Memory, PLACES, conforms, header, receive};
+use crate::suite::{Memory, PLACES, STEERS, conforms, header, receive};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -121,7 +121,7 @@ fn raw_frames_through_a_ring_conform() {
             let [tx, rx] = [0, 1].map(|end| cable.open_ring(end, v4, &memory, sealed));
             Ends { to: rx.local_addr(), tx, rx }
         };
-        conforms("af_packet, ring", sealed, &memory, open, |Ends { rx, .. }| {
+        conforms("af_packet, ring", sealed, STEERS, &memory, open, |Ends { rx, .. }| {
             assert_eq!((rx.refused(), rx.device().lost()), Default::default());
             Ok(())
         });
@@ -198,7 +198,7 @@ fn raw_frames_conform() {
             let [tx, rx] = [0, 1].map(|end| cable.open(end, v4, &memory, sealed, mac(1 - end)));
             Ends { to: rx.local_addr(), tx, rx }
         };
-        conforms("af_packet", sealed, &memory, open, |Ends { rx, .. }| {
+        conforms("af_packet", sealed, STEERS, &memory, open, |Ends { rx, .. }| {
             assert_eq!(rx.refused(), Default::default());
             Ok(())
         });

@@ -1,7 +1,7 @@
 //! Ports of DPDK's software drivers: shared memory, without privileges and without huge pages.
 
 use crate::af_packet::{Cable, ip};
-use crate::suite::{Collector, HEADER, Memory, PLACES, header, receive};
+use crate::suite::{CREDITS, Collector, HEADER, Memory, PLACES, STEERS, header, receive};
 use shotline_memory::Sge;
 use shotline_testing::{PATIENCE, or_skip, skip, until, until_some};
 use shotline_transport::conformance::{self, Ends, Fixture};
@@ -76,7 +76,7 @@ fn close(server: DpdkIo, client: DpdkIo) {
 }
 
 /// Runs the suite from the second port to the first one, and gives both back.
-fn conform(memory: &Memory, sealed: bool, name: &str, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
+fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
     let (mut ends, mut back) = (Some(Ends { to: rx.local_addr(), tx, rx }), None);
     let open =
         |_: &Memory| ends.take().ok_or_else(|| "a check before failed, and ports are not opened twice".to_owned());
@@ -84,8 +84,9 @@ fn conform(memory: &Memory, sealed: bool, name: &str, [rx, tx]: [DpdkIo; 2]) -> 
         back = Some([ends.rx, ends.tx]);
         Ok(())
     };
-    let report = conformance::run(Fixture { name: name.into(), sealed, open, close }, memory);
-    assert!(report.failures().is_empty(), "{}", report.failures());
+    let capabilities = if credits { CREDITS } else { STEERS };
+    let report = conformance::run(Fixture { name: name.into(), sealed, capabilities, open, close }, memory);
+    report.expect_conformance();
     back.unwrap()
 }
 
@@ -101,8 +102,8 @@ fn memif_conforms_with_its_copies_and_without() {
                 config.bind = address(v4, end).parse().unwrap();
                 config.sealed = sealed;
             });
-            let [server, client] = conform(&memory, sealed, "memif, to the server", [server, client]);
-            let [mut client, server] = conform(&memory, sealed, "memif, to the client", [client, server]);
+            let [server, client] = conform(&memory, sealed, "memif, to the server", true, [server, client]);
+            let [mut client, server] = conform(&memory, sealed, "memif, to the client", true, [client, server]);
             let statistics = server.statistics();
             assert_eq!(statistics.landed, statistics.received);
             assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
@@ -507,7 +508,7 @@ fn af_packet_conforms_over_a_cable() {
         for port in [&mut tx, &mut rx] {
             port.wait_link(PATIENCE).unwrap();
         }
-        let [rx, _tx] = conform(&memory, true, "af_packet of DPDK", [rx, tx]);
+        let [rx, _tx] = conform(&memory, true, "af_packet of DPDK", false, [rx, tx]);
         // IPv6 sends questions and reports of its own when a link comes up; nothing else is refused.
         let causes = rx.statistics().causes();
         assert!(causes.iter().all(|(cause, count)| *count == 0 || *cause == "not_udp"), "{causes:?}");

@@ -1,6 +1,6 @@
 //! The link inside one process.
 
-use crate::suite::{Collector, Memory, conforms, header, receive};
+use crate::suite::{CREDITS, Collector, Memory, conforms, header, receive};
 use shotline_testing::{seeds, until};
 use shotline_transport::conformance::Ends;
 use shotline_transport::inproc::{self, InprocConfig};
@@ -14,12 +14,12 @@ fn inproc_conforms_by_itself_and_below_lossy() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = || Ends::in_process(&memory, sealed, |io| io);
-        conforms("inproc", sealed, &memory, open, |_| Ok(()));
+        conforms("inproc", sealed, CREDITS, &memory, open, |_| Ok(()));
         let lossy = || {
             let Ends { tx, rx, to } = open();
             Ends { tx: Lossy::new(tx, 0.0, 1), rx: Lossy::new(rx, 0.0, 2), to }
         };
-        conforms("lossy without loss", sealed, &memory, lossy, |ends| {
+        conforms("lossy without loss", sealed, CREDITS, &memory, lossy, |ends| {
             if ends.tx.lost() == 0 { Ok(()) } else { Err(format!("{} packets are lost", ends.tx.lost())) }
         });
     }

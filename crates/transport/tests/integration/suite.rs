@@ -1,8 +1,9 @@
 //! The conformance suite over a backend's two ends, and what the tests of backends share with it.
 
-use shotline_transport::PacketIo;
-use shotline_transport::conformance::{self, Ends, Failure, Fixture};
+use shotline_conformance::Failure;
+use shotline_transport::conformance::{self, Ends, Fixture};
 pub use shotline_transport::conformance::{Collector, Got, HEADER, Memory, PLACES, header};
+use shotline_transport::{Capabilities, PacketIo};
 use shotline_transport::{Recv, To};
 
 /// Receives until `packets` have come.
@@ -17,15 +18,22 @@ pub fn post(rx: &mut impl PacketIo, memory: &Memory, ids: std::ops::Range<u32>) 
     assert_eq!(rx.post(&receives), receives.len());
 }
 
+/// A receiver that asks the steer, and loses what it has no room for.
+pub const STEERS: Capabilities = Capabilities { steers: true, credits: false };
+/// The same of one that stops its sender instead.
+pub const CREDITS: Capabilities = Capabilities { steers: true, credits: true };
+
 /// Runs the suite over what `open` makes; `close` gets both ends when it is done.
 pub fn conforms<T: PacketIo, R: PacketIo>(
     name: &str,
     sealed: bool,
+    capabilities: Capabilities,
     memory: &Memory,
     mut open: impl FnMut() -> Ends<T, R>,
     close: impl FnOnce(Ends<T, R>) -> Result<(), Failure>,
 ) {
     let name = format!("{name}, {}", if sealed { "sealed" } else { "not sealed" });
-    let report = conformance::run(Fixture { name, sealed, open: |_: &Memory| Ok(open()), close }, memory);
-    assert!(report.failures().is_empty(), "{}", report.failures());
+    let fixture = Fixture { name, sealed, capabilities, open: |_: &Memory| Ok(open()), close };
+    let report = conformance::run(fixture, memory);
+    report.expect_conformance();
 }

@@ -1,6 +1,6 @@
 //! UDP sockets: what they share with every backend, and what only they have to get right.
 
-use crate::suite::{Collector, HEADER, Memory, PLACES, conforms, header, post, receive};
+use crate::suite::{Collector, HEADER, Memory, PLACES, STEERS, conforms, header, post, receive};
 use rustix::net::sockopt;
 use shotline_memory::Sge;
 use shotline_testing::until_some;
@@ -43,7 +43,7 @@ fn udp_over_ipv6_conforms() {
             let (tx, rx) = udp_pair(&memory, "::1", sealed);
             Ends { to: rx.local_addr(), tx, rx }
         };
-        conforms("udp, ::1", sealed, &memory, open, |_| Ok(()));
+        conforms("udp, ::1", sealed, STEERS, &memory, open, |_| Ok(()));
     }
 }
 
@@ -55,7 +55,7 @@ fn udp_over_ipv4_conforms_and_its_own_identifications_are_known() {
             let (tx, rx) = udp_pair(&memory, "127.0.0.1", sealed);
             Ends { to: rx.local_addr(), tx, rx }
         };
-        conforms("udp, 127.0.0.1", sealed, &memory, open, |_| Ok(()));
+        conforms("udp, 127.0.0.1", sealed, STEERS, &memory, open, |_| Ok(()));
     }
 }
 

@@ -4,8 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The traits that are wrapped.
-const TRAITS: [&str; 3] = ["PacketIo", "PrebuiltIo", "Steer"];
+/// The traits that are wrapped, and the function that holds a wrapper of each to its delegation.
+const TRAITS: [(&str, &str); 3] = [
+    ("PacketIo", "delegation::check("),
+    ("PrebuiltIo", "delegation::check_prebuilt("),
+    // Of a steer whatever wraps its transport is checked with.
+    ("Steer", "delegation::check("),
+];
 
 #[test]
 fn every_wrapper_of_the_workspace_has_its_delegation_checked() {
@@ -14,34 +19,38 @@ fn every_wrapper_of_the_workspace_has_its_delegation_checked() {
         let text = fs::read_to_string(&file).unwrap();
         // The suite's own tests have wrappers that do wrong.
         let is_suite = file.components().any(|part| part.as_os_str() == "conformance");
-        wrappers.extend(text.lines().filter_map(wrapper).filter(|_| !is_suite).map(str::to_owned));
-        if text.contains("delegation::check") || is_suite {
-            checked.extend(text.split('"').skip(1).step_by(2).map(str::to_owned));
+        let found = text.lines().filter_map(wrapper).filter(|_| !is_suite);
+        wrappers.extend(found.map(|(of, name)| (of, name.to_owned())));
+        for (of, check) in TRAITS {
+            // Within the suite the functions have no path.
+            if text.contains(check) || is_suite && text.contains(&check["delegation::".len()..]) {
+                checked.extend(text.split('"').skip(1).step_by(2).map(|name| (of, name.to_owned())));
+            }
         }
     }
-    assert!(
-        wrappers.contains("Lossy") && wrappers.contains("Demultiplexer"),
-        "only {wrappers:?}: looks in the wrong place"
-    );
+    for known in [("PacketIo", "Lossy"), ("Steer", "Demultiplexer")] {
+        assert!(wrappers.contains(&(known.0, known.1.to_owned())), "only {wrappers:?}: looks in the wrong place");
+    }
     let missing: Vec<_> = wrappers.difference(&checked).collect();
-    assert!(missing.is_empty(), "wrappers without a test with conformance::delegation::check: {missing:?}");
+    assert!(missing.is_empty(), "wrappers without a test of their delegation: {missing:?}");
 }
 
-/// The type's name, if this line begins an implementation of a trait for what holds another implementation of it.
-fn wrapper(line: &str) -> Option<&str> {
+/// The trait and the type's name, if this line begins an implementation of a trait for what holds another
+/// implementation of it.
+fn wrapper(line: &str) -> Option<(&'static str, &str)> {
     let (generics, rest) = line.trim_start().strip_prefix("impl<")?.split_once('>')?;
     let (of, name) = rest.split_once(" for ")?;
-    let of = TRAITS.into_iter().find(|name| of.trim().rsplit("::").next() == Some(name))?;
-    let wraps = |bounds: &str| TRAITS.iter().any(|name| bounds.split([' ', '+', ':', ',']).any(|word| word == *name));
+    let (of, _) = TRAITS.into_iter().find(|(name, _)| of.trim().rsplit("::").next() == Some(name))?;
+    let is_trait = |word: &str| TRAITS.iter().any(|(name, _)| word == *name);
     let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
-    (wraps(generics) && !of.is_empty()).then_some(name)
+    generics.split([' ', '+', ':', ',']).any(is_trait).then_some((of, name))
 }
 
 #[test]
 fn a_wrapper_is_known_by_its_bound() {
-    assert_eq!(wrapper("impl<P: PacketIo> PacketIo for Ud<P> {"), Some("Ud"));
-    assert_eq!(wrapper("    impl<P: PrebuiltIo + Send> PacketIo for Whole<P> {"), Some("Whole"));
-    assert_eq!(wrapper("impl<S: Steer> Steer for Demultiplexer<'_, S> {"), Some("Demultiplexer"));
+    assert_eq!(wrapper("impl<P: PacketIo> PacketIo for Ud<P> {"), Some(("PacketIo", "Ud")));
+    assert_eq!(wrapper("    impl<P: PrebuiltIo + Send> PacketIo for Whole<P> {"), Some(("PacketIo", "Whole")));
+    assert_eq!(wrapper("impl<S: Steer> Steer for Demultiplexer<'_, S> {"), Some(("Steer", "Demultiplexer")));
     assert_eq!(wrapper("impl<L: Learner> Steer for Look<'_, L> {"), None);
     assert_eq!(wrapper("impl PacketIo for UdpIo {"), None);
 }

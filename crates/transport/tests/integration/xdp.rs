@@ -1,7 +1,7 @@
 //! Frames taken from a driver, over a cable between two network namespaces.
 
 use crate::af_packet::{Cable, address, ip, mac};
-use crate::suite::{Collector, Memory, PLACES, conforms, header, receive};
+use crate::suite::{Collector, Memory, PLACES, STEERS, conforms, header, receive};
 use shotline_testing::{or_skip, until};
 use shotline_transport::conformance::Ends;
 use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
@@ -32,7 +32,7 @@ fn xdp_conforms_in_the_driver_and_in_the_kernels_own_path() {
                 });
                 Ends { to: rx.local_addr(), tx, rx }
             };
-            conforms(&format!("xdp, {mode:?}"), sealed, &memory, open, |Ends { rx, .. }| {
+            conforms(&format!("xdp, {mode:?}"), sealed, STEERS, &memory, open, |Ends { rx, .. }| {
                 assert_eq!(rx.is_native(), mode == Mode::Native);
                 let statistics = rx.statistics();
                 assert_eq!(statistics.received, statistics.landed);

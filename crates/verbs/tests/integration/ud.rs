@@ -5,7 +5,7 @@ use shotline_memory::{Region, Registrar, Sge};
 use shotline_transport::conformance::delegation::{self, Wrapper};
 use shotline_transport::conformance::{self, Ends, Fixture, Memory, Q_KEY, QUEUE_PAIR};
 use shotline_transport::inproc::{InprocConfig, pair};
-use shotline_transport::{Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
+use shotline_transport::{Capabilities, Done, PacketIo, Pick, SCRATCH_BYTES, Seal, Seen, Send, Steer, To};
 use shotline_verbs::ud::{QueuePair, Ud};
 use shotline_wire::framing::{self, Framing, Link, Packet};
 use shotline_wire::shot::{DropCause, Geometry, Packing};
@@ -94,7 +94,9 @@ fn a_ud_queue_pair_conforms_as_the_transport_below_it() {
                 rx
             }))
         };
-        let report = conformance::run(Fixture { name: "ud".into(), sealed, open, close: |_| Ok(()) }, &memory);
-        assert!(report.failures().is_empty(), "{}", report.failures());
+        let capabilities = Capabilities { steers: true, credits: true };
+        let fixture = Fixture { name: "ud".into(), sealed, capabilities, open, close: |_| Ok(()) };
+        let report = conformance::run(fixture, &memory);
+        report.expect_conformance();
     }
 }
