@@ -17,7 +17,6 @@ use std::path::Path;
 
 const SECOND: u64 = 1_000_000_000;
 const SHOTS: std::ops::Range<u64> = 1000..1020;
-const FRAMINGS: [Kind; 5] = [Kind::Ud, Kind::Counted, Kind::Udp, Kind::Spead, Kind::Hsb];
 
 /// A packet that is missing.
 fn is_missing(stream: u32, number: u64, packet: u32) -> bool {
@@ -62,11 +61,13 @@ fn datagrams(path: &Path) -> BTreeMap<u16, Vec<Captured>> {
 
 #[test]
 fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
-    for kind in FRAMINGS {
+    for kind in Kind::ALL {
         let geometry = match kind {
             Kind::Spead => small(Packing::Int16Le).sent_as(Trailer::None, Cut::uniform(4096)).unwrap(),
             Kind::Hsb => small(Packing::Int16Le).sent_as(Trailer::HsbMetadata, Cut::uniform(4096)).unwrap(),
-            Kind::Ud | Kind::Counted | Kind::Udp | Kind::Digitizer | Kind::Vita49 => small(Packing::Int16Le),
+            Kind::Digitizer => small(Packing::Int16Le).sent_as(Trailer::Block, Cut::uniform(4096)).unwrap(),
+            Kind::Vita49 => small(Packing::Int16Be).sent_as(Trailer::Context, Cut::uniform(4096)).unwrap(),
+            Kind::Ud | Kind::Counted | Kind::Udp => small(Packing::Int16Le),
         };
         let path = recorded_as(kind, geometry);
         let recording = read::Recording::open(&path).unwrap();
@@ -78,7 +79,7 @@ fn every_packet_of_an_export_is_where_its_framing_says_it_is() {
         .unwrap();
         let all = datagrams(&capture);
         assert_eq!(all.values().map(Vec::len).sum::<usize>() as u64, exported.packets, "{kind}");
-        let framing = pcapng::framing(kind, &geometry, SHOTS.start, (0, 0));
+        let framing = pcapng::framing(kind, &geometry, SHOTS.start, (SHOTS.start, stamp(SHOTS.start)));
         let mut slots = recording.slots();
         for (link, packets) in all.values().enumerate() {
             let mut packets = packets.iter();

@@ -5,10 +5,13 @@ use super::stage::{Counts, Stage, go_on};
 use crate::export::shots::Shots;
 use crate::export::{Format, Losses, Selection};
 use crate::import::{ImportOptions, Imported, import};
-use crate::pcapng::for_each_frame;
+use crate::pcapng::{self, Datagram};
 use crate::read::Recording;
 use crate::verify::{VerifyOptions, verify};
 use shotline_conformance::{Failure, Outcome, ensure, failed};
+use shotline_wire::framing::Kind;
+use shotline_wire::roce::ICRC_LEN;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -53,12 +56,7 @@ fn samples_come_back(stage: &Stage<'_>) -> Result<Outcome, Failure> {
             verified(&stage.to())?;
             same_samples(&stage.recording, &Recording::open(&stage.to()).map_err(failed("open the export"))?)?;
         }
-        Format::Pcapng => {
-            let mut frames = 0_u64;
-            for_each_frame(&stage.to(), |_| frames += 1).map_err(failed("read the capture"))?;
-            let expected = placed(&stage.recording)?;
-            ensure!(frames == expected, "expected {expected} packets, found {frames}");
-        }
+        Format::Pcapng => same_packets(stage)?,
     }
     Ok(Outcome::Passed)
 }
@@ -128,13 +126,37 @@ fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
     Ok(samples)
 }
 
-/// Packets of all links that were received.
-fn placed(recording: &Recording) -> Result<u64, Failure> {
-    let mut sum = 0;
+/// Fails unless a capture has the payload of every packet that was received, and of no other.
+fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
+    let recording = &stage.recording;
+    let kind: Kind = recording.run().framing.parse().map_err(failed("name the framing"))?;
+    // How many more of each payload are expected than found.
+    let mut counts = BTreeMap::<Vec<u8>, i64>::new();
+    let mut slots = recording.slots();
     for link in 0..recording.run().links.len() {
+        let geometry = recording.run().links[link].geometry;
         for row in 0..recording.rows() {
-            sum += u64::from(recording.row(row, link).map_err(failed("read a row"))?.placed);
+            let kept = recording.row(row, link).map_err(failed("read a row"))?;
+            let bytes = slots.read(row, link).map_err(failed("read a slot"))?;
+            for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
+                let (at, len) = (geometry.packet_offset(index) as usize, geometry.packet_bytes(index) as usize);
+                *counts.entry(bytes[at..at + len].to_vec()).or_default() += 1;
+            }
         }
     }
-    Ok(sum)
+    let framing = pcapng::framing(kind, &recording.run().links[0].geometry, 0, (0, 0));
+    let icrc = if framing.sealed() { ICRC_LEN } else { 0 };
+    let mut strange = 0_u64;
+    pcapng::for_each_frame(&stage.to(), |frame| match pcapng::datagram(&frame) {
+        Ok(Datagram { payload, .. }) => {
+            let (begin, end) = (framing.header_len(payload), payload.len().saturating_sub(icrc));
+            *counts.entry(payload.get(begin..end).unwrap_or_default().to_vec()).or_default() -= 1;
+        }
+        Err(_) => strange += 1,
+    })
+    .map_err(failed("read the capture"))?;
+    ensure!(strange == 0, "{strange} frames are no datagrams");
+    let [missing, foreign] = [1, -1].map(|sign| counts.values().map(|count| (sign * count).max(0)).sum::<i64>());
+    ensure!((missing, foreign) == (0, 0), "{missing} packets are missing, and {foreign} are not of the recording");
+    Ok(())
 }
