@@ -252,6 +252,14 @@ fn noise(framing: &dyn Framing, case: &Case) -> Result<(), Violation> {
             hostile(framing, case, &header, payload_len)?;
         }
     }
+    // Bytes that are all random seldom get past a magic number or an opcode; some in place of a sent header's do.
+    for (Packet { len, .. }, mut header) in packets(framing, case) {
+        let bits = random.next_u64();
+        let first = bits as usize % (header.len() + 1);
+        let count = (bits >> 32) as usize % (header.len() - first + 1);
+        header[first..first + count].iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
+        hostile(framing, case, &header, len)?;
+    }
     Ok(())
 }
 

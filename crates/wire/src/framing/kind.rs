@@ -5,43 +5,40 @@ use arrayvec::ArrayString;
 use core::fmt::{self, Display, Write};
 use core::str::FromStr;
 
-/// A framing of this crate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// [`super::ud`].
-    Ud,
-    /// [`super::counted`].
-    Counted,
-    /// [`super::udp`].
-    Udp,
-    /// [`super::digitizer`].
-    Digitizer,
-    /// [`super::vita49`].
-    Vita49,
-    /// [`super::spead`].
-    Spead,
-    /// [`super::hsb`].
-    Hsb,
+/// Defines [`Kind`] by a table: the variant of each framing and its module, which has its `DESCRIPTION`.
+macro_rules! framings {
+    ($($kind:ident = $module:ident;)+) => {
+        /// A framing of this crate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $(#[doc = concat!("[`super::", stringify!($module), "`].")] $kind,)+
+        }
+
+        impl Kind {
+            /// Every member.
+            pub const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
+
+            /// Properties that all streams of the framing share.
+            pub const fn description(self) -> &'static Description {
+                match self {
+                    $(Self::$kind => &super::$module::DESCRIPTION,)+
+                }
+            }
+        }
+    };
+}
+
+framings! {
+    Ud = ud;
+    Counted = counted;
+    Udp = udp;
+    Digitizer = digitizer;
+    Vita49 = vita49;
+    Spead = spead;
+    Hsb = hsb;
 }
 
 impl Kind {
-    /// Every member.
-    pub const ALL: [Self; 7] =
-        [Self::Ud, Self::Counted, Self::Udp, Self::Digitizer, Self::Vita49, Self::Spead, Self::Hsb];
-
-    /// Properties that all streams of the framing share.
-    pub const fn description(self) -> &'static Description {
-        match self {
-            Self::Ud => &super::ud::DESCRIPTION,
-            Self::Counted => &super::counted::DESCRIPTION,
-            Self::Udp => &super::udp::DESCRIPTION,
-            Self::Digitizer => &super::digitizer::DESCRIPTION,
-            Self::Vita49 => &super::vita49::DESCRIPTION,
-            Self::Spead => &super::spead::DESCRIPTION,
-            Self::Hsb => &super::hsb::DESCRIPTION,
-        }
-    }
-
     /// Name in configuration, messages and recordings.
     pub const fn name(self) -> &'static str {
         self.description().name
