@@ -150,4 +150,37 @@ mod tests {
             assert!(help.contains("--json"), "{words}: {help}");
         }
     }
+
+    /// Help that is written by hand falls behind a registry unnoticed.
+    #[test]
+    fn help_of_a_flag_names_every_member_of_its_registry() {
+        use shotline_wire::framing::Kind;
+        let transports = |sends: bool| {
+            let rows = shotline_backends::rows().into_iter().filter(move |row| !sends || row[2] == "yes");
+            rows.map(|[form, ..]| form.split(':').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        let names = |kinds: &mut dyn Iterator<Item = Kind>| kinds.map(|kind| kind.name().to_owned()).collect();
+        let set_up: Vec<String> = names(&mut Kind::with_set_up());
+        let regions = shotline_memory::RegionKind::all().map(|kind| kind.name().to_owned());
+        let flags = [
+            ("shotline record", "framing", names(&mut Kind::ALL.into_iter())),
+            ("shotline record", "transport", transports(false)),
+            ("shotline emulate probe", "transport", transports(true)),
+            ("shotline demo", "framing", set_up.clone()),
+            ("shotline probe configure", "framing", set_up),
+            ("shotline target", "region", regions.into()),
+        ];
+        let mut cli = Cli::command();
+        cli.build();
+        let commands = leaves(&cli, "shotline");
+        for (words, flag, members) in flags {
+            let (_, command) = commands.iter().find(|(found, _)| found == words).expect(words);
+            let flag = command.get_arguments().find(|arg| arg.get_long() == Some(flag)).expect(flag);
+            let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+            let named: Vec<_> = help.split(|letter: char| !letter.is_alphanumeric()).collect();
+            for member in members {
+                assert!(named.contains(&member.as_str()), "{words} {flag}: no {member} in: {help}");
+            }
+        }
+    }
 }

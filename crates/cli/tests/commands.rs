@@ -88,6 +88,9 @@ fn the_help_names_every_registry_and_every_export_format() {
 
 #[test]
 fn the_list_is_the_page_of_the_documentation() {
+    if cfg!(not(all(feature = "dpdk", feature = "s3"))) {
+        skip!("docs/list.md is the list of a build with every feature");
+    }
     let page = stdout(&shotline(&["list", "--markdown"]));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/list.md");
     let found = std::fs::read_to_string(path).unwrap_or_default();
