@@ -32,7 +32,7 @@ pub(super) fn create(
         dest_qp: prepared.framing.sealed().then_some(config.key),
     };
     let ends = prepared.configs.iter().map(ends).collect();
-    Ok(Capture::create(out, prepared.settings.force.unwrap_or(false), run_info(prepared, clock), ends)?)
+    Ok(Capture::create(out, prepared.resolved.settings.force.unwrap_or(false), run_info(prepared, clock), ends)?)
 }
 
 /// Records until the queue is closed and empty.

@@ -72,7 +72,7 @@ fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
             rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
         }
     });
-    let share = if prepared.settings.rolls() { FREE_SHARE_OF_PART } else { FREE_SHARE };
+    let share = if prepared.resolved.settings.rolls() { FREE_SHARE_OF_PART } else { FREE_SHARE };
     (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MOST_ROWS)
 }
 
@@ -82,7 +82,7 @@ fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
 /// If one cannot be made: it is there and may not be replaced, the drive is full.
 pub(super) fn lay_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<Set, RunError> {
     let laid_out = |rows| laid_out(prepared, clock, outs, rows);
-    match rows_asked_for(prepared.settings) {
+    match rows_asked_for(prepared.resolved.settings) {
         Some(rows) => laid_out(rows),
         None => with_what_fits(|| rows_that_fit(prepared, outs), laid_out),
     }

@@ -94,7 +94,7 @@ impl Outcome {
             recorded,
             mut warnings,
         } = results;
-        let settings = prepared.settings;
+        let settings = prepared.resolved.settings;
         let (recorded, lost, cause) = match recorded {
             Ok(recorded) => (recorded, Vec::new(), ran.ended),
             Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),

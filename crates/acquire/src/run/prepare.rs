@@ -46,7 +46,6 @@ pub(super) struct Origin<'a> {
 
 /// What of a run is settled before the first shot.
 pub(super) struct Prepared<'a> {
-    pub(super) settings: &'a Settings,
     /// What the settings choose.
     pub(super) resolved: Resolved<'a>,
     pub(super) framing: Arc<dyn Framing>,
@@ -93,8 +92,7 @@ impl<'a> Prepared<'a> {
         let policy = settings.policy.unwrap_or_default();
         let (regions, spare) = (memory.regions.clone(), memory.spare);
         let in_order = 0;
-        let this =
-            Self { settings, resolved, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order };
+        let this = Self { resolved, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order };
         this.room().check()?;
         Ok(this)
     }
@@ -118,7 +116,7 @@ impl<'a> Prepared<'a> {
     /// How links are joined.
     pub(super) fn alignment(&self) -> align::Config {
         let (window, timeout_ns) = (self.configs[0].window as usize, self.configs[0].timeout_ns);
-        let settings = self.settings;
+        let settings = self.resolved.settings;
         align::Config {
             sources: self.configs.len(),
             by: settings.alignment(),
@@ -139,7 +137,7 @@ impl<'a> Prepared<'a> {
             remainders: self.geometry.trailer().has_record(),
             capacity: receiver::capacity(&self.configs),
             scratch: memory.scratch,
-            receive_buffer: receive_buffer(self.settings),
+            receive_buffer: receive_buffer(self.resolved.settings),
         }
     }
 

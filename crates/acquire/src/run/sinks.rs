@@ -132,7 +132,7 @@ fn run(shared: Shared<'_>, sink: impl FnOnce(&mut Unseen) -> Result<Recorded, St
 
 /// Events that the queue has room for, and what selects those around triggers.
 fn triggers(prepared: &Prepared<'_>) -> Result<(usize, Option<PreTrigger>), RunError> {
-    let settings = prepared.settings;
+    let settings = prepared.resolved.settings;
     let (queue, events) = prepared.queues(settings.pre_trigger)?;
     let window = settings.pre_trigger.map(|before_s| {
         let ns = |seconds: f64| (seconds * 1e9) as u64;

@@ -128,7 +128,7 @@ impl<'a, P: PacketIo> Stage<'a, P> {
         clock: &'a Clock,
         receive_buffer: usize,
     ) -> Self {
-        let settings = prepared.settings;
+        let settings = prepared.resolved.settings;
         let streams: Vec<u32> = prepared.configs.iter().map(|config| config.stream).collect();
         Self {
             receiver,

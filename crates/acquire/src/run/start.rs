@@ -28,7 +28,7 @@ impl<'a, P: PacketIo> Started<'a, P> {
     /// # Errors
     /// If any of these fails; files that were made are removed.
     pub(super) fn start(prepared: Prepared<'a>, mut origin: Origin<'a>, io: P) -> Result<Self, RunError> {
-        let settings = prepared.settings;
+        let settings = prepared.resolved.settings;
         if prepared.policy == Policy::Block && !io.capabilities().credits {
             return Err(RunError::Settings(
                 "the policy block needs a transport with credits; over UDP the kernel would drop packets meanwhile: use drop-newest or drop-oldest".into(),

@@ -53,7 +53,7 @@ pub(super) fn run<'a, P: PacketIo>(
 ) -> ThreadResults<'a, P> {
     let Started { prepared, origin, clock, mut receiver, sinks } = started;
     let Origin { control, local, receive_buffer, learned } = origin;
-    let settings = prepared.settings;
+    let settings = prepared.resolved.settings;
     let (rows_left, waker, mut warnings) = (sinks.rows_left(settings), sinks.waker(), sinks.warnings());
     let queue = Queue::new(sinks.queue_events);
     let books = OnceLock::new();
