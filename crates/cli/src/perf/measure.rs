@@ -100,7 +100,8 @@ impl Poller {
     ///
     /// # Errors
     /// If an operation failed, or the target is gone.
-    #[inline]
+    // Left to the compiler it is a call, which takes 4 % of a WRITE of 4 KiB over shared memory.
+    #[inline(always)]
     pub fn poll<'c, P: Endpoint>(
         &mut self,
         connection: &mut Connection<P>,
