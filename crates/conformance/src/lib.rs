@@ -24,12 +24,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a check that acts on something in every member.
+    /// The outcome of a check that was run.
     pub fn of(result: Result<(), Failure>) -> Self {
         result.map_or_else(Self::Failed, |()| Self::Passed)
     }
 
-    /// Why the check could not be run.
+    /// The outcome of a check that could not be run, for this reason.
     pub fn cannot(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Cannot(reason.into())
     }

@@ -116,4 +116,18 @@ mod tests {
         assert_eq!(failed, ["short packets", "wrong ICRCs"], "{}", report.failures());
         assert!(report.failures().contains("credulous: wrong ICRCs: "), "{}", report.failures());
     }
+
+    #[test]
+    fn a_receiver_that_says_something_else_of_itself_than_its_fixture_fails_that_check_alone() {
+        let memory = Memory::new();
+        for capabilities in
+            [Capabilities { steers: false, credits: true }, Capabilities { steers: true, credits: false }]
+        {
+            let open = |memory: &Memory| Ok(Ends::in_process(memory, true, |io| io));
+            let fixture = Fixture { name: "boastful".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
+            let report = run(fixture, &memory);
+            let failed: Vec<_> = report.failed().map(|(check, _)| check).collect();
+            assert_eq!(failed, ["capabilities"], "{}", report.failures());
+        }
+    }
 }

@@ -3,8 +3,7 @@
 use shotline_conformance::Failure;
 use shotline_transport::conformance::{self, Ends, Fixture};
 pub use shotline_transport::conformance::{Collector, Got, HEADER, Memory, PLACES, header};
-use shotline_transport::{Capabilities, PacketIo};
-use shotline_transport::{Recv, To};
+use shotline_transport::{Capabilities, PacketIo, Recv, To};
 
 /// Receives until `packets` have come.
 pub fn receive<P: PacketIo>(rx: &mut P, memory: &Memory, ids: Vec<Option<u32>>, packets: usize) -> Vec<Got> {

@@ -273,7 +273,7 @@ fn gone(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?;
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
     let refused = s.completions(&a, 1)?[0];
-    same!((refused.status, refused.completed), (Status::RetryExceeded, Completed::Send), "a SEND to nobody");
+    same!((refused.status, refused.completed), (Status::RetryExceeded, Completed::Send), "a SEND that no peer answers");
     s.silence(&b)?;
     ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
     let posted = s.end(1).post_recv(qb, &[]);

@@ -8,7 +8,7 @@ use crate::import::{ImportOptions, Imported, import};
 use crate::pcapng::{self, Datagram};
 use crate::read::Recording;
 use crate::verify::{VerifyOptions, verify};
-use shotline_conformance::{Failure, Outcome, ensure, failed};
+use shotline_conformance::{Failure, Outcome, ensure, failed, same};
 use shotline_wire::framing::Kind;
 use shotline_wire::roce::ICRC_LEN;
 use std::collections::BTreeMap;
@@ -126,37 +126,48 @@ fn received(recording: &Recording) -> Result<Vec<i16>, Failure> {
     Ok(samples)
 }
 
-/// Fails unless a capture has the payload of every packet that was received, and of no other.
+/// Fails unless a capture has, of each link in order, the payload of every packet that was received, and no other.
 fn same_packets(stage: &Stage<'_>) -> Result<(), Failure> {
     let recording = &stage.recording;
     let kind: Kind = recording.run().framing.parse().map_err(failed("name the framing"))?;
-    // How many more of each payload are expected than found.
-    let mut counts = BTreeMap::<Vec<u8>, i64>::new();
-    let mut slots = recording.slots();
-    for link in 0..recording.run().links.len() {
-        let geometry = recording.run().links[link].geometry;
-        for row in 0..recording.rows() {
-            let kept = recording.row(row, link).map_err(failed("read a row"))?;
-            let bytes = slots.read(row, link).map_err(failed("read a slot"))?;
-            for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
-                let (at, len) = (geometry.packet_offset(index) as usize, geometry.packet_bytes(index) as usize);
-                *counts.entry(bytes[at..at + len].to_vec()).or_default() += 1;
-            }
-        }
-    }
     let framing = pcapng::framing(kind, &recording.run().links[0].geometry, 0, (0, 0));
     let icrc = if framing.sealed() { ICRC_LEN } else { 0 };
-    let mut strange = 0_u64;
-    pcapng::for_each_frame(&stage.to(), |frame| match pcapng::datagram(&frame) {
-        Ok(Datagram { payload, .. }) => {
+    // By the sender's port: each link has its own, in the links' order.
+    let (mut found, mut strange) = (BTreeMap::<u16, Vec<Vec<u8>>>::new(), 0_u64);
+    let damage = pcapng::for_each_frame(&stage.to(), |frame| match pcapng::datagram(&frame) {
+        Ok(Datagram { source, payload, .. }) => {
             let (begin, end) = (framing.header_len(payload), payload.len().saturating_sub(icrc));
-            *counts.entry(payload.get(begin..end).unwrap_or_default().to_vec()).or_default() -= 1;
+            found.entry(source.port()).or_default().push(payload.get(begin..end).unwrap_or_default().to_vec());
         }
         Err(_) => strange += 1,
-    })
-    .map_err(failed("read the capture"))?;
-    ensure!(strange == 0, "{strange} frames are no datagrams");
-    let [missing, foreign] = [1, -1].map(|sign| counts.values().map(|count| (sign * count).max(0)).sum::<i64>());
-    ensure!((missing, foreign) == (0, 0), "{missing} packets are missing, and {foreign} are not of the recording");
+    });
+    same!(damage.map_err(failed("read the capture"))?, None, "damage of the capture");
+    same!((strange, found.len()), (0, recording.run().links.len()), "frames that are no datagrams, and links");
+    for (link, found) in found.values().enumerate() {
+        let expected = payloads(recording, link)?;
+        let same = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
+        let whole = same == expected.len() && same == found.len();
+        ensure!(
+            whole,
+            "link {link}: {same} of {} packets, then another one; {} are there",
+            expected.len(),
+            found.len()
+        );
+    }
     Ok(())
+}
+
+/// The payload of every packet of a link that was received.
+fn payloads(recording: &Recording, link: usize) -> Result<Vec<Vec<u8>>, Failure> {
+    let geometry = recording.run().links[link].geometry;
+    let (mut out, mut slots) = (Vec::new(), recording.slots());
+    for row in 0..recording.rows() {
+        let kept = recording.row(row, link).map_err(failed("read a row"))?;
+        let bytes = slots.read(row, link).map_err(failed("read a slot"))?;
+        for index in (0..geometry.packets()).filter(|index| kept.contains(*index)) {
+            let (at, len) = (geometry.packet_offset(index) as usize, geometry.packet_bytes(index) as usize);
+            out.push(bytes[at..at + len].to_vec());
+        }
+    }
+    Ok(out)
 }
