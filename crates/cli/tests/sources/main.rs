@@ -1,8 +1,9 @@
-//! Rules that no compiler checks: which crate may use which, that no files of a crate import each other in a
-//! cycle, where `unsafe` may stand, and how long a file and a function may be.
+//! Rules about the sources that the compiler does not check: layering of crates, import cycles, where `unsafe` is allowed,
+//! lengths of files and functions, and the texts of messages.
 
 mod cycles;
 mod functions;
+mod messages;
 mod source;
 
 use functions::Function;
@@ -12,40 +13,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a crate must not use, not even through another, though it stands above: (crate, never used).
-const CLOSED_DOORS: &[(&str, &[&str])] = &[
-    ("instrument", &["acquire", "store", "verbs"]), // it meets the receiver only on the wire
+/// Dependencies that are forbidden although the table allows them, also through other crates: (crate, dependencies).
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("instrument", &["acquire", "store", "verbs"]), // emulators reach the receiver only over the wire
     ("store", &["transport"]),
     ("compute", &["transport"]),
-    ("python", &["transport", "acquire", "instrument", "verbs"]), // it reads
+    ("python", &["transport", "acquire", "instrument", "verbs"]), // read only
 ];
 
-/// Crates that may hold `unsafe` anywhere. Elsewhere it lives in `sys` modules and provider folders.
+/// Crates in which `unsafe` is allowed anywhere. In others it is allowed in these folders only.
 const UNSAFE_CRATES: &[&str] = &["memory", "transport", "python", "capi"];
 const UNSAFE_FOLDERS: &[&str] = &["sys", "soft", "shm", "ibverbs"];
 
-const LONGEST_FILE: usize = 600;
-/// Upper bound of a function's length, in lines.
-const LONGEST_FUNCTION: usize = 80;
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 80;
 const SOURCES: &[&str] = &["rs", "py", "c", "h", "sv", "ts", "tsx"];
 
 #[test]
 fn crates_use_only_crates_above_them() {
-    let order = rooms_in_order();
+    let order = crates_in_order();
     let uses = workspace_uses();
     for (user, used) in &uses {
-        let place = order.iter().position(|room| room == user).unwrap_or_else(|| panic!("{user} is not in the table"));
+        let index = order.iter().position(|name| name == user).unwrap_or_else(|| panic!("{user} is not in the table"));
         for name in used {
-            assert!(order[..place].contains(name), "{user} uses {name}, which does not stand above it");
+            assert!(order[..index].contains(name), "{user} uses {name}, which is not above it in ARCHITECTURE.md");
         }
     }
-    for room in &order {
-        assert!(uses.contains_key(room), "ARCHITECTURE.md has a room {room}, the workspace has no such crate");
+    for name in &order {
+        assert!(uses.contains_key(name), "ARCHITECTURE.md lists {name}, the workspace has no such crate");
     }
 }
 
 #[test]
-fn what_tests_share_is_for_tests_alone() {
+fn testing_is_only_a_dev_dependency() {
     for package in packages() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let is_for_tests = dependency["kind"] == "dev";
@@ -55,18 +55,18 @@ fn what_tests_share_is_for_tests_alone() {
 }
 
 #[test]
-fn closed_doors_stay_closed() {
+fn forbidden_dependencies_are_absent() {
     let uses = workspace_uses();
-    for (user, doors) in CLOSED_DOORS {
+    for (user, forbidden) in FORBIDDEN {
         let reached = reachable(&uses, user);
-        for door in *doors {
-            assert!(!reached.contains(*door), "{user} uses {door}, directly or through another crate");
+        for name in *forbidden {
+            assert!(!reached.contains(*name), "{user} uses {name}, directly or through another crate");
         }
     }
 }
 
 #[test]
-fn unsafe_stays_in_its_rooms() {
+fn unsafe_is_only_in_its_folders() {
     let mut seen = 0;
     for file in sources().iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
         let Ok(inside) = file.strip_prefix(root().join("crates")) else { continue };
@@ -76,22 +76,22 @@ fn unsafe_stays_in_its_rooms() {
             || parts[1..].iter().any(|part| UNSAFE_FOLDERS.contains(&part.as_str()));
         let text = fs::read_to_string(file).unwrap();
         if let (false, Some(line)) = (allowed, text.lines().position(has_unsafe)) {
-            panic!("{}:{}: unsafe outside its rooms", file.display(), line + 1);
+            panic!("{}:{}: unsafe is not allowed in this file", file.display(), line + 1);
         }
     }
     assert!(seen > 10, "only {seen} source files found: this test looks in the wrong place");
 }
 
 #[test]
-fn no_source_file_is_long() {
+fn files_are_short() {
     for file in sources() {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= LONGEST_FILE, "{} has {lines} lines, at most {LONGEST_FILE} are readable", file.display());
+        assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines, at most {MAX_FILE_LINES} are allowed", file.display());
     }
 }
 
 #[test]
-fn no_import_cycle_between_modules() {
+fn modules_have_no_import_cycle() {
     let mut failures = String::new();
     for (name, sources) in crates() {
         for cycle in cycles::cycles(&sources) {
@@ -102,18 +102,24 @@ fn no_import_cycle_between_modules() {
 }
 
 #[test]
-fn no_function_is_long() {
+fn functions_are_short() {
     let crates = crates();
     assert!(crates.len() > 10, "only {} crates found: this test looks in the wrong place", crates.len());
     let functions = crates.iter().flat_map(|(name, sources)| functions::functions(name, sources));
-    let long = functions.filter(|function| function.lines > LONGEST_FUNCTION);
+    let long = functions.filter(|function| function.lines > MAX_FUNCTION_LINES);
     let long: Vec<_> = long
         .map(|Function { owner, file, name, lines }| format!("{owner}/src/{file}: {name} has {lines} lines"))
         .collect();
-    assert!(long.is_empty(), "functions of more than {LONGEST_FUNCTION} lines:\n{}", long.join("\n"));
+    assert!(long.is_empty(), "functions of more than {MAX_FUNCTION_LINES} lines:\n{}", long.join("\n"));
 }
 
-/// The parsed sources of every crate, by the name of its folder.
+#[test]
+fn messages_are_those_of_the_snapshot() {
+    let texts: Vec<_> = crates().iter().map(|(name, sources)| messages::render(name, sources)).collect();
+    shotline_testing::committed(&root().join("crates/cli/tests/sources/messages.txt"), texts.concat().as_bytes());
+}
+
+/// Returns the parsed sources of every crate by the name of its folder.
 fn crates() -> BTreeMap<String, Sources> {
     let folders = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
     let name = |folder: &Path| folder.file_name().unwrap().to_string_lossy().into_owned();
@@ -121,25 +127,24 @@ fn crates() -> BTreeMap<String, Sources> {
     folders.filter(|folder| folder.join("src").is_dir()).map(parsed).collect()
 }
 
-/// The crates in the order of ARCHITECTURE.md's table, the highest first.
-fn rooms_in_order() -> Vec<String> {
+/// Returns the crates in the order of the table in ARCHITECTURE.md, from the top.
+fn crates_in_order() -> Vec<String> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let table = text.lines().skip_while(|line| !line.starts_with("| crate |")).take_while(|line| line.starts_with('|'));
     let first_cells = table.skip(2).map(|line| line.split('|').nth(1).unwrap().to_owned());
     first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-/// Every crate of the workspace with the workspace's crates that it names in its Cargo.toml, for whatever
-/// purpose: tests obey the arrows too.
+/// Returns every crate of the workspace with its dependencies in the workspace, dev-dependencies included.
 fn workspace_uses() -> BTreeMap<String, BTreeSet<String>> {
     let used = |package: &serde_json::Value| {
         let dependencies = package["dependencies"].as_array().unwrap();
-        dependencies.iter().filter(|d| d["path"].is_string()).map(|d| room(&d["path"])).collect()
+        dependencies.iter().filter(|d| d["path"].is_string()).map(|d| folder(&d["path"])).collect()
     };
-    packages().iter().map(|package| (room(&package["manifest_path"]), used(package))).collect()
+    packages().iter().map(|package| (folder(&package["manifest_path"]), used(package))).collect()
 }
 
-/// The workspace's packages, as Cargo knows them.
+/// Returns the packages of the workspace from `cargo metadata`.
 fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
@@ -151,8 +156,8 @@ fn packages() -> Vec<serde_json::Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// The folder under `crates/` in a path of Cargo's.
-fn room(path: &serde_json::Value) -> String {
+/// Returns the folder below `crates/` in a path from `cargo metadata`.
+fn folder(path: &serde_json::Value) -> String {
     let inside = Path::new(path.as_str().unwrap()).strip_prefix(root().join("crates")).unwrap();
     inside.iter().next().unwrap().to_string_lossy().into_owned()
 }
@@ -166,15 +171,15 @@ fn reachable(uses: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<
     reached
 }
 
-/// Whether the keyword begins a block, function, implementation, trait or foreign block on this line;
-/// comments and lint names do not count.
+/// Returns `true` if `unsafe` starts a block, function, implementation, trait or foreign block on this line. Comments and
+/// lint names do not count.
 fn has_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap();
     let begins = |rest: &str| ["{", "fn ", "impl", "trait ", "extern "].iter().any(|next| rest.starts_with(next));
     code.split("unsafe").skip(1).any(|rest| begins(rest.trim_start()))
 }
 
-/// Source files of this repository: not what was built, fetched or generated.
+/// Returns the source files of the repository without built, fetched and generated ones.
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().to_path_buf()];

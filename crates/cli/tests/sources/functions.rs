@@ -4,18 +4,18 @@ use crate::source::{Sources, is_for_tests};
 use syn::visit::{self, Visit};
 use syn::{Block, ImplItemFn, ItemFn, ItemMod, Signature, TraitItemFn};
 
-/// A function and its length from `fn` to its last brace.
+/// A function and its length in lines, from `fn` to its closing brace.
 #[derive(Debug, PartialEq)]
 pub struct Function<'s> {
-    /// The crate.
+    /// Name of the crate.
     pub owner: &'s str,
-    /// Path below `src`.
+    /// Path relative to `src`.
     pub file: &'s str,
     pub name: String,
     pub lines: usize,
 }
 
-/// The functions of a crate without its tests, methods included.
+/// Returns the functions and methods of a crate without its tests.
 pub fn functions<'s>(owner: &'s str, sources: &'s Sources) -> Vec<Function<'s>> {
     let mut found = Vec::new();
     for module in &sources.modules {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_and_methods_are_measured_and_tests_are_not() {
+    fn functions_and_methods_count_and_tests_do_not() {
         let text = "/// Doc.\n#[inline]\npub fn short() {}\nstruct S;\nimpl S {\n    fn long(\n        &self,\n    ) {\n        \
                     let _ = 1;\n    }\n}\n#[test]\nfn proof() {\n}\n#[cfg(test)]\nmod tests { fn help() {} }\n";
         let sources = Sources::parse(&[("lib.rs".to_owned(), text.to_owned())].into());
