@@ -58,7 +58,7 @@ def main():
     ratio("rtl-words/limit-worst", worst, f"the limit ({clocks.name}, {length} bytes)", 1.0, "words a clock")
 
     figures = json.loads(FIGURES.read_text())
-    for module, name, most in (("icrc", "icrc-lut/3400", 3400), ("roce_ud_tx", "sender-lut/12000", 12000)):
+    for module, name, most in (("shotline_icrc", "icrc-lut/3400", 3400), ("shotline_roce_ud_tx", "sender-lut/12000", 12000)):
         luts, levels = figures[module]["generic"]["LUT6"], figures[module]["generic"]["levels"]
         # The fewer the better.
         say(f"RATIO {name} {most / luts:.3f} (ours {luts} LUT6 and {levels} levels of logic, allowed {most} LUT6)")

@@ -15,7 +15,7 @@ mod model {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    const TOP: &str = "roce_ud_tx";
+    const TOP: &str = "shotline_roce_ud_tx";
     const NAME: &str = "shotline_rtl";
 
     /// Links the model. It is kept in the profile's folder by its content, because every set of features, and `cargo clippy`

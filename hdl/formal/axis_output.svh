@@ -1,5 +1,5 @@
-// The rules of an AXI-Stream output, for the modules that include this: what is offered stays, unchanged, until it is taken.
-// The includer says what `F_CLK`, `F_RST`, `F_VALID`, `F_READY` and `F_WORD` (all that must stay) are.
+// AXI4-Stream source rules, for inclusion: an offered word stays, unchanged, until it is accepted. The including file
+// defines `F_CLK`, `F_RST`, `F_VALID`, `F_READY` and `F_WORD` (everything that must stay stable).
 logic f_rules_started = 1'b0;
 always_ff @(posedge `F_CLK) begin
     f_rules_started <= 1'b1;

@@ -1,13 +1,13 @@
 // Made by hdl/scripts/crc_tables.py: do not edit.
-// Bits of a word and of a register are in the order of the wire, the least significant bit of byte 0 first.
-// Each file that includes this uses some of it.
+// Bits of a word and of a CRC state are in wire order, the least significant bit of byte 0 first.
+// Including files use only some of these functions.
 /* verilator lint_off UNUSEDPARAM */
 
-// The register which, run over 14 zero bytes in place of an Ethernet header, is the one after eight bytes of ones.
-localparam [31:0] ICRC_START = 32'hAE0BACAE;
+// Initial state that 14 zero bytes (in place of the Ethernet header) turn into the state after eight bytes of ones.
+localparam logic [31:0] ICRC_START = 32'hAE0BACAE;
 
-// A word of the bus, folded to 24 bytes that add the same to a register.
-function automatic [191:0] crc_fold(input [511:0] word);
+// Folds a word of the bus to 24 bytes with the same remainder.
+function automatic logic [191:0] crc_fold(input logic [511:0] word);
     crc_fold = word[511:320]
         ^ {2'b0, word[319:256], 126'b0}
         ^ {9'b0, word[319:256], 119'b0}
@@ -42,8 +42,8 @@ function automatic [191:0] crc_fold(input [511:0] word);
         ^ {84'b0, word[63:0], 44'b0};
 endfunction
 
-// What the folded word adds, in three sums.
-function automatic [31:0] crc_sum_0(input [63:0] part);
+// Remainder of the folded word, as three partial sums.
+function automatic logic [31:0] crc_sum_0(input logic [63:0] part);
     crc_sum_0 = {
         ^(part & 64'h8BC1851A6378032B),
         ^(part & 64'h4E21479752C402BE),
@@ -80,7 +80,7 @@ function automatic [31:0] crc_sum_0(input [63:0] part);
     };
 endfunction
 
-function automatic [31:0] crc_sum_1(input [63:0] part);
+function automatic logic [31:0] crc_sum_1(input logic [63:0] part);
     crc_sum_1 = {
         ^(part & 64'h78C17D03F5A36F17),
         ^(part & 64'hC4A1C3820F72D89C),
@@ -117,7 +117,7 @@ function automatic [31:0] crc_sum_1(input [63:0] part);
     };
 endfunction
 
-function automatic [31:0] crc_sum_2(input [63:0] part);
+function automatic logic [31:0] crc_sum_2(input logic [63:0] part);
     crc_sum_2 = {
         ^(part & 64'h826880EFA40DA72D),
         ^(part & 64'hC35CC098760B74BB),
@@ -154,8 +154,8 @@ function automatic [31:0] crc_sum_2(input [63:0] part);
     };
 endfunction
 
-// A register over a word of zeros.
-function automatic [31:0] crc_step(input [31:0] state);
+// Advances a state by 64 zero bytes.
+function automatic logic [31:0] crc_step(input logic [31:0] state);
     crc_step =
         {32{state[0]}} & 32'h8F352D95
         ^ {32{state[1]}} & 32'hC51B5D6B
@@ -191,8 +191,8 @@ function automatic [31:0] crc_step(input [31:0] state);
         ^ {32{state[31]}} & 32'h88D14467;
 endfunction
 
-// A register without its last 1 zero byte.
-function automatic [31:0] crc_back_1(input [31:0] state);
+// Undoes the last 1 zero byte.
+function automatic logic [31:0] crc_back_1(input logic [31:0] state);
     crc_back_1 =
         {32{state[0]}} & 32'h00000100
         ^ {32{state[1]}} & 32'h00000200
@@ -228,8 +228,8 @@ function automatic [31:0] crc_back_1(input [31:0] state);
         ^ {32{state[31]}} & 32'h6567CB95;
 endfunction
 
-// A register without its last 2 zero bytes.
-function automatic [31:0] crc_back_2(input [31:0] state);
+// Undoes the last 2 zero bytes.
+function automatic logic [31:0] crc_back_2(input logic [31:0] state);
     crc_back_2 =
         {32{state[0]}} & 32'h00010000
         ^ {32{state[1]}} & 32'h00020000
@@ -265,8 +265,8 @@ function automatic [31:0] crc_back_2(input [31:0] state);
         ^ {32{state[31]}} & 32'hD7125358;
 endfunction
 
-// A register without its last 4 zero bytes.
-function automatic [31:0] crc_back_4(input [31:0] state);
+// Undoes the last 4 zero bytes.
+function automatic logic [31:0] crc_back_4(input logic [31:0] state);
     crc_back_4 =
         {32{state[0]}} & 32'hDB710641
         ^ {32{state[1]}} & 32'h6D930AC3
@@ -302,8 +302,8 @@ function automatic [31:0] crc_back_4(input [31:0] state);
         ^ {32{state[31]}} & 32'h5B358FD3;
 endfunction
 
-// A register without its last 8 zero bytes.
-function automatic [31:0] crc_back_8(input [31:0] state);
+// Undoes the last 8 zero bytes.
+function automatic logic [31:0] crc_back_8(input logic [31:0] state);
     crc_back_8 =
         {32{state[0]}} & 32'hB66B1FA6
         ^ {32{state[1]}} & 32'hB7A7390D
@@ -339,8 +339,8 @@ function automatic [31:0] crc_back_8(input [31:0] state);
         ^ {32{state[31]}} & 32'h2E9BB40B;
 endfunction
 
-// A register without its last 16 zero bytes.
-function automatic [31:0] crc_back_16(input [31:0] state);
+// Undoes the last 16 zero bytes.
+function automatic logic [31:0] crc_back_16(input logic [31:0] state);
     crc_back_16 =
         {32{state[0]}} & 32'h6CA226EA
         ^ {32{state[1]}} & 32'hD9444DD4
@@ -376,8 +376,8 @@ function automatic [31:0] crc_back_16(input [31:0] state);
         ^ {32{state[31]}} & 32'h12A59A49;
 endfunction
 
-// A register without its last 32 zero bytes.
-function automatic [31:0] crc_back_32(input [31:0] state);
+// Undoes the last 32 zero bytes.
+function automatic logic [31:0] crc_back_32(input logic [31:0] state);
     crc_back_32 =
         {32{state[0]}} & 32'h495811AA
         ^ {32{state[1]}} & 32'h92B02354

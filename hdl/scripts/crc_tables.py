@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes the matrices of the CRC engines as rtl/crc_tables.svh.
 
-The CRC is linear over single bits, so what 64 bytes add to a register is a matrix of 32 rows and 512 columns. Its rows
-are half full, and as trees of six-input XORs they would take some 1640 look-up tables. Two steps take fewer. First the
-front 320 bits of a word are folded onto the last 192: a power of x is, modulo the polynomial, a sum of a few much lower
-powers (`FOLDS`), and the same sum serves 64 powers in a row, so that the fold is an XOR of shifted slices. Only 192
-columns are left for the matrix.
+A CRC is linear over GF(2), so the contribution of 64 bytes to the state is a matrix of 32 rows and 512 columns. Half of its
+entries are ones, and as trees of six-input XORs it would take some 1640 LUTs. Two steps take fewer. First the leading 320 bits
+of a word are folded onto the last 192: a power of x is congruent, modulo the polynomial, to a sum of a few much lower powers
+(`FOLDS`), and the same sum holds for 64 consecutive powers, so the fold is an XOR of shifted slices. The matrix then has
+only 192 columns.
 
-With --check nothing is written: the exit status says whether what is committed is what would be written.
+With --check nothing is written; the exit status is 1 if the committed file differs from the generated one.
 """
 
 import argparse
@@ -71,30 +71,33 @@ def check_folds() -> None:
 
 
 def step_function(name: str, count: int) -> list[str]:
-    """A register over `count` zero bytes, backwards if it is negative: the sum of what becomes of each bit."""
+    """Returns a function that advances a CRC state by `count` zero bytes, or undoes them if `count` is negative."""
     if count < 0:
         columns = [step_back(1 << bit, -count) for bit in range(32)]
     else:
         columns = [register(1 << bit, bytes(count)) for bit in range(32)]
     terms = [f"{{32{{state[{bit}]}}}} & 32'h{column:08X}" for bit, column in enumerate(columns)]
-    lines = [f"function automatic [31:0] {name}(input [31:0] state);", f"    {name} ="]
+    lines = [f"function automatic logic [31:0] {name}(input logic [31:0] state);", f"    {name} ="]
     lines.append("        " + "\n        ^ ".join(terms) + ";")
     return [*lines, "endfunction", ""]
 
 
 def sum_function(part: int) -> list[str]:
-    """What 64 bits of a folded word add to a register: bit 0 of part 0 is the first of the folded word's 24 bytes."""
+    """Returns a function for the remainder of 64 bits of a folded word; bit 0 of part 0 is its first bit."""
     size = FOLDED_BITS // 8
     columns = [register(0, (1 << BLOCK_BITS * part + bit).to_bytes(size, "little")) for bit in range(BLOCK_BITS)]
     rows = [sum((column >> bit & 1) << place for place, column in enumerate(columns)) for bit in range(32)]
-    lines = [f"function automatic [31:0] crc_sum_{part}(input [{BLOCK_BITS - 1}:0] part);", f"    crc_sum_{part} = {{"]
+    lines = [
+        f"function automatic logic [31:0] crc_sum_{part}(input logic [{BLOCK_BITS - 1}:0] part);",
+        f"    crc_sum_{part} = {{",
+    ]
     lines.append(",\n".join(f"        ^(part & {BLOCK_BITS}'h{row:016X})" for row in reversed(rows)))
     return [*lines, "    };", "endfunction", ""]
 
 
 def fold_function() -> list[str]:
-    """The fold: a bit of power p is bit 511 - p of the word, and bit 191 - p of what it is folded to."""
-    lines = [f"function automatic [{FOLDED_BITS - 1}:0] crc_fold(input [{WORD_BITS - 1}:0] word);"]
+    """Returns the fold. A bit of power p is bit 511 - p of the word and bit 191 - p of the folded word."""
+    lines = [f"function automatic logic [{FOLDED_BITS - 1}:0] crc_fold(input logic [{WORD_BITS - 1}:0] word);"]
     terms = [f"word[{WORD_BITS - 1}:{WORD_BITS - FOLDED_BITS}]"]
     for exponent, sums in FOLDS.items():
         high = WORD_BITS - 1 - exponent
@@ -108,27 +111,27 @@ def fold_function() -> list[str]:
 
 
 def text() -> str:
-    """The file that is made."""
+    """Returns the generated file."""
     check_folds()
     start = step_back(register(0xFFFFFFFF, b"\xff" * 8), 14)
     lines = [
         "// Made by hdl/scripts/crc_tables.py: do not edit.",
-        "// Bits of a word and of a register are in the order of the wire, the least significant bit of byte 0 first.",
-        "// Each file that includes this uses some of it.",
+        "// Bits of a word and of a CRC state are in wire order, the least significant bit of byte 0 first.",
+        "// Including files use only some of these functions.",
         "/* verilator lint_off UNUSEDPARAM */",
         "",
-        "// The register which, run over 14 zero bytes in place of an Ethernet header, is the one after eight bytes of ones.",
-        f"localparam [31:0] ICRC_START = 32'h{start:08X};",
+        "// Initial state that 14 zero bytes (in place of the Ethernet header) turn into the state after eight bytes of ones.",
+        f"localparam logic [31:0] ICRC_START = 32'h{start:08X};",
         "",
-        "// A word of the bus, folded to 24 bytes that add the same to a register.",
+        "// Folds a word of the bus to 24 bytes with the same remainder.",
         *fold_function(),
-        "// What the folded word adds, in three sums.",
+        "// Remainder of the folded word, as three partial sums.",
     ]
     for part in range(FOLDED_BITS // BLOCK_BITS):
         lines += sum_function(part)
-    lines += ["// A register over a word of zeros.", *step_function("crc_step", WORD_BITS // 8)]
+    lines += ["// Advances a state by 64 zero bytes.", *step_function("crc_step", WORD_BITS // 8)]
     for count in (1, 2, 4, 8, 16, 32):
-        lines.append(f"// A register without its last {count} zero byte{'s' * (count > 1)}.")
+        lines.append(f"// Undoes the last {count} zero byte{'s' * (count > 1)}.")
         lines += step_function(f"crc_back_{count}", -count)
     lines.append("/* verilator lint_on UNUSEDPARAM */")
     return "\n".join(lines) + "\n"

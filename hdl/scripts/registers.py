@@ -107,17 +107,22 @@ def check(register: Register, taken: dict[int, str], name: str) -> None:
 
 
 def verilog(blocks: list[Block]) -> str:
-    lines = [f"// {ORIGIN}", "// A module uses its own block alone.", "/* verilator lint_off UNUSEDPARAM */", ""]
+    lines = [
+        f"// {ORIGIN}",
+        "// A module uses only the constants of its own block.",
+        "/* verilator lint_off UNUSEDPARAM */",
+        "",
+    ]
     for block in blocks:
         prefix = block.name.upper()
-        lines.append(f"// Block {block.name} of {block.module}: byte addresses and values after reset.")
+        lines.append(f"// Block {block.name} of {block.module}: byte addresses and reset values.")
         for register in block.registers:
             name = f"{prefix}_{register.name.upper()}"
             for word in range(register.words):
                 suffix = f"_{word}" if register.count > 1 else ("", "_HIGH")[word]
-                lines.append(f"localparam [11:0] REG_{name}{suffix} = 12'h{register.address + 4 * word:03X};")
+                lines.append(f"localparam logic [11:0] REG_{name}{suffix} = 12'h{register.address + 4 * word:03X};")
             if register.access in ("rw", "ro") and (register.reset or register.access == "rw"):
-                lines.append(f"localparam [31:0] RESET_{name} = 32'h{register.reset:08X};")
+                lines.append(f"localparam logic [31:0] RESET_{name} = 32'h{register.reset:08X};")
         lines.append("")
     lines.append("/* verilator lint_on UNUSEDPARAM */")
     return "\n".join(lines) + "\n"
@@ -125,7 +130,7 @@ def verilog(blocks: list[Block]) -> str:
 
 def rust(blocks: list[Block]) -> str:
     lines = [
-        "//! The register map of the RTL: byte addresses on its AXI-Lite port, masks and places of fields.",
+        "//! Register map of the RTL: byte addresses on its AXI4-Lite port, masks and positions of fields.",
         "//!",
         f"//! {ORIGIN}",
     ]
@@ -133,7 +138,7 @@ def rust(blocks: list[Block]) -> str:
         lines += ["", f"/// Block `{block.name}` of `{block.module}`. {block.description}", f"pub mod {block.name} {{"]
         for register in block.registers:
             name = register.name.upper()
-            note = " 48 bits: read this word first, then the one behind." if register.access == "ct" else ""
+            note = " 48 bits: read this word first, then the next." if register.access == "ct" else ""
             lines.append(f"    /// {register.description}{note}")
             if register.count > 1:
                 places = ", ".join(f"0x{register.address + 4 * word:03X}" for word in range(register.count))
@@ -161,9 +166,9 @@ def markdown(blocks: list[Block]) -> str:
         "",
         "# Registers of the RTL",
         "",
-        "All have 32 bits, at byte addresses of the AXI-Lite port. A counter has 48 bits in two words: reading the first",
-        "keeps the upper half for the read of the second. A write with byte strobes other than all ones, or to a register",
-        "that is only read, is answered by SLVERR and changes nothing. Unused addresses read as 0.",
+        "All registers have 32 bits, at byte addresses of the AXI4-Lite port. A counter has 48 bits in two words: reading the first",
+        "latches the upper half, which the second returns. A write with byte strobes other than all ones, or to a read-only",
+        "register, gets the response SLVERR and changes nothing. Unused addresses read as 0.",
     ]
     for block in blocks:
         lines += ["", f"## `{block.name}`: {block.module}", "", block.description, ""]

@@ -41,7 +41,7 @@ Made by `make synth` ({yosys}); `make test` compares it. How it is counted: [syn
 A dash was not computed: `make synth ARGS=MODULE` adds the row. `*_rules` hold assertions alone, which synthesis leaves out.
 
 """
-LIMITED = ("icrc", "roce_ud_tx")
+LIMITED = ("shotline_icrc", "shotline_roce_ud_tx")
 
 GENERIC_COLUMNS = ("LUT6", "FF", "memory bits", "levels")
 XCUP_COLUMNS = ("LUT", "of them memory", "FF", "CARRY", "RAMB36", "RAMB18")

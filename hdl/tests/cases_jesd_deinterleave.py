@@ -91,7 +91,7 @@ async def every_sample_is_at_its_channels_place(dut):
 
 
 @case()
-async def what_is_out_of_step_is_told_and_never_shifts_a_sample(dut):
+async def octets_out_of_step_are_reported_and_shift_no_sample(dut):
     came, errors = await start(dut)
     instants, wrong = [], 0
     for number in range(80):

@@ -62,7 +62,7 @@ async def finish(dut, sink, count):
 
 
 @case()
-async def shots_of_every_length_are_packed_under_every_stall(dut):
+async def shots_of_every_length_are_packed_despite_stalls(dut):
     stall = [0.0]
     sink = await start(dut, lambda: random.random() >= stall[0])
     truth, bad = [], []

@@ -200,7 +200,7 @@ async def a_packet_leaves_27_clocks_behind_its_last_word(dut) -> None:
 
 
 @case()
-async def a_reset_in_the_middle_of_a_frame_leaves_nothing_behind(dut) -> None:
+async def a_reset_within_a_frame_clears_everything(dut) -> None:
     """Half a shot taken, half a frame sent: after the reset it is as if nothing had been."""
     bench = await Bench(dut, 5).start()
     link = wire.Link(samples=6000)

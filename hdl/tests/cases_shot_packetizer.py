@@ -172,7 +172,7 @@ class Bench:
 
 
 @case()
-async def shots_arrive_with_every_sample_in_its_place(dut):
+async def shots_arrive_with_every_sample_at_its_offset(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(90, shots=3, first=0x1_2345_FFFF)
@@ -190,7 +190,7 @@ async def shots_arrive_with_every_sample_in_its_place(dut):
 
 
 @case()
-async def triggers_while_a_shot_is_under_way_are_missed_and_counted(dut):
+async def triggers_during_a_shot_are_missed_and_counted(dut):
     bench = Bench(dut)
     await bench.begin()
     for index, event in enumerate((7, 300, 65535)):
@@ -216,11 +216,11 @@ async def triggers_while_a_shot_is_under_way_are_missed_and_counted(dut):
         (7, 65535, 3),
         (8, 7, 3),
     ]
-    assert await bench.counts("shots", "missed", "unasked") == (4, 8, 1)
+    assert await bench.counts("shots", "missed", "unexpected") == (4, 8, 1)
 
 
 @case()
-async def trigger_commands_are_obeyed_once_and_gaps_are_missed(dut):
+async def trigger_commands_act_once_and_gaps_count_as_missed(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(2, mode=2 | 1 << 5, first=100)
@@ -261,7 +261,7 @@ async def a_slow_mac_delays_shots_and_harms_none(dut):
 
 
 @case()
-async def a_mac_that_stops_damages_one_shot_visibly_and_the_next_is_right(dut):
+async def a_stalled_mac_damages_one_shot_and_not_the_next(dut):
     open_gate = [True]
     bench = Bench(dut, ready=lambda: open_gate[0])
     await bench.begin()
@@ -287,7 +287,7 @@ async def a_mac_that_stops_damages_one_shot_visibly_and_the_next_is_right(dut):
 
 
 @case()
-async def missing_octets_and_silent_lanes_damage_a_shot_visibly(dut):
+async def missing_octets_and_dead_lanes_damage_a_shot(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(120, mode=2 | 1 << 4, first=0)
@@ -315,7 +315,7 @@ async def missing_octets_and_silent_lanes_damage_a_shot_visibly(dut):
 
 
 @case()
-async def a_reset_in_the_middle_of_a_shot_leaves_nothing_of_it_behind(dut):
+async def a_reset_within_a_shot_clears_everything(dut):
     bench = Bench(dut)
     await bench.begin()
     await bench.configure(100, first=3)

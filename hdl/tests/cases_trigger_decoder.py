@@ -117,7 +117,7 @@ def with_ip(frame, at, value):
 
 
 @case()
-async def what_is_well_formed_but_not_for_us_is_refused(dut):
+async def well_formed_frames_for_other_hosts_are_ignored(dut):
     found = await start(dut)
     good = trigger_datagram(9)
     plain = udp_frame(good, checksum=False)
@@ -166,7 +166,7 @@ async def what_is_well_formed_but_not_for_us_is_refused(dut):
 
 
 @case()
-async def noise_is_no_trigger_and_harms_no_trigger_behind_it(dut):
+async def noise_is_ignored_and_harms_no_later_trigger(dut):
     found = await start(dut)
     good, sent = udp_frame(trigger_datagram(3)), 0
     for _ in range(200):

@@ -9,14 +9,14 @@ import pytest
 from content import HDL
 
 
-def test_the_icrc_is_right_at_every_length(simulate):
-    assert simulate("icrc", "cases_icrc", simulator="icarus") == 3
+def test_icrc_is_right_at_every_length(simulate):
+    assert simulate("shotline_icrc", "cases_icrc", simulator="icarus") == 3
 
 
-def test_the_sender_makes_the_frames_of_the_format(simulate):
-    assert simulate("roce_ud_tx", "cases_sender", simulator="icarus") == 5
+def test_sender_frames_match_the_wire_format(simulate):
+    assert simulate("shotline_roce_ud_tx", "cases_sender", simulator="icarus") == 5
 
 
 @pytest.mark.parametrize("script", ["registers.py", "crc_tables.py"])
-def test_what_scripts_make_is_what_is_committed(script):
+def test_generated_files_are_current(script):
     subprocess.run([sys.executable, HDL / "scripts" / script, "--check"], check=True)

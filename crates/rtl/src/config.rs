@@ -146,7 +146,7 @@ impl Config {
         let format = self.framing as u32
             | flag(self.is_ipv6(), register::FORMAT_IPV6)
             | flag(self.packets, register::FORMAT_PACKET_MODE)
-            | flag(self.stream.is_some(), register::FORMAT_STREAM_HERE)
+            | flag(self.stream.is_some(), register::FORMAT_STREAM_OVERRIDE)
             | flag(self.enable, register::FORMAT_ENABLE);
         let (source, destination) = match self.flow.network {
             Network::V4 { src, dst, .. } => ([0, 0, 0, u32::from_be_bytes(src)], [0, 0, 0, u32::from_be_bytes(dst)]),

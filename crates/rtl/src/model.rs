@@ -41,7 +41,7 @@ pub struct Frame<'a> {
     pub clock: u64,
 }
 
-/// The sender (`roce_ud_tx`) as a model that Verilator made: every clock of it, every bit.
+/// The sender (`shotline_roce_ud_tx`) as a model that Verilator made: every clock of it, every bit.
 ///
 /// Payload is queued by [`send`](Self::send) and goes in while [`run`](Self::run) lets clocks pass; frames pile up
 /// until they are [forgotten](Self::forget). Registers without a reset begin with random values.

@@ -1,228 +1,228 @@
-//! The register map of the RTL: byte addresses on its AXI-Lite port, masks and places of fields.
+//! Register map of the RTL: byte addresses on its AXI4-Lite port, masks and positions of fields.
 //!
 //! Made by hdl/scripts/registers.py from hdl/registers.toml: do not edit.
 
-/// Block `sender` of `roce_ud_tx`. Configuration is written at any time and taken over, all of it at once, by `control.apply`: between two shots, when everything before has left.
+/// Block `sender` of `shotline_roce_ud_tx`. Writes to the configuration take effect together by `control.apply`, between two shots, when all earlier packets have left.
 pub mod sender {
-    /// `SHTX`: this is a sender.
+    /// Identifier: `SHTX`.
     pub const ID: u16 = 0x000;
     /// `id` after reset.
     pub const ID_RESET: u32 = 0x53485458;
-    /// Version of this map.
+    /// Version of this register map.
     pub const VERSION: u16 = 0x004;
     /// `version` after reset.
     pub const VERSION_RESET: u32 = 0x00000001;
-    /// What to do now.
+    /// Commands.
     pub const CONTROL: u16 = 0x008;
-    /// `control`: Take over the configuration. Reads 1 until that is done; payload waits meanwhile.
+    /// `control`: Apply the configuration. Reads 1 while pending; payload is stalled meanwhile.
     pub const CONTROL_APPLY: u32 = 1 << 0;
-    /// `control`: With `apply`: the next packet's sequence number comes from `psn`; otherwise it goes on.
+    /// `control`: With `apply`: load the next packet sequence number from `psn`; otherwise the sequence continues.
     pub const CONTROL_LOAD_PSN: u32 = 1 << 1;
-    /// `control`: Set all counters to zero. Reads 0.
+    /// `control`: Clear all counters. Reads 0.
     pub const CONTROL_CLEAR_COUNTERS: u32 = 1 << 2;
-    /// What is going on.
+    /// Status.
     pub const STATUS: u16 = 0x00C;
-    /// `status`: A shot is under way, or packets have not left yet.
+    /// `status`: A shot is active, or packets have not left yet.
     pub const STATUS_BUSY: u32 = 1 << 0;
-    /// `status`: An `apply` waits for the shot under way.
+    /// `status`: An `apply` waits for the active shot.
     pub const STATUS_APPLY_PENDING: u32 = 1 << 1;
-    /// How payload becomes packets.
+    /// Packet format.
     pub const FORMAT: u16 = 0x010;
     /// `format`: 0 `ud`, 1 `counted`, 2 `udp`.
     pub const FORMAT_FRAMING: u32 = 0x00000003;
     /// Lowest bit of [`FORMAT_FRAMING`].
     pub const FORMAT_FRAMING_LSB: u32 = 0;
-    /// `format`: IPv6 instead of IPv4.
+    /// `format`: 1: IPv6; 0: IPv4.
     pub const FORMAT_IPV6: u32 = 1 << 4;
-    /// `format`: 0: an input frame is a shot, closed by a record and cut into packets. 1: an input frame is a packet.
+    /// `format`: 0: an input frame is a shot, segmented into packets and ended by a record. 1: an input frame is the payload of a packet.
     pub const FORMAT_PACKET_MODE: u32 = 1 << 8;
-    /// `format`: The stream comes from `stream` instead of the port `s_shot_stream`.
-    pub const FORMAT_STREAM_HERE: u32 = 1 << 12;
-    /// `format`: Take payload. 0 after reset.
+    /// `format`: Take the stream number from `stream` instead of the port `s_shot_stream`.
+    pub const FORMAT_STREAM_OVERRIDE: u32 = 1 << 12;
+    /// `format`: Accept payload. 0 after reset.
     pub const FORMAT_ENABLE: u32 = 1 << 16;
-    /// Payload bytes of a full packet: a multiple of 64 from 64 to 4096.
+    /// Payload bytes of a full packet: a multiple of 64, 64 to 4096.
     pub const MTU: u16 = 0x014;
     /// `mtu` after reset.
     pub const MTU_RESET: u32 = 0x00001000;
-    /// `mtu`: The multiple; bits 5:0 are zero. 64 · 64 = 4096 is the largest.
+    /// `mtu`: Multiple of 64; bits 5:0 are zero. The maximum is 64 · 64 = 4096.
     pub const MTU_BYTES: u32 = 0x00001FC0;
     /// Lowest bit of [`MTU_BYTES`].
     pub const MTU_BYTES_LSB: u32 = 6;
-    /// First two bytes of the receiver's Ethernet address.
+    /// First two bytes of the destination MAC address.
     pub const DESTINATION_MAC_HIGH: u16 = 0x018;
     /// `destination_mac_high`: First byte in bits 15:8.
     pub const DESTINATION_MAC_HIGH_BYTES: u32 = 0x0000FFFF;
     /// Lowest bit of [`DESTINATION_MAC_HIGH_BYTES`].
     pub const DESTINATION_MAC_HIGH_BYTES_LSB: u32 = 0;
-    /// Its other four bytes.
+    /// Last four bytes of the destination MAC address.
     pub const DESTINATION_MAC_LOW: u16 = 0x01C;
-    /// First two bytes of our Ethernet address.
+    /// First two bytes of the source MAC address.
     pub const SOURCE_MAC_HIGH: u16 = 0x020;
     /// `source_mac_high`: First byte in bits 15:8.
     pub const SOURCE_MAC_HIGH_BYTES: u32 = 0x0000FFFF;
     /// Lowest bit of [`SOURCE_MAC_HIGH_BYTES`].
     pub const SOURCE_MAC_HIGH_BYTES_LSB: u32 = 0;
-    /// Its other four bytes.
+    /// Last four bytes of the source MAC address.
     pub const SOURCE_MAC_LOW: u16 = 0x024;
     /// UDP ports.
     pub const PORTS: u16 = 0x028;
     /// `ports` after reset.
     pub const PORTS_RESET: u32 = 0xC00012B7;
-    /// `ports`: Ours; 0xC000 to 0xFFFF by custom.
+    /// `ports`: Source port; by convention 0xC000 to 0xFFFF.
     pub const PORTS_SOURCE: u32 = 0xFFFF0000;
     /// Lowest bit of [`PORTS_SOURCE`].
     pub const PORTS_SOURCE_LSB: u32 = 16;
-    /// `ports`: The receiver's, 4791 for RoCEv2.
+    /// `ports`: Destination port; 4791 for RoCEv2.
     pub const PORTS_DESTINATION: u32 = 0x0000FFFF;
     /// Lowest bit of [`PORTS_DESTINATION`].
     pub const PORTS_DESTINATION_LSB: u32 = 0;
-    /// Fields of the IP header that the ICRC does not cover.
+    /// IP header fields that the ICRC does not cover.
     pub const HOP: u16 = 0x02C;
     /// `hop` after reset.
     pub const HOP_RESET: u32 = 0x00000040;
-    /// `hop`: Type of service, or traffic class.
+    /// `hop`: Type of service (IPv4) or traffic class (IPv6).
     pub const HOP_CLASS: u32 = 0x0000FF00;
     /// Lowest bit of [`HOP_CLASS`].
     pub const HOP_CLASS_LSB: u32 = 8;
-    /// `hop`: Time to live, or hop limit.
+    /// `hop`: Time to live (IPv4) or hop limit (IPv6).
     pub const HOP_LIMIT: u32 = 0x000000FF;
     /// Lowest bit of [`HOP_LIMIT`].
     pub const HOP_LIMIT_LSB: u32 = 0;
-    /// The receiver's address, first four bytes first. IPv4 uses the last of the four words alone.
+    /// Destination IP address, first four bytes first. IPv4 uses only the last of the four words.
     pub const DESTINATION_IP: [u16; 4] = [0x030, 0x034, 0x038, 0x03C];
-    /// Our address, in the same way.
+    /// Source IP address, in the same order.
     pub const SOURCE_IP: [u16; 4] = [0x040, 0x044, 0x048, 0x04C];
-    /// The receiver's queue pair.
+    /// Destination queue pair.
     pub const DESTINATION_QP: u16 = 0x050;
-    /// `destination_qp`: Its number.
+    /// `destination_qp`: Queue pair number.
     pub const DESTINATION_QP_NUMBER: u32 = 0x00FFFFFF;
     /// Lowest bit of [`DESTINATION_QP_NUMBER`].
     pub const DESTINATION_QP_NUMBER_LSB: u32 = 0;
-    /// Our queue pair, as the reply to Configure tells it.
+    /// Source queue pair, as reported in the Configure reply.
     pub const SOURCE_QP: u16 = 0x054;
-    /// `source_qp`: Its number.
+    /// `source_qp`: Queue pair number.
     pub const SOURCE_QP_NUMBER: u32 = 0x00FFFFFF;
     /// Lowest bit of [`SOURCE_QP_NUMBER`].
     pub const SOURCE_QP_NUMBER_LSB: u32 = 0;
-    /// Queue key of the receiver's queue pair.
+    /// Q_Key of the destination queue pair.
     pub const QUEUE_KEY: u16 = 0x058;
     /// Partition.
     pub const PARTITION: u16 = 0x05C;
     /// `partition` after reset.
     pub const PARTITION_RESET: u32 = 0x0000FFFF;
-    /// `partition`: Partition key, 0xFFFF for the default one.
+    /// `partition`: P_Key; 0xFFFF for the default partition.
     pub const PARTITION_KEY: u32 = 0x0000FFFF;
     /// Lowest bit of [`PARTITION_KEY`].
     pub const PARTITION_KEY_LSB: u32 = 0;
-    /// Sequence number of the first packet after an apply with `control.load_psn`.
+    /// First packet sequence number after an apply with `control.load_psn`.
     pub const PSN: u16 = 0x060;
-    /// `psn`: Counts by itself from there, modulo 2^24.
+    /// `psn`: Packet sequence number, modulo 2^24.
     pub const PSN_NUMBER: u32 = 0x00FFFFFF;
     /// Lowest bit of [`PSN_NUMBER`].
     pub const PSN_NUMBER_LSB: u32 = 0;
-    /// Sequence number of the next packet.
+    /// Next packet sequence number.
     pub const NEXT_PSN: u16 = 0x064;
-    /// `next_psn`: The number.
+    /// `next_psn`: Packet sequence number.
     pub const NEXT_PSN_NUMBER: u32 = 0x00FFFFFF;
     /// Lowest bit of [`NEXT_PSN_NUMBER`].
     pub const NEXT_PSN_NUMBER_LSB: u32 = 0;
-    /// Stream of the record and of framing `udp`, if `format.stream_here`.
+    /// Stream number of the record and of framing `udp`, if `format.stream_override` is set.
     pub const STREAM: u16 = 0x068;
     /// Fields of the end-of-shot record.
     pub const SHAPE: u16 = 0x06C;
-    /// `shape`: Channels.
+    /// `shape`: Number of channels.
     pub const SHAPE_CHANNELS: u32 = 0xFFFF0000;
     /// Lowest bit of [`SHAPE_CHANNELS`].
     pub const SHAPE_CHANNELS_LSB: u32 = 16;
-    /// `shape`: Bits of a sample that mean something.
+    /// `shape`: Significant bits of a sample.
     pub const SHAPE_BITS: u32 = 0x0000FF00;
     /// Lowest bit of [`SHAPE_BITS`].
     pub const SHAPE_BITS_LSB: u32 = 8;
-    /// `shape`: Packing.
+    /// `shape`: Packing code.
     pub const SHAPE_PACKING: u32 = 0x000000FF;
     /// Lowest bit of [`SHAPE_PACKING`].
     pub const SHAPE_PACKING_LSB: u32 = 0;
     /// Samples per channel, for the record.
     pub const SAMPLES: u16 = 0x070;
-    /// Sample rate in Hz, for the record; 0 unknown.
+    /// Sample rate in Hz, for the record; 0 if unknown.
     pub const SAMPLE_RATE: u16 = 0x074;
-    /// Bytes of samples in a shot, without padding: for the record, for framing `udp` (which tells the size of the shot in its first packet), and to check what comes.
+    /// Bytes of samples in a shot, without padding: for the record, for framing `udp` (which sends the shot size in each packet), and for the length check.
     pub const SAMPLE_BYTES: u16 = 0x078;
-    /// `sample_bytes`: The bytes.
+    /// `sample_bytes`: Bytes.
     pub const SAMPLE_BYTES_BYTES: u32 = 0x0FFFFFFF;
     /// Lowest bit of [`SAMPLE_BYTES_BYTES`].
     pub const SAMPLE_BYTES_BYTES_LSB: u32 = 0;
-    /// Frames that have left. 48 bits: read this word first, then the one behind.
+    /// Frames sent. 48 bits: read this word first, then the next.
     pub const FRAMES: u16 = 0x080;
-    /// Their bytes, from the Ethernet header to the ICRC. 48 bits: read this word first, then the one behind.
+    /// Bytes of the frames sent, from the Ethernet header to the ICRC. 48 bits: read this word first, then the next.
     pub const FRAME_BYTES: u16 = 0x088;
-    /// Input frames taken whole: shots, or packets in packet mode. 48 bits: read this word first, then the one behind.
+    /// Input frames accepted: shots, or packets in packet mode. 48 bits: read this word first, then the next.
     pub const SHOTS: u16 = 0x090;
-    /// Clocks in which a word could have left and there was no packet to send. 48 bits: read this word first, then the one behind.
+    /// Clocks in which a word could be sent and no packet was ready. 48 bits: read this word first, then the next.
     pub const STALL_PAYLOAD: u16 = 0x098;
-    /// Clocks in which the MAC did not take the word offered. 48 bits: read this word first, then the one behind.
+    /// Clocks in which the MAC stalled an offered word. 48 bits: read this word first, then the next.
     pub const STALL_MAC: u16 = 0x0A0;
-    /// Clocks in which payload was offered and the FIFO had no room. 48 bits: read this word first, then the one behind.
+    /// Clocks in which payload was offered and the payload FIFO was full. 48 bits: read this word first, then the next.
     pub const STALL_FIFO: u16 = 0x0A8;
-    /// Shots whose bytes were not `sample_bytes`; in packet mode, input frames of more than `mtu`, which are cut. 48 bits: read this word first, then the one behind.
-    pub const MISFITS: u16 = 0x0B0;
+    /// Shots whose length was not `sample_bytes`; in packet mode, input frames longer than `mtu`, which are split. 48 bits: read this word first, then the next.
+    pub const LENGTH_ERRORS: u16 = 0x0B0;
 }
 
-/// Block `packetizer` of `shot_packetizer`. What the set-up messages of the wire format ask of a probe, beside the sender's block. `control.start` is refused (SLVERR) while a run or a shot is under way; the other registers hold at once, so write them at rest. `samples` here, and `shape`, `samples` and `sample_bytes` of the sender must describe the same shot.
+/// Block `packetizer` of `shotline_shot_packetizer`. Packetizer: runs and triggers, as the set-up messages of the wire format configure them. `control.start` is rejected (SLVERR) while a run or a shot is active; the other registers take effect at once, so write them while idle. `samples` here, and `shape`, `samples` and `sample_bytes` of the sender, must describe the same shot.
 pub mod packetizer {
-    /// `SHPT`: this is a packetizer.
+    /// Identifier: `SHPT`.
     pub const ID: u16 = 0x800;
     /// `id` after reset.
     pub const ID_RESET: u32 = 0x53485054;
-    /// Version of this map.
+    /// Version of this register map.
     pub const VERSION: u16 = 0x804;
     /// `version` after reset.
     pub const VERSION_RESET: u32 = 0x00000001;
-    /// What to do now. Reads as 0.
+    /// Commands. Reads as 0.
     pub const CONTROL: u16 = 0x808;
-    /// `control`: Begin a run: `shots`, `missed` and the sequence of events begin at 0, no trigger number was seen.
+    /// `control`: Start a run: `shots`, `missed` and the transmit sequence restart at 0, and the sequence number of triggers is forgotten.
     pub const CONTROL_START: u32 = 1 << 0;
-    /// `control`: End the run; the shot under way is finished.
+    /// `control`: Stop the run; the active shot is finished.
     pub const CONTROL_STOP: u32 = 1 << 1;
-    /// `control`: With `start`: the next shot has the number `first_number`; otherwise numbers go on.
+    /// `control`: With `start`: the next shot has the number `first_number`; otherwise numbers continue.
     pub const CONTROL_LOAD_NUMBER: u32 = 1 << 2;
-    /// `control`: Set `repeated`, `unasked`, `refused` and `damaged` to zero.
+    /// `control`: Clear `repeated`, `unexpected`, `refused` and `damaged`.
     pub const CONTROL_CLEAR_COUNTERS: u32 = 1 << 3;
-    /// What is going on.
+    /// Status.
     pub const STATUS: u16 = 0x80C;
-    /// `status`: A run is under way.
+    /// `status`: A run is active.
     pub const STATUS_RUNNING: u32 = 1 << 0;
-    /// `status`: A shot is under way: from its trigger until all its packets have left the sender.
+    /// `status`: A shot is active: from its trigger until all its packets have left the sender.
     pub const STATUS_BUSY: u32 = 1 << 1;
-    /// `status`: Why the last damaged shot was: 1 the AFE-FIFO was full, 2 octets of a lane were missing, 3 the lanes fell silent.
+    /// `status`: Cause of the last damaged shot: 1 AFE FIFO full, 2 octets of a lane missing, 3 lanes timed out.
     pub const STATUS_CAUSE: u32 = 0x00000030;
     /// Lowest bit of [`STATUS_CAUSE`].
     pub const STATUS_CAUSE_LSB: u32 = 4;
-    /// `status`: Channels of this instance.
+    /// `status`: Number of channels of this instance.
     pub const STATUS_CHANNELS: u32 = 0xFFFF0000;
     /// Lowest bit of [`STATUS_CHANNELS`].
     pub const STATUS_CHANNELS_LSB: u32 = 16;
-    /// What begins shots.
+    /// Source of shots.
     pub const MODE: u16 = 0x810;
-    /// `mode`: 0 the end of the last one, 1 every `period`, 2 triggers: the modes of Start.
+    /// `mode`: 0 end of the previous shot, 1 every `period`, 2 triggers: the modes of Start.
     pub const MODE_KIND: u32 = 0x00000003;
     /// Lowest bit of [`MODE_KIND`].
     pub const MODE_KIND_LSB: u32 = 0;
-    /// `mode`: Rising edges of the trigger input are triggers.
+    /// `mode`: Enable the trigger input (rising edges).
     pub const MODE_PIN: u32 = 1 << 4;
-    /// `mode`: Trigger commands from the network are triggers.
+    /// `mode`: Enable trigger commands from the network.
     pub const MODE_COMMAND: u32 = 1 << 5;
-    /// `mode`: Take trigger commands whatever their destination addresses are.
+    /// `mode`: Accept trigger commands with any destination address.
     pub const MODE_ANY_ADDRESS: u32 = 1 << 8;
     /// Samples per channel of a shot, at least 1.
     pub const SAMPLES: u16 = 0x814;
     /// `samples` after reset.
     pub const SAMPLES_RESET: u32 = 0x00000001;
-    /// Clocks of `clk` from one shot to the next in mode 1, at least 1.
+    /// Clocks of `clk` between shots in mode 1, at least 1.
     pub const PERIOD: u16 = 0x818;
     /// `period` after reset.
     pub const PERIOD_RESET: u32 = 0x00000001;
-    /// Shots of a run, lower half; all 48 bits 0: until stop.
+    /// Number of shots of a run, lower half; all 48 bits 0: until stop.
     pub const SHOTS_WANTED_LOW: u16 = 0x820;
     /// Upper half.
     pub const SHOTS_WANTED_HIGH: u16 = 0x824;
@@ -230,7 +230,7 @@ pub mod packetizer {
     pub const SHOTS_WANTED_HIGH_NUMBER: u32 = 0x0000FFFF;
     /// Lowest bit of [`SHOTS_WANTED_HIGH_NUMBER`].
     pub const SHOTS_WANTED_HIGH_NUMBER_LSB: u32 = 0;
-    /// A shot number for `control.load_number`, lower half.
+    /// Shot number for `control.load_number`, lower half.
     pub const FIRST_NUMBER_LOW: u16 = 0x828;
     /// Upper half.
     pub const FIRST_NUMBER_HIGH: u16 = 0x82C;
@@ -242,50 +242,50 @@ pub mod packetizer {
     pub const TRIGGER_PORT: u16 = 0x830;
     /// `trigger_port` after reset.
     pub const TRIGGER_PORT_RESET: u32 = 0x0000BB26;
-    /// `trigger_port`: The port.
+    /// `trigger_port`: Port number.
     pub const TRIGGER_PORT_NUMBER: u32 = 0x0000FFFF;
     /// Lowest bit of [`TRIGGER_PORT_NUMBER`].
     pub const TRIGGER_PORT_NUMBER_LSB: u32 = 0;
-    /// First two bytes of the Ethernet address that trigger commands come to.
+    /// First two bytes of the MAC address that trigger commands are sent to.
     pub const OWN_MAC_HIGH: u16 = 0x834;
     /// `own_mac_high`: First byte in bits 15:8.
     pub const OWN_MAC_HIGH_BYTES: u32 = 0x0000FFFF;
     /// Lowest bit of [`OWN_MAC_HIGH_BYTES`].
     pub const OWN_MAC_HIGH_BYTES_LSB: u32 = 0;
-    /// Its other four bytes.
+    /// Last four bytes of that MAC address.
     pub const OWN_MAC_LOW: u16 = 0x838;
-    /// The IP address that they come to, first four bytes first; IPv4 a.b.c.d as ::ffff:a.b.c.d.
+    /// IP address that trigger commands are sent to, first four bytes first; IPv4 a.b.c.d as ::ffff:a.b.c.d.
     pub const OWN_IP: [u16; 4] = [0x840, 0x844, 0x848, 0x84C];
-    /// Events of the sequence of transmissions; 0: every shot has event 0.
+    /// Length of the transmit sequence in events; 0: every shot has event 0.
     pub const EVENT_COUNT: u16 = 0x850;
     /// `event_count`: 0 to 63.
     pub const EVENT_COUNT_NUMBER: u32 = 0x0000003F;
     /// Lowest bit of [`EVENT_COUNT_NUMBER`].
     pub const EVENT_COUNT_NUMBER_LSB: u32 = 0;
-    /// Sets one event of the sequence. Reads as 0.
+    /// Set one event of the transmit sequence. Reads as 0.
     pub const EVENT: u16 = 0x854;
-    /// `event`: Which, from 0.
+    /// `event`: Index, from 0.
     pub const EVENT_INDEX: u32 = 0x003F0000;
     /// Lowest bit of [`EVENT_INDEX`].
     pub const EVENT_INDEX_LSB: u32 = 16;
-    /// `event`: Its number.
+    /// `event`: Event number.
     pub const EVENT_VALUE: u32 = 0x0000FFFF;
     /// Lowest bit of [`EVENT_VALUE`].
     pub const EVENT_VALUE_LSB: u32 = 0;
-    /// Number of the shot under way, or of the next one. 48 bits: read this word first, then the one behind.
+    /// Number of the active shot, or of the next one. 48 bits: read this word first, then the next.
     pub const NEXT_NUMBER: u16 = 0x880;
-    /// Shots that began in this run. 48 bits: read this word first, then the one behind.
+    /// Shots started in this run. 48 bits: read this word first, then the next.
     pub const SHOTS: u16 = 0x888;
-    /// Triggers of this run that began no shot: they came too early, or their numbers were left out. 48 bits: read this word first, then the one behind.
+    /// Triggers of this run that started no shot: they came too early, or their sequence numbers were skipped. 48 bits: read this word first, then the next.
     pub const MISSED: u16 = 0x890;
-    /// Trigger commands whose number was seen before. 48 bits: read this word first, then the one behind.
+    /// Trigger commands with a repeated sequence number. 48 bits: read this word first, then the next.
     pub const REPEATED: u16 = 0x898;
-    /// Triggers while no run took them. 48 bits: read this word first, then the one behind.
-    pub const UNASKED: u16 = 0x8A0;
-    /// Shots that were not begun because the lanes gave no samples; each is missed, too. 48 bits: read this word first, then the one behind.
+    /// Triggers while no run accepted them. 48 bits: read this word first, then the next.
+    pub const UNEXPECTED: u16 = 0x8A0;
+    /// Shots not started because the lanes delivered no samples; each counts as missed, too. 48 bits: read this word first, then the next.
     pub const REFUSED: u16 = 0x8A8;
-    /// Shots whose samples did not all come: zeros stand for them, and the record's CRC is wrong. 48 bits: read this word first, then the one behind.
+    /// Shots with missing samples, which are replaced by zeros; their record has a wrong CRC. 48 bits: read this word first, then the next.
     pub const DAMAGED: u16 = 0x8B0;
-    /// Number of the last of them. 48 bits: read this word first, then the one behind.
+    /// Number of the last damaged shot. 48 bits: read this word first, then the next.
     pub const DAMAGED_NUMBER: u16 = 0x8B8;
 }

@@ -51,7 +51,7 @@ class Vcd {
 
     void begin() {
         begun = true;
-        std::fprintf(file, "$timescale 500 ps $end\n$scope module roce_ud_tx $end\n$var wire 1 ! clk $end\n");
+        std::fprintf(file, "$timescale 500 ps $end\n$scope module shotline_roce_ud_tx $end\n$var wire 1 ! clk $end\n");
         for (size_t index = 0; index < ports.size(); index++)
             std::fprintf(file, "$var wire %u p%zu %s $end\n", ports[index].bits, index, ports[index].name);
         std::fprintf(file, "$upscope $end\n$enddefinitions $end\n");

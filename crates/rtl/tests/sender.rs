@@ -236,7 +236,7 @@ fn registers_are_what_was_written_and_nothing_is_taken_before_it_is_enabled() {
 }
 
 #[test]
-fn counters_tell_frames_bytes_shots_stalls_and_misfits() {
+fn counters_match_frames_bytes_shots_stalls_length_errors() {
     let mut sender = Sender::new(13);
     let config = Config { geometry: bytes(10_000), ..config(Framing::Ud, false) };
     sender.configure(&config).unwrap();
@@ -251,7 +251,7 @@ fn counters_tell_frames_bytes_shots_stalls_and_misfits() {
     assert_eq!(sender.counter(register::FRAME_BYTES), frame_bytes);
     assert_eq!(sender.counter(register::SHOTS), 5);
     assert_eq!(sender.counter(register::STALL_MAC), 0);
-    assert_eq!(sender.counter(register::MISFITS), 0);
+    assert_eq!(sender.counter(register::LENGTH_ERRORS), 0);
     assert!(sender.counter(register::STALL_PAYLOAD) >= 100, "it waited for payload that did not come");
     assert_eq!(sender.read(register::STATUS), 0);
 
@@ -270,10 +270,10 @@ fn counters_tell_frames_bytes_shots_stalls_and_misfits() {
 
     // Other sizes than the registers say.
     for wrong in [9999, 10_001, 9984, 10_048, 64] {
-        let before = sender.counter(register::MISFITS);
+        let before = sender.counter(register::LENGTH_ERRORS);
         sender.send(&SHOT, &noise(1, wrong));
         sender.run(Limits { quiet: 200, ..Limits::default() });
-        assert_eq!(sender.counter(register::MISFITS), before + 1, "{wrong} bytes");
+        assert_eq!(sender.counter(register::LENGTH_ERRORS), before + 1, "{wrong} bytes");
     }
 }
 
@@ -287,7 +287,7 @@ fn an_input_longer_than_a_packet_is_cut_and_counted() {
     sender.run(Limits::default());
     let lengths = sender.frames().map(|frame| frame.bytes.len()).collect::<Vec<_>>();
     assert_eq!(lengths, [128, 128, 128, 44].map(|payload| config.frame_len(payload)));
-    assert_eq!(sender.counter(register::MISFITS), 1);
+    assert_eq!(sender.counter(register::LENGTH_ERRORS), 1);
 }
 
 /// Seeds for a commit: together they leave no corner out, others may by chance.

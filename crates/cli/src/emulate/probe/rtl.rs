@@ -78,7 +78,7 @@ impl Capture {
         let application = concat!("shotline ", env!("CARGO_PKG_VERSION"));
         let mut writer = Writer::new(file, application, "frames of the RTL, without FCS; times are its clock's")?;
         writer.interface(&Interface {
-            name: "roce_ud_tx".into(),
+            name: "shotline_roce_ud_tx".into(),
             description: "RTL of hdl/, simulated".into(),
             hardware: "none".into(),
             ..Interface::default()

@@ -4,7 +4,7 @@
 //!  Configure ──► registers (AXI-Lite)     samples ──► 64-byte words (AXI-Stream)
 //!                      │                                  │
 //!                      ▼                                  ▼
-//!                    roce_ud_tx, as Verilator has compiled it, one a link
+//!                    shotline_roce_ud_tx, as Verilator has compiled it, one a link
 //!                                      │ Ethernet frames (AXI-Stream)
 //!                                      ▼
 //!                       a ring of frames in one region ──► Link ──► Whole ──► interface, or socket
