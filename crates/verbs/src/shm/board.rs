@@ -1,7 +1,7 @@
-//! The board: what one endpoint shows its peer, in shared memory that only it can write.
+//! The board: state that an endpoint publishes to its peer, in shared memory that only the endpoint can write.
 //!
-//! Each side has one board and maps the other's for reading; the seal F_SEAL_FUTURE_WRITE has the kernel see to it. So
-//! nothing that a peer writes can change anything of ours; what we read of it is masked, checked, and read once.
+//! Each side has one board and maps the other's read-only; the kernel enforces this by the seal F_SEAL_FUTURE_WRITE. So
+//! a peer cannot change our state; values read from its board are masked or checked, and read once.
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use shotline_memory::{MemoryError, Region};
@@ -9,82 +9,82 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Queue pairs, and receive queues, that an endpoint can have.
-pub(super) const QUEUES: usize = 2048;
-/// Remote keys that an endpoint can have.
-pub(super) const KEYS: usize = 16_384;
-/// Bytes of messages on their way.
-pub(super) const RING: u64 = 1 << 20;
+/// Maximum number of queue pairs, and of receive queues, of an endpoint.
+pub(super) const MAX_QUEUES: usize = 2048;
+/// Maximum number of remote keys of an endpoint.
+pub(super) const MAX_KEYS: usize = 16_384;
+/// Size of the message ring in bytes.
+pub(super) const RING_BYTES: u64 = 1 << 20;
 
-/// Says what the memory is, and which version of it.
+/// Identifies the memory as a board, and its version.
 const MAGIC: u64 = u64::from_be_bytes(*b"shtlShm1");
 
-// Positions of the parts. What is written often has a cache line of its own.
+// Offsets of the parts, in bytes. Frequently written words have a cache line each.
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const WAKE: usize = 192;
 const CHANGES: usize = 256;
 const PAIRS: usize = 4096;
 const PAIR: usize = 64;
-const RECEIVES: usize = PAIRS + QUEUES * PAIR;
-const LIVE: usize = RECEIVES + QUEUES * 4;
-const BYTES: usize = (LIVE + KEYS * 4).next_multiple_of(4096);
-const ALL: usize = BYTES + RING as usize;
+const RECEIVES: usize = PAIRS + MAX_QUEUES * PAIR;
+const LIVE: usize = RECEIVES + MAX_QUEUES * 4;
+const BYTES: usize = (LIVE + MAX_KEYS * 4).next_multiple_of(4096);
+const ALL: usize = BYTES + RING_BYTES as usize;
 
-/// What a queue pair's line on the board says; its words by number.
+/// Words of a queue pair's line on the board.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(super) enum Word {
-    /// Its number, 0: none.
+    /// Number of the queue pair; 0 if the line is unused.
     Number,
-    /// The peer's queue pair that it is connected to.
+    /// Number of the connected queue pair of the peer.
     Peer,
-    /// [`READY`] if it receives.
+    /// [`READY`] if it can receive.
     State,
-    /// What the peer may do through it.
+    /// Access rights of the peer through it.
     Access,
     /// Its protection domain.
     Domain,
     /// Its receive queue.
     Receives,
-    /// How long a peer waits that found no receive posted, in nanoseconds.
+    /// RNR timer: the wait of a sender that found no receive posted, in nanoseconds.
     RnrTimer,
-    /// 1: it follows the standard's rules for what is wrong.
+    /// 1 if it fails on invalid operations, as the standard requires.
     Strict,
-    /// The number of the message that it expects next: all before it have arrived.
+    /// Sequence number of the next expected message: all earlier ones have arrived.
     Expected,
-    /// Which message was refused, if `Verdict` is not 0.
+    /// Sequence number of the refused message, if `RefusalCode` is not 0.
     Refused,
-    /// Why: a code of [`super::receive`].
-    Verdict,
+    /// Reason of the refusal, a code of [`super::receive`].
+    RefusalCode,
 }
 
-/// The queue pair receives.
+/// The queue pair can receive.
 pub(super) const READY: u32 = 1;
 
-/// One side's board.
+/// The board of one side.
 #[derive(Debug)]
 pub(super) struct Board {
     base: NonNull<u8>,
     region: Arc<Region>,
 }
 
-// SAFETY: the pointer is into the region, which may be shared and sent; the words are reached by atomic operations and
+// SAFETY: the pointer is into the region, which may be shared and sent; the words are accessed by atomic operations and
 // the ring's bytes by raw copies.
 unsafe impl Send for Board {}
 
 impl Board {
-    /// A board of one's own.
+    /// Creates the board of this side.
     pub(super) fn new() -> Result<Self, MemoryError> {
         let region = Region::memfd("shotline-board", ALL)?;
-        // From now on nobody can map it for writing; our own mapping is there already.
+        // From now on it cannot be mapped for writing; our own mapping exists already.
         region.seal(true)?;
         let board = Self::over(region);
         board.long(0).store(MAGIC, Ordering::Release);
         Ok(board)
     }
 
-    /// The peer's board. None if it is not one.
+    /// Maps the peer's board. Returns `None` if the memory is not a board.
     pub(super) fn of_peer(fd: OwnedFd) -> Option<Self> {
         let region = Region::from_fd(fd, false).ok()?;
         let board = (region.len() == ALL).then(|| Self::over(region))?;
@@ -96,7 +96,7 @@ impl Board {
         Self { base, region }
     }
 
-    /// To hand over.
+    /// Returns the file descriptor, to be passed to the peer.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.region.fd().expect("a board is a memfd")
     }
@@ -104,9 +104,9 @@ impl Board {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at + 4 <= BYTES);
-        // SAFETY: the callers' positions are constants plus checked numbers, so inside the board and aligned; the
-        // mapping lives as long as `self`. A peer's board is only loaded from, four or eight bytes at once (`long`): on
-        // the 64-bit targets that this builds for, both are plain loads, which read-only memory allows.
+        // SAFETY: the callers' offsets are constants plus checked indices, so in bounds and aligned; the mapping lives
+        // as long as `self`. A peer's board is only loaded from, four or eight bytes at once (`long`): on the 64-bit
+        // targets that this builds for, both are plain loads, which read-only memory allows.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
     #[inline]
@@ -116,55 +116,56 @@ impl Board {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
-    /// Position of its writer in its ring.
+    /// Returns the position of this side's writer in its ring.
     #[inline]
     pub(super) fn tail(&self) -> &AtomicU64 {
         self.long(TAIL)
     }
-    /// Position of its reader in the other's ring.
+    /// Returns the position of this side's reader in the other's ring.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
         self.long(HEAD)
     }
-    /// Odd: its owner wants to be woken, once per number.
+    /// Returns the wake-up word: odd while the owner asks for a wake-up, once per value.
     #[inline]
     pub(super) fn wake(&self) -> &AtomicU32 {
         self.word(WAKE)
     }
-    /// Changes when a queue pair does.
+    /// Returns a counter that is incremented when a queue pair changes.
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.word(CHANGES)
     }
-    /// A word of a queue pair's line.
+    /// Returns a word of a queue pair's line.
     #[inline]
     pub(super) fn pair(&self, slot: usize, word: Word) -> &AtomicU32 {
-        assert!(slot < QUEUES);
+        assert!(slot < MAX_QUEUES);
         self.word(PAIRS + slot * PAIR + 4 * word as usize)
     }
-    /// Messages that a receive queue has taken and could take, since the beginning, modulo 2^32.
+    /// Returns the number of messages that a receive queue has taken plus those it could take now, since its creation,
+    /// modulo 2^32.
     #[inline]
     pub(super) fn receives(&self, slot: usize) -> &AtomicU32 {
-        assert!(slot < QUEUES);
+        assert!(slot < MAX_QUEUES);
         self.word(RECEIVES + 4 * slot)
     }
-    /// The remote key in a slot, 0 when it has ended.
+    /// Returns the remote key in a slot, 0 after it has ended.
     #[inline]
     pub(super) fn live(&self, slot: usize) -> &AtomicU32 {
-        assert!(slot < KEYS);
+        assert!(slot < MAX_KEYS);
         self.word(LIVE + 4 * slot)
     }
-    /// An acquiring load that is allowed on memory mapped for reading only.
+    /// Loads a word with acquire ordering; allowed on read-only mappings.
     #[inline]
-    pub(super) fn seen(word: &AtomicU32) -> u32 {
+    pub(super) fn load(word: &AtomicU32) -> u32 {
         let value = word.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         value
     }
 
-    /// The board's memory and the position in it of a byte of the ring, with how many bytes follow until its end.
+    /// Returns the region and the offset of a byte of the ring, with the number of bytes until the ring's end.
     #[inline]
     pub(super) fn ring(&self, offset: u64) -> (&Region, usize, usize) {
-        let offset = (offset & (RING - 1)) as usize;
-        (&self.region, BYTES + offset, RING as usize - offset)
+        let offset = (offset & (RING_BYTES - 1)) as usize;
+        (&self.region, BYTES + offset, RING_BYTES as usize - offset)
     }
 }

@@ -1,10 +1,10 @@
-//! The socket between two endpoints: it hands over memory, tells of keys, wakes the sleeping, and shows by its end that
-//! the peer is gone. No operation passes through it.
+//! The control socket between two endpoints: it passes memory, announces keys, wakes a sleeping peer, and closes when
+//! the peer exits. No operation uses it.
 //!
-//! Messages are packets of 128 bytes. Wake-ups are such packets, too, and not an eventfd that both share: who has an
+//! Messages are packets of 128 bytes. Wake-ups are messages as well, and not a shared eventfd: a process that holds an
 //! eventfd can make it block, and with it every writer.
 
-use super::board::KEYS;
+use super::board::MAX_KEYS;
 use crate::handed;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
@@ -13,53 +13,53 @@ use shotline_memory::Access;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 
-/// Bytes of a message.
-const BYTES: usize = 128;
-/// Bytes of a name.
-pub(super) const NAME: usize = 64;
-/// Messages that wait for the peer to read: more than all its keys and names make.
-const MOST_WAITING: usize = 4 * KEYS;
+/// Length of a message in bytes.
+const MESSAGE_BYTES: usize = 128;
+/// Maximum length of a name in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 64;
+/// Maximum number of queued messages: more than all keys and names need.
+const MAX_QUEUED: usize = 4 * MAX_KEYS;
 
-/// A remote key and what it opens.
+/// A remote key with its memory range and access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyOffer {
-    /// Its place on the board, where its end is shown.
+    /// Its slot on the board, which is cleared when it ends.
     pub(super) slot: u32,
     pub(super) rkey: u32,
-    /// Its protection domain: queue pairs of others are refused.
+    /// Its protection domain: queue pairs of other domains are refused.
     pub(super) domain: u32,
     pub(super) address: u64,
     pub(super) len: u64,
     pub(super) access: Access,
 }
 
-/// What the endpoints tell each other.
+/// A message between the endpoints.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// The first of each side, with its board.
+    /// First message of each side, with its board.
     Hello(OwnedFd),
-    /// A key, with its memory.
+    /// Announces a key, with its memory.
     Key(KeyOffer, OwnedFd),
-    /// A key has ended: the memory may be let go.
+    /// Ends a key: the peer unmaps the memory.
     Ended { slot: u32, rkey: u32 },
-    /// A key has a name.
+    /// Gives a key a name.
     Named { rkey: u32, name: Vec<u8> },
-    /// An operation on this queue pair was wrong, and it wants to know (strict rules).
+    /// Reports an invalid operation on a queue pair with strict rules.
     Fault { qp: u32, from: u32 },
-    /// Look at the board.
+    /// Wakes the peer, which then reads the board.
     Wake,
 }
 
-/// A message as it goes out, with the memory that it hands over.
+/// An encoded message, with the file descriptor that it passes.
 #[derive(Debug)]
-pub(super) struct Letter {
-    bytes: [u8; BYTES],
+pub(super) struct ControlMessage {
+    bytes: [u8; MESSAGE_BYTES],
     fd: Option<OwnedFd>,
 }
 
-impl Letter {
+impl ControlMessage {
     fn new(kind: u8, fd: Option<OwnedFd>) -> Self {
-        let mut bytes = [0; BYTES];
+        let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = kind;
         Self { bytes, fd }
     }
@@ -69,7 +69,7 @@ impl Letter {
     }
 }
 
-impl From<Message> for Letter {
+impl From<Message> for ControlMessage {
     fn from(message: Message) -> Self {
         match message {
             Message::Hello(board) => Self::new(1, Some(board)),
@@ -82,7 +82,7 @@ impl From<Message> for Letter {
                 .put(24, &key.len.to_le_bytes()),
             Message::Ended { slot, rkey } => Self::new(3, None).put(4, &slot.to_le_bytes()).put(8, &rkey.to_le_bytes()),
             Message::Named { rkey, name } => {
-                let name = &name[..name.len().min(NAME)];
+                let name = &name[..name.len().min(MAX_NAME_BYTES)];
                 Self::new(4, None).put(1, &[name.len() as u8]).put(8, &rkey.to_le_bytes()).put(16, name)
             }
             Message::Fault { qp, from } => Self::new(5, None).put(4, &qp.to_le_bytes()).put(8, &from.to_le_bytes()),
@@ -91,9 +91,9 @@ impl From<Message> for Letter {
     }
 }
 
-impl Letter {
-    /// What it says. None for what no honest peer sends.
-    fn open(self) -> Option<Message> {
+impl ControlMessage {
+    /// Decodes the message. Returns `None` if it is malformed.
+    fn decode(self) -> Option<Message> {
         let word = |at: usize| u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap_or_default());
         let long = |at: usize| u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default());
         Some(match self.bytes[0] {
@@ -105,7 +105,7 @@ impl Letter {
             }
             3 => Message::Ended { slot: word(4), rkey: word(8) },
             4 => {
-                let name = self.bytes[16..16 + NAME].get(..usize::from(self.bytes[1]))?.to_vec();
+                let name = self.bytes[16..16 + MAX_NAME_BYTES].get(..usize::from(self.bytes[1]))?.to_vec();
                 Message::Named { rkey: word(8), name }
             }
             5 => Message::Fault { qp: word(4), from: word(8) },
@@ -115,78 +115,80 @@ impl Letter {
     }
 }
 
-/// What the socket had for us.
+/// Result of a read from the socket.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     Message(Message),
-    /// Nothing that an honest peer sends.
-    Nonsense,
-    /// Nothing now.
+    /// An invalid message.
+    Malformed,
+    /// No message at present.
     Nothing,
-    /// The peer is gone.
-    Gone,
+    /// The peer closed the socket.
+    Disconnected,
 }
 
-/// One end of the socket.
+/// One end of the control socket.
 #[derive(Debug)]
 pub(super) struct Control {
     socket: OwnedFd,
-    waiting: VecDeque<Letter>,
-    gone: bool,
+    queued: VecDeque<ControlMessage>,
+    is_disconnected: bool,
 }
 
 impl Control {
-    /// Over a connected packet socket (`SOCK_SEQPACKET` keeps the borders of messages).
+    /// Wraps a connected packet socket (`SOCK_SEQPACKET` preserves message boundaries).
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, waiting: VecDeque::new(), gone: false }
+        Self { socket, queued: VecDeque::new(), is_disconnected: false }
     }
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Sends a message, now or when the peer has read enough of those before it.
-    pub(super) fn tell(&mut self, message: Message) {
-        self.waiting.push_back(message.into());
+    /// Sends a message, or queues it until the peer has read earlier ones.
+    pub(super) fn send(&mut self, message: Message) {
+        self.queued.push_back(message.into());
         self.flush();
     }
 
-    /// Has the peer look, if the socket takes it: if it does not, the peer has much to wake up for.
+    /// Wakes the peer. If the socket is full, unread messages wake it anyway.
     pub(super) fn wake(&mut self) {
-        let _ = send(self.socket.as_fd(), &Message::Wake.into());
+        let _ = send_message(self.socket.as_fd(), &Message::Wake.into());
     }
 
-    /// Sends what waits.
+    /// Sends queued messages.
     pub(super) fn flush(&mut self) {
-        while let Some(letter) = self.waiting.front() {
-            match send(self.socket.as_fd(), letter) {
-                Ok(()) => _ = self.waiting.pop_front(),
+        while let Some(message) = self.queued.front() {
+            match send_message(self.socket.as_fd(), message) {
+                Ok(()) => _ = self.queued.pop_front(),
                 Err(Errno::INTR) => {}
-                // File descriptors on their way are limited (ETOOMANYREFS), too.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS) if self.waiting.len() < MOST_WAITING => return,
+                // File descriptors in flight are limited as well (ETOOMANYREFS).
+                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS) if self.queued.len() < MAX_QUEUED => return,
                 Err(_) => {
-                    self.gone = true;
-                    return self.waiting.clear();
+                    self.is_disconnected = true;
+                    return self.queued.clear();
                 }
             }
         }
     }
-    /// Whether messages wait.
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Returns `true` if messages are queued.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
     }
 
-    /// The next message, if there is one.
-    pub(super) fn hear(&mut self) -> Heard {
-        if self.gone {
-            return Heard::Gone;
+    /// Reads the next message.
+    pub(super) fn receive(&mut self) -> Received {
+        if self.is_disconnected {
+            return Received::Disconnected;
         }
-        let mut bytes = [0; BYTES];
+        let mut bytes = [0; MESSAGE_BYTES];
         match handed::receive(&self.socket, &mut bytes, handed::is_memory) {
-            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-            // Only the end of the connection has no bytes: our messages all have 128.
-            Err(_) | Ok((0, _)) => Heard::Gone,
-            Ok((BYTES, fd)) => Letter { bytes, fd }.open().map_or(Heard::Nonsense, Heard::Message),
-            Ok(_) => Heard::Nonsense,
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            // A read of 0 bytes is the end of the connection: all messages have 128.
+            Err(_) | Ok((0, _)) => Received::Disconnected,
+            Ok((MESSAGE_BYTES, fd)) => {
+                ControlMessage { bytes, fd }.decode().map_or(Received::Malformed, Received::Message)
+            }
+            Ok(_) => Received::Malformed,
         }
     }
 }
@@ -197,13 +199,13 @@ impl Drop for Control {
     }
 }
 
-fn send(socket: BorrowedFd<'_>, letter: &Letter) -> Result<(), Errno> {
+fn send_message(socket: BorrowedFd<'_>, message: &ControlMessage) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = letter.fd.as_ref().map(|fd| [fd.as_fd()]);
+    let fds = message.fd.as_ref().map(|fd| [fd.as_fd()]);
     if let Some(fds) = &fds {
         ancillary.push(SendAncillaryMessage::ScmRights(fds));
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(socket, &[IoSlice::new(&letter.bytes)], &mut ancillary, flags).map(drop)
+    rustix::net::sendmsg(socket, &[IoSlice::new(&message.bytes)], &mut ancillary, flags).map(drop)
 }

@@ -1,78 +1,78 @@
-//! The endpoint: its tables, and what all verbs share.
+//! The endpoint: its tables, and operations that several verbs share.
 
-use super::board::{Board, QUEUES, RING, Word};
-use super::control::{Control, Heard, KeyOffer, Message};
+use super::board::{Board, MAX_QUEUES, RING_BYTES, Word};
+use super::control::{Control, KeyOffer, Message, Received};
 use super::failed;
+use super::keys::PeerKeys;
 use super::pair::{QueuePair, kind};
 use super::queues::{CompletionQueue, Entry, ReceiveQueue};
-use super::rights::Rights;
-use super::sleep::Sleep;
+use super::wakeups::Wakeups;
 use crate::api::{AsyncEvent, Completed, Cq, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::{Slab, place};
 use shotline_memory::{KeyMap, Pd, Protection, Registrar, RingReader, RingWriter, asleep_after, wanted_after};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// How many fruitless looks pass between two looks at the socket, which cost a system call each.
-const IDLE: u32 = 1024;
-/// Asynchronous events that are kept.
-const TOLD: usize = 4096;
+/// Number of polls without work between two reads of the socket, which cost a system call each.
+const SOCKET_POLL_INTERVAL: u32 = 1024;
+/// Maximum number of queued asynchronous events; later ones are dropped.
+const MAX_ASYNC_EVENTS: usize = 4096;
 
-/// What happened at an endpoint, counted.
+/// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that were dropped because they were not for a connected queue pair, or came out of turn.
+    /// Messages dropped because they were not for a connected queue pair, or were out of sequence.
     pub stray: u64,
-    /// Messages that were refused: too long for their receive, or with a key to invalidate that may not be.
+    /// Messages refused because they were longer than the receive, or named a key that they may not invalidate.
     pub refused: u64,
-    /// Impossible bytes on the peer's board, ring or socket.
+    /// Invalid data on the peer's board, ring or socket.
     pub nonsense: u64,
-    /// Times that the peer was woken.
+    /// Wake-up messages sent to the peer.
     pub wakes: u64,
 }
 
-/// One end of a link between two processes of a host; see the [module's page](super).
+/// One end of a link between two processes on a host; see the [module documentation](super).
 ///
-/// It is driven by one thread, as every [`Provider`](crate::api::Provider).
+/// Like every [`Provider`](crate::api::Provider), it is driven by one thread.
 #[derive(Debug)]
 pub struct ShmEndpoint {
     pub(super) mine: Board,
     pub(super) theirs: Board,
     pub(super) control: Control,
-    pub(super) sleep: Sleep,
+    pub(super) wakeups: Wakeups,
     pub(super) writer: RingWriter,
     pub(super) reader: RingReader,
     pub(super) protection: Protection,
-    /// Protection domains, by the numbers that the peer knows them by.
+    /// Protection domains; the index is the number on the board.
     pub(super) domains: Vec<Pd>,
-    pub(super) rights: Rights,
+    pub(super) keys: PeerKeys,
     pub(super) cqs: Slab<CompletionQueue>,
-    /// Receive queues, own and shared; the board shows them by their places.
+    /// Receive queues of queue pairs, and shared ones; the board has them by index.
     pub(super) receives: Slab<ReceiveQueue>,
-    /// Messages that each of our receive queues has taken, and that we have sent to each of the peer's.
+    /// Messages that each of our receive queues has taken, and that we have sent to each of the peer's, modulo 2^32.
     pub(super) taken: Vec<u32>,
     pub(super) sent_to: Vec<u32>,
-    /// The queue that the last message was counted against.
-    pub(super) counted: u16,
-    /// An operation has looked once already whether the peer told of its key.
-    pub(super) asked: bool,
+    /// The peer's receive queue that the last message was counted against.
+    pub(super) last_queue: u16,
+    /// The current operation has already polled the socket for an unknown key.
+    pub(super) rechecked: bool,
     pub(super) pairs: Vec<Option<Box<QueuePair>>>,
     pub(super) numbers: KeyMap<u32>,
-    /// Queue pairs with requests that are not complete.
+    /// Slots of queue pairs with incomplete requests.
     pub(super) active: Vec<u32>,
     pub(super) events: VecDeque<Cq>,
-    pub(super) told: VecDeque<AsyncEvent>,
+    pub(super) async_events: VecDeque<AsyncEvent>,
     /// Elements of the request that is being posted.
     pub(super) scratch: Vec<shotline_memory::Sge>,
     pub(super) counters: Counters,
-    /// What we ask the peer for: odd, to be woken.
+    /// Wake-up word on our board: odd while we ask for a wake-up.
     wake: u32,
-    /// The peer's request that was answered last.
-    woken: u32,
-    /// Something was shown that the peer may sleep for.
-    pub(super) news: bool,
+    /// Value of the peer's wake-up word that was answered last.
+    answered_wake: u32,
+    /// Something was published that the peer may be sleeping for.
+    pub(super) must_notify: bool,
     idle: u32,
-    pub(super) gone: bool,
+    pub(super) is_disconnected: bool,
 }
 
 impl ShmEndpoint {
@@ -80,110 +80,112 @@ impl ShmEndpoint {
     pub const MEMORY_BYTES: u64 = 2 << 20;
 
     pub(super) fn new(control: Control, mine: Board, theirs: Board) -> Result<Self, VerbsError> {
-        let sleep = Sleep::new(&control).map_err(failed)?;
+        let wakeups = Wakeups::new(&control).map_err(failed)?;
         Ok(Self {
             mine,
             theirs,
             control,
-            sleep,
-            writer: RingWriter::new(RING),
-            reader: RingReader::new(RING),
+            wakeups,
+            writer: RingWriter::new(RING_BYTES),
+            reader: RingReader::new(RING_BYTES),
             protection: Protection::new(Registrar::new().finish()),
             domains: Vec::new(),
-            rights: Rights::new(),
+            keys: PeerKeys::new(),
             cqs: Slab::new(),
             receives: Slab::new(),
-            taken: vec![0; QUEUES],
-            sent_to: vec![0; QUEUES],
-            counted: 0,
-            asked: false,
+            taken: vec![0; MAX_QUEUES],
+            sent_to: vec![0; MAX_QUEUES],
+            last_queue: 0,
+            rechecked: false,
             pairs: Vec::new(),
             numbers: KeyMap::default(),
             active: Vec::new(),
             events: VecDeque::new(),
-            told: VecDeque::new(),
+            async_events: VecDeque::new(),
             scratch: Vec::new(),
             counters: Counters::default(),
             wake: 0,
-            woken: 0,
-            news: false,
+            answered_wake: 0,
+            must_notify: false,
             idle: 0,
-            gone: false,
+            is_disconnected: false,
         })
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
-    /// Whether the peer's process is still there, as far as this side has noticed.
+    /// Returns `true` until this side has detected that the peer's process is gone.
     pub fn is_linked(&self) -> bool {
-        !self.gone
+        !self.is_disconnected
     }
 
-    /// Looks at everything that may have come, without the socket. Returns whether anything was done.
+    /// Processes everything that may have arrived, except on the socket. Returns `true` if there was anything.
     #[inline]
-    pub(super) fn look(&mut self) -> bool {
-        // Lets memory go that nothing uses any more; there is no transport to be told.
+    pub(super) fn poll_peer(&mut self) -> bool {
+        // Releases unused memory; there is no transport to pass the table of regions to.
         drop(self.protection.changed());
         let mut done = self.take_records();
         if !self.active.is_empty() {
             done |= self.advance_all();
         }
-        if self.news {
-            self.tell_news();
+        if self.must_notify {
+            self.notify_peer();
         }
         if done {
             self.idle = 0;
             return true;
         }
         self.idle += 1;
-        self.idle >= IDLE && self.listen()
+        self.idle >= SOCKET_POLL_INTERVAL && self.poll_socket()
     }
 
-    /// Reads the socket. Returns whether there was anything.
-    pub(super) fn listen(&mut self) -> bool {
+    /// Reads the socket. Returns `true` if there was a message.
+    pub(super) fn poll_socket(&mut self) -> bool {
         self.idle = 0;
-        if self.gone {
+        if self.is_disconnected {
             return false;
         }
-        if self.control.is_waiting() {
+        if self.control.has_queued() {
             self.control.flush();
         }
-        /// Messages that are heard before everything else gets its turn.
-        const MESSAGES: usize = 64;
+        /// Maximum number of messages read before other work continues.
+        const MAX_MESSAGES: usize = 64;
         let mut done = false;
-        for _ in 0..MESSAGES {
-            match self.control.hear() {
-                Heard::Nothing => return done,
-                Heard::Gone => {
-                    self.lose();
+        for _ in 0..MAX_MESSAGES {
+            match self.control.receive() {
+                Received::Nothing => return done,
+                Received::Disconnected => {
+                    self.disconnect();
                     return true;
                 }
-                Heard::Nonsense | Heard::Message(Message::Hello(_)) => self.counters.nonsense += 1,
-                // The peer may be asked again from now on, whatever is on the board is looked at after this.
-                Heard::Message(Message::Wake) if self.wake % 2 == 1 => self.ask(2),
-                Heard::Message(Message::Wake) => {}
-                Heard::Message(Message::Key(KeyOffer { slot, .. }, _)) if slot as usize >= super::board::KEYS => {
+                Received::Malformed | Received::Message(Message::Hello(_)) => self.counters.nonsense += 1,
+                // The peer may send another wake-up from now on; the board is read after this.
+                Received::Message(Message::Wake) if self.wake % 2 == 1 => self.advance_wake(2),
+                Received::Message(Message::Wake) => {}
+                Received::Message(Message::Key(KeyOffer { slot, .. }, _))
+                    if slot as usize >= super::board::MAX_KEYS =>
+                {
                     self.counters.nonsense += 1;
                 }
-                Heard::Message(Message::Key(offer, memory)) => {
-                    let taken = self.rights.take(offer, memory);
-                    self.counters.nonsense += u64::from(!taken);
+                Received::Message(Message::Key(offer, memory)) => {
+                    let is_valid = self.keys.insert(offer, memory);
+                    self.counters.nonsense += u64::from(!is_valid);
                 }
-                Heard::Message(Message::Ended { slot, rkey }) => self.rights.drop_key(slot, rkey),
-                Heard::Message(Message::Named { rkey, name }) => self.rights.name(rkey, name),
-                Heard::Message(Message::Fault { qp, from }) => self.blame(qp, from),
+                Received::Message(Message::Ended { slot, rkey }) => self.keys.drop_key(slot, rkey),
+                Received::Message(Message::Named { rkey, name }) => self.keys.name(rkey, name),
+                Received::Message(Message::Fault { qp, from }) => self.peer_fault(qp, from),
             }
             done = true;
         }
         done
     }
 
-    /// The peer is gone: nothing more comes, and nothing that was posted can end well.
-    fn lose(&mut self) {
-        self.gone = true;
-        self.sleep.forget(&self.control);
+    /// Marks the link as disconnected and fails all connected queue pairs: no posted request can complete.
+    fn disconnect(&mut self) {
+        self.is_disconnected = true;
+        self.wakeups.remove_socket(&self.control);
         for slot in 0..self.pairs.len() {
             if self.pairs[slot].as_ref().is_some_and(|pair| pair.is_connected()) {
                 self.fail(slot);
@@ -191,17 +193,17 @@ impl ShmEndpoint {
         }
     }
 
-    /// The peer broke the rules of the ring, so it cannot be followed any further.
+    /// Fails the link because the peer violated the ring protocol, so the ring's state is undefined.
     #[cold]
-    pub(super) fn broken(&mut self) {
+    pub(super) fn fail_link(&mut self) {
         self.counters.nonsense += 1;
-        if !self.gone {
-            self.lose();
+        if !self.is_disconnected {
+            self.disconnect();
         }
     }
 
-    /// An operation of the peer was wrong, and the queue pair follows the standard's rules.
-    fn blame(&mut self, qp: u32, from: u32) {
+    /// Fails a queue pair with strict rules after an invalid operation of the peer.
+    fn peer_fault(&mut self, qp: u32, from: u32) {
         let Some(slot) = self.numbers.get(&qp).map(|slot| *slot as usize) else { return };
         let Some(pair) = self.pairs[slot].as_ref() else { return };
         if pair.config.strict && pair.peer == from && pair.is_connected() {
@@ -209,44 +211,44 @@ impl ShmEndpoint {
         }
     }
 
-    /// Whether the peer wants to know of what was shown since it was asked last.
-    pub(super) fn tell_news(&mut self) {
-        self.news = false;
+    /// Wakes the peer if it asked for a wake-up that was not sent yet.
+    pub(super) fn notify_peer(&mut self) {
+        self.must_notify = false;
         let wanted = wanted_after(self.theirs.wake());
-        if wanted % 2 == 1 && wanted != self.woken && !self.gone {
-            self.woken = wanted;
+        if wanted % 2 == 1 && wanted != self.answered_wake && !self.is_disconnected {
+            self.answered_wake = wanted;
             self.counters.wakes += 1;
             self.control.wake();
         }
     }
 
-    /// Asks to be woken (`by` 1 if not asked for yet, 2 to be woken once more) or not to be.
-    fn ask(&mut self, by: u32) {
+    /// Advances the wake-up word: `by` 1 to ask for a wake-up or cancel that, 2 to ask for another.
+    fn advance_wake(&mut self, by: u32) {
         self.wake = self.wake.wrapping_add(by);
         asleep_after(self.mine.wake(), self.wake);
     }
-    /// Wants to be woken from now on.
-    pub(super) fn want(&mut self) {
+    /// Asks the peer for wake-ups from now on.
+    pub(super) fn request_wake(&mut self) {
         if self.wake.is_multiple_of(2) {
-            self.ask(1);
+            self.advance_wake(1);
         }
     }
-    /// Is awake, unless somebody waits for an event.
-    pub(super) fn awake(&mut self) {
+    /// Cancels the request for wake-ups, unless a completion queue is armed.
+    pub(super) fn cancel_wake(&mut self) {
         if self.wake % 2 == 1 && !self.cqs.iter().any(|(_, cq)| cq.is_armed()) {
-            self.ask(1);
+            self.advance_wake(1);
         }
     }
 
-    /// Enters a completion; a full queue takes its queue pairs with it. (Inlined, so that an entry is written where it
-    /// stays: written and copied, the copy waits for the writes.)
+    /// Adds a completion; if the queue is full, its queue pairs fail. (Inlined, so that the entry is constructed in the
+    /// ring: a copy would stall on the stores of its construction.)
     #[inline(always)]
     pub(super) fn complete(&mut self, cq: Cq, entry: Entry) {
         let Some(queue) = self.cqs.get_mut(cq.0) else { return };
         let overrun = queue.overrun;
         if queue.push(entry) {
             self.events.push_back(cq);
-            self.sleep.raise();
+            self.wakeups.raise();
         } else if queue.overrun && !overrun {
             self.overrun(cq);
         }
@@ -254,7 +256,7 @@ impl ShmEndpoint {
 
     #[cold]
     fn overrun(&mut self, cq: Cq) {
-        self.tell(AsyncEvent::CqOverrun(cq));
+        self.push_event(AsyncEvent::CqOverrun(cq));
         for slot in 0..self.pairs.len() {
             let uses = |pair: &QueuePair| pair.config.send_cq == cq || pair.config.recv_cq == cq;
             if self.pairs[slot].as_ref().is_some_and(|pair| uses(pair) && pair.state != QpState::Error) {
@@ -263,22 +265,22 @@ impl ShmEndpoint {
         }
     }
 
-    /// Shows the peer how many messages a receive queue can take.
+    /// Publishes how many messages a receive queue can take.
     #[inline]
-    pub(super) fn show_receives(&mut self, queue: u32) {
+    pub(super) fn publish_receives(&mut self, queue: u32) {
         let posted = self.receives.get(queue).map_or(0, ReceiveQueue::len) as u32;
         let taken = self.taken[place(queue)];
         self.mine.receives(place(queue)).store(taken.wrapping_add(posted), Ordering::Release);
-        self.news = true;
+        self.must_notify = true;
     }
 
-    /// The number of a domain, as the peer knows it.
+    /// Returns the number of a domain on the board.
     pub(super) fn domain(&self, pd: Pd) -> u32 {
         self.domains.iter().position(|known| *known == pd).map_or(u32::MAX, |number| number as u32)
     }
 
-    /// Shows the peer a queue pair as it is now.
-    pub(super) fn show_pair(&mut self, slot: usize) {
+    /// Publishes the current state of a queue pair.
+    pub(super) fn publish_pair(&mut self, slot: usize) {
         let Some(pair) = self.pairs[slot].as_ref() else { return };
         let ready = pair.is_connected();
         let words = [
@@ -289,16 +291,16 @@ impl ShmEndpoint {
             (Word::Receives, place(pair.receives) as u32),
             (Word::Strict, u32::from(pair.config.strict)),
             (Word::Expected, pair.expected),
-            (Word::Verdict, 0),
+            (Word::RefusalCode, 0),
             (Word::Number, pair.number),
             (Word::State, u32::from(ready)),
         ];
         words.into_iter().for_each(|(word, value)| self.mine.pair(slot, word).store(value, Ordering::Release));
-        self.changed();
+        self.publish_change();
     }
-    pub(super) fn changed(&mut self) {
+    pub(super) fn publish_change(&mut self) {
         self.mine.changes().fetch_add(1, Ordering::Release);
-        self.news = true;
+        self.must_notify = true;
     }
 
     /// Puts a queue pair in its error state and flushes it.
@@ -307,36 +309,36 @@ impl ShmEndpoint {
         let Some(pair) = self.pairs[slot].as_mut() else { return };
         if std::mem::replace(&mut pair.state, QpState::Error) != QpState::Error {
             let event = AsyncEvent::QpError(Qp(pair.number));
-            self.tell(event);
+            self.push_event(event);
         }
-        // It receives no more; what was said of its last message stays.
+        // It receives no more; the status of its last message stays.
         self.mine.pair(slot, Word::State).store(0, Ordering::Release);
-        self.changed();
+        self.publish_change();
         self.flush(slot);
     }
 
-    /// Notes what happened beside the completions. Nobody may ever ask for it, so there is an end.
-    fn tell(&mut self, event: AsyncEvent) {
-        if self.told.len() < TOLD {
-            self.told.push_back(event);
+    /// Queues an asynchronous event. The queue is bounded, because the application may never read it.
+    fn push_event(&mut self, event: AsyncEvent) {
+        if self.async_events.len() < MAX_ASYNC_EVENTS {
+            self.async_events.push_back(event);
         }
     }
-    /// Tells if a shared receive queue has fewer receives than its limit.
+    /// Raises an event if a shared receive queue has fewer receives than its armed limit.
     pub(super) fn check_limit(&mut self, queue: u32) {
         if let Some(receives) = self.receives.get_mut(queue)
             && receives.limit.take_if(|limit| receives.posted.len() < *limit as usize).is_some()
         {
-            self.tell(AsyncEvent::SrqLimit(Srq(queue)));
+            self.push_event(AsyncEvent::SrqLimit(Srq(queue)));
         }
     }
 
-    /// Completes everything that was posted as flushed.
+    /// Completes all outstanding requests of a queue pair as flushed.
     pub(super) fn flush(&mut self, slot: usize) {
         let Some(pair) = self.pairs[slot].as_mut() else { return };
         let (cqs, number) = ((pair.config.send_cq, pair.config.recv_cq), pair.number);
-        (pair.carried, pair.deadline) = (0, None);
+        (pair.executed, pair.deadline) = (0, None);
         for mut request in std::mem::take(&mut pair.requests) {
-            request.held.let_go(&mut self.protection);
+            request.pinned.unpin_all(&mut self.protection);
             let entry = Entry::new(request.id, kind(&request.operation), number, slot).freeing(request.number);
             self.complete(cqs.0, entry.failed(Status::Flushed));
         }
@@ -352,30 +354,30 @@ impl ShmEndpoint {
             };
             let entry = Entry::new(receive.id, Completed::Recv, number, slot).failed(Status::Flushed);
             if let Some(queue) = self.receives.get_mut(queue) {
-                queue.give_back(&mut self.protection, receive);
+                queue.recycle(&mut self.protection, receive);
             }
             self.complete(cqs.1, entry);
         }
-        self.show_receives(queue);
+        self.publish_receives(queue);
     }
 
-    /// Forgets everything that was posted.
-    pub(super) fn forget(&mut self, slot: usize) {
+    /// Discards all outstanding requests of a queue pair without completions.
+    pub(super) fn discard(&mut self, slot: usize) {
         let Some(pair) = self.pairs[slot].as_mut() else { return };
-        pair.requests.drain(..).for_each(|mut request| request.held.let_go(&mut self.protection));
-        (pair.carried, pair.deadline, pair.freed) = (0, None, pair.posted);
+        pair.requests.drain(..).for_each(|mut request| request.pinned.unpin_all(&mut self.protection));
+        (pair.executed, pair.deadline, pair.freed) = (0, None, pair.posted);
         let (queue, incoming) = (pair.receives, pair.incoming.take());
         let Some(receives) = self.receives.get_mut(queue) else { return };
         if let Some(incoming) = incoming {
             if receives.shared {
                 receives.put_back(incoming.receive);
             } else {
-                receives.give_back(&mut self.protection, incoming.receive);
+                receives.recycle(&mut self.protection, incoming.receive);
             }
         }
         while let Some(receive) = (!receives.shared).then(|| receives.take()).flatten() {
-            receives.give_back(&mut self.protection, receive);
+            receives.recycle(&mut self.protection, receive);
         }
-        self.show_receives(queue);
+        self.publish_receives(queue);
     }
 }

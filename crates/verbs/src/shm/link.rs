@@ -1,10 +1,10 @@
-//! How two processes come together.
+//! Setup of a link between two processes.
 
 use super::board::Board;
-use super::control::{Control, Heard, Message};
+use super::control::{Control, Message, Received};
 use super::endpoint::ShmEndpoint;
 use super::failed;
-use super::sleep::timespec;
+use super::wakeups::timespec;
 use crate::api::VerbsError;
 use crate::dial;
 use rustix::event::{PollFd, PollFlags};
@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the other side may take to take a connection, and for its first message.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for the other side to accept a connection, and for its first message.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A socket that processes of the same user connect to.
+/// A listening socket for processes of the same user.
 #[derive(Debug)]
 pub struct ShmListener {
     socket: OwnedFd,
@@ -26,17 +26,17 @@ pub struct ShmListener {
 }
 
 impl ShmListener {
-    /// Listens at a path, which must not exist. Only this user may connect.
+    /// Listens at a path, which must not exist. Only processes of this user may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
         let path = path.as_ref();
-        let socket = packets()?;
-        // Before it has a name: it is never open to others, not for a moment.
+        let socket = packet_socket()?;
+        // Before it is bound, so that it is never open to others.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
         rustix::net::listen(&socket, 16).map_err(failed)?;
         Ok(Self { socket, path: path.into() })
     }
-    /// Waits for the next process and links with it.
+    /// Waits for the next process and sets up a link with it.
     pub fn accept(&self) -> Result<ShmEndpoint, VerbsError> {
         let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).map_err(failed)?;
         let theirs = rustix::net::sockopt::socket_peercred(&socket).map_err(failed)?.uid;
@@ -45,7 +45,7 @@ impl ShmListener {
         }
         ShmEndpoint::over(socket)
     }
-    /// To wait for a process together with others: it is readable when [`Self::accept`] does not wait.
+    /// Returns a descriptor that is readable when [`Self::accept`] does not block.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -57,7 +57,7 @@ impl Drop for ShmListener {
     }
 }
 
-/// One side of a link that waits for the other: it has said hello over its end of a socket.
+/// One side of an incomplete link: it has sent its first message.
 #[derive(Debug)]
 pub struct ShmOffer {
     control: Control,
@@ -67,13 +67,13 @@ pub struct ShmOffer {
 impl ShmOffer {
     fn new(socket: OwnedFd) -> Result<Self, VerbsError> {
         let (mine, mut control) = (Board::new()?, Control::new(socket));
-        control.tell(Message::Hello(rustix::io::dup(mine.fd()).map_err(failed)?));
+        control.send(Message::Hello(rustix::io::dup(mine.fd()).map_err(failed)?));
         Ok(Self { control, mine })
     }
 
-    /// Waits for the other side to say hello, at most 5 s.
+    /// Waits at most 5 s for the other side's first message.
     pub fn join(self) -> Result<ShmEndpoint, VerbsError> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SETUP_TIMEOUT;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::from_borrowed_fd(self.control.fd(), PollFlags::IN)];
@@ -85,61 +85,62 @@ impl ShmOffer {
         }
     }
 
-    /// Links with the other side, which has said hello.
+    /// Completes the link with the other side's first message, which must have arrived.
     fn join_now(mut self) -> Result<ShmEndpoint, VerbsError> {
-        let strange = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
-        match self.control.hear() {
-            Heard::Message(Message::Hello(board)) => {
-                let theirs = Board::of_peer(board).ok_or_else(strange)?;
+        let incompatible = || VerbsError::Invalid("the other side is no Shotline endpoint of this version".into());
+        match self.control.receive() {
+            Received::Message(Message::Hello(board)) => {
+                let theirs = Board::of_peer(board).ok_or_else(incompatible)?;
                 ShmEndpoint::new(self.control, self.mine, theirs)
             }
-            Heard::Nothing => {
-                let words = "the other side has not said hello over the socket: offer the link before the socket is handed over";
-                Err(VerbsError::Invalid(words.into()))
+            Received::Nothing => {
+                let text = "the other side has not said hello over the socket: offer the link before the socket is handed over";
+                Err(VerbsError::Invalid(text.into()))
             }
-            _ => Err(strange()),
+            _ => Err(incompatible()),
         }
     }
 }
 
 impl ShmEndpoint {
-    /// Links with the process that listens at a path. Waits at most 5 s until it takes the connection.
+    /// Connects to the process that listens at a path. Waits at most 5 s until it accepts.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, VerbsError> {
-        let socket = dial::unix(path.as_ref(), SocketType::SEQPACKET, PATIENCE);
+        let socket = dial::unix(path.as_ref(), SocketType::SEQPACKET, SETUP_TIMEOUT);
         Self::over(socket.map_err(super::failure)?)
     }
 
-    /// Links with whoever has the other end of a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits for
-    /// the other side to do the same, at most 5 s.
+    /// Sets up a link over a connected `SOCK_SEQPACKET` socket, such as an inherited one. Waits at most 5 s for the
+    /// process at the other end to do the same.
     pub fn over(socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::offer(socket)?.join()
     }
 
-    /// Says hello over one end of a connected `SOCK_SEQPACKET` socket, whose other end can be handed on then.
+    /// Sends the first message over one end of a connected `SOCK_SEQPACKET` socket. The other end can then be passed
+    /// on.
     pub fn offer(socket: OwnedFd) -> Result<ShmOffer, VerbsError> {
         ShmOffer::new(socket)
     }
 
-    /// Links over a socket whose other end has offered ([`Self::offer`]) already. Never waits.
+    /// Completes a link over a socket whose other end has already been offered ([`Self::offer`]). Never blocks.
     pub fn over_offered(socket: OwnedFd) -> Result<Self, VerbsError> {
         Self::offer(socket)?.join_now()
     }
 
-    /// Two endpoints of one link, in this process.
+    /// Creates two linked endpoints in this process.
     pub fn pair() -> Result<(Self, Self), VerbsError> {
         let (a, b) = Self::sockets()?;
         let (a, b) = (Self::offer(a)?, Self::offer(b)?);
         Ok((a.join()?, b.join()?))
     }
 
-    /// Two ends of a socket for [`Self::over`], one for this process and one to hand on.
+    /// Creates the two ends of a socket for [`Self::over`], one for this process and one to pass on.
     pub fn sockets() -> Result<(OwnedFd, OwnedFd), VerbsError> {
         let flags = SocketFlags::CLOEXEC;
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)
     }
 }
 
-fn packets() -> Result<OwnedFd, VerbsError> {
+fn packet_socket() -> Result<OwnedFd, VerbsError> {
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)
 }

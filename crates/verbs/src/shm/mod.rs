@@ -1,53 +1,53 @@
-//! The provider for two processes on one host: one-sided operations by direct copy, while the target's processor sleeps.
+//! Provider for two processes on one host: one-sided operations are direct copies that need no CPU time of the target.
 //!
-//! An [`ShmEndpoint`] is one end of a link between two processes, made over a Unix socket
-//! ([`ShmListener::bind`], [`ShmEndpoint::connect`], [`ShmEndpoint::over`]; [`ShmEndpoint::offer`] where nobody may wait). Queue pairs of the two ends are connected
-//! by their numbers; the address in [`ReadyToReceive`](crate::api::ReadyToReceive) means nothing here.
+//! An [`ShmEndpoint`] is one end of a link between two processes, set up over a Unix socket ([`ShmListener::bind`],
+//! [`ShmEndpoint::connect`], [`ShmEndpoint::over`]; [`ShmEndpoint::offer`] where blocking is not possible). Queue pairs
+//! of the two ends are connected by number; the address in [`ReadyToReceive`](crate::api::ReadyToReceive) is ignored.
 //!
 //! # Memory
-//! Memory that a peer may touch is a whole [`Region::memfd`](shotline_memory::Region::memfd). Registering it hands its
-//! file descriptor to the peer, once, with its rights: for READ only, the memory is sealed so that the kernel lets
-//! nobody but its owner write; for WRITE, the peer can map it for both. What the kernel cannot hold is refused when it
-//! is registered, with a word about what to do: write without read, atomic without write, part of a region. Rights to
-//! one region are given once and for all; for other rights, take another region.
+//! Memory that a peer may access is a whole [`Region::memfd`](shotline_memory::Region::memfd). Registration passes its
+//! file descriptor to the peer, once, with its access rights. For READ only, the memory is sealed so that the kernel
+//! lets only the owner write it; for WRITE, the peer can map it for reading and writing. Rights that the kernel cannot
+//! enforce are refused at registration, with an error that suggests what to do: write without read, atomic without
+//! write, part of a region. The rights of a region cannot change afterwards; for other rights, use another region.
 //!
-//! WRITE and READ are one copy, atomic operations are the processor's own, by the initiator, when they are posted. A
-//! request that was posted behind a SEND may have taken effect although that SEND is refused later (and it completes as
-//! flushed).
+//! WRITE and READ are one copy, and atomic operations are CPU instructions, executed by the initiator when they are
+//! posted. A request that was posted after a SEND may have taken effect even if that SEND is refused later (it
+//! completes as flushed).
 //!
-//! # What revocation can do
-//! A mapping cannot be taken back. When a registration ends, its key ends on the owner's board at once, and this
-//! library refuses it in the peer from then on; a peer that does not use this library, or changes it, keeps the memory
-//! and the rights that it was given. So [`Capabilities::revokes`](crate::api::Capabilities) is false: give a peer only
-//! memory that it may have for as long as it lives, and end the process (or use new memory) to end its rights. A peer
-//! of the same user could anyway read this process's memory by ptrace, unless the system forbids it
-//! (kernel.yama.ptrace_scope); the socket is open to the same user only.
+//! # Limits of revocation
+//! A mapping cannot be revoked. When a registration ends, its key is cleared on the owner's board at once, and this
+//! library refuses it in the peer from then on; a peer that does not use this library, or modifies it, keeps the memory
+//! and its access rights. So [`Capabilities::revokes`](crate::api::Capabilities) is false: give a peer only memory that
+//! it may access for its whole lifetime, and end the process (or use new memory) to end its access. A peer of the same
+//! user could read this process's memory by ptrace anyway, unless the system forbids it (kernel.yama.ptrace_scope); the
+//! socket is open to the same user only.
 //!
 //! # Messages
-//! SEND, and WRITE with immediate data, pass a ring in shared memory, one in each direction; they need the receiver's
-//! [`progress`](crate::api::Provider::progress). How many receives the peer has posted is seen on its `board`, so
-//! that a sender waits (`rnr_retries`) without asking. Nothing that a peer writes to its board or ring can make this
-//! side crash, write elsewhere, or read outside: positions, numbers and lengths are copied once, then checked.
+//! SEND, and WRITE with immediate data, use a ring in shared memory, one per direction; they need the receiver's
+//! [`progress`](crate::api::Provider::progress). The number of receives that the peer has posted is on its `board`, so
+//! a sender waits (`rnr_retries`) without a request to the peer. Nothing that a peer writes to its board or ring can
+//! make this side crash, or access memory out of bounds: positions, numbers and lengths are copied once, then checked.
 //!
-//! The death of the peer's process ends the socket: all connected queue pairs go to the error state.
+//! When the peer's process exits, the socket closes, and all connected queue pairs enter the error state.
 
 mod board;
-mod carry;
+mod cm_endpoint;
 mod control;
 mod endpoint;
+mod execute;
+mod keys;
 mod link;
 mod pair;
 mod provider;
 mod queues;
 mod receive;
 mod record;
-mod rights;
 mod send;
 mod share;
-mod sleep;
-mod tally;
 #[cfg(test)]
 mod tests;
+mod wakeups;
 
 pub use endpoint::{Counters, ShmEndpoint};
 pub use link::{ShmListener, ShmOffer};

@@ -1,47 +1,47 @@
-//! A queue pair.
+//! State of a queue pair.
 
-use super::queues::{Held, Receive};
+use super::queues::{PinnedElements, Receive};
 use crate::api::{Completed, Operation, QpConfig, QpState, Status};
 use shotline_memory::Access;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How far a request on the send queue is.
+/// Progress of a request on the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not (wholly) carried out: so many bytes of its message are in the ring.
+    /// Not, or not fully, executed; this many bytes of its message are in the ring.
     Waiting(u64),
-    /// The peer has to say that this message has arrived.
+    /// The message with this sequence number is in the ring and not acknowledged.
     Sent(u32),
-    /// Carried out; it completes after those before it.
+    /// Executed; it completes after the earlier requests.
     Done,
-    /// It cannot be; the queue pair fails when those before it are complete.
+    /// Failed; the queue pair fails when the earlier requests are complete.
     Failed(Status),
 }
 
-/// A request on the send queue that could not complete when it was posted.
+/// A request on the send queue that did not complete when it was posted.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) operation: Operation,
-    pub(super) held: Held,
+    pub(super) pinned: PinnedElements,
     pub(super) inline: Vec<u8>,
     pub(super) is_inline: bool,
     pub(super) len: u64,
     pub(super) signalled: bool,
     pub(super) solicited: bool,
-    /// Its number among all that were posted: what its completion frees.
+    /// Its number among all posted requests: its completion frees the send queue up to it.
     pub(super) number: u32,
     pub(super) stage: Stage,
 }
 
-/// A message that is arriving.
+/// A partly received message.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) receive: Receive,
     pub(super) total: u64,
     pub(super) filled: u64,
-    /// The element that the next byte goes to, and how much of it is filled.
+    /// Index of the element for the next byte, and the offset in it.
     pub(super) at: (usize, u32),
 }
 
@@ -51,42 +51,42 @@ pub(super) struct QueuePair {
     pub(super) config: QpConfig,
     pub(super) state: QpState,
     pub(super) access: Access,
-    /// The peer's queue pair, and its slot on the peer's board once that was found.
+    /// Number of the peer's queue pair, and its slot on the peer's board once known.
     pub(super) peer: u32,
     pub(super) peer_slot: Option<usize>,
-    /// The peer's count of changes when its slot was looked for in vain.
-    pub(super) looked: Option<u32>,
-    /// Its receive queue.
+    /// The peer's change counter at the last unsuccessful search for the slot.
+    pub(super) searched_at: Option<u32>,
+    /// Handle of its receive queue.
     pub(super) receives: u32,
 
-    /// Requests in order; the first `carried` are carried out.
+    /// Incomplete requests in order; the first `executed` are executed.
     pub(super) requests: VecDeque<Request>,
-    pub(super) carried: usize,
+    pub(super) executed: usize,
     pub(super) spare: Vec<Request>,
-    /// Requests that were ever posted, and those whose places are free again.
+    /// Number of requests ever posted, and number of those whose entries are free again, modulo 2^32.
     pub(super) posted: u32,
     pub(super) freed: u32,
-    /// The number of the next message to send, and of the next to arrive.
+    /// Sequence numbers of the next message to send and to receive.
     pub(super) next: u32,
     pub(super) expected: u32,
     pub(super) incoming: Option<Incoming>,
-    /// It is in the list of those that progress looks after.
+    /// It is in the endpoint's list of queue pairs with incomplete requests.
     pub(super) active: bool,
 
-    pub(super) patience: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     pub(super) rnr_retries: u8,
-    /// When what its first waiting request waits for is given up.
-    pub(super) deadline: Option<(Waits, Instant)>,
+    /// Reason and deadline of the first waiting request.
+    pub(super) deadline: Option<(WaitReason, Instant)>,
 }
 
-/// What a request waits for.
+/// Reason why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// Room in the ring: the peer is slow, which is no error.
-    Room,
-    /// A receive of the peer.
+pub(super) enum WaitReason {
+    /// The ring is full: the peer is slow, which is no error.
+    RingSpace,
+    /// The peer has no receive posted.
     Receive,
-    /// The peer's queue pair.
+    /// The peer's queue pair is not ready.
     Peer,
 }
 
@@ -99,10 +99,10 @@ impl QueuePair {
             access: Access::NONE,
             peer: 0,
             peer_slot: None,
-            looked: None,
+            searched_at: None,
             receives,
             requests: VecDeque::new(),
-            carried: 0,
+            executed: 0,
             spare: Vec::new(),
             posted: 0,
             freed: 0,
@@ -110,14 +110,14 @@ impl QueuePair {
             expected: 0,
             incoming: None,
             active: false,
-            patience: None,
+            timeout: None,
             rnr_retries: 7,
             deadline: None,
         }
     }
-    /// Whether another request fits the send queue.
+    /// Returns `true` if the send queue can take another request.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_space(&self) -> bool {
         self.posted.wrapping_sub(self.freed) < self.config.max_send_wr
     }
     pub(super) fn is_connected(&self) -> bool {
@@ -125,7 +125,7 @@ impl QueuePair {
     }
 }
 
-/// What a send request is called when it completes.
+/// Returns the completion type of an operation.
 #[inline]
 pub(super) fn kind(operation: &Operation) -> Completed {
     match operation {

@@ -1,12 +1,12 @@
-//! The verbs.
+//! [`Provider`] for [`ShmEndpoint`].
 
-use super::board::{QUEUES, Word};
+use super::board::{MAX_QUEUES, Word};
 use super::endpoint::ShmEndpoint;
 use super::failed;
+use super::keys::check_shareable;
 use super::pair::QueuePair;
 use super::queues::{CompletionQueue, ReceiveQueue};
-use super::rights::may_share;
-use super::send::MOST;
+use super::send::MAX_OPERATION_BYTES;
 use crate::api::{
     AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Modify, NoNotices, NoWindows, PostError,
     Provider, Qp, QpConfig, QpState, QpType, Reach, ReadyToReceive, ReadyToSend, RecvWr, SendWr, Srq, VerbsError,
@@ -23,7 +23,7 @@ impl ShmEndpoint {
     fn slot(&self, qp: Qp) -> Option<usize> {
         self.numbers.get(&qp.0).map(|slot| *slot as usize)
     }
-    fn found(&mut self, qp: Qp) -> Result<(usize, &mut QueuePair), VerbsError> {
+    fn pair_mut(&mut self, qp: Qp) -> Result<(usize, &mut QueuePair), VerbsError> {
         let slot = self.slot(qp).ok_or(VerbsError::NoSuch("queue pair"))?;
         let pair = self.pairs[slot].as_deref_mut().ok_or(VerbsError::NoSuch("queue pair"))?;
         Ok((slot, pair))
@@ -32,22 +32,22 @@ impl ShmEndpoint {
         self.cqs.get_mut(cq.0).ok_or(VerbsError::NoSuch("completion queue"))
     }
 
-    /// Shows the peer what was posted.
+    /// Publishes the posted records, and wakes the peer if it asked for that.
     #[inline]
     fn doorbell(&mut self) {
         if self.writer.publish(self.mine.tail()) {
-            self.news = true;
+            self.must_notify = true;
         }
-        if self.news {
-            self.tell_news();
+        if self.must_notify {
+            self.notify_peer();
         }
     }
 
-    fn new_receives(&mut self, queue: ReceiveQueue) -> Result<u32, VerbsError> {
+    fn create_receives(&mut self, queue: ReceiveQueue) -> Result<u32, VerbsError> {
         let pd = queue.pd;
         self.protection.join(pd)?;
         let handle = self.receives.insert(queue).filter(|handle| {
-            let fits = place(*handle) < QUEUES;
+            let fits = place(*handle) < MAX_QUEUES;
             if !fits {
                 self.receives.remove(*handle);
             }
@@ -55,18 +55,18 @@ impl ShmEndpoint {
         });
         let Some(handle) = handle else {
             self.protection.leave(pd);
-            return Err(VerbsError::Invalid(format!("there are {QUEUES} receive queues: destroy some")));
+            return Err(VerbsError::Invalid(format!("there are {MAX_QUEUES} receive queues: destroy some")));
         };
-        self.show_receives(handle);
+        self.publish_receives(handle);
         Ok(handle)
     }
     fn destroy_receives(&mut self, handle: u32) {
         if let Some(mut queue) = self.receives.remove(handle) {
             while let Some(receive) = queue.take() {
-                queue.give_back(&mut self.protection, receive);
+                queue.recycle(&mut self.protection, receive);
             }
             self.protection.leave(queue.pd);
-            self.show_receives(handle);
+            self.publish_receives(handle);
         }
     }
     fn shared(&mut self, srq: Srq) -> Result<&mut ReceiveQueue, VerbsError> {
@@ -75,7 +75,7 @@ impl ShmEndpoint {
     }
 
     fn ready_to_receive(&mut self, slot: usize, ready: &ReadyToReceive) -> Result<(), VerbsError> {
-        if self.gone {
+        if self.is_disconnected {
             return Err(VerbsError::Invalid("the peer's process is gone".into()));
         }
         let Some((_, peer)) = ready.peer else {
@@ -84,34 +84,34 @@ impl ShmEndpoint {
         let timer = ready.min_rnr_timer.microseconds() * 1000;
         self.mine.pair(slot, Word::RnrTimer).store(timer, Ordering::Release);
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return Ok(()) };
-        (pair.peer, pair.peer_slot, pair.looked) = (peer, None, None);
+        (pair.peer, pair.peer_slot, pair.searched_at) = (peer, None, None);
         pair.expected = ready.psn;
         pair.state = QpState::ReadyToReceive;
-        self.show_pair(slot);
+        self.publish_pair(slot);
         Ok(())
     }
 
     fn ready_to_send(&mut self, slot: usize, ready: &ReadyToSend) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
         pair.next = ready.psn;
-        let tries = u32::from(ready.retries) + 1;
-        pair.patience = (!ready.timeout.is_zero()).then(|| ready.timeout.saturating_mul(tries));
+        let attempts = u32::from(ready.retries) + 1;
+        pair.timeout = (!ready.timeout.is_zero()).then(|| ready.timeout.saturating_mul(attempts));
         pair.rnr_retries = ready.rnr_retries;
         pair.state = QpState::ReadyToSend;
     }
 
-    /// The earliest time at which something is given up.
+    /// Returns the earliest deadline of a waiting request.
     fn deadline(&self) -> Option<Instant> {
         let pairs = self.active.iter().filter_map(|slot| self.pairs[*slot as usize].as_deref());
         pairs.filter_map(|pair| pair.deadline.map(|(_, end)| end)).min()
     }
 
-    /// The descriptor of [`Provider::fd`] becomes readable when there is something to do from now on. Returns whether
-    /// there is something already.
-    fn before_sleep(&mut self) -> bool {
-        self.want();
-        self.sleep.set_deadline(self.deadline());
-        self.look() || self.listen()
+    /// Asks the peer for wake-ups, so that the descriptor of [`Provider::fd`] becomes readable when there is work.
+    /// Returns `true` if there is work already.
+    fn prepare_sleep(&mut self) -> bool {
+        self.request_wake();
+        self.wakeups.set_deadline(self.deadline());
+        self.poll_peer() || self.poll_socket()
     }
 }
 
@@ -132,7 +132,7 @@ pub const DESCRIPTION: Description = Description {
         lenient: true,
         random_numbers: true,
         tells_solicited: true,
-        max_operation: MOST,
+        max_operation: MAX_OPERATION_BYTES,
     },
     form: "shm",
     summary: "shared memory of this machine",
@@ -170,7 +170,7 @@ impl Provider for ShmEndpoint {
         addressing: Addressing,
     ) -> Result<Mr, VerbsError> {
         if access.is_remote() {
-            may_share(region, offset, len, access)?;
+            check_shareable(region, offset, len, access)?;
         }
         let mr = self.protection.register(pd, region, offset, len, access, addressing)?;
         if access.is_remote()
@@ -208,7 +208,7 @@ impl Provider for ShmEndpoint {
     }
     #[inline]
     fn poll_cq(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError> {
-        self.look();
+        self.poll_peer();
         let queue = self.cqs.get_mut(cq.0).ok_or(VerbsError::NoSuch("completion queue"))?;
         let mut count = 0;
         while count < out.len()
@@ -227,25 +227,25 @@ impl Provider for ShmEndpoint {
     }
     fn arm_cq(&mut self, cq: Cq, solicited_only: bool) -> Result<(), VerbsError> {
         self.cq(cq)?.arm(solicited_only);
-        self.want();
+        self.request_wake();
         Ok(())
     }
     fn fd(&self) -> BorrowedFd<'_> {
-        self.sleep.fd()
+        self.wakeups.fd()
     }
     fn next_event(&mut self) -> Option<Cq> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
-            self.sleep.lower();
+            self.wakeups.lower();
         }
         event
     }
     fn wait(&mut self, timeout: Duration) -> Result<Option<Cq>, VerbsError> {
         let end = Instant::now().checked_add(timeout);
         loop {
-            let busy = self.before_sleep();
+            let busy = self.prepare_sleep();
             if let Some(event) = self.next_event() {
-                self.awake();
+                self.cancel_wake();
                 return Ok(Some(event));
             }
             if busy {
@@ -253,15 +253,15 @@ impl Provider for ShmEndpoint {
             }
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                self.awake();
+                self.cancel_wake();
                 return Ok(None);
             }
-            self.sleep.sleep(left).map_err(failed)?;
+            self.wakeups.sleep(left).map_err(failed)?;
         }
     }
 
     fn create_srq(&mut self, pd: Pd, depth: u32, max_sge: u32) -> Result<Srq, VerbsError> {
-        self.new_receives(ReceiveQueue::new(pd, depth, max_sge, true)).map(Srq)
+        self.create_receives(ReceiveQueue::new(pd, depth, max_sge, true)).map(Srq)
     }
     fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError> {
         self.shared(srq)?;
@@ -277,7 +277,7 @@ impl Provider for ShmEndpoint {
         let mut requests = requests.iter().enumerate();
         let posted =
             requests.try_for_each(|(index, wr)| queue.post(&mut self.protection, wr).map_err(|error| (index, error)));
-        self.show_receives(srq.0);
+        self.publish_receives(srq.0);
         self.doorbell();
         posted
     }
@@ -287,7 +287,7 @@ impl Provider for ShmEndpoint {
         Ok(())
     }
     fn next_async(&mut self) -> Option<AsyncEvent> {
-        self.told.pop_front()
+        self.async_events.pop_front()
     }
 
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
@@ -297,8 +297,8 @@ impl Provider for ShmEndpoint {
         self.cq(config.send_cq)?;
         self.cq(config.recv_cq)?;
         let slot = self.pairs.iter().position(Option::is_none).unwrap_or(self.pairs.len());
-        if slot == QUEUES {
-            return Err(VerbsError::Invalid(format!("there are {QUEUES} queue pairs: destroy some")));
+        if slot == MAX_QUEUES {
+            return Err(VerbsError::Invalid(format!("there are {MAX_QUEUES} queue pairs: destroy some")));
         }
         let number = fresh_number(|number| self.numbers.contains_key(&number))?;
         let receives = match config.srq {
@@ -306,7 +306,7 @@ impl Provider for ShmEndpoint {
                 self.shared(srq)?;
                 srq.0
             }
-            None => self.new_receives(ReceiveQueue::new(config.pd, config.max_recv_wr, config.max_sge, false))?,
+            None => self.create_receives(ReceiveQueue::new(config.pd, config.max_recv_wr, config.max_sge, false))?,
         };
         if let Err(error) = self.protection.join(config.pd) {
             if config.srq.is_none() {
@@ -319,30 +319,30 @@ impl Provider for ShmEndpoint {
         }
         self.pairs[slot] = Some(Box::new(QueuePair::new(number, *config, receives)));
         self.numbers.insert(number, slot as u32);
-        self.show_pair(slot);
+        self.publish_pair(slot);
         Ok(Qp(number))
     }
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
-        let (slot, pair) = self.found(qp)?;
+        let (slot, pair) = self.pair_mut(qp)?;
         match (change, pair.state) {
             (Modify::Init { access, .. }, QpState::Reset | QpState::Init) => {
                 (pair.access, pair.state) = (access, QpState::Init);
-                self.show_pair(slot);
+                self.publish_pair(slot);
             }
             (Modify::ReadyToReceive(ready), QpState::Init) => self.ready_to_receive(slot, &ready)?,
             (Modify::ReadyToSend(ready), QpState::ReadyToReceive | QpState::ReadyToSend) => {
                 self.ready_to_send(slot, &ready);
             }
             (Modify::Error, _) => {
-                // Asked for, so nothing to tell of.
+                // Requested by the application, so no event.
                 pair.state = QpState::Error;
                 self.fail(slot);
             }
             (Modify::Reset, _) => {
                 pair.state = QpState::Reset;
                 (pair.peer, pair.peer_slot) = (0, None);
-                self.show_pair(slot);
-                self.forget(slot);
+                self.publish_pair(slot);
+                self.discard(slot);
             }
             (change, state) => {
                 return Err(VerbsError::Invalid(format!("a queue pair in state {state:?} cannot do {change:?}")));
@@ -356,12 +356,12 @@ impl Provider for ShmEndpoint {
         pair.map(|pair| pair.state).ok_or(VerbsError::NoSuch("queue pair"))
     }
     fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError> {
-        let (slot, pair) = self.found(qp)?;
+        let (slot, pair) = self.pair_mut(qp)?;
         let (pd, receives, own) = (pair.config.pd, pair.receives, pair.config.srq.is_none());
         self.mine.pair(slot, Word::State).store(0, Ordering::Release);
         self.mine.pair(slot, Word::Number).store(0, Ordering::Release);
-        self.changed();
-        self.forget(slot);
+        self.publish_change();
+        self.discard(slot);
         self.pairs[slot] = None;
         self.numbers.remove(&qp.0);
         if own {
@@ -394,17 +394,17 @@ impl Provider for ShmEndpoint {
         if state == QpState::Error {
             self.flush(slot);
         }
-        self.show_receives(receives);
+        self.publish_receives(receives);
         self.doorbell();
         posted
     }
 
     fn progress(&mut self) -> Result<bool, VerbsError> {
-        if self.look() {
-            self.awake();
+        if self.poll_peer() {
+            self.cancel_wake();
             return Ok(true);
         }
-        // Who finds nothing to do may sleep on the descriptor next.
-        Ok(self.before_sleep())
+        // The caller may sleep on the descriptor next.
+        Ok(self.prepare_sleep())
     }
 }

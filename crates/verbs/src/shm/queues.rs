@@ -4,16 +4,16 @@ use crate::api::{Completed, Completion, PostError, RecvWr, Status};
 use shotline_memory::{Access, Pd, Pin, Protection, Refused, Sge};
 use std::collections::VecDeque;
 
-/// A completion as it is kept: small, because it is written and read once for each request.
+/// A queued completion: compact, because it is written and read once per request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) qp: u32,
-    /// The queue pair's slot, and for a send request its number: taking the completion frees the places up to it.
+    /// Slot of the queue pair, and for a send request its number: polling the completion frees the send queue up to it.
     pub(super) slot: u32,
     pub(super) number: u32,
     pub(super) bytes: u32,
-    /// Immediate data or an ended key.
+    /// Immediate data, or an invalidated key.
     pub(super) word: u32,
     pub(super) status: Status,
     pub(super) completed: Completed,
@@ -25,22 +25,22 @@ impl Entry {
     pub(super) const INVALIDATED: u8 = 2;
     pub(super) const SOLICITED: u8 = 4;
 
-    /// Of a request that went well and brought no bytes.
+    /// Creates a successful completion without bytes.
     #[inline]
     pub(super) fn new(id: u64, completed: Completed, qp: u32, slot: usize) -> Self {
         let status = Status::Success;
         Self { id, qp, slot: slot as u32, number: 0, bytes: 0, word: 0, status, completed, flags: 0 }
     }
-    /// Of one that went wrong. Errors are events for whoever waits for solicited ones, too.
+    /// Changes the status to an error. Errors count as solicited events.
     pub(super) fn failed(self, status: Status) -> Self {
         Self { status, flags: Self::SOLICITED, ..self }
     }
-    /// What a send request's completion frees.
+    /// Sets the number of the send request, up to which polling frees the send queue.
     #[inline]
     pub(super) fn freeing(self, number: u32) -> Self {
         Self { number, ..self }
     }
-    /// Whether it is of the send queue.
+    /// Returns `true` for completions of the send queue.
     #[inline]
     pub(super) fn is_send(&self) -> bool {
         !matches!(self.completed, Completed::Recv | Completed::RecvWriteImm)
@@ -70,14 +70,14 @@ enum Armed {
 
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
-    /// A ring of a power of two of places, of which `depth` are used at most. (A `VecDeque` would have entries made
-    /// elsewhere and copied in, and the copy waits for the making.)
+    /// A ring whose size is a power of two, of which at most `depth` entries are used. (With a `VecDeque`, entries are
+    /// constructed elsewhere and copied in, and the copy stalls on their construction.)
     ring: Box<[Entry]>,
     head: usize,
     len: usize,
     depth: usize,
     armed: Armed,
-    /// More came than fit: as the standard has it, its queue pairs are of no use any more.
+    /// A completion was lost: by the standard, the queue pairs of this completion queue fail.
     pub(super) overrun: bool,
 }
 
@@ -96,7 +96,7 @@ impl CompletionQueue {
     pub(super) fn is_armed(&self) -> bool {
         self.armed != Armed::No
     }
-    /// Enters a completion. Returns whether an event is due.
+    /// Adds a completion. Returns `true` if it raises an event.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry) -> bool {
         if self.len == self.depth {
@@ -112,7 +112,7 @@ impl CompletionQueue {
         }
         event
     }
-    /// The oldest completion.
+    /// Removes and returns the oldest completion.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<&Entry> {
         self.len = self.len.checked_sub(1)?;
@@ -122,22 +122,22 @@ impl CompletionQueue {
     }
 }
 
-/// Memory of a posted request.
+/// Elements of a posted request, with pins on their memory.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PinnedElements {
     pub(super) elements: Vec<Sge>,
     pins: Vec<Pin>,
 }
 
-impl Held {
-    /// Holds an element, which stays as long as it is held.
-    pub(super) fn hold(&mut self, protection: &mut Protection, sge: Sge, lkey: u32) -> Result<(), Refused> {
+impl PinnedElements {
+    /// Adds an element and pins its memory.
+    pub(super) fn pin(&mut self, protection: &mut Protection, sge: Sge, lkey: u32) -> Result<(), Refused> {
         self.pins.push(protection.pin(lkey).ok_or(Refused::UnknownKey)?);
         self.elements.push(sge);
         Ok(())
     }
-    /// Lets all of it go.
-    pub(super) fn let_go(&mut self, protection: &mut Protection) {
+    /// Unpins and removes all elements.
+    pub(super) fn unpin_all(&mut self, protection: &mut Protection) {
         self.elements.clear();
         self.pins.drain(..).for_each(|pin| protection.unpin(pin));
     }
@@ -147,7 +147,7 @@ impl Held {
 #[derive(Debug, Default)]
 pub(super) struct Receive {
     pub(super) id: u64,
-    pub(super) held: Held,
+    pub(super) pinned: PinnedElements,
     pub(super) len: u64,
 }
 
@@ -158,9 +158,9 @@ pub(super) struct ReceiveQueue {
     depth: usize,
     max_sge: u32,
     pub(super) posted: VecDeque<Receive>,
-    /// Fewer receives than this are worth an event.
+    /// Armed limit: an event is raised once fewer receives are posted.
     pub(super) limit: Option<u32>,
-    /// Emptied ones, whose memory is used again.
+    /// Completed receives, whose allocations are reused.
     spare: Vec<Receive>,
 }
 
@@ -181,9 +181,9 @@ impl ReceiveQueue {
         }
         let mut receive = self.spare.pop().unwrap_or_default();
         for (index, element) in wr.elements.iter().enumerate() {
-            let place = protection.local(self.pd, element.lkey, element.address, element.len, Access::LOCAL_WRITE);
-            if let Err(refused) = place.and_then(|sge| receive.held.hold(protection, sge, element.lkey)) {
-                self.give_back(protection, receive);
+            let found = protection.local(self.pd, element.lkey, element.address, element.len, Access::LOCAL_WRITE);
+            if let Err(refused) = found.and_then(|sge| receive.pinned.pin(protection, sge, element.lkey)) {
+                self.recycle(protection, receive);
                 return Err(PostError::Element { index, refused });
             }
         }
@@ -195,13 +195,13 @@ impl ReceiveQueue {
     pub(super) fn take(&mut self) -> Option<Receive> {
         self.posted.pop_front()
     }
-    /// A receive that was taken and not used.
+    /// Returns an unused receive to the front of the queue.
     pub(super) fn put_back(&mut self, receive: Receive) {
         self.posted.push_front(receive);
     }
-    /// A receive is done.
-    pub(super) fn give_back(&mut self, protection: &mut Protection, mut receive: Receive) {
-        receive.held.let_go(protection);
+    /// Unpins a completed receive and keeps it for reuse.
+    pub(super) fn recycle(&mut self, protection: &mut Protection, mut receive: Receive) {
+        receive.pinned.unpin_all(protection);
         self.spare.push(receive);
     }
 }

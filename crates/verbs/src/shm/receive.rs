@@ -1,4 +1,4 @@
-//! Messages that come out of the peer's ring.
+//! Reception of messages from the peer's ring.
 
 use super::board::Word;
 use super::endpoint::ShmEndpoint;
@@ -9,23 +9,23 @@ use crate::api::{Completed, Status};
 use crate::slab::place;
 use std::sync::atomic::Ordering;
 
-/// Records that are taken before everything else gets its turn.
-const BATCH: usize = 64;
+/// Maximum number of records processed before other work continues.
+const MAX_BATCH_RECORDS: usize = 64;
 
-/// Why a message is refused, as the sender reads it.
+/// Reason for refusing a message, as published to the sender.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Refusal {
     /// Longer than its receive.
     TooLong = 1,
-    /// It may not end that key.
+    /// It may not invalidate the key.
     Key = 2,
-    /// There is no receive, or it came out of turn.
-    OutOfTurn = 3,
+    /// No receive is posted, or the message is out of sequence.
+    OutOfSequence = 3,
 }
 
-/// What the sender's request fails of.
-pub(super) fn verdict(code: u32) -> Status {
+/// Returns the completion status of a request that the peer refused.
+pub(super) fn refusal_status(code: u32) -> Status {
     match code {
         1 => Status::RemoteInvalid,
         2 => Status::RemoteAccess,
@@ -35,33 +35,33 @@ pub(super) fn verdict(code: u32) -> Status {
 }
 
 impl ShmEndpoint {
-    /// Takes what is in the peer's ring, up to a batch. Returns whether there was anything.
+    /// Processes records in the peer's ring, up to a batch. Returns `true` if there were any.
     #[inline]
     pub(super) fn take_records(&mut self) -> bool {
         let mut taken = 0;
-        while taken < BATCH && !self.gone {
+        while taken < MAX_BATCH_RECORDS && !self.is_disconnected {
             match self.reader.available(self.theirs.tail()) {
                 Ok(0) => break,
                 Ok(available) => match self.take_record(available) {
                     Some(len) => self.reader.read(len),
-                    None => self.broken(),
+                    None => self.fail_link(),
                 },
-                Err(_) => self.broken(),
+                Err(_) => self.fail_link(),
             }
             taken += 1;
         }
         if taken > 0 {
-            self.news |= self.reader.publish(self.mine.head());
+            self.must_notify |= self.reader.publish(self.mine.head());
         }
         taken > 0
     }
 
-    /// Takes one record. Returns its length; none if it cannot be.
+    /// Processes one record. Returns its length, or `None` if it is invalid.
     fn take_record(&mut self, available: u64) -> Option<u64> {
         let mut bytes = [0; HEADER as usize];
         let (board, at, _) = self.theirs.ring(self.reader.offset());
-        // One copy, which nobody changes any more, is what all checks are about. (It is in one piece: records begin at
-        // multiples of 64, and so does the reader's position, whatever the peer writes.)
+        // All checks use one private copy, which the peer cannot change. (It is contiguous: records are 64-byte
+        // aligned, and so is the reader's position, regardless of what the peer writes.)
         board.read(at, &mut bytes);
         let header = Header::parse(&bytes);
         let len = record_len(u64::from(header.fragment));
@@ -77,13 +77,13 @@ impl ShmEndpoint {
         let pair = self.pairs.get(slot).and_then(Option::as_deref);
         let known = pair.filter(|pair| pair.number == header.to && pair.peer == header.from && pair.is_connected());
         let Some(pair) = known.filter(|pair| pair.expected == header.message) else {
-            let out_of_turn = known.is_some();
+            let out_of_sequence = known.is_some();
             self.counters.stray += 1;
             if header.has(Header::FIRST) {
-                self.count_stray(header);
+                self.return_credit(header);
             }
-            if out_of_turn {
-                self.refuse(slot, header.message, Refusal::OutOfTurn);
+            if out_of_sequence {
+                self.refuse(slot, header.message, Refusal::OutOfSequence);
             }
             return;
         };
@@ -92,7 +92,7 @@ impl ShmEndpoint {
             return;
         }
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
-        // The rest of a message that was refused.
+        // A later fragment of a refused message is ignored.
         let Some(incoming) = pair.incoming.as_mut() else { return };
         if header.has(Header::WRITE) {
             incoming.filled = incoming.total;
@@ -114,18 +114,18 @@ impl ShmEndpoint {
         }
     }
 
-    /// A message that nobody takes was counted by the sender against a receive queue, which gives it back: whoever has
-    /// that queue's place now, even nobody.
-    fn count_stray(&mut self, header: &Header) {
-        let place = usize::from(header.queue);
-        let Some(taken) = self.taken.get_mut(place) else {
+    /// A dropped message was counted by the sender against a receive queue. Gives the credit back to the queue that has
+    /// this slot now, even if there is none.
+    fn return_credit(&mut self, header: &Header) {
+        let index = usize::from(header.queue);
+        let Some(taken) = self.taken.get_mut(index) else {
             self.counters.nonsense += 1;
             return;
         };
         *taken = taken.wrapping_add(1);
-        let shown = self.mine.receives(place);
-        shown.store(shown.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        self.news = true;
+        let published = self.mine.receives(index);
+        published.store(published.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.must_notify = true;
     }
 
     fn count_taken(&mut self, queue: u32) {
@@ -133,19 +133,19 @@ impl ShmEndpoint {
         *taken = taken.wrapping_add(1);
     }
 
-    /// The first part of a message: finds its receive. Returns whether it has one.
+    /// Processes the first fragment of a message: takes a receive. Returns `true` if there is one.
     fn begin_message(&mut self, slot: usize, queue: u32, header: &Header) -> bool {
         self.count_taken(queue);
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return false };
-        // A message that the sender gave up leaves its receive to the next.
+        // An aborted message leaves its receive to the next one.
         let left = pair.incoming.take().map(|incoming| incoming.receive);
         let receive = left.or_else(|| self.receives.get_mut(queue).and_then(|queue| queue.take()));
         self.check_limit(queue);
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return false };
         let Some(receive) = receive else {
             self.counters.stray += 1;
-            self.show_receives(queue);
-            self.refuse(slot, header.message, Refusal::OutOfTurn);
+            self.publish_receives(queue);
+            self.refuse(slot, header.message, Refusal::OutOfSequence);
             return false;
         };
         let total = u64::from(header.total);
@@ -157,59 +157,59 @@ impl ShmEndpoint {
         true
     }
 
-    /// A message is longer than its receive. The standard has the receive complete with an error; otherwise it is for
-    /// the next message.
+    /// Handles a message longer than its receive. By the standard, the receive completes with an error; without strict
+    /// rules it is kept for the next message.
     fn too_long(&mut self, slot: usize, queue: u32, header: &Header, receive: Receive) {
         let Some(pair) = self.pairs[slot].as_deref() else { return };
         let (strict, cq, qp) = (pair.config.strict, pair.config.recv_cq, pair.number);
         let Some(receives) = self.receives.get_mut(queue) else { return };
         if strict {
             let entry = Entry::new(receive.id, Completed::Recv, qp, slot).failed(Status::LocalLength);
-            receives.give_back(&mut self.protection, receive);
+            receives.recycle(&mut self.protection, receive);
             self.complete(cq, entry);
         } else {
             receives.put_back(receive);
         }
-        self.show_receives(queue);
+        self.publish_receives(queue);
         self.refuse(slot, header.message, Refusal::TooLong);
     }
 
-    /// Tells the sender that a message is refused. By the standard's rules that is the end of the queue pair.
-    fn refuse(&mut self, slot: usize, message: u32, why: Refusal) {
+    /// Publishes to the sender that a message is refused. By the standard's rules, the queue pair then fails.
+    fn refuse(&mut self, slot: usize, message: u32, reason: Refusal) {
         self.counters.refused += 1;
-        // The first refusal is what the sender fails of; messages behind it come out of turn.
-        if self.mine.pair(slot, Word::Verdict).load(Ordering::Relaxed) == 0 {
+        // The first refusal decides the sender's status; later messages are out of sequence.
+        if self.mine.pair(slot, Word::RefusalCode).load(Ordering::Relaxed) == 0 {
             self.mine.pair(slot, Word::Refused).store(message, Ordering::Release);
-            self.mine.pair(slot, Word::Verdict).store(why as u32, Ordering::Release);
+            self.mine.pair(slot, Word::RefusalCode).store(reason as u32, Ordering::Release);
         }
-        self.news = true;
+        self.must_notify = true;
         if self.pairs[slot].as_deref().is_some_and(|pair| pair.config.strict) {
             self.fail(slot);
         }
     }
 
-    /// A message breaks off: its receive is for the next.
+    /// Aborts a message and keeps its receive for the next one.
     fn put_back(&mut self, slot: usize) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
         let (queue, incoming) = (pair.receives, pair.incoming.take());
         if let (Some(receives), Some(incoming)) = (self.receives.get_mut(queue), incoming) {
             receives.put_back(incoming.receive);
         }
-        self.show_receives(queue);
+        self.publish_receives(queue);
     }
 
-    /// Copies a part of a message from the ring to its receive's elements, in which there is room for it.
+    /// Copies a fragment from the ring to the receive's elements. The caller has checked that it fits.
     fn copy_out(&mut self, slot: usize, mut len: u64) {
         let Some(incoming) = self.pairs[slot].as_deref_mut().and_then(|pair| pair.incoming.as_mut()) else { return };
         let mut from = self.reader.offset() + HEADER;
         incoming.filled += len;
         let (mut index, mut at) = incoming.at;
         while len > 0 {
-            let Some(sge) = incoming.receive.held.elements.get(index) else { break };
-            let (ring, place, left) = self.theirs.ring(from);
+            let Some(sge) = incoming.receive.pinned.elements.get(index) else { break };
+            let (ring, start, left) = self.theirs.ring(from);
             let piece = u64::from(sge.len - at).min(len).min(left as u64);
             let target = self.protection.regions().get(sge.region);
-            target.copy_from((sge.offset + u64::from(at)) as usize, ring, place, piece as usize);
+            target.copy_from((sge.offset + u64::from(at)) as usize, ring, start, piece as usize);
             (from, len, at) = (from + piece, len - piece, at + piece as u32);
             if at == sge.len {
                 (index, at) = (index + 1, 0);
@@ -218,7 +218,7 @@ impl ShmEndpoint {
         incoming.at = (index, at);
     }
 
-    /// The last part of a message is in place.
+    /// Completes a message whose last fragment was copied.
     fn finish_message(&mut self, slot: usize, queue: u32, header: &Header) {
         let Some(pair) = self.pairs[slot].as_deref() else { return };
         let (pd, qp, cq) = (pair.config.pd, pair.number, pair.config.recv_cq);
@@ -242,13 +242,13 @@ impl ShmEndpoint {
             (Header::INVALIDATE, Entry::INVALIDATED),
             (Header::SOLICITED, Entry::SOLICITED),
         ];
-        for (told, shown) in flags {
-            entry.flags |= if header.has(told) { shown } else { 0 };
+        for (header_flag, entry_flag) in flags {
+            entry.flags |= if header.has(header_flag) { entry_flag } else { 0 };
         }
         if let Some(receives) = self.receives.get_mut(queue) {
-            receives.give_back(&mut self.protection, incoming.receive);
+            receives.recycle(&mut self.protection, incoming.receive);
         }
-        self.news = true;
+        self.must_notify = true;
         self.complete(cq, entry);
     }
 }

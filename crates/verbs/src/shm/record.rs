@@ -1,23 +1,23 @@
-//! Records of the ring: the header, and the bytes behind it.
+//! Records in the ring: a header followed by payload bytes.
 
-/// Bytes of a record's header.
+/// Length of a record's header in bytes.
 pub(super) const HEADER: u64 = 32;
 
-/// What a record says of the bytes behind it.
+/// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The line and the number of the queue pair that it is for, and the number of the one that sent it.
+    /// Slot and number of the destination queue pair, and number of the source queue pair.
     pub(super) to_slot: u32,
     pub(super) to: u32,
     pub(super) from: u32,
-    /// The message's number.
+    /// Sequence number of the message.
     pub(super) message: u32,
     pub(super) flags: u16,
-    /// The receive queue of the receiver's that the sender counted it against.
+    /// The receiver's receive queue that the sender counted the message against.
     pub(super) queue: u16,
-    /// Immediate data or the key to end.
+    /// Immediate data, or the key to invalidate.
     pub(super) word: u32,
-    /// Bytes of the whole message, and of this part.
+    /// Length of the whole message and of this fragment, in bytes.
     pub(super) total: u32,
     pub(super) fragment: u32,
 }
@@ -28,7 +28,7 @@ impl Header {
     pub(super) const SOLICITED: u16 = 4;
     pub(super) const IMM: u16 = 8;
     pub(super) const INVALIDATE: u16 = 16;
-    /// A WRITE with immediate data: the bytes are in place already.
+    /// A WRITE with immediate data: the payload is in place already.
     pub(super) const WRITE: u16 = 32;
 
     #[inline]
@@ -52,7 +52,7 @@ impl Header {
     }
 }
 
-/// Bytes of a record: records begin at multiples of a cache line.
+/// Returns the length of a record in bytes: records are aligned to cache lines.
 #[inline]
 pub(super) fn record_len(fragment: u64) -> u64 {
     (HEADER + fragment).next_multiple_of(64)

@@ -1,22 +1,22 @@
-//! The send queue: one-sided operations are carried out when they are posted, messages go into the ring.
+//! The send queue: one-sided operations are executed when they are posted, messages are written to the ring.
 
 use super::board::{Board, Word};
-use super::carry::{Outcome, Payload, is_ready};
 use super::endpoint::ShmEndpoint;
-use super::pair::{QueuePair, Request, Stage, Waits, kind};
-use super::queues::{Entry, Held};
-use super::receive::verdict;
+use super::execute::{Outcome, Payload, is_ready};
+use super::pair::{QueuePair, Request, Stage, WaitReason, kind};
+use super::queues::{Entry, PinnedElements};
+use super::receive::refusal_status;
 use crate::api::{Data, Operation, PostError, QpState, SendWr, Status};
 use shotline_memory::{Access, Sge};
 use std::time::{Duration, Instant};
 
-/// The longest operation in bytes.
-pub(super) const MOST: u64 = 1 << 31;
-/// Bytes of requests that have waited and are carried out before everything else gets its turn.
-const TURN: u64 = 4 << 20;
+/// Maximum length of an operation in bytes.
+pub(super) const MAX_OPERATION_BYTES: u64 = 1 << 31;
+/// Maximum bytes of waiting requests executed before other work continues.
+const MAX_TURN_BYTES: u64 = 4 << 20;
 
 impl ShmEndpoint {
-    /// Posts a request, and carries it out if nothing is in its way.
+    /// Posts a request, and executes it at once if possible.
     #[inline]
     pub(super) fn post_one(&mut self, slot: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
         let Some(pair) = self.pairs[slot].as_deref() else { return Err(PostError::NoQueue) };
@@ -24,7 +24,7 @@ impl ShmEndpoint {
             QpState::ReadyToSend | QpState::Error => {}
             state => return Err(PostError::State(state)),
         }
-        if !pair.has_room() {
+        if !pair.has_space() {
             return Err(PostError::Full);
         }
         if wr.destination.is_some() {
@@ -42,20 +42,20 @@ impl ShmEndpoint {
         posted
     }
 
-    /// Checks the local side of a request, and finds its elements. Returns its length.
+    /// Checks the local side of a request, and resolves its elements. Returns its length.
     #[inline]
     fn check(&self, slot: usize, wr: &SendWr<'_>, found: &mut Vec<Sge>) -> Result<u64, PostError> {
         let Some(pair) = self.pairs[slot].as_deref() else { return Err(PostError::NoQueue) };
         found.clear();
-        let (lands, atomic) = match wr.operation {
+        let (is_incoming, is_atomic) = match wr.operation {
             Operation::Read(_) => (true, false),
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => (true, true),
             _ => (false, false),
         };
         let len = match wr.data {
             Data::Inline(bytes) => {
-                let most = if lands { 0 } else { pair.config.max_inline };
-                if lands || bytes.len() > most as usize {
+                let most = if is_incoming { 0 } else { pair.config.max_inline };
+                if is_incoming || bytes.len() > most as usize {
                     return Err(PostError::Inline { most, found: bytes.len() });
                 }
                 bytes.len() as u64
@@ -64,25 +64,24 @@ impl ShmEndpoint {
                 if elements.len() > pair.config.max_sge as usize {
                     return Err(PostError::TooManyElements { most: pair.config.max_sge, found: elements.len() });
                 }
-                let needed = if lands { Access::LOCAL_WRITE } else { Access::NONE };
+                let needed = if is_incoming { Access::LOCAL_WRITE } else { Access::NONE };
                 let mut len = 0;
                 for (index, element) in elements.iter().enumerate() {
-                    let place =
-                        self.protection.local(pair.config.pd, element.lkey, element.address, element.len, needed);
-                    found.push(place.map_err(|refused| PostError::Element { index, refused })?);
+                    let sge = self.protection.local(pair.config.pd, element.lkey, element.address, element.len, needed);
+                    found.push(sge.map_err(|refused| PostError::Element { index, refused })?);
                     len += u64::from(element.len);
                 }
                 len
             }
         };
-        let most = if atomic { 8 } else { MOST };
-        if len > most || atomic && len != 8 {
+        let most = if is_atomic { 8 } else { MAX_OPERATION_BYTES };
+        if len > most || is_atomic && len != 8 {
             return Err(PostError::Length { most, found: len });
         }
         Ok(len)
     }
 
-    /// Carries a checked request out, or queues it behind those that wait.
+    /// Executes a validated request, or queues it after waiting ones.
     #[inline]
     fn begin(&mut self, slot: usize, wr: &SendWr<'_>, elements: &[Sge], len: u64) {
         let payload = match wr.data {
@@ -96,29 +95,29 @@ impl ShmEndpoint {
             let entry = Entry::new(wr.id, kind(&wr.operation), qp, slot).freeing(number);
             return self.complete(cq, entry.failed(Status::Flushed));
         }
-        let stage = if pair.carried < pair.requests.len() || pair.is_stopped() {
+        let stage = if pair.executed < pair.requests.len() || pair.has_failed_request() {
             Stage::Waiting(0)
         } else {
-            match self.carry_out(slot, &wr.operation, payload, len, wr.solicited, 0) {
+            match self.execute(slot, &wr.operation, payload, len, wr.solicited, 0) {
                 Outcome::Done => Stage::Done,
                 Outcome::Sent(message) => Stage::Sent(message),
-                Outcome::Waits(_, progress) => Stage::Waiting(progress),
+                Outcome::Waiting(_, progress) => Stage::Waiting(progress),
                 Outcome::Failed(status) => Stage::Failed(status),
             }
         };
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
-        // The usual end of a one-sided operation: nothing is before it.
+        // Fast path of one-sided operations: no earlier request is incomplete.
         if stage == Stage::Done && pair.requests.is_empty() {
             if wr.signalled {
                 let entry = Entry::new(wr.id, kind(&wr.operation), qp, slot).freeing(number);
-                self.complete(cq, Entry { bytes: bytes(&wr.operation, len), ..entry });
+                self.complete(cq, Entry { bytes: incoming_bytes(&wr.operation, len), ..entry });
             }
             return;
         }
         self.queue(slot, wr, elements, len, number, stage);
     }
 
-    /// Puts a request on the send queue.
+    /// Adds a request to the send queue.
     fn queue(&mut self, slot: usize, wr: &SendWr<'_>, elements: &[Sge], len: u64, number: u32, stage: Stage) {
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return };
         let mut request = pair.spare.pop().unwrap_or_else(Request::empty);
@@ -130,13 +129,13 @@ impl ShmEndpoint {
                 Data::Inline(bytes) => request.inline.extend_from_slice(bytes),
                 Data::Elements(posted) => {
                     for (sge, element) in elements.iter().zip(posted) {
-                        // Cannot fail: the key was found a moment ago.
-                        let _ = request.held.hold(&mut self.protection, *sge, element.lkey);
+                        // This cannot fail: the key was resolved just before.
+                        let _ = request.pinned.pin(&mut self.protection, *sge, element.lkey);
                     }
                 }
             }
         } else {
-            pair.carried += 1;
+            pair.executed += 1;
         }
         request.is_inline = matches!(wr.data, Data::Inline(_));
         pair.requests.push_back(request);
@@ -153,20 +152,20 @@ impl ShmEndpoint {
         }
     }
 
-    /// Goes on with every queue pair that waits for something. Returns whether any got further.
+    /// Advances all queue pairs with incomplete requests. Returns `true` if there was progress.
     pub(super) fn advance_all(&mut self) -> bool {
-        let (mut done, mut index, mut left) = (false, 0, TURN);
+        let (mut done, mut index, mut left) = (false, 0, MAX_TURN_BYTES);
         while let Some(slot) = self.active.get(index).map(|slot| *slot as usize) {
             if left == 0 {
-                // The others come first in the next turn.
+                // The remaining queue pairs come first in the next call.
                 self.active.rotate_left(index);
                 break;
             }
             done |= self.advance(slot, &mut left);
             match self.pairs[slot].as_deref_mut() {
                 Some(pair) if !pair.requests.is_empty() => index += 1,
-                gone => {
-                    if let Some(pair) = gone {
+                idle => {
+                    if let Some(pair) = idle {
                         pair.active = false;
                     }
                     self.active.swap_remove(index);
@@ -174,93 +173,101 @@ impl ShmEndpoint {
             }
         }
         if self.writer.publish(self.mine.tail()) {
-            self.news = true;
+            self.must_notify = true;
         }
         done
     }
 
-    /// Goes on with a queue pair until it waits or nothing is left of what may be carried out.
+    /// Executes requests of a queue pair until one waits, or none is left.
     fn advance(&mut self, slot: usize, left: &mut u64) -> bool {
         let mut done = self.retire(slot);
         while let Some(pair) = self.pairs[slot].as_deref_mut() {
-            let at = pair.carried;
-            if pair.is_stopped() || at >= pair.requests.len() || *left == 0 {
+            let at = pair.executed;
+            if pair.has_failed_request() || at >= pair.requests.len() || *left == 0 {
                 break;
             }
             let request = &mut pair.requests[at];
             let Stage::Waiting(before) = request.stage else { break };
-            let held = std::mem::take(&mut request.held);
+            let pinned = std::mem::take(&mut request.pinned);
             let inline = std::mem::take(&mut request.inline);
             let (operation, len, solicited) = (request.operation, request.len, request.solicited);
-            let payload = if request.is_inline { Payload::Inline(&inline) } else { Payload::Elements(&held.elements) };
-            let outcome = self.carry_out(slot, &operation, payload, len, solicited, before);
-            done |= !matches!(outcome, Outcome::Waits(_, progress) if progress == before);
+            let payload =
+                if request.is_inline { Payload::Inline(&inline) } else { Payload::Elements(&pinned.elements) };
+            let outcome = self.execute(slot, &operation, payload, len, solicited, before);
+            done |= !matches!(outcome, Outcome::Waiting(_, progress) if progress == before);
             if matches!(outcome, Outcome::Done) {
                 *left = left.saturating_sub(len);
             }
-            if !self.settle(slot, at, outcome, held, inline) {
+            if !self.apply_outcome(slot, at, outcome, pinned, inline) {
                 break;
             }
         }
         self.retire(slot) || done
     }
 
-    /// Notes what came of carrying out the request at a place of the queue. Returns whether the next may be.
-    fn settle(&mut self, slot: usize, at: usize, outcome: Outcome, mut held: Held, inline: Vec<u8>) -> bool {
-        let late = match outcome {
-            Outcome::Waits(waits, _) => self.is_late(slot, waits),
+    /// Stores the outcome of the request at position `at` of the queue. Returns `true` if the next one may be executed.
+    fn apply_outcome(
+        &mut self,
+        slot: usize,
+        at: usize,
+        outcome: Outcome,
+        mut pinned: PinnedElements,
+        inline: Vec<u8>,
+    ) -> bool {
+        let timed_out = match outcome {
+            Outcome::Waiting(reason, _) => self.check_timeout(slot, reason),
             _ => None,
         };
         let Some(pair) = self.pairs[slot].as_deref_mut() else { return false };
-        // A queue pair that failed meanwhile (the ring broke) has flushed its requests.
+        // If the queue pair failed meanwhile (invalid ring), its requests were flushed.
         let Some(request) = pair.requests.get_mut(at) else {
-            held.let_go(&mut self.protection);
+            pinned.unpin_all(&mut self.protection);
             return false;
         };
-        let (stage, goes_on) = match (outcome, late) {
+        let (stage, continues) = match (outcome, timed_out) {
             (Outcome::Done, _) => (Stage::Done, true),
             (Outcome::Sent(message), _) => (Stage::Sent(message), true),
             (Outcome::Failed(status), _) | (_, Some(status)) => (Stage::Failed(status), false),
-            (Outcome::Waits(_, progress), None) => (Stage::Waiting(progress), false),
+            (Outcome::Waiting(_, progress), None) => (Stage::Waiting(progress), false),
         };
         request.stage = stage;
         if matches!(stage, Stage::Waiting(_)) {
-            (request.held, request.inline) = (held, inline);
+            (request.pinned, request.inline) = (pinned, inline);
             return false;
         }
-        held.let_go(&mut self.protection);
-        (request.held, request.inline) = (held, inline);
-        (pair.carried, pair.deadline) = (pair.carried + 1, None);
-        goes_on
+        pinned.unpin_all(&mut self.protection);
+        (request.pinned, request.inline) = (pinned, inline);
+        (pair.executed, pair.deadline) = (pair.executed + 1, None);
+        continues
     }
 
-    /// Whether what a queue pair waits for has been waited for long enough, and what it fails of then.
-    fn is_late(&mut self, slot: usize, waits: Waits) -> Option<Status> {
+    /// Starts or checks the timeout of a waiting request. Returns the error status if it has expired.
+    fn check_timeout(&mut self, slot: usize, reason: WaitReason) -> Option<Status> {
         let pair = self.pairs[slot].as_deref_mut()?;
-        let patience = match waits {
-            Waits::Room => None,
-            Waits::Receive if pair.rnr_retries == 7 => None,
-            Waits::Receive => {
-                let timer = pair.peer_slot.map_or(0, |peer| Board::seen(self.theirs.pair(peer, Word::RnrTimer)));
+        let timeout = match reason {
+            WaitReason::RingSpace => None,
+            WaitReason::Receive if pair.rnr_retries == 7 => None,
+            WaitReason::Receive => {
+                let timer = pair.peer_slot.map_or(0, |peer| Board::load(self.theirs.pair(peer, Word::RnrTimer)));
                 Some(Duration::from_nanos(u64::from(timer)) * u32::from(pair.rnr_retries))
             }
-            Waits::Peer => pair.patience,
+            WaitReason::Peer => pair.timeout,
         };
-        let Some(patience) = patience else {
+        let Some(timeout) = timeout else {
             pair.deadline = None;
             return None;
         };
         let now = Instant::now();
         let end = match pair.deadline {
-            Some((before, end)) if before == waits => end,
-            _ => now + patience,
+            Some((before, end)) if before == reason => end,
+            _ => now + timeout,
         };
-        pair.deadline = Some((waits, end));
-        let status = if waits == Waits::Receive { Status::RnrRetryExceeded } else { Status::RetryExceeded };
+        pair.deadline = Some((reason, end));
+        let status = if reason == WaitReason::Receive { Status::RnrRetryExceeded } else { Status::RetryExceeded };
         (now >= end).then_some(status)
     }
 
-    /// Completes what is carried out, in order. Returns whether anything was.
+    /// Completes executed requests in order. Returns `true` if there were any.
     fn retire(&mut self, slot: usize) -> bool {
         let mut done = false;
         while let Some(pair) = self.pairs[slot].as_deref_mut() {
@@ -269,11 +276,11 @@ impl ShmEndpoint {
                 Stage::Waiting(_) => break,
                 Stage::Done => Status::Success,
                 Stage::Failed(status) => status,
-                Stage::Sent(message) => match arrived(&self.theirs, pair, message) {
+                Stage::Sent(message) => match message_status(&self.theirs, pair, message) {
                     Some(status) => status,
                     None => {
-                        let ended = pair.peer_slot.is_none_or(|peer| !is_ready(&self.theirs, pair, peer));
-                        match ended.then(|| self.is_late(slot, Waits::Peer)).flatten() {
+                        let is_closed = pair.peer_slot.is_none_or(|peer| !is_ready(&self.theirs, pair, peer));
+                        match is_closed.then(|| self.check_timeout(slot, WaitReason::Peer)).flatten() {
                             Some(status) => status,
                             None => break,
                         }
@@ -282,17 +289,17 @@ impl ShmEndpoint {
             };
             let Some(pair) = self.pairs[slot].as_deref_mut() else { break };
             let Some(mut request) = pair.requests.pop_front() else { break };
-            pair.carried -= 1;
+            pair.executed -= 1;
             let cq = pair.config.send_cq;
             let entry = Entry::new(request.id, kind(&request.operation), pair.number, slot).freeing(request.number);
             let entry = match status {
-                Status::Success => Entry { bytes: bytes(&request.operation, request.len), ..entry },
+                Status::Success => Entry { bytes: incoming_bytes(&request.operation, request.len), ..entry },
                 _ => entry.failed(status),
             };
-            request.held.let_go(&mut self.protection);
-            let shown = request.signalled || status != Status::Success;
+            request.pinned.unpin_all(&mut self.protection);
+            let is_signaled = request.signalled || status != Status::Success;
             pair.spare.push(request);
-            if shown {
+            if is_signaled {
                 self.complete(cq, entry);
             }
             if status != Status::Success {
@@ -305,10 +312,10 @@ impl ShmEndpoint {
 }
 
 impl QueuePair {
-    /// Whether a request has failed that has not completed yet: nothing behind it is carried out.
-    fn is_stopped(&self) -> bool {
-        self.carried > 0
-            && self.requests.get(self.carried - 1).is_some_and(|last| matches!(last.stage, Stage::Failed(_)))
+    /// Returns `true` if a failed request has not completed: no later one is executed.
+    fn has_failed_request(&self) -> bool {
+        self.executed > 0
+            && self.requests.get(self.executed - 1).is_some_and(|last| matches!(last.stage, Stage::Failed(_)))
     }
 }
 
@@ -317,7 +324,7 @@ impl Request {
         Self {
             id: 0,
             operation: Operation::Send,
-            held: Held::default(),
+            pinned: PinnedElements::default(),
             inline: Vec::new(),
             is_inline: false,
             len: 0,
@@ -329,19 +336,19 @@ impl Request {
     }
 }
 
-/// Whether the peer has taken a message, and how that ended.
-fn arrived(theirs: &Board, pair: &QueuePair, message: u32) -> Option<Status> {
-    let peer = pair.peer_slot.filter(|peer| Board::seen(theirs.pair(*peer, Word::Number)) == pair.peer)?;
-    if Board::seen(theirs.pair(peer, Word::Expected)).wrapping_sub(message) as i32 > 0 {
+/// Returns the status of a message that the peer has received or refused, or `None` if it is still in flight.
+fn message_status(theirs: &Board, pair: &QueuePair, message: u32) -> Option<Status> {
+    let peer = pair.peer_slot.filter(|peer| Board::load(theirs.pair(*peer, Word::Number)) == pair.peer)?;
+    if Board::load(theirs.pair(peer, Word::Expected)).wrapping_sub(message) as i32 > 0 {
         return Some(Status::Success);
     }
-    let code = Board::seen(theirs.pair(peer, Word::Verdict));
-    (code != 0 && Board::seen(theirs.pair(peer, Word::Refused)) == message).then(|| verdict(code))
+    let code = Board::load(theirs.pair(peer, Word::RefusalCode));
+    (code != 0 && Board::load(theirs.pair(peer, Word::Refused)) == message).then(|| refusal_status(code))
 }
 
-/// Bytes that came in.
+/// Returns the number of bytes that the operation brings in.
 #[inline]
-fn bytes(operation: &Operation, len: u64) -> u32 {
+fn incoming_bytes(operation: &Operation, len: u64) -> u32 {
     match operation {
         Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => len as u32,
         _ => 0,

@@ -1,7 +1,7 @@
-//! Memory that the two ends open to each other.
+//! Registered memory that the two ends share.
 
-use super::board::KEYS;
-use super::control::{KeyOffer, Message, NAME};
+use super::board::MAX_KEYS;
+use super::control::{KeyOffer, MAX_NAME_BYTES, Message};
 use super::endpoint::ShmEndpoint;
 use super::failed;
 use crate::api::VerbsError;
@@ -11,21 +11,21 @@ use rustix::fs::SealFlags;
 use shotline_memory::{Access, Mr, Pd, Region};
 use std::sync::atomic::Ordering;
 
-/// Memory of the peer, by the name that the peer gave it.
+/// Memory of the peer, found by its published name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRegion {
     /// Its remote key.
     pub rkey: u32,
-    /// The address of its first byte.
+    /// Remote address of its first byte.
     pub address: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What may be done with it.
+    /// Access rights of this side.
     pub access: Access,
 }
 
 impl ShmEndpoint {
-    /// Seals a region for what the peer may do with it, and tells the peer.
+    /// Seals a region according to the peer's access rights, and announces its key to the peer.
     pub(super) fn share(&mut self, pd: Pd, region: &Region, mr: &Mr, access: Access) -> Result<(), VerbsError> {
         let fd = region.fd().ok_or(VerbsError::NoSuch("shared memory"))?;
         let change = access.is_remote_change();
@@ -36,66 +36,69 @@ impl ShmEndpoint {
             return Err(VerbsError::Unsupported(other));
         }
         let memory = rustix::io::dup(fd).map_err(failed)?;
-        let full = || VerbsError::Invalid(format!("{KEYS} regions are open to the peer: deregister some"));
-        let slot = match self.rights.free.pop() {
+        let full = || VerbsError::Invalid(format!("{MAX_KEYS} regions are open to the peer: deregister some"));
+        let slot = match self.keys.free.pop() {
             Some(slot) => slot,
-            None if (self.rights.next as usize) < KEYS => {
-                self.rights.next += 1;
-                self.rights.next - 1
+            None if (self.keys.next as usize) < MAX_KEYS => {
+                self.keys.next += 1;
+                self.keys.next - 1
             }
             None => return Err(full()),
         };
-        self.rights.remote_of.insert(mr.lkey, mr.rkey);
-        self.rights.slot_of.insert(mr.rkey, slot);
+        self.keys.remote_of.insert(mr.lkey, mr.rkey);
+        self.keys.slot_of.insert(mr.rkey, slot);
         self.mine.live(slot as usize).store(mr.rkey, Ordering::Release);
         let domain = self.domain(pd);
         let offer = KeyOffer { slot, rkey: mr.rkey, domain, address: mr.address, len: mr.len, access };
-        self.control.tell(Message::Key(offer, memory));
+        self.control.send(Message::Key(offer, memory));
         Ok(())
     }
 
-    /// Ends a remote key of ours: on the board at once, and by a message that lets the peer unmap the memory.
+    /// Ends a remote key of ours: on the board at once, and by a message that makes the peer unmap the memory.
     pub(super) fn unshare(&mut self, rkey: u32) {
-        let Some(slot) = self.rights.slot_of.remove(&rkey) else { return };
+        let Some(slot) = self.keys.slot_of.remove(&rkey) else { return };
         self.mine.live(slot as usize).store(0, Ordering::Release);
-        self.rights.free.push(slot);
-        self.control.tell(Message::Ended { slot, rkey });
+        self.keys.free.push(slot);
+        self.control.send(Message::Ended { slot, rkey });
     }
-    /// Ends the remote key of a local one.
+    /// Ends the remote key that belongs to a local key.
     pub(super) fn unshare_local(&mut self, lkey: u32) {
-        if let Some(rkey) = self.rights.remote_of.remove(&lkey) {
+        if let Some(rkey) = self.keys.remote_of.remove(&lkey) {
             self.unshare(rkey);
         }
     }
 
-    /// Tells the peer a name for memory that is open to it ([`Self::peer_region`] there). At most 64 bytes.
+    /// Publishes a name, at most 64 bytes, for memory that is open to the peer ([`Self::peer_region`] on its side).
+    ///
+    /// # Errors
+    /// If the name is too long, or the memory is not open to the peer.
     pub fn publish(&mut self, name: &str, mr: &Mr) -> Result<(), VerbsError> {
-        if name.len() > NAME {
-            return Err(VerbsError::Invalid(format!("a name of {} bytes, at most {NAME}", name.len())));
+        if name.len() > MAX_NAME_BYTES {
+            return Err(VerbsError::Invalid(format!("a name of {} bytes, at most {MAX_NAME_BYTES}", name.len())));
         }
-        if !self.rights.slot_of.contains_key(&mr.rkey) {
+        if !self.keys.slot_of.contains_key(&mr.rkey) {
             return Err(VerbsError::NoSuch("memory that is open to the peer"));
         }
-        self.control.tell(Message::Named { rkey: mr.rkey, name: name.as_bytes().to_vec() });
+        self.control.send(Message::Named { rkey: mr.rkey, name: name.as_bytes().to_vec() });
         Ok(())
     }
 
-    /// Has the peer's memory on an account from now on.
+    /// Charges memory that the peer registers from now on to an account.
     pub fn charge(&mut self, account: Account, session: SessionId) {
-        self.rights.account = Some((account, session));
+        self.keys.account = Some((account, session));
     }
 
-    /// Why memory of the peer was not taken since the last call, as far as the peer has told of any.
+    /// Returns the reason if memory of the peer was refused since the last call.
     pub fn refusal(&mut self) -> Option<Refusal> {
-        self.listen();
-        self.rights.refusal.take()
+        self.poll_socket();
+        self.keys.refusal.take()
     }
 
-    /// The peer's memory of this name, if the peer has told it.
+    /// Returns the peer's memory with this name, if the peer has published it.
     pub fn peer_region(&mut self, name: &str) -> Option<PeerRegion> {
-        self.listen();
-        let rkey = *self.rights.names.get(name.as_bytes())?;
-        let KeyOffer { address, len, access, .. } = self.rights.theirs.get(&rkey)?.offer;
+        self.poll_socket();
+        let rkey = *self.keys.names.get(name.as_bytes())?;
+        let KeyOffer { address, len, access, .. } = self.keys.theirs.get(&rkey)?.offer;
         Some(PeerRegion { rkey, address, len, access })
     }
 }

@@ -1,6 +1,6 @@
-//! A peer that writes whatever it likes to its board, its ring and the socket.
+//! Fuzzing with a malicious peer that writes arbitrary data to its board, its ring and the socket.
 
-use super::board::{KEYS, QUEUES, RING, Word};
+use super::board::{MAX_KEYS, MAX_QUEUES, RING_BYTES, Word};
 use super::control::{KeyOffer, Message};
 use super::endpoint::{Counters, ShmEndpoint};
 use super::record::{Header, record_len};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// One of the likely numbers, or now and then anything.
+/// Returns one of the likely numbers, or sometimes a random one.
 fn pick(random: &mut SplitMix64, likely: &[u32]) -> u32 {
     match random.below(8) {
         0 => random.next_u64() as u32,
@@ -25,7 +25,7 @@ fn pick(random: &mut SplitMix64, likely: &[u32]) -> u32 {
     }
 }
 
-/// The honest side. Its requests and receives use the first half of its memory; the second is nobody's business.
+/// The honest side. Its requests and receives use the first half of its memory; the second half must never change.
 struct Honest {
     shm: ShmEndpoint,
     cq: Cq,
@@ -59,26 +59,26 @@ fn connect(side: &mut Honest, peer: u32) {
     let init = Modify::Init { access: Access::ALL, q_key: 0 };
     for change in [Modify::Reset, init, Modify::ReadyToReceive(receive), Modify::ReadyToSend(send)] {
         if side.shm.modify_qp(side.qp, change).is_err() {
-            return; // the peer broke the link
+            return; // the peer has made the link fail
         }
     }
 }
 
-/// The hostile side looks connected, so that much gets through the first checks.
-fn pretend(evil: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) {
+/// Publishes a connected queue pair on the attacker's board, so that many attacks pass the first checks.
+fn look_connected(attacker: &mut ShmEndpoint, memory: &Region, own: (u32, u32), peer: u32) {
     let words = [(Word::Number, own.1), (Word::Peer, peer), (Word::Access, 31), (Word::Domain, 0), (Word::State, 1)];
-    words.iter().for_each(|(word, value)| evil.mine.pair(0, *word).store(*value, Ordering::Release));
-    evil.mine.changes().fetch_add(1, Ordering::Release);
-    evil.mine.receives(0).store(1000, Ordering::Release);
-    evil.mine.live(0).store(7, Ordering::Release);
+    words.iter().for_each(|(word, value)| attacker.mine.pair(0, *word).store(*value, Ordering::Release));
+    attacker.mine.changes().fetch_add(1, Ordering::Release);
+    attacker.mine.receives(0).store(1000, Ordering::Release);
+    attacker.mine.live(0).store(7, Ordering::Release);
     let offer = KeyOffer { slot: 0, rkey: 7, domain: 0, address: 0, len: 4096, access: Access::ALL };
-    evil.control.tell(Message::Ended { slot: 0, rkey: 7 });
-    evil.control.tell(Message::Key(offer, rustix::io::dup(memory.fd().unwrap()).unwrap()));
+    attacker.control.send(Message::Ended { slot: 0, rkey: 7 });
+    attacker.control.send(Message::Key(offer, rustix::io::dup(memory.fd().unwrap()).unwrap()));
 }
 
-/// The hostile side does one thing.
+/// Performs one random attack.
 fn attack(
-    evil: &mut ShmEndpoint,
+    attacker: &mut ShmEndpoint,
     random: &mut SplitMix64,
     target: (u32, u32),
     own: (u32, u32),
@@ -89,18 +89,24 @@ fn attack(
     let numbers = [0, 1, 2, 64, 4096, to, own.0, own.1, u32::MAX, 1 << 31];
     match random.below(9) {
         0 => {
-            let line = if random.below(2) == 0 { own.0 as usize } else { random.below(QUEUES as u64) as usize };
+            let line = if random.below(2) == 0 { own.0 as usize } else { random.below(MAX_QUEUES as u64) as usize };
             let words =
                 [Word::Number, Word::Peer, Word::State, Word::Access, Word::Domain, Word::Receives, Word::RnrTimer];
-            let more = [Word::Strict, Word::Expected, Word::Refused, Word::Verdict];
+            let more = [Word::Strict, Word::Expected, Word::Refused, Word::RefusalCode];
             let word = *words.iter().chain(&more).nth(random.below(11) as usize).unwrap();
-            evil.mine.pair(line, word).store(pick(random, &numbers), Ordering::Release);
+            attacker.mine.pair(line, word).store(pick(random, &numbers), Ordering::Release);
         }
-        1 => evil.mine.receives(random.below(64) as usize).store(pick(random, &numbers), Ordering::Release),
-        2 => evil.mine.live(random.below(KEYS as u64) as usize).store(pick(random, &numbers), Ordering::Release),
-        3 => evil.mine.wake().store(random.next_u64() as u32, Ordering::Release),
-        4 if random.below(100) == 0 => evil.mine.head().store(random.next_u64() >> random.below(64), Ordering::Release),
-        4 if random.below(100) == 0 => evil.mine.tail().store(random.next_u64() >> random.below(64), Ordering::Release),
+        1 => attacker.mine.receives(random.below(64) as usize).store(pick(random, &numbers), Ordering::Release),
+        2 => {
+            attacker.mine.live(random.below(MAX_KEYS as u64) as usize).store(pick(random, &numbers), Ordering::Release)
+        }
+        3 => attacker.mine.wake().store(random.next_u64() as u32, Ordering::Release),
+        4 if random.below(100) == 0 => {
+            attacker.mine.head().store(random.next_u64() >> random.below(64), Ordering::Release)
+        }
+        4 if random.below(100) == 0 => {
+            attacker.mine.tail().store(random.next_u64() >> random.below(64), Ordering::Release)
+        }
         4..=6 => {
             let fragment = [0, 32, 64, 5000][random.below(4) as usize];
             let mut header = Header {
@@ -114,7 +120,7 @@ fn attack(
                 total: fragment,
                 fragment,
             };
-            // Half of them have one field wrong.
+            // Half of the headers have one wrong field.
             let field = match random.below(16) {
                 0 => &mut header.to_slot,
                 1 => &mut header.to,
@@ -125,14 +131,14 @@ fn attack(
                 _ => &mut header.word,
             };
             *field = pick(random, &numbers);
-            let (board, at, _) = evil.mine.ring(*tail & (RING - 1));
+            let (board, at, _) = attacker.mine.ring(*tail & (RING_BYTES - 1));
             board.write(at, &header.bytes());
             *tail += if random.below(50) == 0 { 64 * random.below(90) } else { record_len(u64::from(fragment)) };
-            evil.mine.tail().store(*tail, Ordering::Release);
+            attacker.mine.tail().store(*tail, Ordering::Release);
         }
         7 => {
             let access = Access::from_bits(random.next_u64() as u8);
-            let (slot, rkey) = (pick(random, &[0, 1, KEYS as u32]), pick(random, &[0, 7, 8]));
+            let (slot, rkey) = (pick(random, &[0, 1, MAX_KEYS as u32]), pick(random, &[0, 7, 8]));
             let (address, len) = ([0, u64::MAX, 5][random.below(3) as usize], random.next_u64() >> random.below(64));
             let fd = match random.below(3) {
                 0 => rustix::io::dup(memory.fd().unwrap()).unwrap(),
@@ -140,37 +146,37 @@ fn attack(
                 _ => std::fs::File::open("/dev/null").unwrap().into(),
             };
             let domain = pick(random, &[0]);
-            evil.control.tell(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
+            attacker.control.send(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
         }
         _ => match random.below(5) {
-            0 => evil.control.tell(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
-            1 => {
-                evil.control.tell(Message::Ended { slot: pick(random, &[0, 1, u32::MAX]), rkey: pick(random, &[7, 8]) })
-            }
-            2 => evil.control.tell(Message::Fault { qp: to, from: own.1 }),
-            3 => _ = rustix::net::send(evil.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
-            _ => evil.control.wake(),
+            0 => attacker.control.send(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
+            1 => attacker
+                .control
+                .send(Message::Ended { slot: pick(random, &[0, 1, u32::MAX]), rkey: pick(random, &[7, 8]) }),
+            2 => attacker.control.send(Message::Fault { qp: to, from: own.1 }),
+            3 => _ = rustix::net::send(attacker.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
+            _ => attacker.control.wake(),
         },
     }
 }
 
 #[test]
-fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
+fn malicious_peer_harms_only_its_own_link() {
     let (mut good, mut counts) = ([0_u32; 2], [0; 3]);
     let seeds = seeds(0..150);
     let runs = seeds.size_hint().0;
     for seed in seeds {
         let mut random = SplitMix64::new(seed);
-        let (a, mut evil) = ShmEndpoint::pair().unwrap();
+        let (a, mut attacker) = ShmEndpoint::pair().unwrap();
         let mut a = honest(a);
         let memory = Region::memfd("theirs", 4096).unwrap();
         let (own, mut tail) = ((0, 77), 0);
         for round in 0..300 {
             if round % 10 == 0 {
-                pretend(&mut evil, &memory, own, a.qp.0);
+                look_connected(&mut attacker, &memory, own, a.qp.0);
                 connect(&mut a, own.1);
             }
-            attack(&mut evil, &mut random, (0, a.qp.0), own, &memory, &mut tail);
+            attack(&mut attacker, &mut random, (0, a.qp.0), own, &memory, &mut tail);
             let elements = [Element { address: random.below(1000), len: random.below(3200) as u32, lkey: a.mr.lkey }];
             let remote = Remote { address: random.below(1000), rkey: pick(&mut random, &[7]) };
             let operation = match random.below(6) {
@@ -194,12 +200,13 @@ fn whatever_a_peer_writes_harms_nothing_but_its_own_link() {
         }
         let mut guard = vec![0; HALF];
         a.region.read(HALF, &mut guard);
-        assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory that nobody named was written");
+        assert!(guard.iter().all(|byte| *byte == 0x5A), "seed {seed}: memory outside all requests was written");
         let Counters { stray, refused, nonsense, .. } = a.shm.counters();
         counts.iter_mut().zip([stray, refused, nonsense]).for_each(|(sum, count)| *sum += count);
     }
-    // Not all of it was turned away at the door: requests and messages got through, and each kind of refusal was met.
-    let met = |count: u64| runs < 150 || count > 100;
-    let all = good.iter().map(|count| u64::from(*count)).chain(counts).all(met);
+    // Not everything was refused at the first check: requests and messages got through, and each kind of refusal
+    // occurred.
+    let occurred = |count: u64| runs < 150 || count > 100;
+    let all = good.iter().map(|count| u64::from(*count)).chain(counts).all(occurred);
     assert!(all, "{good:?} {counts:?}");
 }

@@ -1,22 +1,22 @@
-//! Memory that an endpoint lends to its queue pairs, for padding and inline data.
+//! Allocator of the memory that queue pairs use for padding and inline data.
 
 use crate::api::VerbsError;
 use shotline_memory::{Access, Addressing, Pd, Protection, Refused, Region, Sge};
 use std::collections::BTreeMap;
 
-/// Bytes of a region, of which many queue pairs have a part.
-const CHUNK: u32 = 2 << 20;
-/// Parts begin on cache lines of their own.
-const LINE: u32 = 64;
+/// Minimum size of a region in bytes; many queue pairs share one.
+const MIN_REGION_BYTES: u32 = 2 << 20;
+/// Alignment of a part: a cache line.
+const ALIGN: u32 = 64;
 
-/// Registered memory in parts. It grows by regions and gives none back: queue pairs that go leave room for others.
+/// Registered memory, allocated in parts. It grows by regions and never shrinks: freed parts are reused.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// A domain of the endpoint's own, whose keys nobody knows.
+    /// The endpoint's private protection domain, whose keys are never handed out.
     pd: Pd,
-    /// What is left of the newest region.
+    /// Unallocated remainder of the newest region.
     rest: Sge,
-    /// Parts that were given back, by length.
+    /// Freed parts by length.
     free: BTreeMap<u32, Vec<Sge>>,
 }
 
@@ -25,18 +25,18 @@ impl Arena {
         Self { pd: protection.allocate(), rest: Sge::EMPTY, free: BTreeMap::new() }
     }
 
-    /// Lends `len` zeroed bytes.
-    pub(super) fn lend(&mut self, protection: &mut Protection, len: u32) -> Result<Sge, VerbsError> {
-        let room = len.next_multiple_of(LINE);
-        let part = match self.free.get_mut(&room).and_then(Vec::pop) {
+    /// Allocates `len` zeroed bytes.
+    pub(super) fn alloc(&mut self, protection: &mut Protection, len: u32) -> Result<Sge, VerbsError> {
+        let padded = len.next_multiple_of(ALIGN);
+        let part = match self.free.get_mut(&padded).and_then(Vec::pop) {
             Some(part) => part,
             None => {
-                if self.rest.len < room {
-                    self.rest = self.grow(protection, room.max(CHUNK))?;
+                if self.rest.len < padded {
+                    self.rest = self.grow(protection, padded.max(MIN_REGION_BYTES))?;
                 }
-                let part = Sge { len: room, ..self.rest };
-                self.rest.offset += u64::from(room);
-                self.rest.len -= room;
+                let part = Sge { len: padded, ..self.rest };
+                self.rest.offset += u64::from(padded);
+                self.rest.len -= padded;
                 part
             }
         };
@@ -44,10 +44,10 @@ impl Arena {
         Ok(Sge { len, ..part })
     }
 
-    /// Takes back what was lent.
-    pub(super) fn take_back(&mut self, part: Sge) {
-        let room = part.len.next_multiple_of(LINE);
-        self.free.entry(room).or_default().push(Sge { len: room, ..part });
+    /// Frees an allocated part.
+    pub(super) fn free(&mut self, part: Sge) {
+        let padded = part.len.next_multiple_of(ALIGN);
+        self.free.entry(padded).or_default().push(Sge { len: padded, ..part });
     }
 
     fn grow(&self, protection: &mut Protection, len: u32) -> Result<Sge, VerbsError> {
@@ -64,17 +64,17 @@ mod tests {
     use shotline_memory::Registrar;
 
     #[test]
-    fn parts_never_overlap_and_come_back_zeroed() {
+    fn parts_do_not_overlap_and_are_zeroed_on_reuse() {
         let mut protection = Protection::new(Registrar::new().finish());
         let mut arena = Arena::new(&mut protection);
-        let parts: Vec<Sge> = (0..400).map(|_| arena.lend(&mut protection, 8200).unwrap()).collect();
+        let parts: Vec<Sge> = (0..400).map(|_| arena.alloc(&mut protection, 8200).unwrap()).collect();
         let mut spans: Vec<_> = parts.iter().map(|part| (part.region, part.offset)).collect();
         spans.sort_unstable();
         assert!(spans.windows(2).all(|two| two[0].0 != two[1].0 || two[1].1 - two[0].1 >= 8200));
         let part = parts[7];
         protection.regions().get(part.region).write(part.offset as usize, b"left behind");
-        arena.take_back(part);
-        assert_eq!(arena.lend(&mut protection, 8200).unwrap(), part);
+        arena.free(part);
+        assert_eq!(arena.alloc(&mut protection, 8200).unwrap(), part);
         let mut bytes = [1; 11];
         protection.regions().get(part.region).read(part.offset as usize, &mut bytes);
         assert_eq!(bytes, [0; 11]);

@@ -1,10 +1,10 @@
-//! An endpoint without its transport: queue pairs, memory, queues, timers.
+//! The endpoint without its transport: queue pairs, memory, queues, timers, and the send scheduler.
 
 use super::arena::Arena;
-use super::pairs::{Pair, Pairs, Turn};
-use super::queues::Queues;
+use super::counters::EndpointCounters;
+use super::pairs::{Pair, Pairs, Schedule};
+use super::queues::CompletionQueues;
 use super::slab::Slab;
-use super::statistics::Statistics;
 use super::timers::Timers;
 use super::watch::Watch;
 use crate::api::{Accessed, AsyncEvent, Completion, Cq, Modify, Qp, QpState, Srq};
@@ -12,28 +12,28 @@ use crate::engine::{Burst, Completions, Context, Engine, Nanos, RecvQueue};
 use shotline_memory::{Pd, Protection, Regions, Sge};
 use std::collections::VecDeque;
 
-/// Packets that one queue pair sends before the next has its turn: about four system calls' worth.
-const TURN: usize = 64;
-/// Packets of one burst.
-pub(super) const BURST: usize = 2 * TURN;
-/// Bytes that one connection may have under way, at most: 100 Gbit/s over 40 µs. A loss costs sending it again.
-const WINDOW: u32 = 512 << 10;
-/// Bytes of a packet, for the sum of what is under way.
-const PACKET: u32 = 4096;
-/// Asynchronous events that wait to be taken, at most.
-const ASYNC_EVENTS: usize = 4096;
+/// Maximum number of packets that a queue pair sends before the next one is scheduled: about four system calls.
+const MAX_TURN_PACKETS: usize = 64;
+/// Maximum number of packets in a burst.
+pub(super) const MAX_BURST_PACKETS: usize = 2 * MAX_TURN_PACKETS;
+/// Maximum bytes in flight of one connection: 100 Gbit/s over 40 µs. A loss costs retransmitting them.
+const MAX_WINDOW_BYTES: u32 = 512 << 10;
+/// Assumed length of a packet in the sum of packets in flight.
+const PACKET_BYTES: u32 = 4096;
+/// Maximum number of queued asynchronous events; later ones are dropped.
+const MAX_ASYNC_EVENTS: usize = 4096;
 
-/// Where engines put what they have to tell.
+/// Destinations of the engines' completions, notices and events.
 #[derive(Debug)]
 pub(super) struct Sinks {
-    pub(super) queues: Queues,
+    pub(super) queues: CompletionQueues,
     pub(super) watch: Watch,
     pub(super) events: VecDeque<AsyncEvent>,
 }
 
 impl Sinks {
-    pub(super) fn tell(&mut self, event: AsyncEvent) {
-        if self.events.len() < ASYNC_EVENTS {
+    pub(super) fn push_event(&mut self, event: AsyncEvent) {
+        if self.events.len() < MAX_ASYNC_EVENTS {
             self.events.push_back(event);
         }
     }
@@ -44,48 +44,49 @@ impl Completions for Sinks {
         self.queues.push(cq, completion);
     }
     fn accessed(&mut self, accessed: Accessed) {
-        self.watch.note(accessed);
+        self.watch.push(accessed);
     }
 }
 
-/// Receives that several queue pairs share.
+/// A shared receive queue.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedReceives {
     pub(super) pd: Pd,
     pub(super) receives: RecvQueue,
-    /// Fewer receives than this are worth an event.
+    /// Armed limit: an event is raised once fewer receives are posted.
     pub(super) limit: Option<u32>,
 }
 
-/// Everything of an endpoint but the transport.
+/// State of an endpoint except its transport.
 pub(super) struct Core {
-    /// The time of the present call; of the last one while nothing was called.
+    /// Time of the current call; between calls, that of the last one.
     pub(super) now: Nanos,
     pub(super) protection: Protection,
-    /// The table that the transport has: payloads lie in it even if a key was given up since.
+    /// The table of regions that the transport uses: payloads may lie in a region whose key was deregistered since.
     pub(super) regions: Regions,
     pub(super) pairs: Pairs,
     pub(super) arena: Arena,
-    pub(super) shared: Slab<Shared>,
+    pub(super) shared: Slab<SharedReceives>,
     pub(super) sinks: Sinks,
     pub(super) timers: Timers,
-    pub(super) statistics: Statistics,
-    /// Packets that all reliable connections together may have under way: what a receive buffer holds.
-    most_under_way: u32,
-    /// And have.
-    under_way: u32,
-    /// Places of queue pairs that want to send requests when there is room for more under way, each at most once.
+    pub(super) counters: EndpointCounters,
+    /// Limit of `in_flight`: what a receive buffer holds.
+    max_in_flight: u32,
+    /// Packets in flight of all reliable connections.
+    in_flight: u32,
+    /// Indices of queue pairs that have requests to send once `in_flight` is below its limit, each at most once.
     waiting: VecDeque<u32>,
-    /// Some memory is a device's, which a transport cannot reach, or may be written by others meanwhile.
-    pub(super) foreign: bool,
-    /// Where a packet is laid out anew whose header was not as foretold.
-    pub(super) again: Sge,
-    /// Places of queue pairs that want to send, each at most once.
+    /// `true` if some region is device or shared memory: a transport cannot read device memory, and another process may
+    /// write shared memory during transmission.
+    pub(super) has_shared_regions: bool,
+    /// Buffer for a packet whose header was not as long as predicted.
+    pub(super) realign: Sge,
+    /// Indices of queue pairs that are ready to send, each at most once.
     ready: VecDeque<u32>,
 }
 
 impl Core {
-    pub(super) fn new(regions: Regions, again: Sge) -> Self {
+    pub(super) fn new(regions: Regions, realign: Sge) -> Self {
         let mut protection = Protection::new(regions.clone());
         let arena = Arena::new(&mut protection);
         Self {
@@ -95,145 +96,150 @@ impl Core {
             pairs: Pairs::default(),
             arena,
             shared: Slab::new(),
-            sinks: Sinks { queues: Queues::new(), watch: Watch::default(), events: VecDeque::new() },
+            sinks: Sinks { queues: CompletionQueues::new(), watch: Watch::default(), events: VecDeque::new() },
             timers: Timers::default(),
-            statistics: Statistics::default(),
-            most_under_way: u32::MAX,
-            under_way: 0,
+            counters: EndpointCounters::default(),
+            max_in_flight: u32::MAX,
+            in_flight: 0,
             waiting: VecDeque::new(),
-            foreign: false,
-            again,
+            has_shared_regions: false,
+            realign,
             ready: VecDeque::new(),
         }
     }
 
-    /// Lends a queue pair's engine what it works with.
-    pub(super) fn with<R>(&mut self, place: u32, work: impl FnOnce(&mut Engine, &mut Context<'_>) -> R) -> Option<R> {
-        let Pair { engine, books, receives, .. } = self.pairs.get_mut(place)?;
+    /// Calls `work` with a queue pair's engine and its context. Returns `None` if there is no such queue pair.
+    pub(super) fn with<R>(&mut self, index: u32, work: impl FnOnce(&mut Engine, &mut Context<'_>) -> R) -> Option<R> {
+        let Pair { engine, counters, receives, .. } = self.pairs.get_mut(index)?;
         let receives = match engine.config().srq {
             Some(srq) => &mut self.shared.get_mut(srq.0)?.receives,
             None => receives,
         };
-        let mut context =
-            Context { now: self.now, protection: &mut self.protection, receives, completions: &mut self.sinks, books };
+        let mut context = Context {
+            now: self.now,
+            protection: &mut self.protection,
+            receives,
+            completions: &mut self.sinks,
+            books: counters,
+        };
         Some(work(engine, &mut context))
     }
 
-    /// Says how many bytes a receive buffer holds, one's own as that of any peer.
+    /// Sets the size of a receive buffer in bytes, which the peers' buffers are assumed to share.
     ///
-    /// However many queue pairs there are, their packets meet in one buffer, and what it does not hold is lost. So the sum
-    /// of what is under way has a limit, and whoever wants to begin beyond it waits for its turn. Answers never wait.
+    /// The packets of all queue pairs arrive in one buffer, and packets that do not fit are lost. So the sum of packets
+    /// in flight is limited, and a queue pair that would exceed it waits for its turn. Responses never wait.
     pub(super) fn set_buffer(&mut self, bytes: u32) {
-        self.most_under_way = (bytes / PACKET).max(1);
+        self.max_in_flight = (bytes / PACKET_BYTES).max(1);
     }
 
-    /// Bytes that one reliable connection may have under way.
+    /// Returns the maximum number of bytes that one reliable connection may have in flight.
     pub(super) fn window(&self) -> u32 {
-        self.most_under_way.saturating_mul(PACKET).min(WINDOW)
+        self.max_in_flight.saturating_mul(PACKET_BYTES).min(MAX_WINDOW_BYTES)
     }
 
-    /// Takes what a queue pair has under way out of the sum: it goes.
-    pub(super) fn leave(&mut self, pair: &Pair) {
-        self.under_way -= pair.under_way;
+    /// Subtracts a destroyed queue pair's packets from the sum of packets in flight.
+    pub(super) fn remove_in_flight(&mut self, pair: &Pair) {
+        self.in_flight -= pair.in_flight;
     }
 
-    /// Notes what an engine wants now: after calls to it, once for all of them.
-    pub(super) fn touch(&mut self, place: u32) {
-        let Some(pair) = self.pairs.get_mut(place) else { return };
-        let under_way = pair.engine.under_way();
-        self.under_way = self.under_way - pair.under_way + under_way;
-        pair.under_way = under_way;
-        if pair.turn != Turn::Ready && pair.engine.wants_to_send(self.now) {
-            if self.under_way < self.most_under_way || pair.engine.owes(self.now) {
-                pair.turn = Turn::Ready;
-                self.ready.push_back(place);
-            } else if pair.turn == Turn::None {
-                pair.turn = Turn::Waiting;
-                self.waiting.push_back(place);
+    /// Updates a queue pair's schedule and timer. Called once after any number of calls to its engine.
+    pub(super) fn reschedule(&mut self, index: u32) {
+        let Some(pair) = self.pairs.get_mut(index) else { return };
+        let in_flight = pair.engine.under_way();
+        self.in_flight = self.in_flight - pair.in_flight + in_flight;
+        pair.in_flight = in_flight;
+        if pair.schedule != Schedule::Ready && pair.engine.wants_to_send(self.now) {
+            if self.in_flight < self.max_in_flight || pair.engine.owes(self.now) {
+                pair.schedule = Schedule::Ready;
+                self.ready.push_back(index);
+            } else if pair.schedule == Schedule::Idle {
+                pair.schedule = Schedule::Waiting;
+                self.waiting.push_back(index);
             }
         }
-        // Not before the next look at the timers, so that one look ends.
+        // In the future, so that the loop over expired timers ends.
         let deadline = pair.engine.deadline().map(|at| at.max(self.now + 1));
-        self.timers.set(place, &mut pair.alarm, deadline);
+        self.timers.set(index, &mut pair.alarm, deadline);
         if !pair.failed && pair.engine.state() == QpState::Error {
             pair.failed = true;
-            self.sinks.tell(AsyncEvent::QpError(Qp(pair.engine.number())));
+            self.sinks.push_event(AsyncEvent::QpError(Qp(pair.engine.number())));
         }
         if let Some(srq) = pair.srq() {
             self.check_limit(srq);
         }
     }
 
-    /// Tells if a shared receive queue has fewer receives than its limit.
+    /// Raises an event if a shared receive queue has fewer receives than its armed limit.
     pub(super) fn check_limit(&mut self, srq: Srq) {
         if let Some(shared) = self.shared.get_mut(srq.0)
             && shared.limit.take_if(|limit| shared.receives.len() < *limit as usize).is_some()
         {
-            self.sinks.tell(AsyncEvent::SrqLimit(srq));
+            self.sinks.push_event(AsyncEvent::SrqLimit(srq));
         }
     }
 
-    /// Lets the queue pairs that are due do what they have to.
+    /// Runs the timers of queue pairs whose deadline has passed. Returns `true` if there was one.
     pub(super) fn expire(&mut self) -> bool {
         let mut any = false;
-        while let Some((at, place)) = self.timers.due(self.now) {
-            let Some(pair) = self.pairs.get_mut(place).filter(|pair| pair.alarm == Some(at)) else { continue };
+        while let Some((at, index)) = self.timers.pop_expired(self.now) {
+            let Some(pair) = self.pairs.get_mut(index).filter(|pair| pair.alarm == Some(at)) else { continue };
             pair.alarm = None;
             if pair.engine.deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.with(place, |engine, context| engine.expire(context));
+                self.with(index, |engine, context| engine.expire(context));
                 any = true;
             }
-            self.touch(place);
+            self.reschedule(index);
         }
         any
     }
 
-    /// Whether a queue pair may send.
-    pub(super) fn wants_to_send(&self) -> bool {
-        !self.ready.is_empty() || !self.waiting.is_empty() && self.under_way < self.most_under_way
+    /// Returns `true` if a queue pair may send now.
+    pub(super) fn can_send(&self) -> bool {
+        !self.ready.is_empty() || !self.waiting.is_empty() && self.in_flight < self.max_in_flight
     }
 
-    /// Fills a burst, each queue pair in its turn.
+    /// Fills a burst, taking the queue pairs in turn.
     pub(super) fn fill(&mut self, burst: &mut Burst) {
-        while burst.len() + TURN <= BURST {
-            let Some(place) = self.next_turn() else { break };
-            let Some(pair) = self.pairs.get_mut(place) else { continue };
-            pair.turn = Turn::None;
+        while burst.len() + MAX_TURN_PACKETS <= MAX_BURST_PACKETS {
+            let Some(index) = self.next_scheduled() else { break };
+            let Some(pair) = self.pairs.get_mut(index) else { continue };
+            pair.schedule = Schedule::Idle;
             let before = burst.len();
-            self.with(place, |engine, context| engine.transmit(context, burst, TURN));
+            self.with(index, |engine, context| engine.transmit(context, burst, MAX_TURN_PACKETS));
             if burst.len() > before {
-                self.touch(place);
-            } else if let Some(pair) = self.pairs.get_mut(place) {
-                // It wanted and could not: its deadline says when to ask again.
+                self.reschedule(index);
+            } else if let Some(pair) = self.pairs.get_mut(index) {
+                // It was scheduled but could not send: its deadline is the time of the next attempt.
                 let deadline = pair.engine.deadline().map(|at| at.max(self.now + 1));
-                self.timers.set(place, &mut pair.alarm, deadline);
+                self.timers.set(index, &mut pair.alarm, deadline);
             }
         }
     }
 
-    /// The place of the queue pair whose turn it is.
-    fn next_turn(&mut self) -> Option<u32> {
-        if let Some(place) = self.ready.pop_front() {
-            return Some(place);
+    /// Returns the index of the next queue pair to send.
+    fn next_scheduled(&mut self) -> Option<u32> {
+        if let Some(index) = self.ready.pop_front() {
+            return Some(index);
         }
-        while self.under_way < self.most_under_way {
-            let place = self.waiting.pop_front()?;
-            // One that owed an answer meanwhile has had its turn, or has it to come.
-            if self.pairs.get(place).is_some_and(|pair| pair.turn == Turn::Waiting) {
-                return Some(place);
+        while self.in_flight < self.max_in_flight {
+            let index = self.waiting.pop_front()?;
+            // A queue pair that had a response to send has since moved to `ready`.
+            if self.pairs.get(index).is_some_and(|pair| pair.schedule == Schedule::Waiting) {
+                return Some(index);
             }
         }
         None
     }
 
-    /// Puts the queue pairs in their error state whose completion queue has overrun.
-    pub(super) fn settle(&mut self) {
+    /// Moves the queue pairs of overrun completion queues to the error state.
+    pub(super) fn fail_overrun_qps(&mut self) {
         while let Some(cq) = self.sinks.queues.next_overrun() {
-            self.sinks.tell(AsyncEvent::CqOverrun(cq));
-            let affected = self.pairs.iter().filter(|(_, pair)| pair.completes_at(cq)).map(|(place, _)| place);
-            for place in affected.collect::<Vec<_>>() {
-                self.with(place, |engine, context| engine.modify(context, &Modify::Error));
-                self.touch(place);
+            self.sinks.push_event(AsyncEvent::CqOverrun(cq));
+            let affected = self.pairs.iter().filter(|(_, pair)| pair.completes_at(cq)).map(|(index, _)| index);
+            for index in affected.collect::<Vec<_>>() {
+                self.with(index, |engine, context| engine.modify(context, &Modify::Error));
+                self.reschedule(index);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The queue pairs of an endpoint: by place, and by number.
+//! The queue pairs of an endpoint, by index and by number.
 
 use crate::api::{Cq, QpConfig, Srq, VerbsError};
 use crate::engine::{Books, Engine, Nanos, RecvQueue};
@@ -7,32 +7,31 @@ use shotline_memory::Sge;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// On which list of those that want to send a queue pair is.
+/// Send list that a queue pair is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    None,
-    /// It sends next.
+pub(super) enum Schedule {
+    Idle,
+    /// Sends next.
     Ready,
-    /// It sends when there is room for more under way.
+    /// Sends once the packets in flight are below the endpoint's limit.
     Waiting,
 }
 
-/// One queue pair.
+/// A queue pair with its counters and schedule.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) engine: Engine,
-    pub(super) books: Books,
-    /// Memory that the engine has of the endpoint.
-    pub(super) lent: Sge,
-    /// Its own receives; unused where they come from a shared queue.
+    pub(super) counters: Books,
+    /// The engine's memory, allocated from the endpoint's arena.
+    pub(super) memory: Sge,
+    /// Its receive queue; unused if it has a shared one.
     pub(super) receives: RecvQueue,
-    /// Whether it is on a list of those that want to send.
-    pub(super) turn: Turn,
-    /// What of it is in the sum of what is under way.
-    pub(super) under_way: u32,
-    /// That it is in its error state was told, or asked for.
+    pub(super) schedule: Schedule,
+    /// Its packets in the endpoint's sum of packets in flight.
+    pub(super) in_flight: u32,
+    /// The error state was reported, or requested by the application.
     pub(super) failed: bool,
-    /// When the timers look at it.
+    /// Time of its earliest entry in the timer heap.
     pub(super) alarm: Option<Nanos>,
 }
 
@@ -46,7 +45,7 @@ impl Pair {
     }
 }
 
-/// Random numbers need no hashing.
+/// Hasher for queue pair numbers, which are random already.
 #[derive(Debug, Default)]
 struct Identity(u64);
 impl Hasher for Identity {
@@ -57,22 +56,22 @@ impl Hasher for Identity {
         bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
     }
     fn write_u32(&mut self, number: u32) {
-        // The table takes bucket and tag from the low and the high end.
+        // The hash table takes the bucket from the low bits and the tag from the high bits.
         self.0 = u64::from(number) << 40 | u64::from(number);
     }
 }
 
-/// All queue pairs of an endpoint. A place stays the same as long as its queue pair lives.
+/// All queue pairs of an endpoint. An index is valid for the life of its queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
-    places: Vec<Option<Box<Pair>>>,
+    slots: Vec<Option<Box<Pair>>>,
     free: Vec<u32>,
     numbers: HashMap<u32, u32, BuildHasherDefault<Identity>>,
 }
 
 impl Pairs {
-    /// Makes a queue pair of this number, or of a random one.
-    pub(super) fn create(&mut self, config: &QpConfig, lent: Sge, number: Option<u32>) -> Result<u32, VerbsError> {
+    /// Creates a queue pair with this number, or with a random one.
+    pub(super) fn create(&mut self, config: &QpConfig, memory: Sge, number: Option<u32>) -> Result<u32, VerbsError> {
         let number = match number {
             Some(number) if self.numbers.contains_key(&number) => {
                 return Err(VerbsError::InUse { what: "queue pair's number", by: "another" });
@@ -82,44 +81,44 @@ impl Pairs {
         };
         let depth = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let pair = Box::new(Pair {
-            engine: Engine::new(number, config, lent),
-            books: Books::default(),
-            lent,
+            engine: Engine::new(number, config, memory),
+            counters: Books::default(),
+            memory,
             receives: RecvQueue::new(config.pd, depth, config.max_sge),
-            turn: Turn::None,
-            under_way: 0,
+            schedule: Schedule::Idle,
+            in_flight: 0,
             failed: false,
             alarm: None,
         });
-        let place = self.free.pop().unwrap_or(self.places.len() as u32);
-        if place as usize == self.places.len() {
-            self.places.push(None);
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if index as usize == self.slots.len() {
+            self.slots.push(None);
         }
-        self.places[place as usize] = Some(pair);
-        self.numbers.insert(number, place);
+        self.slots[index as usize] = Some(pair);
+        self.numbers.insert(number, index);
         Ok(number)
     }
 
-    /// Forgets a queue pair. Its number is given out again only by chance.
+    /// Removes a queue pair. Its number is reused only by chance.
     pub(super) fn remove(&mut self, number: u32) -> Option<Box<Pair>> {
-        let place = self.numbers.remove(&number)?;
-        self.free.push(place);
-        self.places[place as usize].take()
+        let index = self.numbers.remove(&number)?;
+        self.free.push(index);
+        self.slots[index as usize].take()
     }
 
-    pub(super) fn place(&self, number: u32) -> Option<u32> {
+    pub(super) fn index_of(&self, number: u32) -> Option<u32> {
         self.numbers.get(&number).copied()
     }
-    pub(super) fn get(&self, place: u32) -> Option<&Pair> {
-        self.places.get(place as usize)?.as_deref()
+    pub(super) fn get(&self, index: u32) -> Option<&Pair> {
+        self.slots.get(index as usize)?.as_deref()
     }
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Pair> {
-        self.places.get_mut(place as usize)?.as_deref_mut()
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Pair> {
+        self.slots.get_mut(index as usize)?.as_deref_mut()
     }
-    pub(super) fn numbered(&self, number: u32) -> Option<&Pair> {
-        self.get(self.place(number)?)
+    pub(super) fn by_number(&self, number: u32) -> Option<&Pair> {
+        self.get(self.index_of(number)?)
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pair)> {
-        self.places.iter().enumerate().filter_map(|(place, pair)| Some((place as u32, pair.as_deref()?)))
+        self.slots.iter().enumerate().filter_map(|(index, pair)| Some((index as u32, pair.as_deref()?)))
     }
 }

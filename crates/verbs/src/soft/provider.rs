@@ -1,6 +1,6 @@
-//! The verbs of an endpoint.
+//! [`Provider`] for [`SoftEndpoint`].
 
-use super::core::{Core, Shared};
+use super::core::{Core, SharedReceives};
 use super::{SoftEndpoint, wakeups};
 use crate::api::{
     Accessed, AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Description, Flag, Modify, Mtu, Notices,
@@ -51,7 +51,7 @@ impl<P: PacketIo> Windows for SoftEndpoint<P> {
         access: Access,
         lifetime: Option<Duration>,
     ) -> Result<Window, VerbsError> {
-        let pair = self.core.pairs.numbered(qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
+        let pair = self.core.pairs.by_number(qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
         let end = |lifetime: Duration| wakeups::now().saturating_add(nanos(lifetime));
         let (pd, expires) = (pair.engine.config().pd, lifetime.map(end));
         let rkey = self.core.protection.bind(pd, mr.lkey, qp.0, offset, len, access, expires)?;
@@ -65,7 +65,7 @@ impl<P: PacketIo> Windows for SoftEndpoint<P> {
 
 impl<P: PacketIo> Notices for SoftEndpoint<P> {
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError> {
-        self.mr_usage(mr)?; // it is there
+        self.mr_usage(mr)?; // checks that it exists
         self.core.sinks.watch.set(mr.rkey, notify);
         Ok(())
     }
@@ -113,8 +113,8 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     }
 
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError> {
-        if depth == 0 || depth > MOST_ENTRIES {
-            return Err(VerbsError::Invalid(format!("a completion queue holds 1 to {MOST_ENTRIES}, not {depth}")));
+        if depth == 0 || depth > MAX_QUEUE_ENTRIES {
+            return Err(VerbsError::Invalid(format!("a completion queue holds 1 to {MAX_QUEUE_ENTRIES}, not {depth}")));
         }
         self.core.sinks.queues.create(depth).ok_or(VerbsError::Unsupported("more than 65,536 completion queues"))
     }
@@ -133,14 +133,14 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
         if count > 0 || out.is_empty() {
             return Ok(count);
         }
-        self.turn()?;
+        self.run_once()?;
         self.core.sinks.queues.take(cq, out).ok_or(UNKNOWN)
     }
 
     fn arm_cq(&mut self, cq: Cq, solicited_only: bool) -> Result<(), VerbsError> {
         let found = self.core.sinks.queues.arm(cq, solicited_only);
         found.then_some(()).ok_or(VerbsError::NoSuch("completion queue"))?;
-        // What was posted before must be on its way when the caller sleeps.
+        // Requests posted before must have been sent when the caller sleeps.
         self.doorbell();
         Ok(())
     }
@@ -151,14 +151,14 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 
     fn next_event(&mut self) -> Option<Cq> {
         let event = self.core.sinks.queues.next_event();
-        self.wakeups.ring(self.core.sinks.queues.has_events());
+        self.wakeups.signal(self.core.sinks.queues.has_events());
         event
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Option<Cq>, VerbsError> {
         let end = wakeups::now().saturating_add(nanos(timeout));
         loop {
-            let busy = self.turn()?;
+            let busy = self.run_once()?;
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
             }
@@ -176,7 +176,7 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     fn create_srq(&mut self, pd: Pd, depth: u32, max_sge: u32) -> Result<Srq, VerbsError> {
         check_depth("shared receive queue", depth)?;
         self.core.protection.join(pd)?;
-        let shared = Shared { pd, receives: RecvQueue::new(pd, depth, max_sge), limit: None };
+        let shared = SharedReceives { pd, receives: RecvQueue::new(pd, depth, max_sge), limit: None };
         let made = self.core.shared.insert(shared).map(Srq);
         if made.is_none() {
             self.core.protection.leave(pd);
@@ -219,9 +219,9 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
 
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
         const UNKNOWN: VerbsError = VerbsError::NoSuch("queue pair");
-        let place = self.core.pairs.place(qp.0).ok_or(UNKNOWN)?;
-        if let Some(pair) = self.core.pairs.get_mut(place) {
-            // An error that was asked for is no news.
+        let index = self.core.pairs.index_of(qp.0).ok_or(UNKNOWN)?;
+        if let Some(pair) = self.core.pairs.get_mut(index) {
+            // A requested transition to the error state raises no event.
             pair.failed = matches!(change, Modify::Error);
         }
         let window = self.core.window();
@@ -231,37 +231,37 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
             }
             engine.modify(context, &change)
         };
-        let result = self.core.with(place, modify).ok_or(UNKNOWN)?;
-        self.core.touch(place);
-        self.core.settle();
+        let result = self.core.with(index, modify).ok_or(UNKNOWN)?;
+        self.core.reschedule(index);
+        self.core.fail_overrun_qps();
         result
     }
 
     fn qp_state(&self, qp: Qp) -> Result<QpState, VerbsError> {
-        self.core.pairs.numbered(qp.0).map(|pair| pair.engine.state()).ok_or(VerbsError::NoSuch("queue pair"))
+        self.core.pairs.by_number(qp.0).map(|pair| pair.engine.state()).ok_or(VerbsError::NoSuch("queue pair"))
     }
 
     fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError> {
-        let place = self.core.pairs.place(qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
-        // Lets go of the memory that its requests hold.
-        self.core.with(place, |engine, context| engine.modify(context, &Modify::Reset));
+        let index = self.core.pairs.index_of(qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
+        // Unpins the memory of its outstanding requests.
+        self.core.with(index, |engine, context| engine.modify(context, &Modify::Reset));
         if let Some(pair) = self.core.pairs.remove(qp.0) {
-            self.core.leave(&pair);
+            self.core.remove_in_flight(&pair);
             self.core.protection.leave(pair.engine.config().pd);
-            self.core.arena.take_back(pair.lent);
+            self.core.arena.free(pair.memory);
         }
         Ok(())
     }
 
     fn post_send(&mut self, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
-        let place = self.core.pairs.place(qp.0).ok_or((0, PostError::NoQueue))?;
-        let posted = self.core.with(place, |engine, context| {
+        let index = self.core.pairs.index_of(qp.0).ok_or((0, PostError::NoQueue))?;
+        let posted = self.core.with(index, |engine, context| {
             for (index, request) in requests.iter().enumerate() {
                 engine.post_send(context, request).map_err(|error| (index, error))?;
             }
             Ok(())
         });
-        self.core.touch(place);
+        self.core.reschedule(index);
         if self.core.sinks.queues.any_armed() {
             self.doorbell();
         }
@@ -269,8 +269,8 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     }
 
     fn post_recv(&mut self, qp: Qp, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
-        let place = self.core.pairs.place(qp.0).ok_or((0, PostError::NoQueue))?;
-        let posted = self.core.with(place, |engine, context| {
+        let index = self.core.pairs.index_of(qp.0).ok_or((0, PostError::NoQueue))?;
+        let posted = self.core.with(index, |engine, context| {
             for (index, request) in requests.iter().enumerate() {
                 engine.post_recv(context, request).map_err(|error| (index, error))?;
             }
@@ -280,13 +280,13 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
     }
 
     fn progress(&mut self) -> Result<bool, VerbsError> {
-        self.turn()
+        self.run_once()
     }
 }
 
 impl<P: PacketIo> SoftEndpoint<P> {
-    /// Makes queue pair 1, by which connection managers find each other (IBTA volume 1, clause 13.5.1.1). `config` says
-    /// UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
+    /// Creates queue pair 1, the general services interface of connection managers (IBTA volume 1, clause 13.5.1.1).
+    /// `config` must be UD; its Q_Key must be [`crate::rdma_cm::Q_KEY`].
     pub fn create_general_services_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
         if config.kind != QpType::Ud {
             return Err(VerbsError::Invalid("general services are datagrams".into()));
@@ -311,8 +311,8 @@ impl<P: PacketIo> SoftEndpoint<P> {
         let Core { pairs, arena, protection, .. } = &mut self.core;
         protection.join(config.pd)?;
         let made = arena
-            .lend(protection, Engine::memory(config))
-            .and_then(|lent| pairs.create(config, lent, number).map(Qp).inspect_err(|_| arena.take_back(lent)));
+            .alloc(protection, Engine::memory(config))
+            .and_then(|memory| pairs.create(config, memory, number).map(Qp).inspect_err(|_| arena.free(memory)));
         made.inspect_err(|_| protection.leave(config.pd))
     }
 }
@@ -321,12 +321,12 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Entries of the longest queue.
-const MOST_ENTRIES: u32 = 1 << 22;
+/// Maximum depth of a queue, in entries.
+const MAX_QUEUE_ENTRIES: u32 = 1 << 22;
 
 fn check_depth(what: &str, depth: u32) -> Result<(), VerbsError> {
-    if (1..=MOST_ENTRIES).contains(&depth) {
+    if (1..=MAX_QUEUE_ENTRIES).contains(&depth) {
         return Ok(());
     }
-    Err(VerbsError::Invalid(format!("a {what} holds 1 to {MOST_ENTRIES} requests, not {depth}")))
+    Err(VerbsError::Invalid(format!("a {what} holds 1 to {MAX_QUEUE_ENTRIES} requests, not {depth}")))
 }

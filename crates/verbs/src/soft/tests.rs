@@ -1,4 +1,4 @@
-//! What arrives from strangers, and memory that a transport cannot reach.
+//! Packets of an attacker, and memory that a transport cannot reach.
 
 mod changing;
 
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// After which what was not acknowledged is sent again.
+/// Retransmission timeout.
 const SHORT: Duration = Duration::from_millis(20);
 const MEMORY: u64 = 1 << 16;
 
@@ -34,7 +34,8 @@ fn scratch() -> (Regions, Sge) {
     (registrar.finish(), Sge { region, offset: 0, len: SCRATCH_BYTES })
 }
 
-/// An endpoint with memory and a UC queue pair, and the wire's other end, which sends whatever it likes.
+/// An endpoint with memory and a UC queue pair, and an attacker at the other end of the wire, which can send any
+/// packet.
 struct Attacked {
     endpoint: SoftEndpoint<InprocIo>,
     wire: InprocIo,
@@ -46,10 +47,10 @@ struct Attacked {
     qp: Qp,
 }
 
-/// Counts what comes back.
+/// Counts received packets.
 #[derive(Default)]
-struct Count(usize);
-impl Steer for Count {
+struct PacketCounter(usize);
+impl Steer for PacketCounter {
     fn header_len(&mut self, _: &Seen<'_>) -> usize {
         Bth::LEN
     }
@@ -86,7 +87,7 @@ impl Attacked {
         Self { endpoint, wire: wire.unwrap(), payload, region, pd, mr, cq, qp }
     }
 
-    /// Sends packets in one batch; each with a header and payload bytes from 0 on.
+    /// Sends packets in one batch; each with a header and payload bytes counting up from 0.
     fn send(&mut self, packets: &[(Bth, Extensions, u32)], seal: Seal) {
         let headers: Vec<_> = packets.iter().map(|(bth, extensions, _)| extensions.emit(bth)).collect();
         let gather: Vec<_> = packets.iter().map(|(_, _, len)| [Sge { len: *len, ..self.payload }]).collect();
@@ -113,15 +114,15 @@ impl Attacked {
         bytes
     }
 
-    /// Packets that came back.
+    /// Returns the number of packets that the endpoint sent since the last call.
     fn answers(&mut self) -> usize {
-        let mut count = Count::default();
+        let mut count = PacketCounter::default();
         self.wire.poll(&mut count, 64).unwrap();
         count.0
     }
 }
 
-/// Connects a queue pair, which sends again what was not acknowledged within `timeout`.
+/// Connects a queue pair with retransmission timeout `timeout`.
 fn bring_up<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, qp: Qp, peer: (SocketAddr, u32), timeout: Duration) {
     let rtr = ReadyToReceive {
         peer: Some(peer),
@@ -140,23 +141,23 @@ fn bring_up<P: PacketIo>(endpoint: &mut SoftEndpoint<P>, qp: Qp, peer: (SocketAd
 }
 
 #[test]
-fn packets_for_nobody_are_counted_and_get_silence() {
+fn packets_for_no_queue_pair_are_counted_and_unanswered() {
     let mut attacked = Attacked::new(true);
-    let stranger = (attacked.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
+    let unknown = (attacked.qp.0 ^ 1).clamp(2, 0x00FF_FFFE);
     let write = attacked.write(0, 8);
-    attacked.send(&[(Bth::new(Opcode::UcWriteOnly, stranger, 0), write, 8)], Seal::Compute);
+    attacked.send(&[(Bth::new(Opcode::UcWriteOnly, unknown, 0), write, 8)], Seal::Compute);
     assert_eq!(attacked.drops(), Drops { unknown_qp: 1, ..Drops::default() });
-    // For a queue pair that is here, but of another transport service.
+    // For an existing queue pair of another transport service.
     attacked.send(&[(attacked.bth(Opcode::RcWriteOnly, 0), write, 8)], Seal::Compute);
     assert_eq!(attacked.drops(), Drops { unknown_qp: 1, wrong_service: 1, ..Drops::default() });
     assert_eq!((attacked.bytes(0, 8), attacked.answers()), (vec![0; 8], 0));
 }
 
 #[test]
-fn a_wrong_icrc_changes_nothing() {
+fn packet_with_wrong_icrc_changes_nothing() {
     let mut attacked = Attacked::new(true);
     let write = attacked.write(0, 8);
-    // With any other value the check may find an identification for which it fits: 2^-16 of them do.
+    // Other values may match by chance: for 2^-16 of them there is an identification that fits.
     attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::Forced(0x1234_5678));
     let drops = attacked.drops();
     assert_eq!((drops.bad_icrc, drops.total()), (1, 1), "{drops:?}");
@@ -166,7 +167,7 @@ fn a_wrong_icrc_changes_nothing() {
 }
 
 #[test]
-fn a_write_whose_identification_is_a_guess_is_taken_only_if_it_follows() {
+fn write_with_solved_icrc_needs_a_following_identification() {
     let mut attacked = Attacked::new(true);
     let (write, payload) = (attacked.write(0, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
     let mut send = |psn, id, opcode, extensions: Extensions| {
@@ -189,7 +190,7 @@ fn a_write_whose_identification_is_a_guess_is_taken_only_if_it_follows() {
 }
 
 #[test]
-fn packets_that_nobody_vouches_for_are_never_taken() {
+fn unsealed_packets_are_never_accepted() {
     let mut attacked = Attacked::new(false);
     let write = attacked.write(0, 8);
     attacked.send(&[(attacked.bth(Opcode::UcWriteOnly, 0), write, 8)], Seal::None);
@@ -212,7 +213,7 @@ fn runts_and_unknown_opcodes_are_malformed() {
 }
 
 #[test]
-fn a_header_of_another_length_than_the_batch_s_first_costs_nothing_but_a_copy() {
+fn header_of_unpredicted_length_costs_only_a_copy() {
     let mut attacked = Attacked::new(true);
     let qp = attacked.qp;
     for address in [1000, 2000] {
@@ -227,9 +228,9 @@ fn a_header_of_another_length_than_the_batch_s_first_costs_nothing_but_a_copy() 
         (attacked.bth(Opcode::UcSendOnly, 3), send, 40),
     ];
     let bytes: Vec<u8> = (0..40).collect();
-    attacked.send(&[first, second], Seal::Compute); // the second's header is longer
+    attacked.send(&[first, second], Seal::Compute); // the second header is longer
     assert_eq!((attacked.bytes(1000, 40), attacked.bytes(0, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
-    attacked.send(&[third, fourth], Seal::Compute); // and here it is shorter
+    attacked.send(&[third, fourth], Seal::Compute); // the second header is shorter
     assert_eq!((attacked.bytes(2000, 40), attacked.bytes(200, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
     assert_eq!(attacked.endpoint.statistics().bytes_moved, 24 + 40);
     assert_eq!(
@@ -239,8 +240,8 @@ fn a_header_of_another_length_than_the_batch_s_first_costs_nothing_but_a_copy() 
 }
 
 #[test]
-fn a_full_path_keeps_what_its_requests_have_let_go_of() {
-    // The path takes 4 packets, a request has 64.
+fn backlog_survives_reuse_of_completed_requests_memory() {
+    // The path accepts 4 packets, a request has 64.
     let [mut a, mut b] = SoftEndpoint::pair(4, [address(1), address(2)]).unwrap();
     let mut ends = Vec::new();
     for endpoint in [&mut a, &mut b] {
@@ -262,7 +263,7 @@ fn a_full_path_keeps_what_its_requests_have_let_go_of() {
     for _ in 0..1000 {
         if !complete && a.poll_cq(*cq, &mut [Completion::default()]).unwrap() == 1 {
             complete = true;
-            here.zero(0, 1 << 18); // it is ours again
+            here.zero(0, 1 << 18); // the request is complete, so its memory may be reused
             assert!(a.dereg_mr(mine).is_ok());
         }
         a.progress().unwrap();
@@ -275,47 +276,46 @@ fn a_full_path_keeps_what_its_requests_have_let_go_of() {
 }
 
 #[test]
-fn whoever_sleeps_on_the_descriptor_is_woken_when_something_is_to_be_sent_again() {
+fn descriptor_becomes_readable_for_a_retransmission() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut attacked = Attacked::new(true);
     let pd = attacked.endpoint.alloc_pd().unwrap();
     let qp = attacked.endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, attacked.cq, attacked.cq)).unwrap();
-    bring_up(&mut attacked.endpoint, qp, (address(2), 77), SHORT); // who never answers
-    attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"anybody?"))]).unwrap();
+    bring_up(&mut attacked.endpoint, qp, (address(2), 77), SHORT); // a peer that never answers
+    attacked.endpoint.post_send(qp, &[SendWr::new(1, Operation::Send, Data::Inline(b"no reply"))]).unwrap();
     for times in 1..=3 {
         while attacked.endpoint.progress().unwrap() {}
-        // More than once if its time was over again before it was polled.
-        assert!(attacked.answers() > 0, "not sent in turn {times}");
+        // More than one if the timer expired again before the poll.
+        assert!(attacked.answers() > 0, "not sent in round {times}");
         let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let woken = poll(&mut [PollFd::new(&attacked.endpoint.fd(), PollFlags::IN)], Some(&patience)).unwrap();
-        assert_eq!(woken, 1, "nobody was woken to send again");
+        assert_eq!(woken, 1, "no wake-up for the retransmission");
     }
 }
 
-/// A device that has its bytes to itself.
-struct Far(Mutex<Vec<u8>>);
+/// Device memory that only copies can reach.
+struct OffHostMemory(Mutex<Vec<u8>>);
 
-// SAFETY: the copies are of the lengths that they are asked for, between the caller's memory and the vector, whose
-// indexing checks its side.
-unsafe impl DeviceMemory for Far {
+// SAFETY: the copies have the requested lengths, between the caller's memory and the vector, whose indexing is checked.
+unsafe impl DeviceMemory for OffHostMemory {
     fn len(&self) -> usize {
         self.0.lock().unwrap().len()
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
         let bytes = self.0.lock().unwrap();
-        // SAFETY: the caller vouches for `to`; the source is `len` bytes of a slice.
+        // SAFETY: the caller guarantees `to`; the source is `len` bytes of a slice.
         unsafe { std::ptr::copy_nonoverlapping(bytes[offset..offset + len].as_ptr(), to, len) };
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
         let mut bytes = self.0.lock().unwrap();
-        // SAFETY: the caller vouches for `from`; the target is `len` bytes of a slice.
+        // SAFETY: the caller guarantees `from`; the target is `len` bytes of a slice.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes[offset..offset + len].as_mut_ptr(), len) };
     }
 }
 
 fn device_end(endpoint: &mut SoftEndpoint<InprocIo>) -> (Arc<Region>, Pd, Mr, Cq, Qp) {
     let pd = endpoint.alloc_pd().unwrap();
-    let region = Region::device(Arc::new(Far(Mutex::new(vec![0; 1 << 20]))));
+    let region = Region::device(Arc::new(OffHostMemory(Mutex::new(vec![0; 1 << 20]))));
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let mr = endpoint.reg_mr(pd, &region, 0, 1 << 20, access, Addressing::ZeroBased).unwrap();
     let cq = endpoint.create_cq(64).unwrap();
@@ -324,7 +324,7 @@ fn device_end(endpoint: &mut SoftEndpoint<InprocIo>) -> (Arc<Region>, Pd, Mr, Cq
 }
 
 #[test]
-fn a_device_s_memory_is_written_read_and_sent_to_like_any_other() {
+fn device_memory_takes_writes_reads_and_sends() {
     let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let (here, _, mine, cq, qa) = device_end(&mut a);
     let (there, _, theirs, other_cq, qb) = device_end(&mut b);
@@ -363,16 +363,16 @@ fn a_device_s_memory_is_written_read_and_sent_to_like_any_other() {
 }
 
 #[test]
-fn a_device_s_memory_takes_no_atomic_operations() {
+fn device_memory_refuses_atomic_access() {
     let [mut a, _b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let pd = a.alloc_pd().unwrap();
-    let region = Region::device(Arc::new(Far(Mutex::new(vec![0; 4096]))));
+    let region = Region::device(Arc::new(OffHostMemory(Mutex::new(vec![0; 4096]))));
     let refused = a.reg_mr(pd, &region, 0, 4096, Access::ALL, Addressing::ZeroBased);
     assert!(matches!(refused, Err(VerbsError::Register(_))), "{refused:?}");
 }
 
 #[test]
-fn an_acknowledgement_behind_a_longer_header_in_one_batch_is_taken() {
+fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
     let [mut a, mut b] = SoftEndpoint::pair(64, [address(1), address(2)]).unwrap();
     let end = |endpoint: &mut SoftEndpoint<InprocIo>| {
         let (pd, region) = (endpoint.alloc_pd().unwrap(), Region::heap(4096).unwrap());
@@ -396,7 +396,7 @@ fn an_acknowledgement_behind_a_longer_header_in_one_batch_is_taken() {
     let mut out = [Completion::default(); 4];
     let mut done = 0;
     for number in 1..100 {
-        // There: the answer is posted while the acknowledgement of what it answers is still owed.
+        // The response is posted while the acknowledgement of the request is still pending.
         write(&mut a, qa, &theirs, number);
         while word(&there) != number {
             done += a.poll_cq(cq, &mut out).unwrap();
@@ -416,7 +416,7 @@ fn an_acknowledgement_behind_a_longer_header_in_one_batch_is_taken() {
 }
 
 #[test]
-fn memory_whose_last_receive_completes_within_a_batch_stays_until_the_batch_is_through() {
+fn memory_is_kept_until_the_batch_that_fills_it_is_done() {
     let mut attacked = Attacked::new(true);
     let qp = attacked.qp;
     let receive = |attacked: &mut Attacked, id: u64, len: u32| {
@@ -430,7 +430,8 @@ fn memory_whose_last_receive_completes_within_a_batch_stays_until_the_batch_is_t
         attacked.endpoint.post_recv(qp, &[RecvWr { id, elements: &elements }]).unwrap();
         (region, mr)
     };
-    // The first receive is longer than its message: the third payload is taken for a part of that one, and lands there.
+    // The first receive is longer than its message: the third payload is steered as a part of that message, and is
+    // copied there first.
     let (first, mr) = receive(&mut attacked, 1, 3 * 4096);
     let (second, _) = receive(&mut attacked, 2, 4096);
     attacked.endpoint.dereg_mr(&mr).unwrap();
@@ -447,11 +448,11 @@ fn memory_whose_last_receive_completes_within_a_batch_stays_until_the_batch_is_t
     first.read(0, &mut sent);
     assert_eq!(found, sent, "both messages begin with the same bytes");
     let _ = attacked.endpoint.progress().unwrap();
-    assert_eq!(Arc::strong_count(&first), 1, "and then it goes");
+    assert_eq!(Arc::strong_count(&first), 1, "released after the batch");
 }
 
 #[test]
-fn few_bytes_of_a_long_operation_are_copied_again_after_they_landed() {
+fn few_bytes_of_a_long_operation_are_copied_twice() {
     const LEN: u32 = 64 << 10;
     let [mut a, mut b] = SoftEndpoint::pair(256, [address(1), address(2)]).unwrap();
     let end = |endpoint: &mut SoftEndpoint<InprocIo>| {
@@ -465,8 +466,8 @@ fn few_bytes_of_a_long_operation_are_copied_again_after_they_landed() {
     bring_up(&mut b, qb, (address(1), qa.0), PATIENCE);
     let (from, to) = ([Element { address: 0, len: LEN, lkey: mine.lkey }], Remote { address: 0, rkey: theirs.rkey });
     let slot = [Element { address: 0, len: LEN, lkey: theirs.lkey }];
-    // Of every 16 packets: the first of a WRITE brings its address, and its batch is chosen before it is believed; all
-    // other places are known before.
+    // Per 16 packets: the first of a WRITE carries the address, and the destinations of its batch are chosen before it
+    // is validated; all other destinations are known before.
     for (operation, most) in [(Operation::Write(to), 2), (Operation::Send, 0), (Operation::Read(to), 0)] {
         let before = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.books(qp).unwrap());
         for _ in 0..50 {

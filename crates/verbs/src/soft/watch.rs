@@ -1,22 +1,22 @@
-//! One-sided operations of peers, told to who asked.
+//! Notices of peers' one-sided operations on watched keys.
 
 use crate::api::Accessed;
 use std::collections::{HashSet, VecDeque};
 
-/// Notices that wait to be taken, at most.
-const NOTICES: usize = 4096;
+/// Maximum number of queued notices.
+const MAX_NOTICES: usize = 4096;
 
-/// Remote keys whose use is told.
+/// Watched remote keys, and notices of their use.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     keys: HashSet<u32>,
     notices: VecDeque<Accessed>,
-    /// Notices that found no room.
+    /// Notices dropped because the queue was full.
     pub(super) lost: u64,
 }
 
 impl Watch {
-    /// Tells of the use of a key, or no longer.
+    /// Starts or stops watching a key.
     pub(super) fn set(&mut self, rkey: u32, notify: bool) {
         if notify {
             self.keys.insert(rkey);
@@ -29,12 +29,12 @@ impl Watch {
         self.notices.pop_front()
     }
 
-    /// A peer's operation is done.
-    pub(super) fn note(&mut self, accessed: Accessed) {
+    /// Queues a notice if the key of a peer's completed operation is watched.
+    pub(super) fn push(&mut self, accessed: Accessed) {
         if self.keys.is_empty() || !self.keys.contains(&accessed.rkey) {
             return;
         }
-        if self.notices.len() < NOTICES {
+        if self.notices.len() < MAX_NOTICES {
             self.notices.push_back(accessed);
         } else {
             self.lost += 1;

@@ -1,4 +1,4 @@
-//! Memory that somebody writes between a packet's ICRC and the kernel's copy.
+//! Memory that changes between the computation of a packet's ICRC and the kernel's copy.
 
 use super::{MEMORY, SHORT, address, bring_up};
 use crate::api::{Completion, Cq, Data, Element, Operation, Provider, Qp, QpConfig, QpType, Remote, SendWr, Status};
@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Memory whose first 8 bytes are counted up by somebody.
-type Counter = Arc<Mutex<Option<Arc<Region>>>>;
+/// Memory whose first 8 bytes are incremented during each send.
+type ChangingMemory = Arc<Mutex<Option<Arc<Region>>>>;
 
-/// A transport that seals a packet, as sockets do, before it copies the payload; in between the counter goes on.
+/// A transport that seals a packet before it copies the payload, like sockets; the memory changes in between.
 struct Changing {
     io: InprocIo,
     regions: Regions,
-    counter: Counter,
+    changing: ChangingMemory,
 }
 
 impl PacketIo for Changing {
@@ -35,7 +35,7 @@ impl PacketIo for Changing {
         };
         let sealed: Vec<_> =
             packets.iter().map(|packet| Send { seal: Seal::Remainder(remainder(packet)), ..*packet }).collect();
-        if let Some(region) = &*self.counter.lock().unwrap() {
+        if let Some(region) = &*self.changing.lock().unwrap() {
             region.fetch_add(0, 1);
         }
         self.io.send(to, &sealed)
@@ -45,33 +45,33 @@ impl PacketIo for Changing {
 struct End {
     endpoint: SoftEndpoint<Changing>,
     region: Arc<Region>,
-    counter: Counter,
+    changing: ChangingMemory,
     mr: Mr,
     cq: Cq,
     qp: Qp,
 }
 
-/// Two ends that are connected, with such memory each.
+/// Two connected ends with this memory.
 fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
     let mut far = None;
     let mut open = |host: u8, memory: Arc<Region>| {
-        let counter = Counter::default();
+        let changing = ChangingMemory::default();
         let over = |regions: &Regions, scratch| {
             let config = |host| InprocConfig { address: address(host), sealed: true, capacity: 0, scratch };
-            // Each end brings its scratch memory in its own table, at the same place.
+            // Each end has its scratch memory in its own table, at the same position.
             let io = far.take().unwrap_or_else(|| {
                 let (a, b) = inproc::pair(256, (config(1), regions), (config(2), regions));
                 far = Some(b);
                 a
             });
-            Ok(Changing { io, regions: regions.clone(), counter: Arc::clone(&counter) })
+            Ok(Changing { io, regions: regions.clone(), changing: Arc::clone(&changing) })
         };
         let mut endpoint = SoftEndpoint::over(address(host), over).unwrap();
         let pd = endpoint.alloc_pd().unwrap();
         let mr = endpoint.reg_mr(pd, &memory, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
         let cq = endpoint.create_cq(64).unwrap();
         let qp = endpoint.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq)).unwrap();
-        End { endpoint, region: memory, counter, mr, cq, qp }
+        End { endpoint, region: memory, changing, mr, cq, qp }
     };
     let [first, second] = memory;
     let (mut a, mut b) = (open(1, first), open(2, second));
@@ -81,13 +81,13 @@ fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
 }
 
 impl End {
-    fn changes(&self) {
-        *self.counter.lock().unwrap() = Some(Arc::clone(&self.region));
+    fn start_changing(&self) {
+        *self.changing.lock().unwrap() = Some(Arc::clone(&self.region));
     }
 }
 
-/// Has the first end do one operation on all of the other's memory.
-fn done([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
+/// Runs one operation of the first end on all of the other's memory.
+fn run([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
     let elements = [Element { address: 0, len: MEMORY as u32, lkey: a.mr.lkey }];
     let wr = SendWr::new(1, operation(Remote { address: 0, rkey: b.mr.rkey }), Data::Elements(&elements));
     a.endpoint.post_send(a.qp, &[wr]).unwrap();
@@ -100,33 +100,33 @@ fn done([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
 }
 
 #[test]
-fn a_read_of_shared_memory_that_changes_is_answered_once() {
+fn read_of_changing_shared_memory_is_answered_once() {
     let memory = [Region::heap(MEMORY as usize), Region::memfd("changing", MEMORY as usize)].map(Result::unwrap);
     let mut ends = ends(memory);
-    ends[1].changes();
-    done(&mut ends, Operation::Read);
+    ends[1].start_changing();
+    run(&mut ends, Operation::Read);
     let [a, b] = &ends;
     assert_eq!((a.endpoint.statistics().drops.total(), a.endpoint.books(a.qp).unwrap().retransmitted), (0, 0));
     assert_eq!(b.endpoint.statistics().packets_copied, MEMORY / 4096);
 }
 
 #[test]
-fn memory_of_this_process_that_changes_gets_through_when_sent_again() {
+fn changing_private_memory_is_copied_when_retransmitted() {
     let heap = || Region::heap(MEMORY as usize).unwrap();
-    for (changes, operation) in [(1, Operation::Read as fn(Remote) -> Operation), (0, Operation::Write)] {
+    for (changing, operation) in [(1, Operation::Read as fn(Remote) -> Operation), (0, Operation::Write)] {
         let mut ends = ends([heap(), heap()]);
-        ends[changes].changes();
-        done(&mut ends, operation);
-        let [receives, sends] = [&ends[1 - changes], &ends[changes]].map(|end| end.endpoint.statistics());
+        ends[changing].start_changing();
+        run(&mut ends, operation);
+        let [receives, sends] = [&ends[1 - changing], &ends[changing]].map(|end| end.endpoint.statistics());
         assert!(receives.drops.bad_icrc > 0 && sends.packets_copied > 0, "{receives:?} {sends:?}");
     }
 }
 
 #[test]
-fn memory_that_nobody_changes_is_not_copied() {
+fn unchanging_memory_is_not_copied() {
     let heap = || Region::heap(MEMORY as usize).unwrap();
     let mut ends = ends([heap(), heap()]);
-    done(&mut ends, Operation::Read);
-    done(&mut ends, Operation::Write);
+    run(&mut ends, Operation::Read);
+    run(&mut ends, Operation::Write);
     assert_eq!(ends.map(|end| end.endpoint.statistics().packets_copied), [0, 0]);
 }

@@ -1,18 +1,18 @@
-//! What arrives: to which queue pair, and whether at all.
+//! Validation of received packets and their dispatch to queue pairs.
 //!
-//! A packet is complete for its opcode, its queue pair exists and is of the opcode's transport service, its ICRC is good:
-//! else it is dropped here without an answer, and counted by the first of these that fails ([`Drops`]). Then the queue
-//! pair's engine checks that it receives in its state, that the source is its peer, that they share a partition, and
-//! counts what it refuses in its [`crate::engine::Books`]. (Linux `rxe_recv.c` looks at the ICRC last, because it
-//! computes it there; here the transport has computed it already. What is dropped is the same.)
-//! An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be checked
-//! ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: a packet that nobody vouches for may change nothing. One-sided
-//! operations, which bring an address or change memory that nobody offered for the purpose, take a solved ICRC only if
-//! the identification follows the sender's last ([`QpConfig::lax`](crate::api::QpConfig::lax) takes any): otherwise one of 65,536
-//! packets that were damaged on their way would be taken.
+//! A packet must be complete for its opcode, its queue pair must exist and be of the opcode's transport service, and
+//! its ICRC must be good. Otherwise it is dropped here without a response, and counted by the first check that failed
+//! ([`Drops`]). Then the queue pair's engine checks that its state allows receiving, that the source is its peer, and
+//! that the partition keys match, and counts what it refuses in its [`crate::engine::Books`]. (Linux `rxe_recv.c`
+//! checks the ICRC last, because it computes it there; here the transport has computed it already. The same packets are
+//! dropped.) An ICRC that is [`Icrc::Good`], [`Icrc::Solved`] or [`Icrc::Device`] is good; one that could not be
+//! checked ([`Icrc::Unverified`], [`Icrc::Absent`]) never is: an unvalidated packet may change nothing. One-sided
+//! operations carry an address or change memory that was not posted for them, so they accept a solved ICRC only if the
+//! IPv4 identification follows the sender's last one ([`QpConfig::lax`](crate::api::QpConfig::lax) accepts any):
+//! otherwise one of 65,536 corrupted packets would be accepted.
 
 use super::core::Core;
-use super::statistics::Drops;
+use super::counters::Drops;
 use crate::api::QpType;
 use crate::engine::{Ahead, Arrived};
 use arrayvec::ArrayVec;
@@ -22,39 +22,39 @@ use shotline_wire::bth::{Bth, Opcode, Service};
 use shotline_wire::roce::{self, ICRC_LEN, MAX_HEADER_LEN};
 use shotline_wire::shot::DropCause;
 
-/// Names the counter of a cause.
-type Cause = fn(&mut Drops) -> &mut u64;
+/// Selects the counter of a drop cause.
+type DropCounter = fn(&mut Drops) -> &mut u64;
 
-/// The steer of an endpoint, for one call.
-pub(super) struct Arrivals<'a> {
+/// The [`Steer`] of an endpoint, for one call.
+pub(super) struct EndpointSteer<'a> {
     pub(super) core: &'a mut Core,
-    /// The queue pair of the last packet: a batch is mostly one's.
+    /// Number and index of the last packet's queue pair: most packets of a batch are for the same one.
     last: Option<(u32, u32)>,
 }
 
-impl<'a> Arrivals<'a> {
+impl<'a> EndpointSteer<'a> {
     pub(super) fn new(core: &'a mut Core) -> Self {
         Self { core, last: None }
     }
 
-    /// The place of a queue pair. Whoever leaves the last one has its wishes noted.
-    fn place(&mut self, number: u32) -> Option<u32> {
+    /// Returns the index of a queue pair, and reschedules the previous one if it is another.
+    fn index_of(&mut self, number: u32) -> Option<u32> {
         match self.last {
-            Some((last, place)) if last == number => Some(place),
+            Some((last, index)) if last == number => Some(index),
             _ => {
-                let place = self.core.pairs.place(number)?;
-                if let Some((_, left)) = self.last.replace((number, place)) {
-                    self.core.touch(left);
+                let index = self.core.pairs.index_of(number)?;
+                if let Some((_, previous)) = self.last.replace((number, index)) {
+                    self.core.reschedule(previous);
                 }
-                Some(place)
+                Some(index)
             }
         }
     }
 
-    /// The place of the queue pair that may have this packet.
-    fn admit(&mut self, bth: &Bth) -> Result<u32, Cause> {
-        let place = self.place(bth.dest_qp).ok_or((|drops| &mut drops.unknown_qp) as Cause)?;
-        let Some(pair) = self.core.pairs.get(place) else { return Err(|drops| &mut drops.unknown_qp) };
+    /// Returns the index of a packet's queue pair, if it exists and its service fits.
+    fn admit(&mut self, bth: &Bth) -> Result<u32, DropCounter> {
+        let index = self.index_of(bth.dest_qp).ok_or((|drops| &mut drops.unknown_qp) as DropCounter)?;
+        let Some(pair) = self.core.pairs.get(index) else { return Err(|drops| &mut drops.unknown_qp) };
         let kind = pair.engine.config().kind;
         let fits = match bth.opcode.service() {
             Service::ReliableConnection => kind == QpType::Rc,
@@ -65,11 +65,11 @@ impl<'a> Arrivals<'a> {
         if !fits {
             return Err(|drops| &mut drops.wrong_service);
         }
-        Ok(place)
+        Ok(index)
     }
 
-    fn arrive(&mut self, done: &Done<'_>) -> Result<(), Cause> {
-        let malformed: Cause = |drops| &mut drops.malformed;
+    fn receive(&mut self, done: &Done<'_>) -> Result<(), DropCounter> {
+        let malformed: DropCounter = |drops| &mut drops.malformed;
         if done.fault.is_some_and(|fault| fault != DropCause::BadIcrc) {
             return Err(malformed);
         }
@@ -78,15 +78,15 @@ impl<'a> Arrivals<'a> {
         let mut whole = ArrayVec::<u8, MAX_HEADER_LEN>::new();
         let mut header = done.header;
         if header.len() != opcode.header_len() {
-            (landed, len) = self.lay_out(done, opcode.header_len(), &mut whole).ok_or(malformed)?;
+            (landed, len) = self.realign(done, opcode.header_len(), &mut whole).ok_or(malformed)?;
             header = &whole;
         }
         let (bth, extensions) = roce::header(header).map_err(|_| malformed)?;
         if len < u32::from(bth.pad) {
             return Err(malformed);
         }
-        let place = self.admit(&bth)?;
-        let lax = || self.core.pairs.get(place).is_some_and(|pair| pair.engine.config().lax);
+        let index = self.admit(&bth)?;
+        let lax = || self.core.pairs.get(index).is_some_and(|pair| pair.engine.config().lax);
         match done.icrc {
             Icrc::Good | Icrc::Solved { follows: true } | Icrc::Device => {}
             Icrc::Solved { follows: false } if !bth.opcode.is_one_sided() || lax() => {}
@@ -96,35 +96,36 @@ impl<'a> Arrivals<'a> {
         }
         let (congested, source) = (done.congested, done.source);
         let packet = Arrived { bth, extensions: &extensions, landed, len, congested, source };
-        self.core.with(place, |engine, context| engine.receive(context, &packet));
+        self.core.with(index, |engine, context| engine.receive(context, &packet));
         Ok(())
     }
 
-    /// Lays a packet out anew whose header is longer or shorter than it was taken for: its first bytes into `header`,
-    /// the others into memory of the endpoint. None if it is too short for its header.
-    fn lay_out(
+    /// Separates header and payload again in a packet whose header is longer or shorter than predicted: the header's
+    /// bytes go to `header`, the others to memory of the endpoint. Returns `None` if the packet is too short for its
+    /// header.
+    fn realign(
         &mut self,
         done: &Done<'_>,
         needed: usize,
         header: &mut ArrayVec<u8, MAX_HEADER_LEN>,
     ) -> Option<(Landed, u32)> {
-        let Core { regions, again, statistics, .. } = &mut *self.core;
+        let Core { regions, realign, counters, .. } = &mut *self.core;
         let pieces = match done.landed {
             Landed::Memory(sges) => sges,
             Landed::Scratch(sge) => [sge, Sge::EMPTY],
-            Landed::Slot(_) => return None, // nothing was posted
+            Landed::Slot(_) => return None, // no buffers are posted to the transport
         };
         let mut bytes = [0; MAX_HEADER_LEN];
         let known = done.header.len().min(needed);
         bytes[..known].copy_from_slice(&done.header[..known]);
-        // Bytes taken for header that are payload, and bytes taken for payload that are header.
+        // Payload bytes that were taken for header, and header bytes that were taken for payload.
         let surplus = &done.header[known..];
         let missing = needed - known;
         let mut left = done.len as usize;
-        if missing > left || surplus.len() + left > again.len as usize {
+        if missing > left || surplus.len() + left > realign.len as usize {
             return None;
         }
-        regions.get(again.region).write(again.offset as usize, surplus);
+        regions.get(realign.region).write(realign.offset as usize, surplus);
         let (mut at, mut to) = (known, surplus.len());
         for piece in pieces {
             let len = (piece.len as usize).min(left);
@@ -137,34 +138,35 @@ impl<'a> Arrivals<'a> {
             from.read(piece.offset as usize, &mut bytes[at..at + head]);
             at += head;
             let (begin, rest) = (piece.offset as usize + head, len - head);
-            regions.get(again.region).copy_from(again.offset as usize + to, from, begin, rest);
+            regions.get(realign.region).copy_from(realign.offset as usize + to, from, begin, rest);
             to += rest;
         }
         if left > 0 {
             return None;
         }
         header.try_extend_from_slice(&bytes[..needed]).ok()?;
-        statistics.bytes_moved += to as u64;
-        Some((Landed::Scratch(Sge { len: to as u32, ..*again }), to as u32))
+        counters.bytes_moved += to as u64;
+        Some((Landed::Scratch(Sge { len: to as u32, ..*realign }), to as u32))
     }
 }
 
-/// Sees to it that no two payloads of a batch are copied to the same bytes: each is checked only when all are there, so
-/// one would spoil the other. Receives may share their memory (benchmarks like to), and lists may overlap.
-fn part(picks: &mut [Pick]) {
+/// Redirects payloads to scratch memory where two payloads of a batch would overlap: packets are validated only after
+/// the whole batch is copied, so one would corrupt the other. Receives may share their memory (benchmarks do), and
+/// gather lists may overlap.
+fn separate_overlaps(picks: &mut [Pick]) {
     let mut taken = ArrayVec::<Sge, { 2 * MAX_BATCH }>::new();
     let overlap = |a: &Sge, b: &Sge| {
         let end = |sge: &Sge| sge.offset + u64::from(sge.len);
         a.region == b.region && a.offset < end(b) && b.offset < end(a)
     };
-    // Places mostly follow each other: only one that does not is held against all.
+    // Destinations mostly ascend: only one that does not is compared with all others.
     let follows = |last: &Sge, sge: &Sge| last.region == sge.region && last.offset + u64::from(last.len) <= sge.offset;
-    let mut rising = true;
+    let mut ascending = true;
     for pick in picks {
         let To::Memory(sges) = pick.to else { continue };
         for sge in sges.iter().filter(|sge| sge.len > 0) {
-            rising &= taken.last().is_none_or(|last| follows(last, sge));
-            if !rising && taken.iter().any(|other| overlap(other, sge)) {
+            ascending &= taken.last().is_none_or(|last| follows(last, sge));
+            if !ascending && taken.iter().any(|other| overlap(other, sge)) {
                 pick.to = To::Scratch;
                 break;
             }
@@ -175,21 +177,21 @@ fn part(picks: &mut [Pick]) {
     }
 }
 
-impl Steer for Arrivals<'_> {
+impl Steer for EndpointSteer<'_> {
     fn header_len(&mut self, seen: &Seen<'_>) -> usize {
         seen.first.first().copied().and_then(Opcode::from_u8).map_or(Bth::LEN, Opcode::header_len)
     }
 
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         let bare = |bytes: u32| bytes.saturating_sub(ICRC_LEN as u32);
-        // An acknowledgement behind a request is shorter than the request's header: it is all header.
+        // An acknowledgement after a request in one batch is shorter than the request's header: all of it is header.
         if let Some(last) = picks.last_mut().filter(|_| bare(seen.last) < self.header_len(seen) as u32) {
             last.header_len = u16::try_from(bare(seen.last)).ok();
         }
         let Ok((bth, extensions)) = roce::header(seen.first) else { return };
-        let Ok(place) = self.admit(&bth) else { return };
-        let Some(pair) = self.core.pairs.get(place) else { return };
-        // A stranger's payload stays out of a connection's memory.
+        let Ok(index) = self.admit(&bth) else { return };
+        let Some(pair) = self.core.pairs.get(index) else { return };
+        // A payload from another source must not reach the connection's memory.
         if !pair.engine.is_from_peer(seen.source) {
             return;
         }
@@ -209,15 +211,16 @@ impl Steer for Arrivals<'_> {
             source: seen.source,
         };
         pair.engine.pick(&self.core.protection, receives, &ahead, picks);
-        part(picks);
-        if self.core.foreign {
-            // The transport cannot write a device's memory: by way of scratch memory, from where the engine copies it.
+        separate_overlaps(picks);
+        if self.core.has_shared_regions {
+            // The transport cannot write device memory: the payload goes to scratch memory, from where the engine
+            // copies it.
             let regions = &self.core.regions;
-            let reaches = |to: To| match to {
+            let is_reachable = |to: To| match to {
                 To::Memory(sges) => sges.iter().all(|sge| sge.len == 0 || regions.get(sge.region).is_mapped()),
                 To::Scratch | To::Posted(_) => true,
             };
-            picks.iter_mut().filter(|pick| !reaches(pick.to)).for_each(|pick| pick.to = To::Scratch);
+            picks.iter_mut().filter(|pick| !is_reachable(pick.to)).for_each(|pick| pick.to = To::Scratch);
         }
     }
 
@@ -230,15 +233,15 @@ impl Steer for Arrivals<'_> {
     }
 
     fn landed(&mut self, batch: &[Done<'_>]) {
-        self.core.statistics.batches_in += 1;
-        self.core.statistics.packets_in += batch.len() as u64;
+        self.core.counters.batches_in += 1;
+        self.core.counters.packets_in += batch.len() as u64;
         for done in batch {
-            if let Err(cause) = self.arrive(done) {
-                *cause(&mut self.core.statistics.drops) += 1;
+            if let Err(cause) = self.receive(done) {
+                *cause(&mut self.core.counters.drops) += 1;
             }
         }
-        if let Some((_, place)) = self.last {
-            self.core.touch(place);
+        if let Some((_, index)) = self.last {
+            self.core.reschedule(index);
         }
     }
 }

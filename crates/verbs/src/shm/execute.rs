@@ -1,41 +1,41 @@
-//! Carrying a request out: the copy, or the record in the ring.
+//! Execution of a request: a copy for one-sided operations, a record in the ring for messages.
 
-use super::board::{Board, QUEUES, READY, Word};
+use super::board::{Board, MAX_QUEUES, READY, Word};
 use super::endpoint::ShmEndpoint;
-use super::pair::{QueuePair, Waits};
+use super::keys::PeerKey;
+use super::pair::{QueuePair, WaitReason};
 use super::record::{HEADER, Header, record_len};
-use super::rights::PeerKey;
 use crate::api::{Operation, Remote, Status};
 use shotline_memory::{Access, Broken, Refused, Regions, Sge};
 
-/// Most bytes of a message in one record: the reader copies them out while the next are copied in, from the cache.
-const FRAGMENT: u64 = 32 << 10;
-/// From here on, a record is shown at once instead of with the doorbell.
-const AT_ONCE: u64 = 4 << 10;
-/// The local bytes of a request.
+/// Maximum payload of a record, in bytes: the reader copies it from the cache while the next one is written.
+const MAX_FRAGMENT_BYTES: u64 = 32 << 10;
+/// Minimum payload, in bytes, of a record that is published at once instead of with the doorbell.
+const MIN_EARLY_PUBLISH_BYTES: u64 = 4 << 10;
+/// Local data of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     Elements(&'a [Sge]),
     Inline(&'a [u8]),
 }
 
-/// What came of carrying a request out.
+/// Result of executing a request.
 pub(super) enum Outcome {
     Done,
     Sent(u32),
-    Waits(Waits, u64),
+    Waiting(WaitReason, u64),
     Failed(Status),
 }
 
-impl From<Waits> for Outcome {
-    fn from(waits: Waits) -> Self {
-        Self::Waits(waits, 0)
+impl From<WaitReason> for Outcome {
+    fn from(reason: WaitReason) -> Self {
+        Self::Waiting(reason, 0)
     }
 }
 
 impl ShmEndpoint {
     #[inline]
-    pub(super) fn carry_out(
+    pub(super) fn execute(
         &mut self,
         slot: usize,
         operation: &Operation,
@@ -46,7 +46,7 @@ impl ShmEndpoint {
     ) -> Outcome {
         let peer = match self.peer(slot) {
             Ok(peer) => peer,
-            Err(waits) => return Outcome::Waits(waits, progress),
+            Err(reason) => return Outcome::Waiting(reason, progress),
         };
         let flags = if solicited { Header::SOLICITED } else { 0 };
         let access = match operation {
@@ -72,15 +72,15 @@ impl ShmEndpoint {
             return Outcome::Failed(Status::LocalOperation);
         };
         if len == 0 {
-            // Without bytes there is no key to check (IBTA 9.7.4.1.3).
+            // The key of an empty operation is not checked (IBTA 9.7.4.1.3).
             return Outcome::Done;
         }
-        let refused = match self.touch(peer, *remote, len, access) {
+        let refused = match self.check_remote(peer, *remote, len, access) {
             Ok((key, offset)) => {
                 let regions = self.protection.regions();
                 match (operation, payload) {
-                    (Operation::Write(_), payload) => put(regions, key, offset, payload),
-                    (Operation::Read(_), Payload::Elements(elements)) => get(regions, key, offset, elements),
+                    (Operation::Write(_), payload) => copy_to_peer(regions, key, offset, payload),
+                    (Operation::Read(_), Payload::Elements(elements)) => copy_from_peer(regions, key, offset, elements),
                     (Operation::CompareSwap { compare, swap, .. }, Payload::Elements(elements)) => {
                         let was = key.region.compare_swap(offset, *compare, *swap);
                         scatter(regions, elements, &was.to_ne_bytes());
@@ -94,86 +94,93 @@ impl ShmEndpoint {
             }
             Err(refused) => refused,
         };
-        // The key may have been told, and not been heard of yet.
-        if refused == Refused::UnknownKey && self.asks_again() {
-            let outcome = self.carry_out(slot, operation, payload, len, solicited, progress);
-            self.asked = false;
+        // The announcement of the key may still be unread.
+        if refused == Refused::UnknownKey && self.recheck_keys() {
+            let outcome = self.execute(slot, operation, payload, len, solicited, progress);
+            self.rechecked = false;
             return outcome;
         }
         self.refused(slot, peer, refused)
     }
 
-    /// Whether a key that is not known may have been told meanwhile. Once an operation: a peer that talks without end
-    /// would be listened to without end.
+    /// Polls the socket for announcements of an unknown key. Returns `true` if there were messages. At most once per
+    /// operation, so that a peer that keeps sending cannot block it.
     #[cold]
-    fn asks_again(&mut self) -> bool {
-        self.asked = !self.asked && self.listen();
-        self.asked
+    fn recheck_keys(&mut self) -> bool {
+        self.rechecked = !self.rechecked && self.poll_socket();
+        self.rechecked
     }
 
-    /// The peer would refuse this. One that follows the standard's rules wants to know of it.
+    /// Refuses an operation on behalf of the peer, and reports it if the peer's queue pair has strict rules.
     #[cold]
     fn refused(&mut self, slot: usize, peer: usize, why: Refused) -> Outcome {
-        if Board::seen(self.theirs.pair(peer, Word::Strict)) == 1
+        if Board::load(self.theirs.pair(peer, Word::Strict)) == 1
             && let Some(pair) = self.pairs[slot].as_deref()
         {
             let (qp, from) = (pair.peer, pair.number);
-            self.control.tell(super::control::Message::Fault { qp, from });
+            self.control.send(super::control::Message::Fault { qp, from });
         }
-        // IBTA 9.7.4.1.1 has an address off its boundary as an invalid request.
+        // By IBTA 9.7.4.1.1, a misaligned address is an invalid request.
         Outcome::Failed(if why == Refused::Misaligned { Status::RemoteInvalid } else { Status::RemoteAccess })
     }
 
-    /// The line of the peer's queue pair on its board, if it receives from this one.
+    /// Returns the slot of the peer's queue pair on its board, if it can receive from this one.
     #[inline]
-    fn peer(&mut self, slot: usize) -> Result<usize, Waits> {
-        let pair = self.pairs[slot].as_deref_mut().ok_or(Waits::Peer)?;
+    fn peer(&mut self, slot: usize) -> Result<usize, WaitReason> {
+        let pair = self.pairs[slot].as_deref_mut().ok_or(WaitReason::Peer)?;
         if let Some(peer) = pair.peer_slot {
             if is_ready(&self.theirs, pair, peer) {
                 return Ok(peer);
             }
-            if Board::seen(self.theirs.pair(peer, Word::Number)) == pair.peer {
-                return Err(Waits::Peer);
+            if Board::load(self.theirs.pair(peer, Word::Number)) == pair.peer {
+                return Err(WaitReason::Peer);
             }
         }
-        let changes = Board::seen(self.theirs.changes());
-        if pair.looked == Some(changes) {
-            return Err(Waits::Peer);
+        let changes = Board::load(self.theirs.changes());
+        if pair.searched_at == Some(changes) {
+            return Err(WaitReason::Peer);
         }
-        let found = (0..QUEUES).find(|peer| Board::seen(self.theirs.pair(*peer, Word::Number)) == pair.peer);
-        pair.looked = found.is_none().then_some(changes);
+        let found = (0..MAX_QUEUES).find(|peer| Board::load(self.theirs.pair(*peer, Word::Number)) == pair.peer);
+        pair.searched_at = found.is_none().then_some(changes);
         pair.peer_slot = found;
-        found.filter(|peer| is_ready(&self.theirs, pair, *peer)).ok_or(Waits::Peer)
+        found.filter(|peer| is_ready(&self.theirs, pair, *peer)).ok_or(WaitReason::Peer)
     }
 
-    /// The peer's memory that a request names, if queue pair, key, rights and bounds allow it.
+    /// Returns the key and offset of the remote memory of a request, if queue pair, key, access rights and bounds allow
+    /// it.
     #[inline]
-    fn touch(&self, peer: usize, remote: Remote, len: u64, needed: Access) -> Result<(&PeerKey, usize), Refused> {
-        let through = Access::from_bits(Board::seen(self.theirs.pair(peer, Word::Access)) as u8);
+    fn check_remote(
+        &self,
+        peer: usize,
+        remote: Remote,
+        len: u64,
+        needed: Access,
+    ) -> Result<(&PeerKey, usize), Refused> {
+        let through = Access::from_bits(Board::load(self.theirs.pair(peer, Word::Access)) as u8);
         if !through.allows(needed) {
             return Err(Refused::Rights);
         }
-        let key = self.rights.theirs.get(&remote.rkey).ok_or(Refused::UnknownKey)?;
-        if Board::seen(self.theirs.live(key.offer.slot as usize)) != remote.rkey {
+        let key = self.keys.theirs.get(&remote.rkey).ok_or(Refused::UnknownKey)?;
+        if Board::load(self.theirs.live(key.offer.slot as usize)) != remote.rkey {
             return Err(Refused::UnknownKey);
         }
-        let domain = Board::seen(self.theirs.pair(peer, Word::Domain));
+        let domain = Board::load(self.theirs.pair(peer, Word::Domain));
         Ok((key, key.check(domain, remote.address, len, needed)?))
     }
 
-    /// Whether the peer can take another message in the receive queue of one of its queue pairs. Returns the queue.
+    /// Returns the receive queue of a queue pair of the peer if it can take another message.
     #[inline]
     fn credit(&mut self, peer: usize) -> Result<usize, Outcome> {
-        let queue = Board::seen(self.theirs.pair(peer, Word::Receives)) as usize;
-        if queue >= QUEUES {
-            self.broken();
+        let queue = Board::load(self.theirs.pair(peer, Word::Receives)) as usize;
+        if queue >= MAX_QUEUES {
+            self.fail_link();
             return Err(Outcome::Failed(Status::BadResponse));
         }
-        let posted = Board::seen(self.theirs.receives(queue));
-        if posted.wrapping_sub(self.sent_to[queue]) as i32 > 0 { Ok(queue) } else { Err(Waits::Receive.into()) }
+        let posted = Board::load(self.theirs.receives(queue));
+        if posted.wrapping_sub(self.sent_to[queue]) as i32 > 0 { Ok(queue) } else { Err(WaitReason::Receive.into()) }
     }
 
-    #[allow(clippy::too_many_arguments)] // A record's.
+    #[allow(clippy::too_many_arguments)] // fields of a record
     fn send(
         &mut self,
         slot: usize,
@@ -185,15 +192,15 @@ impl ShmEndpoint {
         word: u32,
     ) -> Outcome {
         let mut flags = flags;
-        // A message of no bytes is in one record, so no progress means that nothing is in the ring.
+        // An empty message is one record, so no progress means that nothing is in the ring.
         if progress == 0 {
             match self.credit(peer) {
                 Ok(queue) => {
-                    let first = len.min(FRAGMENT);
-                    match self.has_room(first) {
+                    let first = len.min(MAX_FRAGMENT_BYTES);
+                    match self.has_space(first) {
                         Ok(true) => {}
-                        Ok(false) => return Waits::Room.into(),
-                        Err(Broken) => return self.ring_broke(),
+                        Ok(false) => return WaitReason::RingSpace.into(),
+                        Err(Broken) => return self.fail_ring(),
                     }
                     self.count_sent(queue);
                     flags |= Header::FIRST;
@@ -202,22 +209,22 @@ impl ShmEndpoint {
             }
         }
         loop {
-            let fragment = (len - progress).min(FRAGMENT);
-            match self.has_room(fragment) {
+            let fragment = (len - progress).min(MAX_FRAGMENT_BYTES);
+            match self.has_space(fragment) {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.news |= self.writer.publish(self.mine.tail());
-                    return Outcome::Waits(Waits::Room, progress);
+                    self.must_notify |= self.writer.publish(self.mine.tail());
+                    return Outcome::Waiting(WaitReason::RingSpace, progress);
                 }
-                Err(Broken) => return self.ring_broke(),
+                Err(Broken) => return self.fail_ring(),
             }
             let last = progress + fragment == len;
             let now = if last { flags | Header::LAST } else { flags };
-            self.record(slot, peer, now, word, len, fragment);
-            self.fill(payload, progress, fragment);
+            self.write_header(slot, peer, now, word, len, fragment);
+            self.write_payload(payload, progress, fragment);
             self.writer.wrote(record_len(fragment));
-            if fragment >= AT_ONCE {
-                self.news |= self.writer.publish(self.mine.tail());
+            if fragment >= MIN_EARLY_PUBLISH_BYTES {
+                self.must_notify |= self.writer.publish(self.mine.tail());
             }
             flags &= !Header::FIRST;
             progress += fragment;
@@ -227,7 +234,7 @@ impl ShmEndpoint {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // A record's.
+    #[allow(clippy::too_many_arguments)] // fields of a record
     fn write_imm(
         &mut self,
         slot: usize,
@@ -242,24 +249,24 @@ impl ShmEndpoint {
             Ok(queue) => queue,
             Err(outcome) => return outcome,
         };
-        match self.has_room(0) {
+        match self.has_space(0) {
             Ok(true) => {}
-            Ok(false) => return Waits::Room.into(),
-            Err(Broken) => return self.ring_broke(),
+            Ok(false) => return WaitReason::RingSpace.into(),
+            Err(Broken) => return self.fail_ring(),
         }
         if len > 0 {
-            let refused = match self.touch(peer, remote, len, Access::REMOTE_WRITE) {
+            let refused = match self.check_remote(peer, remote, len, Access::REMOTE_WRITE) {
                 Ok((key, offset)) => {
-                    put(self.protection.regions(), key, offset, payload);
+                    copy_to_peer(self.protection.regions(), key, offset, payload);
                     None
                 }
                 Err(refused) => Some(refused),
             };
             match refused {
                 None => {}
-                Some(Refused::UnknownKey) if self.asks_again() => {
+                Some(Refused::UnknownKey) if self.recheck_keys() => {
                     let outcome = self.write_imm(slot, peer, remote, payload, len, flags, imm);
-                    self.asked = false;
+                    self.rechecked = false;
                     return outcome;
                 }
                 Some(refused) => return self.refused(slot, peer, refused),
@@ -267,16 +274,16 @@ impl ShmEndpoint {
         }
         self.count_sent(queue);
         let flags = flags | Header::FIRST | Header::LAST | Header::IMM | Header::WRITE;
-        self.record(slot, peer, flags, imm, len, 0);
+        self.write_header(slot, peer, flags, imm, len, 0);
         self.writer.wrote(record_len(0));
         Outcome::Sent(self.next_message(slot))
     }
 
-    /// A message begins that takes a receive of this queue of the peer's.
+    /// Counts a message against a receive queue of the peer.
     #[inline]
     fn count_sent(&mut self, queue: usize) {
         self.sent_to[queue] = self.sent_to[queue].wrapping_add(1);
-        self.counted = queue as u16;
+        self.last_queue = queue as u16;
     }
 
     fn next_message(&mut self, slot: usize) -> u32 {
@@ -287,17 +294,17 @@ impl ShmEndpoint {
     }
 
     #[inline]
-    fn has_room(&mut self, fragment: u64) -> Result<bool, Broken> {
+    fn has_space(&mut self, fragment: u64) -> Result<bool, Broken> {
         self.writer.has_room(self.theirs.head(), record_len(fragment))
     }
     #[cold]
-    fn ring_broke(&mut self) -> Outcome {
-        self.broken();
+    fn fail_ring(&mut self) -> Outcome {
+        self.fail_link();
         Outcome::Failed(Status::BadResponse)
     }
 
     /// Writes a record's header at the writer's position.
-    fn record(&mut self, slot: usize, peer: usize, flags: u16, word: u32, total: u64, fragment: u64) {
+    fn write_header(&mut self, slot: usize, peer: usize, flags: u16, word: u32, total: u64, fragment: u64) {
         let Some(pair) = self.pairs[slot].as_deref() else { return };
         let header = Header {
             to_slot: peer as u32,
@@ -305,18 +312,18 @@ impl ShmEndpoint {
             from: pair.number,
             message: pair.next,
             flags,
-            queue: self.counted,
+            queue: self.last_queue,
             word,
             total: total as u32,
             fragment: fragment as u32,
         };
-        // Records begin at multiples of 64, so a header is always in one piece.
+        // Records are 64-byte aligned, so a header is contiguous.
         let (board, at, _) = self.mine.ring(self.writer.offset());
         board.write(at, &header.bytes());
     }
 
-    /// Copies `len` bytes of a payload, from `skip` on, behind the header.
-    fn fill(&mut self, payload: Payload<'_>, mut skip: u64, mut len: u64) {
+    /// Copies `len` bytes of a payload, starting at `skip`, after the header.
+    fn write_payload(&mut self, payload: Payload<'_>, mut skip: u64, mut len: u64) {
         let mut to = self.writer.offset() + HEADER;
         match payload {
             Payload::Inline(bytes) => {
@@ -347,13 +354,13 @@ impl ShmEndpoint {
 
 #[inline]
 pub(super) fn is_ready(theirs: &Board, pair: &QueuePair, peer: usize) -> bool {
-    Board::seen(theirs.pair(peer, Word::Number)) == pair.peer
-        && Board::seen(theirs.pair(peer, Word::State)) == READY
-        && Board::seen(theirs.pair(peer, Word::Peer)) == pair.number
+    Board::load(theirs.pair(peer, Word::Number)) == pair.peer
+        && Board::load(theirs.pair(peer, Word::State)) == READY
+        && Board::load(theirs.pair(peer, Word::Peer)) == pair.number
 }
 
 #[inline]
-fn put(regions: &Regions, key: &PeerKey, mut offset: usize, payload: Payload<'_>) {
+fn copy_to_peer(regions: &Regions, key: &PeerKey, mut offset: usize, payload: Payload<'_>) {
     match payload {
         Payload::Inline(bytes) => key.region.write(offset, bytes),
         Payload::Elements(elements) => {
@@ -366,14 +373,14 @@ fn put(regions: &Regions, key: &PeerKey, mut offset: usize, payload: Payload<'_>
 }
 
 #[inline]
-fn get(regions: &Regions, key: &PeerKey, mut offset: usize, elements: &[Sge]) {
+fn copy_from_peer(regions: &Regions, key: &PeerKey, mut offset: usize, elements: &[Sge]) {
     for sge in elements {
         regions.get(sge.region).copy_from(sge.offset as usize, &key.region, offset, sge.len as usize);
         offset += sge.len as usize;
     }
 }
 
-/// Writes an atomic operation's result, as this machine keeps it, to its elements.
+/// Writes an atomic operation's result, in native byte order, to its elements.
 fn scatter(regions: &Regions, elements: &[Sge], mut bytes: &[u8]) {
     for sge in elements {
         let (now, later) = bytes.split_at(bytes.len().min(sge.len as usize));

@@ -1,4 +1,4 @@
-//! What the connection manager asks of the provider besides the verbs.
+//! [`Endpoint`] of the connection manager for [`SoftEndpoint`].
 
 use super::{Drops, SoftEndpoint};
 use crate::api::{Mtu, Qp};
@@ -17,8 +17,8 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
         self.books(qp).map(Tally::from).unwrap_or_default()
     }
     fn total(&self) -> Tally {
-        let statistics = self.statistics();
-        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = statistics.drops;
+        let counters = self.statistics();
+        let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
         let refused = [
             ("malformed", malformed),
             ("unknown_qp", unknown_qp),
@@ -27,9 +27,9 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
             ("unverified", unverified),
         ];
         Tally {
-            packets_in: statistics.packets_in,
-            packets_out: statistics.packets_out,
-            packets_copied: statistics.packets_copied,
+            packets_in: counters.packets_in,
+            packets_out: counters.packets_out,
+            packets_copied: counters.packets_copied,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
             ..Tally::default()
         }

@@ -1,4 +1,4 @@
-//! What an endpoint sleeps on.
+//! The file descriptor that an endpoint sleeps on.
 
 use super::control::Control;
 use rustix::event::epoll::{self, EventFlags};
@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::time::{Duration, Instant};
 
-/// What an endpoint sleeps on: the peer's messages, its own events, its earliest deadline.
+/// An epoll instance over the peer's messages, the endpoint's own events, and its earliest deadline.
 #[derive(Debug)]
-pub(super) struct Sleep {
+pub(super) struct Wakeups {
     epoll: OwnedFd,
-    /// Own events only: no other process has it.
+    /// Signals the endpoint's own events; no other process holds it.
     events: OwnedFd,
     raised: bool,
     timer: OwnedFd,
     timer_at: Option<Instant>,
 }
 
-impl Sleep {
+impl Wakeups {
     pub(super) fn new(control: &Control) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let events = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -33,39 +33,39 @@ impl Sleep {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
-    /// The socket is at its end, and would never let us sleep again.
-    pub(super) fn forget(&self, control: &Control) {
+    /// Removes the socket from the epoll set: after end of file it would always be readable.
+    pub(super) fn remove_socket(&self, control: &Control) {
         let _ = epoll::delete(&self.epoll, control.fd());
     }
-    /// There is an event to take.
+    /// Signals a pending event.
     pub(super) fn raise(&mut self) {
         if !self.raised {
             self.raised = rustix::io::write(&self.events, &1_u64.to_ne_bytes()).is_ok();
         }
     }
-    /// There is none any more.
+    /// Clears the signal after the last event was taken.
     pub(super) fn lower(&mut self) {
         if self.raised {
             let _ = rustix::io::read(&self.events, &mut [0_u8; 8]);
             self.raised = false;
         }
     }
-    /// Wakes up at this time. A late or early wake-up does no harm.
+    /// Sets the time of the next wake-up. A late or early wake-up is harmless.
     pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
         if self.timer_at == at {
             return;
         }
-        // 0 would switch the timer off.
+        // 0 would disarm the timer.
         let after = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
         let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(after.unwrap_or_default()) };
         if rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value).is_ok() {
             self.timer_at = at;
         }
     }
-    /// Sleeps until something happens, or for `most`.
-    pub(super) fn sleep(&mut self, most: Duration) -> Result<(), Errno> {
+    /// Sleeps until the descriptor is readable, or for `timeout`.
+    pub(super) fn sleep(&mut self, timeout: Duration) -> Result<(), Errno> {
         let mut found = Vec::with_capacity(3);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), Some(&timespec(most))) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut found), Some(&timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }

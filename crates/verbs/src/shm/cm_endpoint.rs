@@ -1,4 +1,4 @@
-//! What the connection manager asks of the provider besides the verbs.
+//! [`Endpoint`] of the connection manager for [`ShmEndpoint`].
 
 use super::{Counters, ShmEndpoint};
 use crate::api::{Mtu, Qp};
@@ -9,15 +9,15 @@ impl Endpoint for ShmEndpoint {
     fn address(&self) -> Option<SocketAddr> {
         None
     }
-    /// Of no meaning: there are no packets.
+    /// Meaningless, because there are no packets.
     fn mtu(&self) -> Mtu {
         Mtu::B4096
     }
-    /// Nothing: the initiator's processor does it all.
+    /// Always zero: the initiator executes all one-sided operations.
     fn tally(&self, _: Qp) -> Tally {
         Tally::default()
     }
-    /// Packets are messages here, and those that arrived in order are not counted.
+    /// Counts messages as packets; those that arrived in sequence are not counted.
     fn total(&self) -> Tally {
         let Counters { stray, refused, nonsense, wakes: _ } = self.counters();
         let causes = [("stray", stray), ("refused", refused), ("nonsense", nonsense)];

@@ -1,6 +1,6 @@
-//! Keys to memory: those of the peer, and our own as the peer knows them.
+//! Memory keys: those of the peer, and our own as announced to the peer.
 
-use super::board::KEYS;
+use super::board::MAX_KEYS;
 use super::control::KeyOffer;
 use crate::api::VerbsError;
 use crate::cm::message::Refusal;
@@ -10,7 +10,7 @@ use shotline_memory::{Access, KeyMap, Pages, Refused, Region};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A key of the peer.
+/// A remote key of the peer, with its mapped memory.
 #[derive(Debug)]
 pub(super) struct PeerKey {
     pub(super) offer: KeyOffer,
@@ -18,14 +18,15 @@ pub(super) struct PeerKey {
     _loan: Option<Loan>,
 }
 
-/// What a mapping costs: the kernel's entry for it and its page tables where they are shared with no other; and a page
-/// table for each 512 pages. A process may have some 65,000 mappings, of which all initiators together shall not have most.
-const MAPPING: u64 = 128 << 10;
-const PAGES_OF_A_TABLE: u64 = 512;
+/// Charged kernel memory of a mapping, in bytes: its VMA and page tables, if no other mapping shares them; plus one
+/// page table per 512 pages. A process may have about 65,000 mappings, and all initiators together must not use up most
+/// of them.
+const MAPPING_BYTES: u64 = 128 << 10;
+const PAGES_PER_TABLE: u64 = 512;
 
 impl PeerKey {
-    /// Where in the region the bytes are, if they may be touched so. The owner's board has the last word on whether the
-    /// key is still there.
+    /// Returns the offset of the bytes in the region if `needed` access is allowed. The caller must check the owner's
+    /// board first: it shows if the key is still valid.
     #[inline]
     pub(super) fn check(&self, domain: u32, address: u64, len: u64, needed: Access) -> Result<usize, Refused> {
         if self.offer.domain != domain {
@@ -46,25 +47,25 @@ impl PeerKey {
     }
 }
 
-/// The peer's keys, and our own as the peer knows them.
+/// Keys of the peer, and our own keys as the peer sees them.
 #[derive(Debug)]
-pub(super) struct Rights {
+pub(super) struct PeerKeys {
     pub(super) theirs: KeyMap<PeerKey>,
-    /// The key in each slot of the peer's.
+    /// Remote key in each of the peer's slots; 0 if empty.
     slots: Vec<u32>,
     pub(super) names: HashMap<Vec<u8>, u32>,
-    /// Our remote key of a local one, and the slot of a remote one.
+    /// Remote keys by local key, and slots by remote key, of our registrations.
     pub(super) remote_of: HashMap<u32, u32>,
     pub(super) slot_of: KeyMap<u32>,
     pub(super) free: Vec<u32>,
     pub(super) next: u32,
-    /// Whose account the peer's memory is on, if on any.
+    /// Account that the peer's memory is charged to.
     pub(super) account: Option<(Account, SessionId)>,
-    /// Why some of it was not mapped.
+    /// Reason for the last refusal to map memory of the peer.
     pub(super) refusal: Option<Refusal>,
 }
 
-impl Rights {
+impl PeerKeys {
     pub(super) fn new() -> Self {
         Self {
             theirs: KeyMap::default(),
@@ -79,20 +80,21 @@ impl Rights {
         }
     }
 
-    /// Enters a mapping on the peer's account, if there is one.
-    fn lend(&self, bytes: u64) -> Result<Option<Loan>, Refusal> {
+    /// Charges a mapping to the peer's account, if there is one.
+    fn charge(&self, bytes: u64) -> Result<Option<Loan>, Refusal> {
         let Some((account, session)) = &self.account else { return Ok(None) };
-        account.lend(*session, MAPPING + bytes / PAGES_OF_A_TABLE, "a mapping of an initiator's memory").map(Some)
+        account.lend(*session, MAPPING_BYTES + bytes / PAGES_PER_TABLE, "a mapping of an initiator's memory").map(Some)
     }
 
-    /// The peer opens memory. Returns whether that can be; memory that does not fit its account is refused.
-    pub(super) fn take(&mut self, offer: KeyOffer, memory: OwnedFd) -> bool {
+    /// Maps memory that the peer offers. Returns `false` if the offer is invalid; memory that does not fit the account
+    /// is refused, but valid.
+    pub(super) fn insert(&mut self, offer: KeyOffer, memory: OwnedFd) -> bool {
         let Ok(region) = Region::from_fd(memory, offer.access.is_remote_change()) else { return false };
         let fits = offer.len <= region.len() as u64 && offer.address.checked_add(offer.len).is_some();
         if !fits || offer.rkey == 0 || self.theirs.contains_key(&offer.rkey) {
             return false;
         }
-        let loan = match self.lend(region.len() as u64) {
+        let loan = match self.charge(region.len() as u64) {
             Ok(loan) => loan,
             Err(refusal) => {
                 self.refusal = Some(refusal);
@@ -110,7 +112,7 @@ impl Rights {
         self.theirs.insert(offer.rkey, PeerKey { offer, region, _loan: loan });
         true
     }
-    /// A key of the peer has ended.
+    /// Removes a key that the peer deregistered.
     pub(super) fn drop_key(&mut self, slot: u32, rkey: u32) {
         if self.slots.get(slot as usize) == Some(&rkey) {
             self.slots[slot as usize] = 0;
@@ -118,16 +120,16 @@ impl Rights {
             self.names.retain(|_, named| *named != rkey);
         }
     }
-    /// A key of the peer has a name. Names of keys that are not there are of no use to anybody.
+    /// Stores a name for a key of the peer. Names of unknown keys are ignored.
     pub(super) fn name(&mut self, rkey: u32, name: Vec<u8>) {
-        if self.theirs.contains_key(&rkey) && self.names.len() < KEYS {
+        if self.theirs.contains_key(&rkey) && self.names.len() < MAX_KEYS {
             self.names.insert(name, rkey);
         }
     }
 }
 
-/// What a registration for remote access may ask for.
-pub(super) fn may_share(region: &Region, offset: u64, len: u64, access: Access) -> Result<(), VerbsError> {
+/// Checks that a registration for remote access can be enforced by the kernel.
+pub(super) fn check_shareable(region: &Region, offset: u64, len: u64, access: Access) -> Result<(), VerbsError> {
     let refused = |why| Err(VerbsError::Unsupported(why));
     if region.pages() != Pages::Memfd || region.fd().is_none() {
         return refused("shared memory opens only memory of its own making to a peer: use Region::memfd");

@@ -1,0 +1,56 @@
+//! Counters of an endpoint.
+
+use serde::Serialize;
+
+/// Packets dropped without a response before they reached a queue pair, by the first check that failed. Packets that a
+/// queue pair refuses are counted in its [`crate::engine::Books`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Drops {
+    /// Too short or truncated, or of an unknown opcode or version.
+    pub malformed: u64,
+    /// For a queue pair that does not exist.
+    pub unknown_qp: u64,
+    /// Of a transport service other than the queue pair's.
+    pub wrong_service: u64,
+    /// The ICRC does not match.
+    pub bad_icrc: u64,
+    /// The ICRC could not be checked, or is missing; or, for a one-sided operation, it fits only an IPv4 identification
+    /// that does not follow the sender's last one.
+    pub unverified: u64,
+}
+
+impl Drops {
+    /// Returns the sum over all causes.
+    pub fn total(&self) -> u64 {
+        let Self { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = *self;
+        malformed + unknown_qp + wrong_service + bad_icrc + unverified
+    }
+}
+
+/// Counters of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EndpointCounters {
+    /// Packets received, including those dropped later.
+    pub packets_in: u64,
+    /// Batches received.
+    pub batches_in: u64,
+    /// Packets passed to the transport.
+    pub packets_out: u64,
+    /// Packets that the transport refused, for example because there is no route; see
+    /// [`super::SoftEndpoint::last_send_error`].
+    pub unsendable: u64,
+    /// Number of times that the transport accepted only part of a burst.
+    pub path_full: u64,
+    /// Payload bytes copied a second time, because their header was not as long as predicted, or before they were
+    /// sealed.
+    pub bytes_moved: u64,
+    /// Packets whose payload was copied before it was sealed: because its memory is a file, shared or device memory, or
+    /// because the packet is a retransmission.
+    pub packets_copied: u64,
+    /// Completions lost because their completion queue was full.
+    pub completions_lost: u64,
+    /// Notices of one-sided operations lost because the application did not take them.
+    pub notices_lost: u64,
+    /// Packets dropped.
+    pub drops: Drops,
+}
