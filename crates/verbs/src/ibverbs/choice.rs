@@ -1,4 +1,4 @@
-//! Which device, which of its ports, which of the port's addresses.
+//! Selection of a device, port and address.
 
 use super::sys::abi::{IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, ibv_port_attr};
 use super::sys::{Context, Device, Gid, GidKind, devices};
@@ -8,15 +8,16 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// `DEVICE[,port=N][,gid=INDEX]`. What is left out is chosen: the first port that is active, and of its addresses the
-/// first IPv4 one of RoCE version 2, or else the first IPv6 one that is more than link-local.
+/// Selects a device, port and address; parsed from `DEVICE[,port=N][,gid=INDEX]`. Omitted parts are chosen: the first
+/// active port, and the first IPv4 address of RoCE version 2 in its GID table, or else the first IPv6 address that is
+/// not link-local.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The device; none: the first that has an active port with an address.
+    /// Name of the device; `None` selects the first one that has an active port with an address.
     pub device: Option<String>,
-    /// Its port, counted from 1.
+    /// Port number, counted from 1.
     pub port: Option<u8>,
-    /// The index of the address in the port's table.
+    /// Index of the address in the port's GID table.
     pub gid: Option<u8>,
 }
 
@@ -32,17 +33,17 @@ impl FromStr for Choice {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("expected DEVICE[,port=N][,gid=INDEX] such as mlx5_0,gid=3, found {text:?}");
-        let mut words = text.split(',');
-        let device = words.next().filter(|device| !device.contains('=')).ok_or_else(expected)?;
+        let mut parts = text.split(',');
+        let device = parts.next().filter(|device| !device.contains('=')).ok_or_else(expected)?;
         let mut choice = Self { device: (!device.is_empty()).then(|| device.to_owned()), ..Self::default() };
-        for word in words {
-            let (name, number) = word.split_once('=').ok_or_else(expected)?;
-            let place = match name {
+        for part in parts {
+            let (name, number) = part.split_once('=').ok_or_else(expected)?;
+            let field = match name {
                 "port" => &mut choice.port,
                 "gid" => &mut choice.gid,
                 _ => return Err(expected()),
             };
-            if place.replace(number.parse().map_err(|_| expected())?).is_some() {
+            if field.replace(number.parse().map_err(|_| expected())?).is_some() {
                 return Err(expected());
             }
         }
@@ -55,38 +56,38 @@ impl FromStr for Choice {
 pub struct Opened {
     /// The device.
     pub context: Arc<Context>,
-    /// The port's number.
+    /// Port number.
     pub port: u8,
-    /// What it is.
+    /// Port attributes.
     pub attributes: ibv_port_attr,
-    /// The address.
+    /// Address (GID).
     pub gid: Gid,
 }
 
 impl Choice {
-    /// Opens the device and chooses what is open.
+    /// Opens the device and selects the port and address that were left open.
     ///
     /// # Errors
-    /// If there is no such device, port or address, in words that say what there is.
+    /// Returns an error that lists what exists if there is no such device, port or address.
     pub fn open(&self) -> Result<Opened, IoError> {
         self.open_where(None)
     }
 
-    /// The same, where the address, unless its index is given, is this one.
+    /// Like [`Self::open`], with this address unless the selection has a GID index.
     ///
     /// # Errors
-    /// As above.
+    /// See [`Self::open`].
     pub fn open_at(&self, address: IpAddr) -> Result<Opened, IoError> {
         self.open_where(Some(address.to_canonical()))
     }
 
     fn open_where(&self, address: Option<IpAddr>) -> Result<Opened, IoError> {
         match &self.device {
-            Some(name) => self.of(&Device::named(name)?.open()?, address),
+            Some(name) => self.open_port(&Device::named(name)?.open()?, address),
             None => {
                 let mut refused = IoError::Config("there is no RDMA device (rdma link show)".into());
                 for device in devices()? {
-                    match device.open().and_then(|context| self.of(&context, address)) {
+                    match device.open().and_then(|context| self.open_port(&context, address)) {
                         Ok(opened) => return Ok(opened),
                         Err(error) => refused = error,
                     }
@@ -96,7 +97,7 @@ impl Choice {
         }
     }
 
-    fn of(&self, context: &Arc<Context>, address: Option<IpAddr>) -> Result<Opened, IoError> {
+    fn open_port(&self, context: &Arc<Context>, address: Option<IpAddr>) -> Result<Opened, IoError> {
         let name = context.name();
         let ports: Vec<u8> = match self.port {
             Some(port) => vec![port],
@@ -110,17 +111,17 @@ impl Choice {
             let gids = context.gids(port)?;
             let gid = match (self.gid, address) {
                 (Some(index), _) => gids.iter().find(|gid| gid.index == index),
-                (None, Some(address)) => gids.iter().find(|gid| routable(gid) && gid.ip() == address),
-                (None, None) => best(&gids),
+                (None, Some(address)) => gids.iter().find(|gid| is_rocev2(gid) && gid.ip() == address),
+                (None, None) => default_gid(&gids),
             };
             let which = self.gid.map(|index| index.to_string()).or(address.map(|address| address.to_string()));
             let gid = gid.ok_or_else(|| no_address(name, port, which, &gids))?;
-            if !routable(gid) {
-                let words = format!(
+            if !is_rocev2(gid) {
+                let message = format!(
                     "address {} of {name} makes packets of RoCE version 1: choose another with gid=",
                     gid.index
                 );
-                return Err(IoError::Config(words));
+                return Err(IoError::Config(message));
             }
             return Ok(Opened { context: Arc::clone(context), port, attributes, gid: gid.clone() });
         }
@@ -131,19 +132,19 @@ impl Choice {
     }
 }
 
-/// Whether its packets are UDP, as far as the kernel says.
-fn routable(gid: &Gid) -> bool {
+/// Returns `true` if packets of this GID are UDP, or if the kernel does not report their type.
+fn is_rocev2(gid: &Gid) -> bool {
     matches!(gid.kind, GidKind::RoceV2 | GidKind::Unknown)
 }
 
-/// The address that is most likely meant.
-fn best(gids: &[Gid]) -> Option<&Gid> {
+/// Returns the preferred address: IPv4, then global IPv6, then link-local IPv6.
+fn default_gid(gids: &[Gid]) -> Option<&Gid> {
     let rank = |gid: &&Gid| match gid.ip() {
         IpAddr::V4(_) => 0,
         IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
         IpAddr::V6(_) => 2,
     };
-    gids.iter().filter(|gid| routable(gid)).min_by_key(rank)
+    gids.iter().filter(|gid| is_rocev2(gid)).min_by_key(rank)
 }
 
 fn no_address(device: &str, port: u8, wanted: Option<String>, gids: &[Gid]) -> IoError {
@@ -159,7 +160,7 @@ mod tests {
     use std::net::Ipv6Addr;
 
     #[test]
-    fn a_choice_is_read_word_by_word() {
+    fn choice_is_parsed_and_printed() {
         let choice = |device: &str, port, gid| Choice { device: Some(device.into()), port, gid };
         assert_eq!("rxe0".parse(), Ok(choice("rxe0", None, None)));
         assert_eq!("mlx5_0,gid=3,port=2".parse(), Ok(choice("mlx5_0", Some(2), Some(3))));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_choice_is_ipv4_and_of_version_2() {
+    fn default_gid_is_ipv4_and_rocev2() {
         let gid = |index, ip: &str, kind| {
             let raw = ip.parse::<Ipv6Addr>().unwrap().octets();
             Gid { index, raw, kind, netdev: None }
@@ -182,7 +183,7 @@ mod tests {
             gid(2, "fd00::1", GidKind::RoceV2),
             gid(3, "::ffff:10.0.0.1", GidKind::RoceV2),
         ];
-        let index = |gids| best(gids).map(|gid| gid.index);
+        let index = |gids| default_gid(gids).map(|gid| gid.index);
         assert_eq!(
             [index(&all), index(&all[..3]), index(&all[..1]), index(&all[1..2])],
             [Some(3), Some(2), Some(0), None]

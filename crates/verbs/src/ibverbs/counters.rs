@@ -1,10 +1,10 @@
-//! What a device counts, as the kernel shows it: `counters` of every port, and `hw_counters` of the driver's own
-//! (`rx_write_requests`, `out_of_buffer` of mlx5; `rcvd_pkts`, `rcvd_seq_err` of rxe).
+//! Hardware counters of a device, as exposed by the kernel: `counters` of every port, and the driver-specific
+//! `hw_counters` (`rx_write_requests`, `out_of_buffer` of mlx5; `rcvd_pkts`, `rcvd_seq_err` of rxe).
 
 use std::path::Path;
 
-/// All of a port's counters by name, where it is in sysfs ([`super::sys::Context::sysfs`]). Those that cannot be read
-/// are left out.
+/// Returns all counters of a port by name. `port` is its directory in sysfs ([`super::sys::Context::sysfs`]).
+/// Unreadable counters are left out.
 pub fn read(port: &Path) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for folder in ["counters", "hw_counters"] {
@@ -19,21 +19,21 @@ pub fn read(port: &Path) -> Vec<(String, u64)> {
     all
 }
 
-/// What was counted since then, whoever uses the port: counters that have moved, with by how much. Those that could not
-/// be read then are left out.
+/// Returns the counters that have increased since `before`, with the difference; they count all users of the port.
+/// Counters that are missing in `before` are left out.
 pub fn since(before: &[(String, u64)], port: &Path) -> Vec<(String, u64)> {
     let moved = read(port).into_iter().filter_map(|(name, now)| {
         let (_, then) = before.iter().find(|(other, _)| *other == name)?;
-        Some((name, growth(*then, now))).filter(|(_, growth)| *growth > 0)
+        Some((name, increase(*then, now))).filter(|(_, increase)| *increase > 0)
     });
     moved.collect()
 }
 
-/// How much a counter has grown. One that is lower than before has gone over its 32 bits, if it was in their upper half;
-/// otherwise somebody has set it to 0.
-fn growth(then: u64, now: u64) -> u64 {
+/// Returns the increase of a counter. If it is lower than before, it has wrapped around at 32 bits if it was in the
+/// upper half of that range; otherwise it was reset.
+fn increase(then: u64, now: u64) -> u64 {
     match now.checked_sub(then) {
-        Some(growth) => growth,
+        Some(increase) => increase,
         None if (1 << 31..1 << 32).contains(&then) => now + (1 << 32) - then,
         None => now,
     }
@@ -45,12 +45,12 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_counter_that_went_over_its_32_bits_or_was_reset_has_still_grown() {
-        assert_eq!([growth(5, 7), growth((1 << 32) - 2, 3), growth(100, 3)], [2, 5, 3]);
+    fn increase_handles_wraparound_and_reset() {
+        assert_eq!([increase(5, 7), increase((1 << 32) - 2, 3), increase(100, 3)], [2, 5, 3]);
     }
 
     #[test]
-    fn counters_that_have_grown_are_told_with_their_growth() {
+    fn since_returns_only_increased_counters() {
         let port = tempfile::tempdir().unwrap();
         let set = |folder: &str, name: &str, text: &str| {
             fs::create_dir_all(port.path().join(folder)).unwrap();

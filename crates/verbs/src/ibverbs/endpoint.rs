@@ -1,12 +1,12 @@
-//! One endpoint: a device's port and address, and everything made there.
+//! The endpoint: a device's port and address, with everything created on it.
 
 use super::choice::{Choice, Opened};
+use super::convert::{self, GRH_BYTES};
 use super::memory::Memory;
 use super::pair::{Pair, Port};
-use super::queues::{MOST_RECEIVES, Origin, Receives, parts};
+use super::queues::{MAX_RECEIVES, QueueKind, ReceiveQueue, parse_wr_id};
 use super::sys::abi::*;
-use super::sys::{self, AsyncEvent as Happened, Channel, Context, Gid, RecvList, SendList};
-use super::words::{self, GRH};
+use super::sys::{self, AsyncEvent as DeviceEvent, Channel, Context, Gid, RecvList, SendList};
 use crate::api::{AsyncEvent, Completed, Completion, Cq, Mtu, PostError, Qp, QpState, Srq, Status, VerbsError};
 use crate::slab::Slab;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -19,26 +19,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Requests that are posted with one doorbell, and completions that are taken at once.
+/// Maximum number of requests posted with one doorbell, and of completions polled at once.
 pub(super) const BATCH: usize = 64;
 
 /// A completion queue.
 pub(super) struct CompletionQueue {
     pub(super) cq: Arc<sys::Cq>,
-    /// That it ran over was told.
+    /// The overrun was reported.
     pub(super) overrun: bool,
-    /// Completions that were taken of the device and not asked for yet.
+    /// Completions polled from the device and not yet returned to the application.
     pub(super) stash: VecDeque<Completion>,
 }
 
 /// A shared receive queue.
 pub(super) struct SharedQueue {
     pub(super) srq: Arc<sys::Srq>,
-    pub(super) receives: Receives,
+    pub(super) receives: ReceiveQueue,
 }
 
-/// Room for the lists of requests that are posted, made larger with the queue pairs and used by all.
-pub(super) struct Lists {
+/// Buffers for lists of posted requests. They are shared by all queue pairs, and reallocated when larger requests are
+/// needed.
+pub(super) struct WrLists {
     pub(super) sends: SendList,
     pub(super) receives: RecvList,
     pub(super) elements: Vec<ibv_sge>,
@@ -48,7 +49,7 @@ pub(super) struct Lists {
     max_inline: usize,
 }
 
-impl Lists {
+impl WrLists {
     fn new(max_sge: usize, max_inline: usize) -> Self {
         Self {
             sends: SendList::new(BATCH, max_sge, max_inline),
@@ -59,8 +60,8 @@ impl Lists {
             max_inline,
         }
     }
-    /// Sees to it that requests of this size fit.
-    pub(super) fn hold(&mut self, max_sge: u32, max_inline: u32) {
+    /// Reallocates the lists if requests of this size do not fit.
+    pub(super) fn reserve(&mut self, max_sge: u32, max_inline: u32) {
         let (max_sge, max_inline) = (self.max_sge.max(max_sge as usize), self.max_inline.max(max_inline as usize));
         if (max_sge, max_inline) != (self.max_sge, self.max_inline) {
             *self = Self::new(max_sge, max_inline);
@@ -70,26 +71,26 @@ impl Lists {
 
 /// Queue pairs of an RDMA device.
 ///
-/// Work requests go from here to the device and completions back without the kernel, where the device can do that, and
-/// nothing is copied. What a mistake of its own side would break is checked before the device sees it.
+/// Where the device supports it, work requests and completions bypass the kernel, and nothing is copied. Local errors
+/// that would fail a queue pair are detected before a request reaches the device.
 pub struct IbverbsEndpoint {
-    // Dropped first: queue pairs hold what they use.
+    // Dropped first: queue pairs refer to the other objects.
     pub(super) pairs: Slab<Box<Pair>>,
-    /// Handles of queue pairs by their numbers.
+    /// Handles of queue pairs by number.
     pub(super) numbers: KeyMap<u32>,
     pub(super) srqs: Slab<SharedQueue>,
     pub(super) cqs: Slab<CompletionQueue>,
     pub(super) memory: Memory,
-    pub(super) lists: Lists,
-    pub(super) taken: Box<[ibv_wc]>,
-    pub(super) told: VecDeque<AsyncEvent>,
+    pub(super) lists: WrLists,
+    pub(super) wcs: Box<[ibv_wc]>,
+    pub(super) async_events: VecDeque<AsyncEvent>,
     pub(super) epoll: OwnedFd,
     pub(super) channel: Arc<Channel>,
     pub(super) context: Arc<Context>,
     pub(super) limits: ibv_device_attr,
     pub(super) port: Port,
-    /// The longest operation.
-    pub(super) most: u64,
+    /// Maximum length of an operation in bytes.
+    pub(super) max_operation: u64,
     gid: Gid,
     mtu: Mtu,
 }
@@ -104,12 +105,12 @@ impl IbverbsEndpoint {
     /// Opens a device.
     ///
     /// # Errors
-    /// Without the library, the device, or an address; the error says what there is and what to do.
+    /// If the library, the device or an address is missing; the error says what exists and what to do.
     pub fn open(choice: &Choice) -> Result<Self, VerbsError> {
         Self::over(choice.open()?)
     }
 
-    /// Over a device that is open. Its events are this endpoint's: nobody else reads them.
+    /// Creates an endpoint on an open device. The endpoint reads the device's asynchronous events, so nothing else may.
     ///
     /// # Errors
     /// If the device or the kernel refuses.
@@ -133,30 +134,30 @@ impl IbverbsEndpoint {
             srqs: Slab::new(),
             cqs: Slab::new(),
             memory: Memory::new(),
-            lists: Lists::new(4, 64),
-            taken: vec![ibv_wc::default(); BATCH].into(),
-            told: VecDeque::new(),
+            lists: WrLists::new(4, 64),
+            wcs: vec![ibv_wc::default(); BATCH].into(),
+            async_events: VecDeque::new(),
             epoll,
             channel,
             context,
             limits,
             port: Port { number: port, gid_index: gid.index, max_rd_atomic },
-            most: u64::from(attributes.max_msg_sz).min(1 << 31),
+            max_operation: u64::from(attributes.max_msg_sz).min(1 << 31),
             gid,
-            // The codes begin with 1 for 256 bytes.
+            // The code of 256 bytes is 1, and each next code doubles.
             mtu: Mtu::from_bytes(128 << attributes.active_mtu.min(5)).unwrap_or(Mtu::B256),
         })
     }
 
-    /// Where its packets come from.
+    /// Returns the source address of its packets.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.gid.ip(), ROCE_PORT)
     }
-    /// The longest payload of a packet that its port carries.
+    /// Returns the path MTU of its port.
     pub fn mtu(&self) -> Mtu {
         self.mtu
     }
-    /// Where the kernel shows what the device counts, for all of its users together.
+    /// Returns the sysfs directory of the port's hardware counters, which count all users of the device.
     pub fn sysfs(&self) -> PathBuf {
         self.context.sysfs(self.port.number)
     }
@@ -172,9 +173,9 @@ impl IbverbsEndpoint {
         self.cqs.get(cq.0).map(|queue| &queue.cq).ok_or(VerbsError::NoSuch("completion queue"))
     }
 
-    /// Takes completions of the device's. Those of requests that are forgotten, and of unsignalled ones, are not told.
+    /// Polls completions. Completions of discarded and of unsignaled requests are not returned.
     #[inline]
-    pub(super) fn take(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError> {
+    pub(super) fn poll(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError> {
         let mut count = 0;
         if let Some(queue) = self.cqs.get_mut(cq.0)
             && !queue.stash.is_empty()
@@ -183,27 +184,28 @@ impl IbverbsEndpoint {
             out[..count].iter_mut().zip(queue.stash.drain(..count)).for_each(|(to, from)| *to = from);
         }
         while count < out.len() {
-            let most = (out.len() - count).min(BATCH);
+            let limit = (out.len() - count).min(BATCH);
             let queue = self.cqs.get(cq.0).ok_or(VerbsError::NoSuch("completion queue"))?;
-            let found = queue.cq.poll(&mut self.taken[..most])?;
+            let found = queue.cq.poll(&mut self.wcs[..limit])?;
             for index in 0..found {
-                let wc = self.taken[index];
+                let wc = self.wcs[index];
                 if let Some(completion) = self.completed(&wc) {
                     out[count] = completion;
                     count += 1;
                 }
             }
-            if found < most {
+            if found < limit {
                 break;
             }
         }
         Ok(count)
     }
 
-    /// Before a queue pair goes that shares its receives: what it has of them comes back, by completions that some drivers
-    /// forget with the queue pair (mlx5). Those of others are kept until they are asked for, its own go with it. (A
-    /// receive that a device gives back later than that has its room again only when the shared queue is destroyed.)
-    pub(super) fn give_back(&mut self, qp: Qp) -> Result<(), VerbsError> {
+    /// Reclaims the shared receives of a queue pair before it is reset or destroyed: the device returns them by
+    /// completions that some drivers (mlx5) discard with the queue pair. Completions of other queue pairs are stashed,
+    /// its own are dropped. (If a device returns a receive later than this, its slot stays in use until the shared
+    /// queue is destroyed.)
+    pub(super) fn reclaim_shared_receives(&mut self, qp: Qp) -> Result<(), VerbsError> {
         let pair = self.pair(qp)?;
         let cq = pair.config.recv_cq;
         if pair.config.srq.is_none() || pair.state == QpState::Reset {
@@ -211,100 +213,102 @@ impl IbverbsEndpoint {
         }
         pair.flush()?;
         (pair.state, pair.failed) = (QpState::Error, true);
-        let mut kept = VecDeque::new();
-        let mut taken = [Completion::default(); BATCH];
+        let mut stash = VecDeque::new();
+        let mut batch = [Completion::default(); BATCH];
         loop {
-            let count = self.take(cq, &mut taken)?;
-            kept.extend(taken[..count].iter().filter(|completion| completion.qp != qp.0));
+            let count = self.poll(cq, &mut batch)?;
+            stash.extend(batch[..count].iter().filter(|completion| completion.qp != qp.0));
             if count < BATCH {
                 break;
             }
         }
         if let Some(queue) = self.cqs.get_mut(cq.0) {
-            queue.stash = kept;
+            queue.stash = stash;
         }
         Ok(())
     }
 
     #[inline]
     fn completed(&mut self, wc: &ibv_wc) -> Option<Completion> {
-        let (handle, origin, number) = parts(wc.wr_id);
-        let status = words::status(wc.status, origin != Origin::Sends);
+        let (handle, kind, number) = parse_wr_id(wc.wr_id);
+        let status = convert::status(wc.status, kind != QueueKind::Send);
         let mut completion =
             Completion { status, qp: wc.qp_num, solicited: status != Status::Success, ..Completion::default() };
-        match origin {
-            Origin::Sends => {
+        match kind {
+            QueueKind::Send => {
                 let sent = self.pairs.get_mut(handle)?.sends.complete(&mut self.memory, number)?;
                 (completion.id, completion.completed) = (sent.id, sent.completed);
                 if status == Status::Success {
                     completion.bytes = sent.bytes;
                 }
             }
-            Origin::Receives => {
+            QueueKind::Receive => {
                 let pair = self.pairs.get_mut(handle)?;
                 let (id, slot) = pair.receives.complete(&mut self.memory, number)?;
                 completion.id = id;
-                arrived(&mut completion, wc);
-                if let (Some(headers), Status::Success) = (&pair.headers, status) {
-                    completion.bytes = wc.byte_len.saturating_sub(GRH);
-                    let sender = headers.sender(slot).filter(|_| wc.wc_flags & IBV_WC_GRH != 0);
+                fill_receive(&mut completion, wc);
+                if let (Some(grh), Status::Success) = (&pair.grh, status) {
+                    completion.bytes = wc.byte_len.saturating_sub(GRH_BYTES);
+                    let sender = grh.sender(slot).filter(|_| wc.wc_flags & IBV_WC_GRH != 0);
                     completion.source = sender.map(|ip| (SocketAddr::new(ip, ROCE_PORT), wc.src_qp));
                 }
             }
-            Origin::Shared => {
+            QueueKind::SharedReceive => {
                 let shared = self.srqs.get_mut(handle)?;
                 completion.id = shared.receives.complete(&mut self.memory, number)?.0;
-                arrived(&mut completion, wc);
+                fill_receive(&mut completion, wc);
             }
         }
         if status != Status::Success {
-            self.failed(Qp(wc.qp_num));
+            self.update_failed(Qp(wc.qp_num));
         }
         Some(completion)
     }
 
-    /// A request of a queue pair failed: the device may have put it into its error state.
+    /// Updates the state of a queue pair after a failed request: the device may have moved it to the error state.
     #[cold]
-    fn failed(&mut self, qp: Qp) {
+    fn update_failed(&mut self, qp: Qp) {
         let Ok(pair) = self.pair(qp) else { return };
-        let Ok(state) = pair.found() else { return };
+        let Ok(state) = pair.query_state() else { return };
         pair.state = state;
         if state == QpState::Error && !std::mem::replace(&mut pair.failed, true) {
-            self.told.push_back(AsyncEvent::QpError(qp));
+            self.async_events.push_back(AsyncEvent::QpError(qp));
         }
     }
 
-    /// Hears what happened beside the completions. Returns whether anything did.
-    pub(super) fn hear(&mut self) -> Result<bool, VerbsError> {
+    /// Reads the device's asynchronous events. Returns `true` if there were any.
+    pub(super) fn read_async_events(&mut self) -> Result<bool, VerbsError> {
         let mut any = false;
-        while let Some(happened) = self.context.next_event()? {
+        while let Some(event) = self.context.next_event()? {
             any = true;
-            match happened {
-                Happened::Cq(cookie) => self.overrun(Cq(cookie as u32))?,
-                Happened::Srq { cookie, limit: true } if self.srqs.get(cookie as u32).is_some() => {
-                    self.told.push_back(AsyncEvent::SrqLimit(Srq(cookie as u32)));
+            match event {
+                DeviceEvent::Cq(cookie) => self.overrun(Cq(cookie as u32))?,
+                DeviceEvent::Srq { cookie, limit: true } if self.srqs.get(cookie as u32).is_some() => {
+                    self.async_events.push_back(AsyncEvent::SrqLimit(Srq(cookie as u32)));
                 }
-                Happened::Qp { number, kind: IBV_EVENT_QP_FATAL..=IBV_EVENT_QP_ACCESS_ERR } => self.failed(Qp(number)),
-                Happened::Device(IBV_EVENT_DEVICE_FATAL) => {
-                    let words = format!("the device {} has failed: its driver must reset it", self.context.name());
-                    return Err(IoError::Config(words).into());
+                DeviceEvent::Qp { number, kind: IBV_EVENT_QP_FATAL..=IBV_EVENT_QP_ACCESS_ERR } => {
+                    self.update_failed(Qp(number))
                 }
-                Happened::Srq { .. } | Happened::Qp { .. } | Happened::Device(_) => {}
+                DeviceEvent::Device(IBV_EVENT_DEVICE_FATAL) => {
+                    let message = format!("the device {} has failed: its driver must reset it", self.context.name());
+                    return Err(IoError::Config(message).into());
+                }
+                DeviceEvent::Srq { .. } | DeviceEvent::Qp { .. } | DeviceEvent::Device(_) => {}
             }
         }
         Ok(any)
     }
 
-    /// A completion was lost: the queue pairs that complete there are of no use any more, and not every device says so
-    /// to them (rxe does not).
+    /// Handles an overrun: a completion was lost, so the queue pairs of the completion queue must fail. Not every
+    /// device moves them to the error state (rxe does not).
     fn overrun(&mut self, cq: Cq) -> Result<(), VerbsError> {
         let Some(queue) = self.cqs.get_mut(cq.0) else { return Ok(()) };
         if std::mem::replace(&mut queue.overrun, true) {
             return Ok(());
         }
-        self.told.push_back(AsyncEvent::CqOverrun(cq));
-        let uses = |pair: &Pair| pair.config.send_cq == cq || pair.config.recv_cq == cq;
-        let all: Vec<u32> = self.pairs.iter().filter(|(_, pair)| uses(pair)).map(|(handle, _)| handle).collect();
+        self.async_events.push_back(AsyncEvent::CqOverrun(cq));
+        let is_affected = |pair: &Pair| pair.config.send_cq == cq || pair.config.recv_cq == cq;
+        let all: Vec<u32> = self.pairs.iter().filter(|(_, pair)| is_affected(pair)).map(|(handle, _)| handle).collect();
         for handle in all {
             let Some(pair) = self.pairs.get_mut(handle) else { continue };
             pair.flush()?;
@@ -314,9 +318,9 @@ impl IbverbsEndpoint {
     }
 }
 
-/// What a receive's completion says.
+/// Fills the fields of a receive completion.
 #[inline]
-fn arrived(completion: &mut Completion, wc: &ibv_wc) {
+fn fill_receive(completion: &mut Completion, wc: &ibv_wc) {
     completion.completed = Completed::Recv;
     if wc.status != IBV_WC_SUCCESS {
         return;
@@ -329,16 +333,16 @@ fn arrived(completion: &mut Completion, wc: &ibv_wc) {
     completion.invalidated = (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(wc.imm_data);
 }
 
-/// A depth that can be.
-pub(super) fn check_depth(what: &str, depth: u32, most: i32) -> Result<(), VerbsError> {
-    let most = u32::try_from(most).unwrap_or(0).min(MOST_RECEIVES - 1);
-    if (1..=most).contains(&depth) {
+/// Checks a queue depth against the limit of the device.
+pub(super) fn check_depth(what: &str, depth: u32, limit: i32) -> Result<(), VerbsError> {
+    let limit = u32::try_from(limit).unwrap_or(0).min(MAX_RECEIVES - 1);
+    if (1..=limit).contains(&depth) {
         return Ok(());
     }
-    Err(VerbsError::Invalid(format!("a {what} of this device holds 1 to {most}, not {depth}")))
+    Err(VerbsError::Invalid(format!("a {what} of this device holds 1 to {limit}, not {depth}")))
 }
 
-/// What the device's refusal of a request means, which was checked before.
-pub(super) fn refused(error: &std::io::Error, state: QpState) -> PostError {
+/// Converts an error of posting a validated request.
+pub(super) fn post_error(error: &std::io::Error, state: QpState) -> PostError {
     if error.kind() == std::io::ErrorKind::OutOfMemory { PostError::Full } else { PostError::State(state) }
 }

@@ -1,4 +1,4 @@
-//! Which device takes packets to an address.
+//! Search for the device that has an address.
 
 use super::choice::{Choice, Opened};
 use super::sys::devices;
@@ -6,28 +6,29 @@ use shotline_transport::IoError;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// A device that has an address.
+/// A device that has the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// It, its port, and the address among the port's.
+    /// The device, its port, and the index of the address.
     pub choice: Choice,
-    /// It is a card, and not the kernel's emulation of one over any interface (rxe).
+    /// `true` for hardware, `false` for the kernel's software RoCE over a network interface (rxe).
     pub hardware: bool,
 }
 
-/// The RoCEv2 device that has this address, a card rather than an emulated one; none if no device has it.
+/// Returns the RoCEv2 device that has this address, preferring hardware over emulated devices, or `None` if no device
+/// has it.
 ///
 /// # Errors
-/// Without the library, or if the kernel has no RDMA.
+/// If the library is missing, or the kernel has no RDMA support.
 pub fn at(local: IpAddr) -> Result<Option<Found>, IoError> {
     let names = devices()?.into_iter().map(|device| device.name());
     let mut found: Vec<Found> = names
         .filter_map(|name| {
             let hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
-            let named = Choice { device: Some(name), ..Choice::default() };
-            // One that cannot be opened is no help, and no reason not to look at the others.
-            let Opened { port, gid, .. } = named.open_at(local).ok()?;
-            Some(Found { choice: Choice { port: Some(port), gid: Some(gid.index), ..named }, hardware })
+            let selected = Choice { device: Some(name), ..Choice::default() };
+            // A device that cannot be opened is skipped.
+            let Opened { port, gid, .. } = selected.open_at(local).ok()?;
+            Some(Found { choice: Choice { port: Some(port), gid: Some(gid.index), ..selected }, hardware })
         })
         .collect();
     found.sort_by_key(|found| !found.hardware);

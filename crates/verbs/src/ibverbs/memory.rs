@@ -1,4 +1,4 @@
-//! Registered memory: our keys and rights, and the device's.
+//! Memory registrations: the keys and access rights of this process, and the device's.
 
 use super::sys;
 use crate::api::{Element, VerbsError};
@@ -7,40 +7,40 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// One registration with the device.
-struct Registered {
+/// A registration with the device.
+struct Registration {
     mr: sys::Mr,
     lkey: u32,
-    /// Elements of posted requests that name it.
+    /// Number of elements of outstanding requests that use it.
     users: u32,
 }
 
 /// A protection domain.
 pub(super) struct Domain {
     pub(super) pd: Arc<sys::Pd>,
-    /// The ways to peers that datagrams went to.
-    pub(super) ways: HashMap<IpAddr, Arc<sys::Ah>>,
+    /// Address handles of peers that datagrams were sent to.
+    pub(super) ahs: HashMap<IpAddr, Arc<sys::Ah>>,
 }
 
-/// Memory and protection domains of an endpoint.
+/// Memory registrations and protection domains of an endpoint.
 ///
-/// Local keys are ours, and requests are checked here before the device sees them: a queue pair does not break over a
-/// mistake of its own side. Remote keys are the device's, and what peers may do is the device's to see to.
+/// Local keys are our own, and requests are validated before they reach the device, so that a local error does not fail
+/// the queue pair. Remote keys are the device's, which enforces the access rights of peers.
 pub(super) struct Memory {
     pub(super) protection: Protection,
     domains: HashMap<Pd, Domain>,
-    /// By the place in a local key, so that no request hashes anything.
-    registered: Vec<Option<Registered>>,
+    /// By index in the local key, so that posting needs no hash look-up.
+    registrations: Vec<Option<Registration>>,
 }
 
 impl Memory {
     pub(super) fn new() -> Self {
         let protection = Protection::new(Registrar::new().finish());
-        Self { protection, domains: HashMap::new(), registered: Vec::new() }
+        Self { protection, domains: HashMap::new(), registrations: Vec::new() }
     }
 
     pub(super) fn allocate(&mut self, context: &Arc<sys::Context>) -> Result<Pd, VerbsError> {
-        let domain = Domain { pd: sys::Pd::new(context)?, ways: HashMap::new() };
+        let domain = Domain { pd: sys::Pd::new(context)?, ahs: HashMap::new() };
         let pd = self.protection.allocate();
         self.domains.insert(pd, domain);
         Ok(pd)
@@ -67,33 +67,35 @@ impl Memory {
             return Err(VerbsError::Unsupported("the device reaches only memory that this process maps"));
         }
         let page = rustix::param::page_size() as u64;
-        let into_page = (region.address(0, 0) as u64).wrapping_add(offset) % page;
+        let page_offset = (region.address(0, 0) as u64).wrapping_add(offset) % page;
         let first = match addressing {
-            Addressing::ZeroBased => into_page,
-            Addressing::Virtual(address) if address % page == into_page => address,
+            Addressing::ZeroBased => page_offset,
+            Addressing::Virtual(address) if address % page == page_offset => address,
             Addressing::Virtual(_) => {
                 return Err(VerbsError::Unsupported("a device's addresses are as far into their pages as the memory"));
             }
         };
-        // Whatever is wrong with the range is found here, before the device sees it.
+        // An invalid range is detected here, before the device sees it.
         let mr = self.protection.register(pd, region, offset, len, access, Addressing::Virtual(first))?;
         let device = &self.domain(pd)?.pd;
-        let made = sys::Mr::at(device, region, offset, len, access, first).inspect_err(|_| {
+        let device_mr = sys::Mr::with_iova(device, region, offset, len, access, first).inspect_err(|_| {
             self.protection.deregister(mr.lkey);
         })?;
-        let place = mr.place();
-        if self.registered.len() <= place {
-            self.registered.resize_with(place + 1, || None);
+        let index = mr.place();
+        if self.registrations.len() <= index {
+            self.registrations.resize_with(index + 1, || None);
         }
-        let (lkey, rkey) = (made.lkey(), made.rkey());
-        self.registered[place] = Some(Registered { mr: made, lkey, users: 0 });
+        let (lkey, rkey) = (device_mr.lkey(), device_mr.rkey());
+        self.registrations[index] = Some(Registration { mr: device_mr, lkey, users: 0 });
         Ok(Mr { rkey, ..mr })
     }
 
-    /// Ends a registration that no posted request names: the device would fail those.
+    /// Deregisters memory. Fails if outstanding requests use it, because the device would fail those.
     pub(super) fn deregister(&mut self, mr: &Mr) -> Result<(), VerbsError> {
-        let same = |found: &&mut Option<Registered>| found.as_ref().is_some_and(|found| found.mr.rkey() == mr.rkey);
-        let found = self.registered.get_mut(mr.place()).filter(same).ok_or(VerbsError::NoSuch("registered memory"))?;
+        let matches =
+            |found: &&mut Option<Registration>| found.as_ref().is_some_and(|found| found.mr.rkey() == mr.rkey);
+        let found =
+            self.registrations.get_mut(mr.place()).filter(matches).ok_or(VerbsError::NoSuch("registered memory"))?;
         if found.as_ref().is_some_and(|found| found.users > 0) {
             return Err(VerbsError::InUse { what: "registered memory", by: "a request that is posted" });
         }
@@ -104,9 +106,10 @@ impl Memory {
         Ok(())
     }
 
-    /// An element in the device's words, if it may be used so. Its place is held until [`Self::release`].
+    /// Validates an element and converts it for the device. Returns the index of its registration, which counts as in
+    /// use until [`Self::release`].
     #[inline]
-    pub(super) fn hold(
+    pub(super) fn acquire(
         &mut self,
         pd: Pd,
         element: &Element,
@@ -114,17 +117,17 @@ impl Memory {
     ) -> Result<(u32, sys::abi::ibv_sge), Refused> {
         let Element { address, len, lkey } = *element;
         self.protection.local(pd, lkey, address, len, needed)?;
-        let place = Mr::place_of(lkey);
-        let found = self.registered.get_mut(place).and_then(Option::as_mut).ok_or(Refused::UnknownKey)?;
+        let index = Mr::place_of(lkey);
+        let found = self.registrations.get_mut(index).and_then(Option::as_mut).ok_or(Refused::UnknownKey)?;
         found.users += 1;
-        Ok((place as u32, sys::abi::ibv_sge { addr: address, length: len, lkey: found.lkey }))
+        Ok((index as u32, sys::abi::ibv_sge { addr: address, length: len, lkey: found.lkey }))
     }
 
-    /// A request that named these places is done.
+    /// Releases the registrations of a completed request.
     #[inline]
-    pub(super) fn release(&mut self, places: &[u32]) {
-        for place in places {
-            if let Some(found) = self.registered.get_mut(*place as usize).and_then(Option::as_mut) {
+    pub(super) fn release(&mut self, indices: &[u32]) {
+        for index in indices {
+            if let Some(found) = self.registrations.get_mut(*index as usize).and_then(Option::as_mut) {
                 found.users -= 1;
             }
         }

@@ -1,37 +1,40 @@
-//! RDMA devices of this machine, through libibverbs.
+//! Provider for RDMA devices of this machine, through libibverbs.
 //!
-//! The library is looked for at run time: nothing of rdma-core is needed to build Shotline, and a machine without it
-//! gets an error that says what to install. Layouts are those of the library's stable interface (`IBVERBS_1.1`), which
-//! every rdma-core since version 28 (2020) keeps.
+//! The library is loaded at run time: building Shotline does not need rdma-core, and a machine without it gets an error
+//! that names the package to install. Layouts are those of the library's stable interface (`IBVERBS_1.1`), which every
+//! rdma-core since version 28 (2020) keeps.
 //!
-//! An [`IbverbsEndpoint`] is a [`Provider`](crate::api::Provider) over one address of a device: its queue pairs reach
-//! those of any other RoCEv2 implementation, Shotline's in software among them.
+//! An [`IbverbsEndpoint`] is a [`Provider`](crate::api::Provider) over one address of a device: its queue pairs
+//! interoperate with any other RoCEv2 implementation, including Shotline's software provider.
 //!
-//! # What a device does otherwise
-//! - Queue pairs are strict, always: what arrives wrong is refused with a NAK and breaks the queue pair (which
-//!   [`QpConfig::strict`](crate::api::QpConfig) leaves to choice elsewhere). Their numbers and the remote keys are the
-//!   device's choice; many can be guessed.
-//! - Memory counts its addresses from as far into its first page as it lies there: 0 for whole regions.
-//! - Memory that posted requests name cannot be deregistered before they are done.
-//! - Datagrams share no receives: a device puts 40 bytes before each, for which other messages have no room.
-//! - The kernel looks for the way to a datagram's destination when the first one is posted to it, which takes a while.
-//! - Targets hear nothing of one-sided operations, and cannot count them: the device's own counters do.
+//! # Differences from the other providers
+//! - Queue pairs are always strict: an invalid request is refused with a NAK, and the queue pair enters the error state
+//!   (elsewhere [`QpConfig::strict`](crate::api::QpConfig) selects this). The device chooses their numbers and the
+//!   remote keys; many can be guessed.
+//! - The addresses of a registration start at the memory's offset in its first page: 0 for whole regions.
+//! - Memory that outstanding requests use cannot be deregistered.
+//! - UD queue pairs cannot use a shared receive queue: a device writes 40 bytes before each datagram, for which
+//!   receives of other messages have no space.
+//! - The kernel resolves a datagram's destination when the first one is posted to it, which takes a while.
+//! - Targets are not notified of one-sided operations, and cannot count them: only the device's own counters do.
 //!
-//! | what | where |
+//! | content | module |
 //! |---|---|
 //! | device, port and address | [`Choice`] |
 //! | completions, events | `endpoint` |
-//! | the verbs | `provider` |
+//! | [`Provider`](crate::api::Provider) | `provider` |
 //! | states and attributes | `pair` |
-//! | keys | `memory` |
-//! | what is posted | `queues` |
-//! | the device's words | `words` |
-//! | what a device counts | [`counters`] |
-//! | which device has an address | [`find`] |
+//! | memory registrations and keys | `memory` |
+//! | outstanding requests | `queues` |
+//! | conversion to the library's constants | `convert` |
+//! | hardware counters | [`counters`] |
+//! | search for a device by address | [`find`] |
 //! | datagrams alone, as a [`PacketIo`](shotline_transport::PacketIo) | [`ud`] |
-//! | the library itself | [`sys`] |
+//! | safe wrappers of the library | [`sys`] |
 
 mod choice;
+mod cm_endpoint;
+mod convert;
 pub mod counters;
 mod endpoint;
 pub mod find;
@@ -40,9 +43,7 @@ mod pair;
 mod provider;
 mod queues;
 pub mod sys;
-mod tally;
 pub mod ud;
-mod words;
 
 pub use choice::{Choice, Opened};
 pub use endpoint::IbverbsEndpoint;

@@ -1,12 +1,12 @@
-//! The verbs.
+//! [`Provider`] for [`IbverbsEndpoint`].
 
-use super::endpoint::{BATCH, CompletionQueue, IbverbsEndpoint, Lists, SharedQueue, check_depth, refused};
+use super::convert;
+use super::endpoint::{BATCH, CompletionQueue, IbverbsEndpoint, SharedQueue, WrLists, check_depth, post_error};
 use super::memory::Memory;
-use super::pair::{Headers, Pair, reachable};
-use super::queues::{Origin, Receives, Sends, identifier};
+use super::pair::{GrhBuffers, Pair, check_port};
+use super::queues::{QueueKind, ReceiveQueue, SendQueue, wr_id};
 use super::sys::abi::*;
-use super::sys::{self, Ah, RecvList, way_to};
-use super::words;
+use super::sys::{self, Ah, RecvList, ah_attr};
 use crate::api::{
     AsyncEvent, Capabilities, Completion, ControlSocket, Cq, Data, Description, Flag, Modify, NoNotices, NoWindows,
     PostError, Provider, Qp, QpConfig, QpState, QpType, Reach, RecvWr, SendWr, Srq, VerbsError,
@@ -34,7 +34,7 @@ pub const DESCRIPTION: Description = Description {
         partial_registration: true,
         separate_rights: true,
         revokes: true,
-        // A device binds them by a request in the send queue, and ends none by itself when its time is over.
+        // A device binds windows by a work request, and has no expiry for them.
         windows: false,
         invalidates: false,
         lenient: false,
@@ -51,7 +51,7 @@ pub const DESCRIPTION: Description = Description {
     control: ControlSocket::Tcp,
 };
 
-/// What endpoints of a device can do, by its `ibv_atomic_cap` and its longest operation.
+/// Returns the capabilities of a device, from its `ibv_atomic_cap` and its longest operation.
 fn capabilities(atomic_cap: u32, max_operation: u64) -> Capabilities {
     Capabilities { atomics: atomic_cap != IBV_ATOMIC_NONE, max_operation, ..DESCRIPTION.capabilities }
 }
@@ -62,7 +62,7 @@ impl NoNotices for IbverbsEndpoint {}
 
 impl Provider for IbverbsEndpoint {
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.limits.atomic_cap, self.most)
+        capabilities(self.limits.atomic_cap, self.max_operation)
     }
 
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError> {
@@ -99,15 +99,15 @@ impl Provider for IbverbsEndpoint {
         if self.pairs.iter().any(|(_, pair)| pair.config.send_cq == cq || pair.config.recv_cq == cq) {
             return Err(VerbsError::InUse { what: "completion queue", by: "a queue pair" });
         }
-        // Shared receives that complete here get their room back.
-        let mut rest = [Completion::default(); BATCH];
-        while self.take(cq, &mut rest)? == BATCH {}
+        // Polls the remaining completions, so that their shared receives are returned.
+        let mut discarded = [Completion::default(); BATCH];
+        while self.poll(cq, &mut discarded)? == BATCH {}
         self.cqs.remove(cq.0);
         Ok(())
     }
     #[inline]
     fn poll_cq(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError> {
-        self.take(cq, out)
+        self.poll(cq, out)
     }
     fn arm_cq(&mut self, cq: Cq, solicited_only: bool) -> Result<(), VerbsError> {
         Ok(self.cq(cq)?.arm(solicited_only)?)
@@ -116,7 +116,7 @@ impl Provider for IbverbsEndpoint {
         self.epoll.as_fd()
     }
     fn next_event(&mut self) -> Option<Cq> {
-        // An error is the device's end, and `progress` tells it.
+        // A fatal device error is reported by `progress`.
         while let Some(cookie) = self.channel.next_event().ok().flatten() {
             let cq = Cq(cookie as u32);
             if self.cq(cq).is_ok() {
@@ -128,7 +128,7 @@ impl Provider for IbverbsEndpoint {
     fn wait(&mut self, timeout: Duration) -> Result<Option<Cq>, VerbsError> {
         let end = Instant::now().checked_add(timeout);
         loop {
-            self.hear()?;
+            self.read_async_events()?;
             if let Some(cq) = self.next_event() {
                 return Ok(Some(cq));
             }
@@ -147,8 +147,8 @@ impl Provider for IbverbsEndpoint {
         let handle = self.srqs.next().ok_or(VerbsError::Unsupported("more than 65,536 shared receive queues"))?;
         let srq = sys::Srq::new(&device, depth, max_sge.max(1), handle.into())?;
         self.memory.protection.join(pd)?;
-        self.srqs.put(handle, SharedQueue { srq, receives: Receives::new(pd, depth, max_sge) });
-        self.lists.hold(max_sge, 0);
+        self.srqs.put(handle, SharedQueue { srq, receives: ReceiveQueue::new(pd, depth, max_sge) });
+        self.lists.reserve(max_sge, 0);
         Ok(Srq(handle))
     }
     fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError> {
@@ -156,7 +156,7 @@ impl Provider for IbverbsEndpoint {
             return Err(VerbsError::InUse { what: "shared receive queue", by: "a queue pair" });
         }
         let mut shared = self.srqs.remove(srq.0).ok_or(VerbsError::NoSuch("shared receive queue"))?;
-        shared.receives.forget(&mut self.memory);
+        shared.receives.discard(&mut self.memory);
         self.memory.protection.leave(shared.receives.pd);
         Ok(())
     }
@@ -164,19 +164,19 @@ impl Provider for IbverbsEndpoint {
         let shared = self.srqs.get_mut(srq.0).ok_or((0, PostError::NoQueue))?;
         let SharedQueue { srq: device, receives } = shared;
         let post = |list: &mut RecvList| device.post_recv(list);
-        let origin = (srq.0, Origin::Shared);
-        post_receives(receives, &mut self.memory, &mut self.lists, origin, requests, |_| None, post, QpState::Error)
+        let queue = (srq.0, QueueKind::SharedReceive);
+        post_receives(receives, &mut self.memory, &mut self.lists, queue, requests, |_| None, post, QpState::Error)
     }
     fn arm_srq(&mut self, srq: Srq, limit: u32) -> Result<(), VerbsError> {
         let shared = self.srqs.get(srq.0).ok_or(VerbsError::NoSuch("shared receive queue"))?;
         Ok(shared.srq.arm(limit)?)
     }
     fn next_async(&mut self) -> Option<AsyncEvent> {
-        if self.told.is_empty() {
-            // An error is the device's end, and `progress` tells it.
-            let _ = self.hear();
+        if self.async_events.is_empty() {
+            // A fatal device error is reported by `progress`.
+            let _ = self.read_async_events();
         }
-        self.told.pop_front()
+        self.async_events.pop_front()
     }
 
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError> {
@@ -204,23 +204,23 @@ impl Provider for IbverbsEndpoint {
             max_recv_sge: elements + u32::from(datagrams),
             max_inline_data: config.max_inline,
         };
-        let asked = sys::QpConfig {
-            kind: words::kind(config.kind),
+        let requested = sys::QpConfig {
+            kind: convert::kind(config.kind),
             send_cq: self.cq(config.send_cq)?,
             recv_cq: self.cq(config.recv_cq)?,
             srq,
             cap,
             signal_all: false,
         };
-        let headers = datagrams.then(|| Headers::new(&pd, depth)).transpose()?;
+        let grh = datagrams.then(|| GrhBuffers::new(&pd, depth)).transpose()?;
         let pair = Pair {
-            qp: sys::Qp::new(&pd, &asked)?,
+            qp: sys::Qp::new(&pd, &requested)?,
             config: *config,
             state: QpState::Reset,
             failed: false,
-            sends: Sends::new(config, self.most),
-            receives: Receives::new(config.pd, depth, config.max_sge),
-            headers,
+            sends: SendQueue::new(config, self.max_operation),
+            receives: ReceiveQueue::new(config.pd, depth, config.max_sge),
+            grh,
         };
         let number = pair.qp.number();
         self.memory.protection.join(config.pd)?;
@@ -229,33 +229,33 @@ impl Provider for IbverbsEndpoint {
             return Err(VerbsError::Unsupported("more than 65,536 queue pairs"));
         };
         self.numbers.insert(number, handle);
-        self.lists.hold(cap.max_recv_sge, config.max_inline);
+        self.lists.reserve(cap.max_recv_sge, config.max_inline);
         Ok(Qp(number))
     }
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError> {
         let handle = self.handle(qp)?;
         if let Modify::Reset = change {
-            self.give_back(qp)?;
+            self.reclaim_shared_receives(qp)?;
         }
         let pair = self.pairs.get_mut(handle).ok_or(VerbsError::NoSuch("queue pair"))?;
-        pair.modify(&change, &self.port, self.most)?;
+        pair.modify(&change, &self.port, self.max_operation)?;
         if let Modify::Reset = change {
-            pair.sends.forget(&mut self.memory);
-            pair.receives.forget(&mut self.memory);
+            pair.sends.discard(&mut self.memory);
+            pair.receives.discard(&mut self.memory);
         }
         Ok(())
     }
     fn qp_state(&self, qp: Qp) -> Result<QpState, VerbsError> {
-        self.pairs.get(self.handle(qp)?).ok_or(VerbsError::NoSuch("queue pair"))?.found()
+        self.pairs.get(self.handle(qp)?).ok_or(VerbsError::NoSuch("queue pair"))?.query_state()
     }
     fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError> {
         self.handle(qp)?;
-        // A device that is gone gives nothing back, and the queue pair goes all the same.
-        let _ = self.give_back(qp);
+        // A removed device returns no receives, and the queue pair is destroyed anyway.
+        let _ = self.reclaim_shared_receives(qp);
         let handle = self.numbers.remove(&qp.0).ok_or(VerbsError::NoSuch("queue pair"))?;
         if let Some(mut pair) = self.pairs.remove(handle) {
-            pair.sends.forget(&mut self.memory);
-            pair.receives.forget(&mut self.memory);
+            pair.sends.discard(&mut self.memory);
+            pair.receives.discard(&mut self.memory);
             self.memory.protection.leave(pair.config.pd);
         }
         Ok(())
@@ -272,24 +272,24 @@ impl Provider for IbverbsEndpoint {
         let mut posted = 0;
         for batch in requests.chunks(BATCH) {
             for (index, wr) in batch.iter().enumerate() {
-                let entered = enter(pair, handle, memory, lists, port, wr);
-                if let Err(error) = entered {
+                let pushed = push_send(pair, handle, memory, lists, port, wr);
+                if let Err(error) = pushed {
                     result = Err((posted + index, error));
                     break;
                 }
             }
-            let listed = lists.sends.len();
+            let count = lists.sends.len();
             if let Err((taken, error)) = pair.qp.post_send(&mut lists.sends) {
-                pair.sends.retract(memory, (listed - taken) as u32);
-                result = Err((posted + taken, refused(&error, pair.state)));
+                pair.sends.retract(memory, (count - taken) as u32);
+                result = Err((posted + taken, post_error(&error, pair.state)));
             }
             if result.is_err() {
                 break;
             }
-            posted += listed;
+            posted += count;
         }
         if pair.state == QpState::Error {
-            // If the device is gone, `progress` tells it.
+            // If the device was removed, `progress` reports it.
             let _ = pair.flush();
         }
         result
@@ -303,11 +303,11 @@ impl Provider for IbverbsEndpoint {
         if pair.state == QpState::Reset {
             return Err((0, PostError::State(pair.state)));
         }
-        let Pair { qp: device, receives, headers, state, .. } = &mut **pair;
-        let before = |slot| headers.as_ref().map(|headers| headers.element(slot));
+        let Pair { qp: device, receives, grh, state, .. } = &mut **pair;
+        let before = |slot| grh.as_ref().map(|grh| grh.element(slot));
         let post = |list: &mut RecvList| device.post_recv(list);
-        let origin = (handle, Origin::Receives);
-        let result = post_receives(receives, &mut self.memory, &mut self.lists, origin, requests, before, post, *state);
+        let queue = (handle, QueueKind::Receive);
+        let result = post_receives(receives, &mut self.memory, &mut self.lists, queue, requests, before, post, *state);
         if pair.state == QpState::Error {
             let _ = pair.flush();
         }
@@ -315,7 +315,7 @@ impl Provider for IbverbsEndpoint {
     }
 
     fn progress(&mut self) -> Result<bool, VerbsError> {
-        self.hear()
+        self.read_async_events()
     }
 }
 
@@ -328,8 +328,8 @@ impl IbverbsEndpoint {
         Err(VerbsError::Invalid(format!("requests of this device have up to {most} elements, not {max_sge}")))
     }
 
-    fn sleep(&self, most: Duration) -> Result<(), VerbsError> {
-        let time = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {
+        let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let mut found = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
         match epoll::wait(&self.epoll, &mut found[..], Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -341,64 +341,66 @@ impl IbverbsEndpoint {
     }
 }
 
-/// Enters a send request and appends it to the list.
+/// Adds a send request to the queue, and appends it to the list.
 #[inline]
-fn enter(
+fn push_send(
     pair: &mut Pair,
     handle: u32,
     memory: &mut Memory,
-    lists: &mut Lists,
+    lists: &mut WrLists,
     port: &super::pair::Port,
     wr: &SendWr<'_>,
 ) -> Result<(), PostError> {
     let kind = pair.config.kind;
-    if !words::can(kind, &wr.operation) {
+    if !convert::supports(kind, &wr.operation) {
         return Err(PostError::Unsupported(kind));
     }
-    let way = match wr.destination {
-        Some(destination) if kind == QpType::Ud => Some(way(memory, pair.config.pd, port, destination.address)?),
+    let ah = match wr.destination {
+        Some(destination) if kind == QpType::Ud => {
+            Some(address_handle(memory, pair.config.pd, port, destination.address)?)
+        }
         _ => None,
     };
-    let number = pair.sends.post(memory, wr, way.as_ref(), &mut lists.elements)?;
-    let mut request = words::request(&wr.operation, wr.destination.map(|to| (to.qp, to.q_key)));
-    request.wr_id = identifier(handle, Origin::Sends, number);
+    let number = pair.sends.post(memory, wr, ah.as_ref(), &mut lists.elements)?;
+    let mut request = convert::request(&wr.operation, wr.destination.map(|to| (to.qp, to.q_key)));
+    request.wr_id = wr_id(handle, QueueKind::Send, number);
     request.send_flags =
         [(wr.signalled, IBV_SEND_SIGNALED), (wr.solicited, IBV_SEND_SOLICITED), (wr.fence, IBV_SEND_FENCE)]
             .iter()
             .fold(0, |flags, (is_set, flag)| if *is_set { flags | flag } else { flags });
     match wr.data {
-        Data::Elements(_) => lists.sends.push(request, &lists.elements, way.as_ref()),
-        Data::Inline(bytes) => lists.sends.push_inline(request, bytes, way.as_ref()),
+        Data::Elements(_) => lists.sends.push(request, &lists.elements, ah.as_ref()),
+        Data::Inline(bytes) => lists.sends.push_inline(request, bytes, ah.as_ref()),
     }
     Ok(())
 }
 
-/// Most ways that a domain keeps; then it begins anew.
-const MOST_WAYS: usize = 4096;
+/// Maximum number of address handles that a domain caches; then the cache is cleared.
+const MAX_CACHED_AHS: usize = 4096;
 
-/// The way to a peer. The first time, the kernel looks for it.
-fn way(memory: &mut Memory, pd: Pd, port: &super::pair::Port, to: SocketAddr) -> Result<Arc<Ah>, PostError> {
+/// Returns the address handle of a peer. The first time, the kernel resolves the address.
+fn address_handle(memory: &mut Memory, pd: Pd, port: &super::pair::Port, to: SocketAddr) -> Result<Arc<Ah>, PostError> {
     let domain = memory.domain(pd).map_err(|_| PostError::Destination)?;
-    let ip = reachable(to).map_err(|_| PostError::Destination)?;
-    if let Some(way) = domain.ways.get(&ip) {
-        return Ok(Arc::clone(way));
+    let ip = check_port(to).map_err(|_| PostError::Destination)?;
+    if let Some(ah) = domain.ahs.get(&ip) {
+        return Ok(Arc::clone(ah));
     }
-    let made = Ah::new(&domain.pd, &way_to(ip, port.number, port.gid_index)).map_err(|_| PostError::Destination)?;
-    if domain.ways.len() >= MOST_WAYS {
-        domain.ways.clear(); // requests that are posted keep theirs
+    let made = Ah::new(&domain.pd, &ah_attr(ip, port.number, port.gid_index)).map_err(|_| PostError::Destination)?;
+    if domain.ahs.len() >= MAX_CACHED_AHS {
+        domain.ahs.clear(); // posted requests hold theirs
     }
-    domain.ways.insert(ip, Arc::clone(&made));
+    domain.ahs.insert(ip, Arc::clone(&made));
     Ok(made)
 }
 
-/// Posts receives to a queue pair's or a shared queue.
-#[allow(clippy::too_many_arguments)] // All of them differ between the two.
+/// Posts receives to the receive queue of a queue pair, or to a shared one.
+#[allow(clippy::too_many_arguments)] // all differ between the two callers
 #[inline]
 fn post_receives(
-    receives: &mut Receives,
+    receives: &mut ReceiveQueue,
     memory: &mut Memory,
-    lists: &mut Lists,
-    origin: (u32, Origin),
+    lists: &mut WrLists,
+    queue: (u32, QueueKind),
     requests: &[RecvWr<'_>],
     before: impl Fn(u32) -> Option<ibv_sge>,
     post: impl Fn(&mut RecvList) -> Result<(), (usize, io::Error)>,
@@ -409,7 +411,7 @@ fn post_receives(
     for batch in requests.chunks(BATCH) {
         lists.numbers.clear();
         for (index, wr) in batch.iter().enumerate() {
-            match receives.post(memory, wr, origin, &before, (&mut lists.receives, &mut lists.elements)) {
+            match receives.post(memory, wr, queue, &before, (&mut lists.receives, &mut lists.elements)) {
                 Ok(number) => lists.numbers.push(number),
                 Err(error) => {
                     result = Err((posted + index, error));
@@ -419,7 +421,7 @@ fn post_receives(
         }
         if let Err((taken, error)) = post(&mut lists.receives) {
             lists.numbers[taken..].iter().for_each(|number| _ = receives.complete(memory, *number));
-            result = Err((posted + taken, refused(&error, state)));
+            result = Err((posted + taken, post_error(&error, state)));
         }
         if result.is_err() {
             break;
@@ -434,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_without_atomic_operations_claims_none() {
+    fn device_without_atomics_reports_none() {
         for (atomic_cap, atomics) in [(IBV_ATOMIC_NONE, false), (IBV_ATOMIC_NONE + 1, true)] {
             let expected = Capabilities { atomics, max_operation: 64, ..DESCRIPTION.capabilities };
             assert_eq!(capabilities(atomic_cap, 64), expected);

@@ -1,26 +1,27 @@
-//! Receiving unreliable datagrams through a device, as paper 0 does: [`UdIo`].
+//! Reception of unreliable datagrams through a device, as in Cossettini et al., "A RDMA Interface for Ultra-Fast
+//! Ultrasound Data-Streaming over an Optical Link" (paper 0): [`UdIo`].
 //!
-//! Each posted place is one receive work request: 40 bytes for the global route header, then the payload, which the
-//! device writes to its place without a copy. The header's bytes go to a null memory region where the device has one
-//! (mlx5), else to 40 bytes of its own for each request, which tell who sent the packet. Requests are posted as lists,
-//! completions taken in batches, and who waits is woken by the solicited-event bit that a sender sets on the last packet
-//! of a shot.
+//! Each posted slot is one receive work request: 40 bytes for the global route header, then the payload, which the
+//! device writes to its destination without a copy. The header's bytes go to a null memory region where the device has
+//! one (mlx5), else to a buffer of 40 bytes for each request, which contains the sender's address. Requests are posted
+//! as lists, completions polled in batches, and a sleeping thread is woken by the solicited-event bit, which a sender
+//! sets on the last packet of a shot.
 //!
-//! The device takes the oldest receive, whatever the packet is: after a loss payloads slide, and the layer above moves
-//! them. A place is the device's until its request has completed, so [`PacketIo::withdraw`] takes nothing back: whoever
-//! posts a place leaves it alone until it has landed.
+//! The device uses receives in order, regardless of the packet: after a loss payloads are shifted, and the layer above
+//! moves them. A slot belongs to the device until its request has completed, so [`PacketIo::withdraw`] does nothing:
+//! the caller must not touch a posted slot until its packet has landed.
 //!
-//! What a completion tells ([`Completed`]) stands in place of the packet's header. The device has checked the ICRC and
-//! the Q_Key ([`Icrc::Device`]); neither sequence number nor solicited event is told.
+//! The fields of a completion ([`Completed`]) replace the packet's header. The device has checked the ICRC and the
+//! Q_Key ([`Icrc::Device`]); neither sequence number nor solicited event is available.
 //!
-//! A datagram that is longer than its place puts the queue pair into its error state (IBTA volume 1, clause 10.8.3.2).
-//! Anyone who knows number and key can send one, so it ends nothing here: the queue pair is reset, everything that was
-//! posted is posted again, and the books say so ([`DeviceCounts::queue_pair_errors`]). What came meanwhile is lost.
+//! A datagram longer than its slot moves the queue pair to the error state (IBTA volume 1, clause 10.8.3.2). Any sender
+//! that has its number and key can cause this, so it is not fatal: the queue pair is reset, all receives are posted
+//! again, and the error is counted ([`DeviceCounts::queue_pair_errors`]). Packets that arrive meanwhile are lost.
 
 use super::choice::{Choice, Opened};
+use super::convert::{GRH_BYTES, sender};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
-use super::words::{GRH, sender};
 use crate::random::fresh_q_key;
 use crate::ud::{Completed, stand_in_port};
 use arrayvec::ArrayVec;
@@ -35,29 +36,29 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Work requests of one list.
-const LIST: usize = 64;
-/// A global route header's place in its region: the next power of two, so that none straddles two cache lines.
+/// Maximum number of work requests in a list.
+const MAX_LIST: usize = 64;
+/// Distance between two route header buffers in bytes: the next power of two, so that none straddles two cache lines.
 const GRH_STRIDE: usize = 64;
 
-/// How to open a device.
+/// Configuration of [`UdIo`].
 #[derive(Clone, Debug)]
 pub struct UdConfig {
-    /// Which, and which of its addresses.
+    /// Device, port and address.
     pub choice: Choice,
-    /// The address that packets are to come to, unless the choice says it.
+    /// Local address for packets, unless `choice` has one.
     pub local: IpAddr,
-    /// Receives that may be posted at once, and bound of their ids.
+    /// Maximum number of posted receives, and upper bound of their ids.
     pub capacity: usize,
-    /// Whether payload CRC remainders are wanted.
+    /// Compute payload CRC remainders.
     pub remainders: bool,
-    /// Keep route headers, which tell a packet's source, although the device could drop them.
+    /// Keep route headers, which contain a packet's source, even if the device could discard them.
     pub keep_headers: bool,
 }
 
-/// One UD queue pair of a device.
+/// A receiving UD queue pair of a device.
 pub struct UdIo {
-    // Dropped in this order: the queue pair first, so that the device writes nowhere when the memory goes.
+    // Dropped in this order: the queue pair first, so that the device no longer writes when the memory is released.
     pair: Qp,
     cq: Arc<Cq>,
     channel: Arc<Channel>,
@@ -67,43 +68,43 @@ pub struct UdIo {
     local: SocketAddr,
     q_key: u32,
     list: RecvList,
-    /// The place of each id.
-    places: Vec<[Sge; 2]>,
-    /// What the device has, oldest first.
+    /// Destination of each id.
+    slots: Vec<[Sge; 2]>,
+    /// Ids of posted receives, oldest first.
     posted: VecDeque<u32>,
     completions: Box<[ibv_wc; MAX_BATCH]>,
-    /// What they tell, for the layer above.
-    told: Box<[[u8; Completed::LEN]; MAX_BATCH]>,
-    /// Completions in front that were taken while this made ready to sleep.
-    taken: usize,
+    /// Headers made from the completions, for the layer above.
+    headers: Box<[[u8; Completed::LEN]; MAX_BATCH]>,
+    /// Number of completions that were polled while preparing to sleep.
+    prefetched: usize,
     remainders: bool,
     counts: DeviceCounts,
     before: Vec<(String, u64)>,
-    /// What went wrong where nothing could be returned.
-    broken: Option<IoError>,
+    /// Error of a call that could not return it; the next poll does.
+    pending_error: Option<IoError>,
 }
 
-/// What the device may write to.
+/// Memory that the device may write.
 struct Memory {
     pd: Arc<Pd>,
     regions: Regions,
     keys: Vec<Option<(Arc<Region>, Mr)>>,
-    headers: Headers,
+    headers: GrhBuffers,
 }
 
-/// Where route headers go.
-enum Headers {
-    /// Nowhere.
+/// Destination of route headers.
+enum GrhBuffers {
+    /// Discarded.
     Null(Mr),
-    /// To a place of their own for each id.
-    Kept(Arc<Region>, Mr),
+    /// A buffer for each id.
+    PerSlot(Arc<Region>, Mr),
 }
 
 impl UdIo {
-    /// Opens a device and makes its queue pair ready to receive.
+    /// Opens a device and brings its queue pair to a state that can receive.
     ///
     /// # Errors
-    /// With what to do about it: no library, no device, no address, a port that is down or whose packets are too short.
+    /// If there is no library, device or address, or the port is down or its MTU too small; the error says what to do.
     pub fn open(config: &UdConfig, regions: &Regions) -> Result<Self, IoError> {
         let opened = config.choice.open_at(config.local)?;
         check_mtu(&opened)?;
@@ -119,18 +120,18 @@ impl UdIo {
             )));
         }
         let channel = Channel::new(&context)?;
-        // Room for every receive and one more, which no completion can fill: a queue that runs over is broken.
+        // One entry more than receives, so that the queue cannot overrun: an overrun breaks it.
         let cq = Cq::new(&context, capacity.saturating_add(1), Some(&channel), 0)?;
         let cap =
             ibv_qp_cap { max_send_wr: 1, max_recv_wr: capacity, max_send_sge: 1, max_recv_sge: 3, max_inline_data: 0 };
         let pair = QpConfig { kind: IBV_QPT_UD, send_cq: &cq, recv_cq: &cq, srq: None, cap, signal_all: false };
         let pair = Qp::new(&pd, &pair)?;
         let q_key = fresh_q_key()?;
-        let headers = Headers::new(&pd, config)?;
+        let headers = GrhBuffers::new(&pd, config)?;
         let mut memory = Memory { pd, regions: regions.clone(), keys: Vec::new(), headers };
         memory.register(regions)?;
         let before = super::counters::read(&context.sysfs(port));
-        let mut this = Self {
+        let mut io = Self {
             pair,
             cq,
             channel,
@@ -139,41 +140,41 @@ impl UdIo {
             port,
             local: SocketAddr::new(local, shotline_wire::udp::ROCE_PORT),
             q_key,
-            list: RecvList::new(LIST, 3),
-            places: vec![[Sge::EMPTY; 2]; config.capacity],
+            list: RecvList::new(MAX_LIST, 3),
+            slots: vec![[Sge::EMPTY; 2]; config.capacity],
             posted: VecDeque::with_capacity(config.capacity),
             completions: Box::new([ibv_wc::default(); MAX_BATCH]),
-            told: Box::new([[0; Completed::LEN]; MAX_BATCH]),
-            taken: 0,
+            headers: Box::new([[0; Completed::LEN]; MAX_BATCH]),
+            prefetched: 0,
             remainders: config.remainders,
             counts: DeviceCounts::default(),
             before,
-            broken: None,
+            pending_error: None,
         };
-        this.raise()?;
-        Ok(this)
+        io.bring_up()?;
+        Ok(io)
     }
 
-    /// Where packets are to be sent.
+    /// Returns the address that senders must use.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// From the state `RESET` to one that receives and sends.
-    fn raise(&mut self) -> Result<(), IoError> {
+    /// Brings the queue pair from `RESET` to `RTS`, and posts its receives.
+    fn bring_up(&mut self) -> Result<(), IoError> {
         let attributes = ibv_qp_attr { port_num: self.port, qkey: self.q_key, ..Default::default() };
         let to = |qp_state| ibv_qp_attr { qp_state, ..attributes };
         self.pair.modify(&to(IBV_QPS_INIT), IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
-        self.post_again()?;
+        self.repost()?;
         self.pair.modify(&to(IBV_QPS_RTR), IBV_QP_STATE)?;
         self.pair.modify(&to(IBV_QPS_RTS), IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Posts what the device had, in its order.
-    fn post_again(&mut self) -> Result<(), IoError> {
+    /// Posts the receives that the device had, in order.
+    fn repost(&mut self) -> Result<(), IoError> {
         for at in 0..self.posted.len() {
             let id = self.posted[at];
-            self.memory.push(&mut self.list, id, self.places[id as usize]);
+            self.memory.push(&mut self.list, id, self.slots[id as usize]);
             if self.list.is_full() {
                 self.flush()?;
             }
@@ -181,7 +182,7 @@ impl UdIo {
         self.flush()
     }
 
-    /// Gives the device the requests of the list.
+    /// Posts the requests of the list.
     fn flush(&mut self) -> Result<(), IoError> {
         self.pair.post_recv(&mut self.list).map_err(|(_, source)| IoError::System {
             what: format!("posting receives to {}", self.context.name()),
@@ -190,15 +191,15 @@ impl UdIo {
         })
     }
 
-    /// The same where an error can only be told later: by the next poll.
-    fn flush_or_break(&mut self) {
+    /// Like [`Self::flush`], but an error is returned by the next poll.
+    fn flush_or_defer(&mut self) {
         if let Err(error) = self.flush() {
-            self.broken.get_or_insert(error);
+            self.pending_error.get_or_insert(error);
         }
     }
 
-    /// What has happened to the device without a completion that would tell.
-    fn look_around(&mut self) -> Result<(), IoError> {
+    /// Handles the device's asynchronous events.
+    fn handle_async_events(&mut self) -> Result<(), IoError> {
         while let Some(event) = self.context.next_event()? {
             match event {
                 AsyncEvent::Qp { number, kind: IBV_EVENT_QP_FATAL } if number == self.pair.number() => {
@@ -216,35 +217,35 @@ impl UdIo {
         Ok(())
     }
 
-    /// Takes completions to the front of [`Self::completions`].
+    /// Polls completions to the front of [`Self::completions`].
     #[inline]
-    fn take(&mut self) -> Result<usize, IoError> {
-        match std::mem::take(&mut self.taken) {
+    fn poll_cq(&mut self) -> Result<usize, IoError> {
+        match std::mem::take(&mut self.prefetched) {
             0 => self.cq.poll(&mut self.completions[..]),
-            taken => Ok(taken),
+            count => Ok(count),
         }
     }
 
-    /// The queue pair has met an error: it is reset, and has what it had before.
+    /// Resets the queue pair after an error, and posts its receives again.
     fn recover(&mut self) -> Result<(), IoError> {
         self.counts.queue_pair_errors += 1;
         self.pair.modify(&ibv_qp_attr { qp_state: IBV_QPS_RESET, ..Default::default() }, IBV_QP_STATE)?;
-        // What else had completed by then was flushed: nothing landed there.
+        // The remaining completions are flushed receives, into which nothing was written.
         while self.cq.poll(&mut self.completions[..])? > 0 {}
-        self.raise()
+        self.bring_up()
     }
 
-    /// Tells the steer of completions, all good, in front of [`Self::completions`].
+    /// Passes the first `count` completions, all successful, to the steer.
     fn land<S: Steer>(&mut self, steer: &mut S, count: usize) {
         self.posted.drain(..count.min(self.posted.len()));
         let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
-        for (wc, header) in self.completions[..count].iter().zip(self.told.iter_mut()) {
+        for (wc, header) in self.completions[..count].iter().zip(self.headers.iter_mut()) {
             let imm = (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(u32::from_be(wc.imm_data));
             *header = Completed { dest_qp: wc.qp_num, src_qp: wc.src_qp, imm }.emit();
             let id = wc.wr_id as u32;
-            let len = wc.byte_len.saturating_sub(GRH);
+            let len = wc.byte_len.saturating_sub(GRH_BYTES);
             let payload_crc =
-                if self.remainders { remainder(&self.memory.regions, self.places[id as usize], len) } else { 0 };
+                if self.remainders { remainder(&self.memory.regions, self.slots[id as usize], len) } else { 0 };
             batch.push(Done {
                 landed: Landed::Slot(id),
                 header,
@@ -271,7 +272,7 @@ impl PacketIo for UdIo {
     }
 
     fn queue_pair(&self) -> Option<(u32, u32)> {
-        // The number is the device's choice, the key the operating system's random source's.
+        // The device chooses the number; the key is from the operating system's random source.
         Some((self.pair.number(), self.q_key))
     }
 
@@ -281,33 +282,33 @@ impl PacketIo for UdIo {
 
     fn register(&mut self, regions: &Regions) {
         if let Err(error) = self.memory.register(regions) {
-            self.broken.get_or_insert(error);
+            self.pending_error.get_or_insert(error);
         }
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        let taken = receives.len().min(self.places.len() - self.posted.len());
+        let taken = receives.len().min(self.slots.len() - self.posted.len());
         self.posted.extend(receives[..taken].iter().map(|receive| receive.id));
         for receive in &receives[..taken] {
-            self.places[receive.id as usize] = receive.sge;
+            self.slots[receive.id as usize] = receive.sge;
             self.memory.push(&mut self.list, receive.id, receive.sge);
             if self.list.is_full() {
-                self.flush_or_break();
+                self.flush_or_defer();
             }
         }
-        self.flush_or_break();
+        self.flush_or_defer();
         taken
     }
 
     fn withdraw(&mut self, _ids: &[u32]) {}
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        if let Some(error) = self.broken.take() {
+        if let Some(error) = self.pending_error.take() {
             return Err(error);
         }
         let mut landed = 0;
         for _ in 0..max {
-            let count = self.take()?;
+            let count = self.poll_cq()?;
             if count == 0 {
                 break;
             }
@@ -326,12 +327,12 @@ impl PacketIo for UdIo {
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         while self.channel.next_event()?.is_some() {}
         self.cq.arm(true)?;
-        // What came before the queue was armed has no event.
-        self.taken = self.take()?;
-        if self.taken > 0 {
+        // Completions from before the queue was armed raise no event.
+        self.prefetched = self.poll_cq()?;
+        if self.prefetched > 0 {
             return Ok(());
         }
-        self.look_around()?;
+        self.handle_async_events()?;
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -351,13 +352,13 @@ impl PacketIo for UdIo {
 }
 
 impl Memory {
-    /// Registers what is new in the table, and lets go of what has left it.
+    /// Registers new regions of the table, and deregisters removed ones.
     fn register(&mut self, regions: &Regions) -> Result<(), IoError> {
         let mut keys: Vec<Option<(Arc<Region>, Mr)>> = Vec::new();
         for (id, region) in regions.iter().filter(|(_, region)| region.is_mapped() && region.is_writable()) {
             let at = usize::from(id.0);
             keys.resize_with(keys.len().max(at + 1), || None);
-            let before = self.keys.get_mut(at).and_then(|key| key.take_if(|(same, _)| Arc::ptr_eq(same, region)));
+            let before = self.keys.get_mut(at).and_then(|key| key.take_if(|(known, _)| Arc::ptr_eq(known, region)));
             keys[at] = Some(match before {
                 Some(key) => key,
                 None => {
@@ -370,21 +371,21 @@ impl Memory {
         Ok(())
     }
 
-    /// Appends the request of a place.
+    /// Appends the receive request of a slot.
     ///
     /// # Panics
-    /// For a place outside registered memory: it is the caller's own.
+    /// If the slot is outside registered memory, which is an error of the caller.
     #[inline]
-    fn push(&self, list: &mut RecvList, id: u32, place: [Sge; 2]) {
-        let (addr, lkey) = self.headers.place(id);
-        list.push_with(id.into(), |room| {
-            room[0] = ibv_sge { addr, length: GRH, lkey };
+    fn push(&self, list: &mut RecvList, id: u32, slot: [Sge; 2]) {
+        let (addr, lkey) = self.headers.buffer(id);
+        list.push_with(id.into(), |elements| {
+            elements[0] = ibv_sge { addr, length: GRH_BYTES, lkey };
             let mut count = 1;
-            for sge in place.into_iter().filter(|sge| sge.len > 0) {
+            for sge in slot.into_iter().filter(|sge| sge.len > 0) {
                 let key = self.keys[usize::from(sge.region.0)].as_ref();
-                let (region, mr) = key.expect("the place's region is registered");
+                let (region, mr) = key.expect("the slot's region is registered");
                 let addr = region.address(sge.offset as usize, sge.len as usize) as u64;
-                room[count] = ibv_sge { addr, length: sge.len, lkey: mr.lkey() };
+                elements[count] = ibv_sge { addr, length: sge.len, lkey: mr.lkey() };
                 count += 1;
             }
             count
@@ -392,7 +393,7 @@ impl Memory {
     }
 }
 
-impl Headers {
+impl GrhBuffers {
     fn new(pd: &Arc<Pd>, config: &UdConfig) -> Result<Self, IoError> {
         if let Some(null) = Mr::null(pd).filter(|_| !config.keep_headers) {
             return Ok(Self::Null(null));
@@ -400,24 +401,24 @@ impl Headers {
         let region = Region::host((config.capacity * GRH_STRIDE).max(1))
             .map_err(|error| IoError::Config(format!("no memory for route headers: {error}")))?;
         let mr = Mr::new(pd, &region, 0, region.len() as u64, Access::LOCAL_WRITE)?;
-        Ok(Self::Kept(region, mr))
+        Ok(Self::PerSlot(region, mr))
     }
 
     #[inline]
-    fn place(&self, id: u32) -> (u64, u32) {
+    fn buffer(&self, id: u32) -> (u64, u32) {
         match self {
             Self::Null(mr) => (0, mr.lkey()),
-            Self::Kept(_, mr) => (mr.address() + u64::from(id) * GRH_STRIDE as u64, mr.lkey()),
+            Self::PerSlot(_, mr) => (mr.address() + u64::from(id) * GRH_STRIDE as u64, mr.lkey()),
         }
     }
 
-    /// Who sent the packet of this id; "any" where nobody knows.
+    /// Returns the sender of the packet with this id; the unspecified address if it is unknown.
     #[inline]
     fn source(&self, id: u32) -> IpAddr {
         match self {
             Self::Null(_) => Ipv6Addr::UNSPECIFIED.into(),
-            Self::Kept(region, _) => {
-                let mut header = [0; GRH as usize];
+            Self::PerSlot(region, _) => {
+                let mut header = [0; GRH_BYTES as usize];
                 region.read(id as usize * GRH_STRIDE, &mut header);
                 sender(&header).unwrap_or(Ipv6Addr::UNSPECIFIED.into())
             }
@@ -425,7 +426,7 @@ impl Headers {
     }
 }
 
-/// Refuses a port that would not take the probe's packets.
+/// Refuses a port whose MTU is too small for the probe's packets.
 fn check_mtu(opened: &Opened) -> Result<(), IoError> {
     let Opened { context, port, attributes, gid } = opened;
     if attributes.active_mtu >= IBV_MTU_4096 {

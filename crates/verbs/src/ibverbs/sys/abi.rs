@@ -1,7 +1,7 @@
-//! What `infiniband/verbs.h` declares, as far as Shotline uses it, with C's names but for the prefix.
+//! Declarations of `infiniband/verbs.h` that Shotline uses, with C's names.
 //!
-//! Structures that the library makes are declared only as far as their fields are read; nothing here is ever their
-//! size. A test compiles a C program against the header and compares every size, offset and constant.
+//! Structures that the library allocates are declared only up to the last field that is read, so their size here is
+//! meaningless. A test compiles a C program against the header and compares every size, offset and constant.
 
 use libc::{c_char, c_int, c_uint, c_void, pthread_mutex_t};
 
@@ -14,7 +14,7 @@ pub struct ibv_device {
     _opaque: [u8; 0],
 }
 
-/// What a device can do.
+/// Attributes of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "C's names; ibv_query_device(3) describes them")]
@@ -61,7 +61,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What a port is.
+/// Attributes of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "C's names; ibv_query_port(3) describes them")]
@@ -90,7 +90,7 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// The functions of a device that C calls through a table, because they are short.
+/// Function table of a device, which C's inline functions call.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_context_ops {
@@ -123,7 +123,7 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// What stands before an open device whose library has more functions: it grows at its front.
+/// The extended structure around an open device's context; new fields are added at its front.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct verbs_context {
@@ -167,7 +167,7 @@ pub struct ibv_mw {
     pub kind: c_uint,
 }
 
-/// Where completion events come from.
+/// A channel for completion events.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_comp_channel {
@@ -176,7 +176,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue, as far as it is read.
+/// A completion queue, up to the last field that is read.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_cq {
@@ -187,7 +187,7 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A shared receive queue, as far as it is read.
+/// A shared receive queue, up to the last field that is read.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_srq {
@@ -197,7 +197,7 @@ pub struct ibv_srq {
     pub handle: u32,
 }
 
-/// A queue pair, as far as it is read.
+/// A queue pair, up to the last field that is read.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_qp {
@@ -219,24 +219,24 @@ pub struct ibv_ah {
     _opaque: [u8; 0],
 }
 
-/// The way to a peer beyond this subnet; on Ethernet, every peer.
+/// Global route to a peer outside the subnet; on Ethernet, to every peer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "C's names; ibv_create_ah(3) describes them")]
 pub struct ibv_global_route {
-    pub dgid: Aligned,
+    pub dgid: AlignedGid,
     pub flow_label: u32,
     pub sgid_index: u8,
     pub hop_limit: u8,
     pub traffic_class: u8,
 }
 
-/// A GID as C's union is aligned.
+/// A GID with the alignment of C's union.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Aligned(pub RawGid);
+pub struct AlignedGid(pub RawGid);
 
-/// The way to a peer.
+/// Attributes of an address handle.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "C's names; ibv_create_ah(3) describes them")]
@@ -250,7 +250,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// How large a shared receive queue is.
+/// Attributes of a shared receive queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "C's names")]
@@ -260,7 +260,7 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// What a shared receive queue is to be.
+/// Initial attributes of a shared receive queue.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_srq_init_attr {
@@ -268,7 +268,7 @@ pub struct ibv_srq_init_attr {
     pub attr: ibv_srq_attr,
 }
 
-/// How large a queue pair is.
+/// Capacities of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "C's names; ibv_create_qp(3) describes them")]
@@ -280,7 +280,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// What a queue pair is to be.
+/// Initial attributes of a queue pair.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_qp_init_attr {
@@ -293,7 +293,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// A queue pair's attributes. All zeros is a valid value: which of them count is said by a mask.
+/// Attributes of a queue pair. All zeros is a valid value: a mask selects the attributes in use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "C's names; ibv_modify_qp(3) describes them")]
@@ -336,7 +336,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// A receive to be posted.
+/// A receive work request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "C's names")]
@@ -383,7 +383,7 @@ pub struct RemotePair {
     pub remote_qkey: u32,
 }
 
-/// What a request says of the other side, by its opcode and the kind of its queue pair.
+/// Remote part of a send work request, by its opcode and the type of its queue pair.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "C's names")]
@@ -393,7 +393,7 @@ pub union Remote {
     pub ud: RemotePair,
 }
 
-/// A request to be posted.
+/// A send work request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "C's names; ibv_post_send(3) describes them")]
@@ -449,11 +449,11 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// What happened to a device, a port or a queue.
+/// An asynchronous event of a device, a port or a queue.
 #[repr(C)]
 #[expect(missing_docs, reason = "C's names")]
 pub struct ibv_async_event {
-    /// A pointer to the queue, or the port's number in its first bytes.
+    /// A pointer to the queue, or the port number in its first bytes.
     pub element: *mut c_void,
     pub event_type: c_uint,
 }
@@ -461,7 +461,7 @@ pub struct ibv_async_event {
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
         $(#[doc = concat!("C's `", stringify!($name), "`.")] pub const $name: c_uint = $value;)*
-        /// All of them by name, for the test that compares them with the header.
+        /// All constants by name, for the test that compares them with the header.
         #[cfg(test)]
         pub(super) const CONSTANTS: &[(&str, c_uint)] = &[$((stringify!($name), $name)),*];
     };

@@ -2,48 +2,49 @@
 
 use super::abi::*;
 use super::device::{Context, nonblocking};
-use super::{check, failed, made};
+use super::{check, check_pointer, failed};
 use rustix::fd::BorrowedFd;
 use shotline_transport::IoError;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Where the events of completion queues come from.
+/// A channel for events of completion queues.
 pub struct Channel {
     context: Arc<Context>,
     channel: NonNull<ibv_comp_channel>,
 }
 
-// SAFETY: the library locks what changes.
+// SAFETY: the library locks its mutable state.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// A new one, whose reads return at once.
+    /// Creates a channel with non-blocking reads.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let channel = unsafe { (context.library.create_comp_channel)(context.context.as_ptr()) };
-        let channel = made(channel, || format!("making a channel for the completions of {}", context.name()), "")?;
+        let channel =
+            check_pointer(channel, || format!("making a channel for the completions of {}", context.name()), "")?;
         let channel = Self { context: Arc::clone(context), channel };
         nonblocking(channel.fd())?;
         Ok(Arc::new(channel))
     }
 
-    /// Readable when [`Self::next_event`] has something.
+    /// Returns a descriptor that is readable when [`Self::next_event`] has an event.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the channel's and stays open as long as it.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 
-    /// The cookie of an armed queue whose event has come; its arming is used up. None when there is nothing new.
+    /// Returns the cookie of a queue that raised an event, which disarms it, or `None` if there is no event.
     ///
     /// # Errors
-    /// If the device is gone.
+    /// If the device was removed.
     pub fn next_event(&self) -> Result<Option<u64>, IoError> {
         let (mut cq, mut cookie) = (std::ptr::null_mut(), std::ptr::null_mut());
         let library = self.context.library;
@@ -63,7 +64,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: queues hold their channel, so none is left.
+        // SAFETY: queues hold their channel, so none exists any more.
         unsafe { (self.context.library.destroy_comp_channel)(self.channel.as_ptr()) };
     }
 }
@@ -77,16 +78,16 @@ pub struct Cq {
     arm: unsafe extern "C" fn(*mut ibv_cq, i32) -> i32,
 }
 
-// SAFETY: the driver locks what changes.
+// SAFETY: the driver locks its mutable state.
 unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// A queue for at least `depth` completions, whose events carry this cookie.
+    /// Creates a queue for at least `depth` completions, whose events carry this cookie.
     ///
     /// # Errors
-    /// If the device has no queue so deep.
+    /// If the device does not support this depth.
     pub fn new(
         context: &Arc<Context>,
         depth: u32,
@@ -100,31 +101,31 @@ impl Cq {
         };
         let at = channel.map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
         let entries = i32::try_from(depth).unwrap_or(i32::MAX);
-        // SAFETY: context and channel live; the cookie is only ever returned.
+        // SAFETY: context and channel live; the cookie is only returned, never dereferenced.
         let cq = unsafe { (context.library.create_cq)(context.context.as_ptr(), entries, cookie as *mut _, at, 0) };
         let what = || format!("making a completion queue of {depth} entries on {}", context.name());
-        let cq = made(cq, what, "; ibv_devinfo -v shows its max_cqe")?;
+        let cq = check_pointer(cq, what, "; ibv_devinfo -v shows its max_cqe")?;
         Ok(Arc::new(Self { context: Arc::clone(context), cq, _channel: channel.cloned(), poll, arm }))
     }
 
-    /// Takes completions. Returns how many.
+    /// Polls completions and returns their number.
     ///
     /// # Errors
-    /// If the queue is broken.
+    /// If the queue has failed, for example by an overrun.
     #[inline]
     pub fn poll(&self, out: &mut [ibv_wc]) -> Result<usize, IoError> {
-        // SAFETY: the queue lives; the driver fills so many entries at most.
+        // SAFETY: the queue lives; the driver fills at most `out.len()` entries.
         let count = unsafe { (self.poll)(self.cq.as_ptr(), out.len() as i32, out.as_mut_ptr()) };
-        usize::try_from(count).map_err(|_| self.broken(count))
+        usize::try_from(count).map_err(|_| self.poll_error(count))
     }
 
     #[cold]
-    fn broken(&self, rc: i32) -> IoError {
+    fn poll_error(&self, rc: i32) -> IoError {
         let error = io::Error::from_raw_os_error(rc.saturating_abs());
         failed(format!("taking completions of {}", self.context.name()), error, "; did the completion queue run over?")
     }
 
-    /// Asks for one event when the next completion enters the queue (or the next solicited one).
+    /// Requests one event for the next completion, or the next solicited one.
     ///
     /// # Errors
     /// If the driver fails.
@@ -134,16 +135,17 @@ impl Cq {
         check(rc, || format!("asking {} for a completion event", self.context.name()), "")
     }
 
-    /// How many completions it holds, at least as many as it was made for.
+    /// Returns its capacity, which is at least the requested depth.
     pub fn depth(&self) -> u32 {
-        // SAFETY: the queue lives, and nobody resizes it.
+        // SAFETY: the queue lives, and is never resized.
         unsafe { self.cq.as_ref() }.cqe.try_into().unwrap_or(0)
     }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold their queues, so none is left; every event that was read was acknowledged.
+        // SAFETY: queue pairs hold their completion queues, so none exists any more; every event that was read was
+        // acknowledged.
         unsafe { (self.context.library.destroy_cq)(self.cq.as_ptr()) };
     }
 }

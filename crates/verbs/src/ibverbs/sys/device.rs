@@ -2,7 +2,7 @@
 
 use super::abi::*;
 use super::library::{Library, library};
-use super::{check, failed, made};
+use super::{check, check_pointer, failed};
 use rustix::fd::BorrowedFd;
 use shotline_transport::IoError;
 use std::ffi::{CStr, c_int};
@@ -17,7 +17,7 @@ const NO_DEVICE: &str = "; is there an RDMA device (rdma link show), and its ker
                          of any network interface: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE";
 const NOT_ALLOWED: &str = "; may this user open /dev/infiniband/uverbs*?";
 
-/// The library's list of devices; it goes with the last device of it that is held.
+/// The library's list of devices, freed with the last [`Device`] of it.
 struct List {
     library: &'static Library,
     entries: NonNull<*mut ibv_device>,
@@ -30,7 +30,7 @@ unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list is the library's, and is freed once.
+        // SAFETY: the list is from the library, and is freed once.
         unsafe { (self.library.free_device_list)(self.entries.as_ptr()) }
     }
 }
@@ -46,18 +46,19 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// The RDMA devices of this machine. There may be none.
+/// Returns the RDMA devices of this machine, possibly none.
 ///
 /// # Errors
-/// Without the library, or if the kernel has no RDMA.
+/// If the library is missing, or the kernel has no RDMA support.
 pub fn devices() -> Result<Vec<Device>, IoError> {
     let library = library()?;
     let mut count = 0;
-    // SAFETY: it fills the count and returns a list of so many devices, or null with errno set.
+    // SAFETY: it sets the count and returns a list of that length, or null with errno set.
     let entries = unsafe { (library.get_device_list)(&raw mut count) };
-    let list = Arc::new(List { library, entries: made(entries, || "listing RDMA devices".into(), NO_DEVICE)? });
+    let list =
+        Arc::new(List { library, entries: check_pointer(entries, || "listing RDMA devices".into(), NO_DEVICE)? });
     let found = (0..usize::try_from(count).unwrap_or(0)).filter_map(|index| {
-        // SAFETY: the list has so many entries.
+        // SAFETY: the list has `count` entries.
         let device = NonNull::new(unsafe { *list.entries.as_ptr().add(index) })?;
         Some(Device { list: Arc::clone(&list), device })
     });
@@ -65,10 +66,10 @@ pub fn devices() -> Result<Vec<Device>, IoError> {
 }
 
 impl Device {
-    /// The device of this name (`rxe0`, `mlx5_0`).
+    /// Returns the device with this name (`rxe0`, `mlx5_0`).
     ///
     /// # Errors
-    /// If there is none, with the names of those that there are.
+    /// If there is none; the error lists the existing ones.
     pub fn named(name: &str) -> Result<Self, IoError> {
         let mut all = devices()?;
         match all.iter().position(|device| device.name() == name) {
@@ -81,62 +82,62 @@ impl Device {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> String {
-        // SAFETY: the device is of the library's list; the name is a string inside it.
+        // SAFETY: the device is from the library's list; the name is a string inside it.
         let name = unsafe { CStr::from_ptr((self.list.library.get_device_name)(self.device.as_ptr())) };
         name.to_string_lossy().into_owned()
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn open(&self) -> Result<Arc<Context>, IoError> {
         let library = self.list.library;
-        // SAFETY: the device is of the library's list.
+        // SAFETY: the device is from the library's list.
         let context = unsafe { (library.open_device)(self.device.as_ptr()) };
-        let context = made(context, || format!("opening the RDMA device {}", self.name()), NOT_ALLOWED)?;
+        let context = check_pointer(context, || format!("opening the RDMA device {}", self.name()), NOT_ALLOWED)?;
         let opened = Context { library, context, name: self.name() };
         nonblocking(opened.async_fd())?;
         Ok(Arc::new(opened))
     }
 }
 
-/// Which packets a GID makes.
+/// Packet format of a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
-    /// InfiniBand's own.
+    /// Native InfiniBand.
     InfiniBand,
-    /// RoCE version 1: an Ethernet type of its own, not routable.
+    /// RoCE version 1: a separate EtherType, not routable.
     RoceV1,
     /// RoCE version 2: UDP.
     RoceV2,
-    /// The kernel does not say.
+    /// Not reported by the kernel.
     Unknown,
 }
 
-/// An entry of a port's table of addresses.
+/// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Its index.
+    /// Index in the table.
     pub index: u8,
-    /// Its bytes.
+    /// Raw bytes.
     pub raw: RawGid,
-    /// What packets it makes.
+    /// Packet format.
     pub kind: GidKind,
-    /// The network interface below it, if there is one.
+    /// Network interface of the port, if there is one.
     pub netdev: Option<String>,
 }
 
 impl Gid {
-    /// The IP address that it stands for.
+    /// Returns the IP address of the GID.
     pub fn ip(&self) -> IpAddr {
         Ipv6Addr::from(self.raw).to_canonical()
     }
 }
 
-/// The GID of an IP address (RoCEv2, annex A17).
+/// Returns the GID of an IP address (RoCEv2, annex A17).
 pub(super) fn gid_of(ip: IpAddr) -> RawGid {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -151,59 +152,61 @@ pub struct Context {
     name: String,
 }
 
-// SAFETY: libibverbs locks whatever of a context changes.
+// SAFETY: libibverbs locks the mutable state of a context.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made of it holds it, so nothing is left. A failure leaves the kernel to clean up.
+        // SAFETY: everything created from the context holds it, so nothing exists any more. A failure leaves the
+        // clean-up to the kernel.
         unsafe { (self.library.close_device)(self.context.as_ptr()) };
     }
 }
 
 impl Context {
-    /// The device's name.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it can do.
+    /// Returns the attributes of the device.
     ///
     /// # Errors
     /// If the driver fails.
     pub fn attributes(&self) -> Result<ibv_device_attr, IoError> {
         // SAFETY: all zeros is a value of this structure of integers.
         let mut attributes = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open; the structure is as large as the call's.
+        // SAFETY: the context is open; the structure has the size that the call fills.
         let rc = unsafe { (self.library.query_device)(self.context.as_ptr(), &raw mut attributes) };
         check(rc, || format!("asking {} what it can do", self.name), "")?;
         Ok(attributes)
     }
 
-    /// One of the functions that libraries since 2018 have beside C's table, if this one has it: the field of
-    /// [`verbs_context`] at this offset.
+    /// Returns an extension function, which libraries since 2018 have next to C's function table: the field of
+    /// [`verbs_context`] at this offset, if this library has it.
     ///
     /// # Safety
-    /// `T` is the type of that field.
+    /// `T` must be the type of that field.
     pub(super) unsafe fn extension<T>(&self, field: usize) -> Option<T> {
         // SAFETY: the context is open and lives as long as this borrow.
-        let marked = unsafe { self.context.as_ref() }.abi_compat as usize == usize::MAX;
+        let is_extended = unsafe { self.context.as_ref() }.abi_compat as usize == usize::MAX;
         let before = |offset: usize| {
-            // Where the structure begins in a library as new as our declaration of it; in an older one, before it.
+            // Start of the structure as declared here; in an older library it starts later.
             let begin = self.context.as_ptr().cast::<u8>().wrapping_sub(offset_of!(verbs_context, context));
             begin.wrapping_add(offset)
         };
         // SAFETY: a context with this mark is the last field of a `verbs_context` (verbs.h, verbs_get_ctx), whose size
-        // stands right before it in every version.
-        let size = if marked { unsafe { before(offset_of!(verbs_context, sz)).cast::<usize>().read() } } else { 0 };
-        // SAFETY: the structure grows at its front, so a size that reaches back to the field says that it is there; it
-        // is of this type.
+        // is directly before it in every version.
+        let size =
+            if is_extended { unsafe { before(offset_of!(verbs_context, sz)).cast::<usize>().read() } } else { 0 };
+        // SAFETY: the structure grows at its front, so a size that includes the field means that it exists; it has this
+        // type.
         (size_of::<verbs_context>() - field <= size).then(|| unsafe { before(field).cast::<T>().read() })
     }
 
-    /// What a port is, counted from 1.
+    /// Returns the attributes of a port, counted from 1.
     ///
     /// # Errors
     /// If there is no such port, or the driver fails.
@@ -211,10 +214,10 @@ impl Context {
         // SAFETY: all zeros is a value of this structure of integers.
         let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
         type QueryPort = Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>;
-        // SAFETY: that is the field's type.
+        // SAFETY: this is the field's type.
         let query = unsafe { self.extension::<QueryPort>(offset_of!(verbs_context, query_port)) }.flatten();
         let rc = match query {
-            // SAFETY: the context is open; the structure and its size are given.
+            // SAFETY: the context is open; the structure has the given size.
             Some(query) => unsafe {
                 query(self.context.as_ptr(), port, &raw mut attributes, size_of::<ibv_port_attr>())
             },
@@ -225,23 +228,23 @@ impl Context {
         Ok(attributes)
     }
 
-    /// A port's addresses: those entries of its table that are filled.
+    /// Returns the filled entries of a port's GID table.
     ///
     /// # Errors
     /// If there is no such port.
     pub fn gids(&self, port: u8) -> Result<Vec<Gid>, IoError> {
         let length = u8::try_from(self.port(port)?.gid_tbl_len).unwrap_or(u8::MAX);
         let filled = (0..length).filter_map(|index| {
-            let mut gid = Aligned::default();
-            // SAFETY: the context is open; the GID is filled or left alone.
+            let mut gid = AlignedGid::default();
+            // SAFETY: the context is open; the GID is filled or unchanged.
             let rc = unsafe { (self.library.query_gid)(self.context.as_ptr(), port, i32::from(index), &raw mut gid) };
-            // The identifier is all zeros where there is none, whatever the prefix says.
+            // The interface identifier of an empty entry is all zeros, regardless of the prefix.
             (rc == 0 && gid.0[8..] != [0; 8]).then(|| self.gid(port, index, gid.0))
         });
         Ok(filled.collect())
     }
 
-    /// An address with what the kernel says of it beside the library.
+    /// Adds the attributes of a GID from sysfs.
     fn gid(&self, port: u8, index: u8, raw: RawGid) -> Gid {
         let at = |what: &str| {
             let file = self.sysfs(port).join("gid_attrs").join(what).join(index.to_string());
@@ -257,7 +260,7 @@ impl Context {
         Gid { index, raw, kind, netdev }
     }
 
-    /// Where the kernel says more of a port.
+    /// Returns the sysfs directory of a port.
     pub fn sysfs(&self, port: u8) -> PathBuf {
         ["/sys/class/infiniband", &self.name, "ports", &port.to_string()].iter().collect()
     }
@@ -268,10 +271,10 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }
     }
 
-    /// What happened beside the completions, in order; none when there is nothing new.
+    /// Returns the next asynchronous event, or `None` if there is none.
     ///
     /// # Errors
-    /// If the device is gone.
+    /// If the device was removed.
     pub fn next_event(&self) -> Result<Option<AsyncEvent>, IoError> {
         let mut event = ibv_async_event { element: std::ptr::null_mut(), event_type: 0 };
         // SAFETY: the context is open; its descriptor does not block.
@@ -282,7 +285,7 @@ impl Context {
             let what = || format!("reading the events of {}", self.name);
             return if nothing { Ok(None) } else { Err(failed(what(), error, "; was it unplugged?")) };
         }
-        let happened = match event.event_type {
+        let next = match event.event_type {
             IBV_EVENT_CQ_ERR => {
                 // SAFETY: the element of this event is a completion queue, which is not destroyed before the event is
                 // acknowledged, below.
@@ -301,34 +304,34 @@ impl Context {
         };
         // SAFETY: the event was read above and is acknowledged once.
         unsafe { (self.library.ack_async_event)(&raw mut event) };
-        Ok(Some(happened))
+        Ok(Some(next))
     }
 }
 
-/// What happened beside the completions.
+/// An asynchronous event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// The completion queue of this cookie is broken, most likely because it ran over.
+    /// The completion queue with this cookie has failed, most likely by an overrun.
     Cq(u64),
-    /// To the shared receive queue of this cookie.
+    /// An event of a shared receive queue.
     Srq {
-        /// What it was made with.
+        /// Cookie given at its creation.
         cookie: u64,
-        /// Fewer receives are left than the limit; otherwise it is broken.
+        /// `true` if fewer receives than the limit are left, `false` if the queue has failed.
         limit: bool,
     },
-    /// To a queue pair.
+    /// An event of a queue pair.
     Qp {
-        /// Its number.
+        /// Number of the queue pair.
         number: u32,
         /// One of the constants `IBV_EVENT_*`.
         kind: u32,
     },
-    /// To the port or the device.
+    /// An event of the port or the device, `IBV_EVENT_*`.
     Device(u32),
 }
 
-/// Has reads of a descriptor return at once.
+/// Makes a descriptor non-blocking.
 pub(super) fn nonblocking(fd: BorrowedFd<'_>) -> Result<(), IoError> {
     let set =
         rustix::fs::fcntl_getfl(fd).and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK));

@@ -1,4 +1,4 @@
-//! The shared library, looked for once.
+//! The shared library, loaded once.
 
 use super::abi::*;
 use libc::{c_char, c_int, c_uint, c_void};
@@ -11,7 +11,7 @@ const INSTALL: &str = "install it: apt install libibverbs1 ibverbs-providers";
 
 macro_rules! functions {
     ($($field:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions that this process uses, of the one library that it has loaded.
+        /// The functions of the loaded library.
         pub(super) struct Library {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
@@ -22,7 +22,7 @@ macro_rules! functions {
                     $($field: {
                         let name = concat!(stringify!($name), "\0");
                         let found = symbol(handle, name)?;
-                        // SAFETY: the default version of a symbol of libibverbs.so.1 has had this signature since
+                        // SAFETY: the default version of this symbol in libibverbs.so.1 has had this signature since
                         // `IBVERBS_1.1`, which is why the library's name still ends in 1.
                         unsafe {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found)
@@ -42,7 +42,7 @@ functions! {
     close_device: ibv_close_device(*mut ibv_context) -> c_int;
     query_device: ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     query_port: ibv_query_port(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
-    query_gid: ibv_query_gid(*mut ibv_context, u8, c_int, *mut Aligned) -> c_int;
+    query_gid: ibv_query_gid(*mut ibv_context, u8, c_int, *mut AlignedGid) -> c_int;
     get_async_event: ibv_get_async_event(*mut ibv_context, *mut ibv_async_event) -> c_int;
     ack_async_event: ibv_ack_async_event(*mut ibv_async_event);
     alloc_pd: ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
@@ -67,15 +67,15 @@ functions! {
     destroy_ah: ibv_destroy_ah(*mut ibv_ah) -> c_int;
 }
 
-/// The library, loaded by whoever asks first. It stays loaded: its devices' drivers are libraries of their own, which
-/// do not all unload well.
+/// Returns the library, loading it on the first call. It stays loaded, because its device drivers are separate
+/// libraries that do not all unload cleanly.
 pub(super) fn library() -> Result<&'static Library, IoError> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(load).as_ref().map_err(|reason| IoError::Config(reason.clone()))
 }
 
 fn load() -> Result<Library, String> {
-    // SAFETY: the name ends in 0. Loading runs the library's constructors, which rely on nothing of ours.
+    // SAFETY: the name ends in 0. Loading runs the library's constructors, which do not depend on this process.
     let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
         return Err(format!("{MISSING} ({}): {INSTALL}", last_error()));
@@ -84,13 +84,13 @@ fn load() -> Result<Library, String> {
 }
 
 fn symbol(handle: *mut c_void, name: &str) -> Result<*mut c_void, String> {
-    // SAFETY: the handle is of an open library, and the name ends in 0.
+    // SAFETY: the handle is that of a loaded library, and the name ends in 0.
     let found = unsafe { libc::dlsym(handle, name.as_ptr().cast()) };
     if found.is_null() { Err(format!("{MISSING} ({}): {INSTALL}", last_error())) } else { Ok(found) }
 }
 
 fn last_error() -> String {
-    // SAFETY: it returns null or a string that stays until this thread's next call of dlopen or dlsym.
+    // SAFETY: it returns null or a string that is valid until this thread's next call of dlopen or dlsym.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "for no reason that the system tells".into();

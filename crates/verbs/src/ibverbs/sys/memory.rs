@@ -1,8 +1,8 @@
 //! Protection domains and registered memory.
 
 use super::abi::*;
+use super::check_pointer;
 use super::device::Context;
-use super::made;
 use shotline_memory::{Access, Region};
 use shotline_transport::IoError;
 use std::mem::offset_of;
@@ -18,24 +18,24 @@ pub struct Pd {
     pub(super) pd: NonNull<ibv_pd>,
 }
 
-// SAFETY: the library locks what changes.
+// SAFETY: the library locks its mutable state.
 unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// A new one.
+    /// Allocates a protection domain.
     ///
     /// # Errors
-    /// If the device has no more.
+    /// If the device has none left.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let pd = unsafe { (context.library.alloc_pd)(context.context.as_ptr()) };
-        let pd = made(pd, || format!("making a protection domain of {}", context.name()), "")?;
+        let pd = check_pointer(pd, || format!("making a protection domain of {}", context.name()), "")?;
         Ok(Arc::new(Self { context: Arc::clone(context), pd }))
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -43,16 +43,16 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: everything made of it holds it, so nothing is left.
+        // SAFETY: everything created from it holds it, so nothing exists any more.
         unsafe { (self.context.library.dealloc_pd)(self.pd.as_ptr()) };
     }
 }
 
-/// Memory that the device may reach, by its keys, until this is dropped.
+/// A memory registration: the device may access the memory by its keys until this is dropped.
 pub struct Mr {
     pd: Arc<Pd>,
     mr: NonNull<ibv_mr>,
-    /// None: a null region.
+    /// `None` for a null region.
     _region: Option<Arc<Region>>,
 }
 
@@ -62,70 +62,71 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Registers `len` bytes of a region from `offset`. Peers address them as this process does.
+    /// Registers `len` bytes of a region from `offset`. Remote addresses are this process's virtual addresses.
     ///
     /// # Errors
-    /// If the device or the kernel refuses, most likely for the limit of locked memory.
+    /// If the device or the kernel refuses, most likely because of the limit of locked memory.
     ///
     /// # Panics
-    /// If the bytes are not inside the region, or this process does not see it.
+    /// If the bytes are not inside the region, or it is not mapped in this process.
     pub fn new(pd: &Arc<Pd>, region: &Arc<Region>, offset: u64, len: u64, access: Access) -> Result<Self, IoError> {
         let address = region.address(offset as usize, len as usize);
-        // SAFETY: the bytes are inside a region that this object keeps. A region hands out no references, so a device
-        // that writes it breaks no rule, and registration for writing of a read-only mapping fails in the kernel.
+        // SAFETY: the bytes are inside a region that this object keeps alive. A region hands out no references, so
+        // writes by a device break no aliasing rule, and the kernel refuses a writable registration of a read-only
+        // mapping.
         let mr =
             unsafe { (pd.context.library.reg_mr)(pd.pd.as_ptr(), address.cast(), len as usize, flags(access) as i32) };
-        let mr = made(mr, || format!("registering {len} bytes with {}", pd.context.name()), MEMLOCK)?;
+        let mr = check_pointer(mr, || format!("registering {len} bytes with {}", pd.context.name()), MEMLOCK)?;
         Ok(Self { pd: Arc::clone(pd), mr, _region: Some(Arc::clone(region)) })
     }
 
-    /// The same, but work requests and peers say `first` for the first byte: an address that is as far into its page
-    /// as the memory is (the kernel wants that of every device).
+    /// Like [`Self::new`], but work requests and peers address the first byte as `iova`, which must have the same
+    /// offset in its page as the memory (the kernel requires this of every device).
     ///
     /// # Errors
-    /// As of [`Self::new`].
+    /// See [`Self::new`].
     ///
     /// # Panics
-    /// As of [`Self::new`].
-    pub fn at(
+    /// See [`Self::new`].
+    pub fn with_iova(
         pd: &Arc<Pd>,
         region: &Arc<Region>,
         offset: u64,
         len: u64,
         access: Access,
-        first: u64,
+        iova: u64,
     ) -> Result<Self, IoError> {
         let address = region.address(offset as usize, len as usize).cast();
         // SAFETY: as in `new`.
-        let mr = unsafe { (pd.context.library.reg_mr_at)(pd.pd.as_ptr(), address, len as usize, first, flags(access)) };
-        let mr = made(mr, || format!("registering {len} bytes with {}", pd.context.name()), MEMLOCK)?;
+        let mr = unsafe { (pd.context.library.reg_mr_at)(pd.pd.as_ptr(), address, len as usize, iova, flags(access)) };
+        let mr = check_pointer(mr, || format!("registering {len} bytes with {}", pd.context.name()), MEMLOCK)?;
         Ok(Self { pd: Arc::clone(pd), mr, _region: Some(Arc::clone(region)) })
     }
 
-    /// Memory that takes every byte and keeps none, where the device has it (mlx5).
+    /// Creates a null region, which discards all writes, if the device supports it (mlx5).
     pub fn null(pd: &Arc<Pd>) -> Option<Self> {
         type Alloc = Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>;
-        // SAFETY: that is the field's type.
+        // SAFETY: this is the field's type.
         let alloc = unsafe { pd.context.extension::<Alloc>(offset_of!(verbs_context, alloc_null_mr)) }??;
         // SAFETY: the domain lives.
         let mr = NonNull::new(unsafe { alloc(pd.pd.as_ptr()) })?;
         Some(Self { pd: Arc::clone(pd), mr, _region: None })
     }
 
-    /// The key of work requests.
+    /// Returns the local key.
     #[inline]
     pub fn lkey(&self) -> u32 {
         // SAFETY: the region is registered, and its keys are constant.
         unsafe { self.mr.as_ref() }.lkey
     }
 
-    /// The key of peers.
+    /// Returns the remote key.
     pub fn rkey(&self) -> u32 {
         // SAFETY: as above.
         unsafe { self.mr.as_ref() }.rkey
     }
 
-    /// Its first byte.
+    /// Returns the address of the first byte.
     #[inline]
     pub fn address(&self) -> u64 {
         // SAFETY: as above.
@@ -135,13 +136,13 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: it was registered once. From here on the device refuses its keys. Should the kernel refuse (memory
-        // windows still bound), it keeps the pages itself, and no address of ours is used again.
+        // SAFETY: it was registered once. From here on the device refuses its keys. If the kernel refuses (a bound
+        // memory window), the kernel keeps the pages, and our addresses are not used any more.
         unsafe { (self.pd.context.library.dereg_mr)(self.mr.as_ptr()) };
     }
 }
 
-/// Rights in the library's words. A peer that may change memory needs the right to write it locally, too.
+/// Converts access rights to `IBV_ACCESS_*`. Remote write and atomic access require local write access.
 pub fn flags(access: Access) -> u32 {
     let table = [
         (Access::LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE),

@@ -1,23 +1,25 @@
-//! libibverbs, as safe as it can be made without costing anything per packet.
+//! Safe wrappers of libibverbs, without any cost per packet.
 //!
-//! Each object owns what it was made of, so that C's order of destruction holds whatever is dropped first. A device
-//! reaches memory only by the local keys of an [`Mr`], which keeps its region alive and ends the device's access when
-//! it goes: naming memory in a work request is therefore safe, and a wrong name is the device's to refuse.
+//! Each object keeps the objects that it was created from, so that C's order of destruction holds for any order of
+//! drops. A device accesses memory only through the local keys of an [`Mr`], which keeps its region alive and ends the
+//! device's access when it is dropped: naming memory in a work request is therefore safe, and the device refuses
+//! invalid keys.
 //!
-//! | file | what |
+//! | module | content |
 //! |---|---|
 //! | [`abi`] | structures and constants, compared with the C header by a test |
 //! | `library` | the shared library and its functions |
 //! | `device` | [`Device`], [`Context`], ports and GIDs |
 //! | `memory` | [`Pd`], [`Mr`] |
 //! | `completion` | [`Channel`], [`Cq`] |
-//! | `pair` | [`Qp`], [`Srq`], [`Ah`] |
-//! | `bytes` | reading what a device has written |
+//! | `pair` | [`Qp`], [`Srq`] |
+//! | `crc` | CRC of payloads that a device has written |
 //! | `requests` | [`RecvList`], [`SendList`]: work requests posted together |
 
 pub mod abi;
-mod bytes;
+mod ah;
 mod completion;
+mod crc;
 mod device;
 mod library;
 mod memory;
@@ -25,25 +27,24 @@ mod pair;
 mod requests;
 #[cfg(test)]
 mod tests;
-mod way;
 
-pub(super) use bytes::remainder;
+pub use ah::{Ah, ah_attr};
 pub use completion::{Channel, Cq};
+pub(super) use crc::remainder;
 pub use device::{AsyncEvent, Context, Device, Gid, GidKind, devices};
 pub use memory::{Mr, Pd, flags};
 pub use pair::{Qp, QpConfig, Srq};
 pub use requests::{RecvList, SendList};
-pub use way::{Ah, way_to};
 
 use shotline_transport::IoError;
 use std::io;
 
-/// What a call that sets `errno`, or returns it, says when it fails.
+/// Converts the error of a failed call.
 fn failed(what: impl Into<String>, source: io::Error, hint: &'static str) -> IoError {
     IoError::System { what: what.into(), source, hint }
 }
 
-/// The result of a call that returns an error number.
+/// Converts the result of a call that returns an error number.
 fn check(rc: i32, what: impl FnOnce() -> String, hint: &'static str) -> Result<(), IoError> {
     match rc {
         0 => Ok(()),
@@ -53,8 +54,8 @@ fn check(rc: i32, what: impl FnOnce() -> String, hint: &'static str) -> Result<(
     }
 }
 
-/// A pointer that a call returned, which sets `errno` when there is none.
-fn made<T>(
+/// Converts a pointer returned by a call, which sets `errno` if it is null.
+fn check_pointer<T>(
     pointer: *mut T,
     what: impl FnOnce() -> String,
     hint: &'static str,

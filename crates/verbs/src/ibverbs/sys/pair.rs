@@ -4,7 +4,7 @@ use super::abi::*;
 use super::completion::Cq;
 use super::memory::Pd;
 use super::requests::{RecvList, SendList};
-use super::{check, made};
+use super::{check, check_pointer};
 use shotline_transport::IoError;
 use std::io;
 use std::ptr::NonNull;
@@ -17,16 +17,16 @@ pub struct Srq {
     post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
 }
 
-// SAFETY: the driver locks what changes.
+// SAFETY: the driver locks its mutable state.
 unsafe impl Send for Srq {}
 // SAFETY: as above.
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// A queue for at least `depth` receives of up to `max_sge` elements, whose events carry this cookie.
+    /// Creates a queue for at least `depth` receives of up to `max_sge` elements, whose events carry this cookie.
     ///
     /// # Errors
-    /// If the device has no such queue.
+    /// If the device does not support such a queue.
     pub fn new(pd: &Arc<Pd>, depth: u32, max_sge: u32, cookie: u64) -> Result<Arc<Self>, IoError> {
         // SAFETY: the context is open.
         let Some(post) = (unsafe { (*pd.context.context.as_ptr()).ops.post_srq_recv }) else {
@@ -34,14 +34,14 @@ impl Srq {
         };
         let attr = ibv_srq_attr { max_wr: depth, max_sge, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: cookie as *mut _, attr };
-        // SAFETY: the domain lives; the cookie is only ever returned.
+        // SAFETY: the domain lives; the cookie is only returned, never dereferenced.
         let srq = unsafe { (pd.context.library.create_srq)(pd.pd.as_ptr(), &raw mut init) };
         let what = || format!("making a shared receive queue of {depth} requests on {}", pd.context.name());
-        let srq = made(srq, what, "; ibv_devinfo -v shows its max_srq_wr and max_srq_sge")?;
+        let srq = check_pointer(srq, what, "; ibv_devinfo -v shows its max_srq_wr and max_srq_sge")?;
         Ok(Arc::new(Self { pd: Arc::clone(pd), srq, post }))
     }
 
-    /// Asks for one event when fewer receives than this are left.
+    /// Requests one event when fewer receives than `limit` are left.
     ///
     /// # Errors
     /// If the driver fails.
@@ -56,7 +56,7 @@ impl Srq {
     /// Posts the receives of a list and empties it.
     ///
     /// # Errors
-    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    /// The number of requests posted before the first failed one, and its error. The list is empty in this case as well.
     pub fn post_recv(&self, list: &mut RecvList) -> Result<(), (usize, io::Error)> {
         list.post(|first, bad| {
             // SAFETY: the queue lives; the list chains requests whose elements live through the call.
@@ -67,24 +67,24 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold their shared queue, so none is left.
+        // SAFETY: queue pairs hold their shared queue, so none exists any more.
         unsafe { (self.pd.context.library.destroy_srq)(self.srq.as_ptr()) };
     }
 }
 
-/// What a queue pair is to be.
+/// Configuration of a queue pair.
 pub struct QpConfig<'a> {
     /// `IBV_QPT_RC`, `IBV_QPT_UC` or `IBV_QPT_UD`.
     pub kind: u32,
-    /// Where requests complete.
+    /// Completion queue of send requests.
     pub send_cq: &'a Arc<Cq>,
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub recv_cq: &'a Arc<Cq>,
-    /// Where it takes receives from, instead of from a queue of its own.
+    /// Shared receive queue, instead of a receive queue of its own.
     pub srq: Option<&'a Arc<Srq>>,
-    /// How large its queues are.
+    /// Capacities of its queues.
     pub cap: ibv_qp_cap,
-    /// Every request completes visibly.
+    /// Every send request generates a completion.
     pub signal_all: bool,
 }
 
@@ -100,16 +100,16 @@ pub struct Qp {
     post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
 }
 
-// SAFETY: the driver locks what changes.
+// SAFETY: the driver locks its mutable state.
 unsafe impl Send for Qp {}
 // SAFETY: as above.
 unsafe impl Sync for Qp {}
 
 impl Qp {
-    /// A queue pair, in the state `RESET`. Its number is the device's choice.
+    /// Creates a queue pair in the state `RESET`. The device chooses its number.
     ///
     /// # Errors
-    /// If the device has no such pair.
+    /// If the device does not support such a queue pair.
     pub fn new(pd: &Arc<Pd>, config: &QpConfig<'_>) -> Result<Self, IoError> {
         // SAFETY: the context is open.
         let ops = unsafe { &(*pd.context.context.as_ptr()).ops };
@@ -125,10 +125,10 @@ impl Qp {
             qp_type: config.kind,
             sq_sig_all: i32::from(config.signal_all),
         };
-        // SAFETY: domain and queues live, and this object keeps them.
+        // SAFETY: domain and queues live, and this object keeps them alive.
         let qp = unsafe { (pd.context.library.create_qp)(pd.pd.as_ptr(), &raw mut init) };
         let what = || format!("making a queue pair on {} with {:?}", pd.context.name(), config.cap);
-        let qp = made(qp, what, "; ibv_devinfo -v shows its max_qp_wr and max_sge")?;
+        let qp = check_pointer(qp, what, "; ibv_devinfo -v shows its max_qp_wr and max_sge")?;
         Ok(Self {
             pd: Arc::clone(pd),
             qp,
@@ -141,21 +141,21 @@ impl Qp {
         })
     }
 
-    /// Its 24-bit number.
+    /// Returns the 24-bit number.
     pub fn number(&self) -> u32 {
         // SAFETY: the pair lives, and its number is constant.
         unsafe { self.qp.as_ref() }.qp_num
     }
 
-    /// The sizes that the device granted: at least what was asked for.
+    /// Returns the granted capacities, which are at least the requested ones.
     pub fn cap(&self) -> ibv_qp_cap {
         self.cap
     }
 
-    /// Changes the attributes of the mask (`IBV_QP_*`).
+    /// Changes the attributes in the mask (`IBV_QP_*`).
     ///
     /// # Errors
-    /// If the device's rules do not have this change.
+    /// If the device does not allow the transition.
     pub fn modify(&self, attributes: &ibv_qp_attr, mask: u32) -> Result<(), IoError> {
         let mut attributes = *attributes;
         // SAFETY: the pair lives; the attributes are read.
@@ -167,7 +167,7 @@ impl Qp {
         check(rc, what, "")
     }
 
-    /// The attributes of the mask; the state is always among them.
+    /// Queries the attributes in the mask; the state is always included.
     ///
     /// # Errors
     /// If the driver fails.
@@ -176,7 +176,7 @@ impl Qp {
         // SAFETY: all zeros (null pointers, integers) is a value of this structure.
         let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         let query = self.pd.context.library.query_qp;
-        // SAFETY: the pair lives; both structures are filled.
+        // SAFETY: the pair lives; the call fills both structures.
         let rc = unsafe { query(self.qp.as_ptr(), &raw mut attributes, (mask | IBV_QP_STATE) as i32, &raw mut init) };
         check(rc, || format!("asking for queue pair {} of {}", self.number(), self.pd.context.name()), "")?;
         Ok(attributes)
@@ -185,7 +185,7 @@ impl Qp {
     /// Posts the receives of a list and empties it.
     ///
     /// # Errors
-    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    /// The number of requests posted before the first failed one, and its error. The list is empty in this case as well.
     #[inline]
     pub fn post_recv(&self, list: &mut RecvList) -> Result<(), (usize, io::Error)> {
         list.post(|first, bad| {
@@ -197,10 +197,10 @@ impl Qp {
     /// Posts the requests of a list and empties it.
     ///
     /// # Errors
-    /// How many were posted before one that was not, and why; those stay gone from the list, too.
+    /// The number of requests posted before the first failed one, and its error. The list is empty in this case as well.
     #[inline]
     pub fn post_send(&self, list: &mut SendList) -> Result<(), (usize, io::Error)> {
-        // SAFETY: the pair lives, and its kind is constant.
+        // SAFETY: the pair lives, and its type is constant.
         let datagrams = unsafe { self.qp.as_ref() }.qp_type == IBV_QPT_UD;
         if let (true, Some(index)) = (datagrams, list.unaddressed()) {
             list.clear();
@@ -216,7 +216,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: nothing is made of a queue pair. Its requests end with it.
+        // SAFETY: no other object depends on a queue pair. Its requests end with it.
         unsafe { (self.pd.context.library.destroy_qp)(self.qp.as_ptr()) };
     }
 }

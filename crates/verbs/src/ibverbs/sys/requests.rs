@@ -1,22 +1,22 @@
 //! Lists of work requests, posted with one call.
 //!
-//! A list keeps what its requests point to, and allocates when it is made and never again.
+//! A list owns the memory that its requests point to, and allocates only when it is created.
 
 use super::abi::*;
-use super::way::Ah;
+use super::ah::Ah;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A work request that is chained to others.
+/// A work request in a linked list.
 pub trait Request: Clone + Default {
-    /// Points it to its elements, and to the request behind it.
+    /// Sets the pointers to its elements and to the next request.
     fn point(&mut self, elements: (*mut ibv_sge, usize), next: *mut Self);
-    /// Makes it the last one.
+    /// Ends the list at this request.
     fn end(&mut self);
 }
 
-/// The two have these fields in common, by name only.
+/// Both types have these fields, but no common type.
 macro_rules! request {
     ($($name:ty),*) => {$(
         impl Request for $name {
@@ -33,7 +33,7 @@ macro_rules! request {
 }
 request!(ibv_recv_wr, ibv_send_wr);
 
-/// Requests to be posted together, with their elements.
+/// A list of requests with their elements.
 pub struct List<R> {
     requests: Vec<R>,
     elements: Vec<ibv_sge>,
@@ -41,45 +41,45 @@ pub struct List<R> {
     filled: usize,
 }
 
-/// Receives to be posted together.
+/// A list of receives.
 pub type RecvList = List<ibv_recv_wr>;
 
-// SAFETY: its pointers are into its own memory, which stays where it is as long as the list, and to address handles that
-// the list of sends keeps.
+// SAFETY: its pointers are into its own memory, which does not move during the life of the list, and to address handles
+// that the list of sends keeps.
 unsafe impl<R> Send for List<R> {}
 
 impl<R: Request> List<R> {
-    /// Room for so many requests of up to so many elements.
+    /// Creates a list for `capacity` requests of up to `max_sge` elements.
     pub fn new(capacity: usize, max_sge: usize) -> Self {
         let elements = vec![ibv_sge::default(); capacity * max_sge];
         Self { requests: vec![R::default(); capacity], elements, max_sge, filled: 0 }
     }
 
-    /// Requests in it.
+    /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.filled
     }
-    /// Whether there is none.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
-    /// Whether there is no room for another.
+    /// Returns `true` if the list is full.
     pub fn is_full(&self) -> bool {
         self.filled == self.requests.len()
     }
 
-    /// Appends a request with the elements that `fill` puts into their place, of which it returns how many there are.
+    /// Appends a request with the elements that `fill` writes, and whose number it returns.
     #[inline]
     fn append(&mut self, mut request: R, fill: impl FnOnce(&mut [ibv_sge]) -> usize) {
-        let room = &mut self.elements[self.filled * self.max_sge..][..self.max_sge];
-        let count = fill(room);
+        let elements = &mut self.elements[self.filled * self.max_sge..][..self.max_sge];
+        let count = fill(elements);
         let next = self.requests.as_mut_ptr().wrapping_add(self.filled + 1);
-        request.point((room.as_mut_ptr(), count), next);
+        request.point((elements.as_mut_ptr(), count), next);
         self.requests[self.filled] = request;
         self.filled += 1;
     }
 
-    /// Has the requests posted, and empties the list.
+    /// Posts the requests through `call`, and empties the list.
     #[inline]
     pub(super) fn post(&mut self, call: impl FnOnce(*mut R, *mut *mut R) -> i32) -> Result<(), (usize, io::Error)> {
         let filled = std::mem::take(&mut self.filled);
@@ -97,10 +97,10 @@ impl<R: Request> List<R> {
     }
 }
 
-/// Puts elements into their place.
+/// Copies elements and returns their number.
 #[inline]
-fn copy(elements: &[ibv_sge], room: &mut [ibv_sge]) -> usize {
-    room[..elements.len()].copy_from_slice(elements);
+fn copy(elements: &[ibv_sge], to: &mut [ibv_sge]) -> usize {
+    to[..elements.len()].copy_from_slice(elements);
     elements.len()
 }
 
@@ -108,20 +108,20 @@ impl RecvList {
     /// Appends a receive into these elements, in order.
     ///
     /// # Panics
-    /// If the list is full or was made for fewer elements: both are the caller's own.
+    /// If the list is full or was created for fewer elements: an error of the caller.
     #[inline]
     pub fn push(&mut self, wr_id: u64, elements: &[ibv_sge]) {
-        self.push_with(wr_id, |room| copy(elements, room));
+        self.push_with(wr_id, |to| copy(elements, to));
     }
 
-    /// The same, with the elements that `fill` puts into their place, of which it returns how many there are.
+    /// Like [`Self::push`], with the elements that `fill` writes, and whose number it returns.
     #[inline]
     pub fn push_with(&mut self, wr_id: u64, fill: impl FnOnce(&mut [ibv_sge]) -> usize) {
         self.append(ibv_recv_wr { wr_id, ..Default::default() }, fill);
     }
 }
 
-/// Sends to be posted together, with what they point to.
+/// A list of send requests, with the memory that they point to.
 pub struct SendList {
     list: List<ibv_send_wr>,
     inline: Vec<u8>,
@@ -137,10 +137,10 @@ impl Deref for SendList {
 }
 
 impl SendList {
-    /// Room for so many requests of up to so many elements, or of so many inline bytes.
+    /// Creates a list for `capacity` requests of up to `max_sge` elements, or `max_inline` inline bytes.
     pub fn new(capacity: usize, max_sge: usize, max_inline: usize) -> Self {
         Self {
-            // Inline bytes are one element.
+            // Inline data is one element.
             list: List::new(capacity, max_sge.max(1)),
             inline: vec![0; capacity * max_inline],
             handles: vec![None; capacity],
@@ -148,21 +148,21 @@ impl SendList {
         }
     }
 
-    /// Appends a request from these elements, in order. Its pointers are set here: a datagram's address handle is
-    /// `to`, and the flag `IBV_SEND_INLINE` is not for it.
+    /// Appends a request with these elements, in order. Its pointers are set here, including a datagram's address
+    /// handle from `to`; the flag `IBV_SEND_INLINE` is cleared.
     ///
     /// # Panics
-    /// If the list is full or was made for fewer elements, or for an opcode that needs a window: all are the caller's
-    /// own.
+    /// If the list is full or was created for fewer elements, or for an opcode that needs a window: errors of the
+    /// caller.
     #[inline]
     pub fn push(&mut self, request: ibv_send_wr, elements: &[ibv_sge], to: Option<&Arc<Ah>>) {
         self.append(request, request.send_flags & !IBV_SEND_INLINE, elements, to);
     }
 
-    /// Appends a request that carries these bytes itself: they need not be registered, and are copied here.
+    /// Appends a request with inline data: the bytes need not be registered, and are copied here.
     ///
     /// # Panics
-    /// If the list is full or was made for fewer bytes: both are the caller's own.
+    /// If the list is full or was created for fewer bytes: an error of the caller.
     pub fn push_inline(&mut self, request: ibv_send_wr, bytes: &[u8], to: Option<&Arc<Ah>>) {
         assert!(bytes.len() <= self.max_inline, "{} inline bytes in a list for {}", bytes.len(), self.max_inline);
         let at = self.list.filled * self.max_inline;
@@ -181,26 +181,26 @@ impl SendList {
         );
         request.send_flags = flags;
         if let Some(to) = to {
-            // SAFETY: the three members of the union are plain integers and pointers, of which every bit pattern is a
-            // value; the handle is set before anybody reads it.
+            // SAFETY: the three members of the union are plain integers and pointers, for which every bit pattern is
+            // valid; the handle is set before it is read.
             let peer = unsafe { request.wr.ud };
             request.wr.ud = RemotePair { ah: to.ah.as_ptr(), ..peer };
         }
         self.handles[self.list.filled] = to.cloned();
-        self.list.append(request, |room| copy(elements, room));
+        self.list.append(request, |to| copy(elements, to));
     }
 
-    /// How many requests stand before the first one without an address handle, if there is such a one.
+    /// Returns the index of the first request without an address handle.
     pub(super) fn unaddressed(&self) -> Option<usize> {
         self.handles[..self.list.filled].iter().position(Option::is_none)
     }
 
-    /// Forgets its requests.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.list.filled = 0;
     }
 
-    /// Has the requests posted, and empties the list.
+    /// Posts the requests through `call`, and empties the list.
     #[inline]
     pub(super) fn post(
         &mut self,

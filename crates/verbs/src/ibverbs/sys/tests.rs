@@ -1,4 +1,4 @@
-//! Our declarations against C's.
+//! Comparison of our declarations with C's.
 
 use super::abi::*;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-/// What each field of C's structures is called here, by structure: (C's expression, our value).
+/// Offsets of the fields and sizes of C's structures: (C's expression, our value).
 macro_rules! layout {
     ($($type:ident { $($field:tt $(as $c:literal)?),* $(,)? } $($whole:ident)?;)*) => {
         vec![$(
@@ -70,7 +70,7 @@ fn layouts() -> Vec<(String, usize)> {
 }
 
 #[test]
-fn every_size_offset_and_constant_is_what_the_header_says() {
+fn layouts_and_constants_match_the_c_header() {
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
         shotline_testing::skip!("no infiniband/verbs.h here (apt install libibverbs-dev)");
     }
@@ -96,7 +96,7 @@ fn every_size_offset_and_constant_is_what_the_header_says() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_an_error_that_says_what_to_do() {
+fn missing_device_error_says_what_to_do() {
     let Err(error) = super::Device::named("no-such-device") else { panic!("it was found") };
     let text = error.to_string();
     assert!(text.contains("apt install") || text.contains("rdma link add"), "{text}");

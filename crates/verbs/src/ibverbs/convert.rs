@@ -1,11 +1,11 @@
-//! The device's words in those of the verbs.
+//! Conversion between the verbs' types and the library's constants.
 
 use super::sys::abi::*;
 use crate::api::{Completed, Operation, QpState, QpType, Status};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A kind of queue pair.
+/// Returns `IBV_QPT_*` of a queue pair type.
 pub(super) fn kind(kind: QpType) -> u32 {
     match kind {
         QpType::Rc => IBV_QPT_RC,
@@ -14,7 +14,7 @@ pub(super) fn kind(kind: QpType) -> u32 {
     }
 }
 
-/// A state; draining, which nobody here asks for, is one of sending.
+/// Converts a queue pair state. The draining state, which is never requested here, counts as ready to send.
 pub(super) fn state(state: u32) -> QpState {
     match state {
         IBV_QPS_RESET => QpState::Reset,
@@ -26,12 +26,12 @@ pub(super) fn state(state: u32) -> QpState {
     }
 }
 
-/// How a request ended.
+/// Converts a completion status.
 pub(super) fn status(status: u32, is_receive: bool) -> Status {
     match status {
         IBV_WC_SUCCESS => Status::Success,
         IBV_WC_LOC_LEN_ERR => Status::LocalLength,
-        // A receive has no remote status, but Soft-RoCE says so of one that was too short (rxe_resp.c).
+        // A receive has no remote status, but Soft-RoCE reports a receive that was too short this way (rxe_resp.c).
         IBV_WC_REM_INV_REQ_ERR if is_receive => Status::LocalLength,
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_MW_BIND_ERR => Status::LocalProtection,
         IBV_WC_WR_FLUSH_ERR => Status::Flushed,
@@ -45,8 +45,8 @@ pub(super) fn status(status: u32, is_receive: bool) -> Status {
     }
 }
 
-/// Whether a kind of queue pair has an operation.
-pub(super) fn can(kind: QpType, operation: &Operation) -> bool {
+/// Returns `true` if a queue pair type supports an operation.
+pub(super) fn supports(kind: QpType, operation: &Operation) -> bool {
     match operation {
         Operation::Send | Operation::SendImm(_) => true,
         Operation::Write(_) | Operation::WriteImm(..) => kind != QpType::Ud,
@@ -54,7 +54,7 @@ pub(super) fn can(kind: QpType, operation: &Operation) -> bool {
     }
 }
 
-/// What an operation completes as.
+/// Returns the completion type of an operation.
 pub(super) fn completed(operation: &Operation) -> Completed {
     match operation {
         Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => Completed::Send,
@@ -65,7 +65,7 @@ pub(super) fn completed(operation: &Operation) -> Completed {
     }
 }
 
-/// The address at the peer; 0 for messages.
+/// Returns the remote address of an operation; 0 for messages.
 pub(super) fn remote(operation: &Operation) -> u64 {
     match operation {
         Operation::Send | Operation::SendImm(_) | Operation::SendInvalidate(_) => 0,
@@ -74,7 +74,7 @@ pub(super) fn remote(operation: &Operation) -> u64 {
     }
 }
 
-/// A request with the operation's own fields. A datagram's address handle is not among them.
+/// Builds a work request with the operation's own fields, except a datagram's address handle.
 pub(super) fn request(operation: &Operation, datagram: Option<(u32, u32)>) -> ibv_send_wr {
     let mut request = ibv_send_wr::default();
     let rdma =
@@ -105,36 +105,36 @@ pub(super) fn request(operation: &Operation, datagram: Option<(u32, u32)>) -> ib
     request
 }
 
-/// The code of a time to wait for an answer: 4.096 us times 2 to its power, at least as long; 0 is without end.
+/// Returns the code of a retransmission timeout: 4.096 us * 2^code, rounded up; 0 disables it.
 pub(super) fn timeout(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096 << code) >= time;
     if time.is_zero() { 0 } else { (1..31).find(fits).unwrap_or(31) }
 }
 
-/// The code of an MTU.
+/// Returns the code of an MTU.
 pub(super) fn mtu(bytes: u32) -> u32 {
     bytes.ilog2() - 7
 }
 
-/// Bytes before a datagram's payload: a global routing header, or 20 bytes of nothing and an IPv4 header (RoCEv2, IBTA
+/// Bytes before a datagram's payload: a global routing header, or 20 unused bytes and an IPv4 header (RoCEv2, IBTA
 /// annex A17.4.5.1).
-pub(super) const GRH: u32 = 40;
+pub(super) const GRH_BYTES: u32 = 40;
 
-/// The sender of a datagram. The first 20 bytes before an IPv4 header may be anything; if they look like IPv6, the IPv4
-/// header's checksum decides (as in rdma-core's `ibv_init_ah_from_wc`).
-pub(super) fn sender(grh: &[u8; GRH as usize]) -> Option<IpAddr> {
-    let four = &grh[20..];
-    let looks_like_six = grh[0] >> 4 == 6;
-    let is_right = || {
-        let sum: u32 = four.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+/// Returns the sender of a datagram. The first 20 bytes before an IPv4 header are undefined; if they look like IPv6,
+/// the IPv4 header's checksum decides (as in rdma-core's `ibv_init_ah_from_wc`).
+pub(super) fn sender(grh: &[u8; GRH_BYTES as usize]) -> Option<IpAddr> {
+    let ipv4 = &grh[20..];
+    let looks_like_ipv6 = grh[0] >> 4 == 6;
+    let checksum_is_valid = || {
+        let sum: u32 = ipv4.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
         let folded = (sum & 0xFFFF) + (sum >> 16);
         (folded & 0xFFFF) + (folded >> 16) == 0xFFFF
     };
-    if four[0] == 0x45 && (!looks_like_six || is_right()) {
-        return four[12..].first_chunk::<4>().map(|ip| Ipv4Addr::from(*ip).into());
+    if ipv4[0] == 0x45 && (!looks_like_ipv6 || checksum_is_valid()) {
+        return ipv4[12..].first_chunk::<4>().map(|ip| Ipv4Addr::from(*ip).into());
     }
-    let six = grh[8..].first_chunk::<16>().map(|ip| Ipv6Addr::from(*ip).to_canonical());
-    six.filter(|_| looks_like_six)
+    let ipv6 = grh[8..].first_chunk::<16>().map(|ip| Ipv6Addr::from(*ip).to_canonical());
+    ipv6.filter(|_| looks_like_ipv6)
 }
 
 #[cfg(test)]
@@ -142,20 +142,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rounded_up_to_a_power_of_two() {
+    fn timeouts_are_rounded_up_to_a_power_of_two() {
         let codes = [0, 1, 4096 * 2, 4096 * 2 + 1, 67_108_864, u64::MAX].map(|ns| timeout(Duration::from_nanos(ns)));
         assert_eq!(codes, [0, 1, 1, 2, 14, 31]);
     }
 
     #[test]
-    fn mtus_have_the_codes_of_the_header() {
+    fn mtus_map_to_the_header_s_codes() {
         assert_eq!([256, 4096].map(mtu), [IBV_MTU_256, IBV_MTU_4096]);
     }
 
     #[test]
-    fn the_sender_of_a_datagram_is_in_an_ipv4_header_or_in_an_ipv6_header_as_the_sum_says() {
-        let mut grh = [0xEE; GRH as usize];
-        grh[0] = 0x60; // whatever was there: it looks like IPv6
+    fn sender_is_read_from_the_ip_header_with_a_valid_checksum() {
+        let mut grh = [0xEE; GRH_BYTES as usize];
+        grh[0] = 0x60; // undefined bytes that look like IPv6
         let header = [0x45, 0, 0, 84, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, 2, 10, 77, 0, 1];
         grh[20..].copy_from_slice(&header);
         let sum = !header.chunks(2).fold(0_u32, |sum, two| sum + u32::from(two[0]) * 256 + u32::from(two[1]));
@@ -163,10 +163,10 @@ mod tests {
         assert_eq!(sender(&grh), Some(Ipv4Addr::new(10, 77, 0, 2).into()));
         grh[30] ^= 1;
         grh[8..20].fill(0);
-        let six = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 84]);
-        assert_eq!(sender(&grh), Some(six.into()), "the sum is wrong");
+        let ipv6 = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 84]);
+        assert_eq!(sender(&grh), Some(ipv6.into()), "the checksum is wrong");
         grh[0] = 0;
-        assert_eq!(sender(&grh), Some(Ipv4Addr::new(10, 77, 0, 2).into()), "no other, whatever the sum");
+        assert_eq!(sender(&grh), Some(Ipv4Addr::new(10, 77, 0, 2).into()), "not IPv6, so the checksum is ignored");
         grh[20] = 0;
         assert_eq!(sender(&grh), None);
     }

@@ -1,4 +1,4 @@
-//! What the connection manager asks of the provider besides the verbs.
+//! [`Endpoint`] of the connection manager for [`IbverbsEndpoint`].
 
 use super::IbverbsEndpoint;
 use crate::api::{Mtu, Qp};
@@ -12,7 +12,7 @@ impl Endpoint for IbverbsEndpoint {
     fn mtu(&self) -> Mtu {
         self.mtu()
     }
-    /// Nothing: a device counts for all of its queue pairs together.
+    /// Always zero: a device counts for all of its queue pairs together.
     fn tally(&self, _: Qp) -> Tally {
         Tally::default()
     }
