@@ -1,9 +1,9 @@
 //! The conformance suite on RDMA devices, or on a device and a software endpoint.
 //!
 //! `ibverbs_conformance [--check WORDS] END END [END]`, where an end is `DEVICE[,port=N][,gid=N]` or
-//! `soft:NAMESPACE:ADDRESS` (RoCEv2 over UDP, in a network namespace of `ip netns`). The ends must reach each other; they
-//! may be addresses of one device. Prints the column of the book's table, and on standard error each check that fails;
-//! then its exit code is 1.
+//! `soft:NAMESPACE:ADDRESS` (RoCEv2 over UDP, in a network namespace of `ip netns`). The ends must reach each other;
+//! they may be addresses of one device. Prints the column for the table of the documentation, and each failed check on
+//! standard error; exits with 1 if any check failed.
 
 use rustix::fd::AsFd as _;
 use rustix::fs::{Mode, OFlags, open};
@@ -20,12 +20,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-enum Where {
+enum EndSpec {
     Device(Choice),
     Soft { namespace: String, address: SocketAddr },
 }
 
-impl FromStr for Where {
+impl FromStr for EndSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix("soft:") else { return text.parse().map(Self::Device) };
@@ -35,7 +35,7 @@ impl FromStr for Where {
     }
 }
 
-impl Where {
+impl EndSpec {
     fn open(&self) -> Result<End, String> {
         match self {
             Self::Device(choice) => {
@@ -45,9 +45,9 @@ impl Where {
             }
             Self::Soft { namespace, address } => {
                 let enter = |path: &str| {
-                    let space = open(path, OFlags::CLOEXEC, Mode::empty());
-                    let space = space.map_err(|error| format!("{path}: {error}"))?;
-                    let entered = move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network));
+                    let fd = open(path, OFlags::CLOEXEC, Mode::empty());
+                    let fd = fd.map_err(|error| format!("{path}: {error}"))?;
+                    let entered = move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network));
                     entered.map_err(|error| format!("entering {path}: {error}"))
                 };
                 enter(&format!("/run/netns/{namespace}"))?;
@@ -60,14 +60,14 @@ impl Where {
     }
 }
 
-struct Ends(Vec<Where>);
+struct EndList(Vec<EndSpec>);
 
-impl Fixture for Ends {
+impl Fixture for EndList {
     fn name(&self) -> &'static str {
         "ibverbs, rxe"
     }
     fn open(&self) -> Result<Vec<End>, String> {
-        self.0.iter().map(Where::open).collect()
+        self.0.iter().map(EndSpec::open).collect()
     }
     fn capabilities(&self, ends: &[End]) -> Capabilities {
         let all = ends.iter().map(|end| end.provider.capabilities());
@@ -91,19 +91,19 @@ impl Fixture for Ends {
         .unwrap_or_else(|| ends[0].provider.capabilities())
     }
     fn region(&self, bytes: usize) -> Result<Arc<Region>, String> {
-        // Most checks need little, and a device pins all of it.
+        // Most checks need little memory, and a device pins all of it.
         Region::heap(bytes).map_err(|error| error.to_string())
     }
-    fn quiet(&self) -> Duration {
+    fn idle_time(&self) -> Duration {
         Duration::from_millis(20)
     }
 }
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1).peekable();
-    let filter = words.next_if_eq("--check").and_then(|_| words.next()).unwrap_or_default();
-    let ends = match words.map(|word| word.parse()).collect::<Result<Vec<Where>, String>>() {
-        Ok(ends) if ends.len() >= 2 => Ends(ends),
+    let mut args = std::env::args().skip(1).peekable();
+    let filter = args.next_if_eq("--check").and_then(|_| args.next()).unwrap_or_default();
+    let ends = match args.map(|arg| arg.parse()).collect::<Result<Vec<EndSpec>, String>>() {
+        Ok(ends) if ends.len() >= 2 => EndList(ends),
         Ok(_) => {
             eprintln!("expected two or three ends such as rxe0,gid=1");
             return ExitCode::FAILURE;

@@ -1,9 +1,9 @@
-//! Receives a known number of datagrams of 4096 bytes through an RDMA device, each into its place by its immediate, and
-//! says what it did: for counting instructions (`make bench-ud-instructions`).
+//! Receives a given number of 4096-byte datagrams through an RDMA device, and checks that each lands in the slot of its
+//! immediate data. For counting instructions (`make bench-ud-instructions`).
 //!
 //!     ibverbs_ud DEVICE ADDRESS PACKETS
 //!
-//! Prints the queue pair's number and key when it waits for packets.
+//! Prints the number and Q_Key of the queue pair when it is ready to receive.
 
 use shotline_memory::{Region, RegionId, Registrar, Sge};
 use shotline_transport::{Done, Icrc, Landed, PacketIo, Pick, Recv, Seen, Steer, To};
@@ -12,17 +12,17 @@ use shotline_verbs::ud::Completed;
 use std::error::Error;
 use std::time::Duration;
 
-const PACKET: u32 = 4096;
-/// Receives posted at once, as perftest's `-r 256`.
+const PACKET_BYTES: u32 = 4096;
+/// Number of posted receives, like perftest's `-r 256`.
 const DEPTH: u32 = 256;
 
-/// Checks that each packet is where its immediate says, and lists its place to be posted again.
+/// Checks that each packet is in the slot of its immediate data, and collects the slots to be posted again.
 struct Check {
     region: RegionId,
     next: u32,
     placed: u64,
     wrong: u64,
-    again: Vec<Recv>,
+    repost: Vec<Recv>,
 }
 
 impl Steer for Check {
@@ -39,24 +39,24 @@ impl Steer for Check {
     fn landed(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let Landed::Slot(id) = done.landed else { continue };
-            let imm = Completed::parse(done.header).and_then(|told| told.imm);
-            let right = imm == Some(self.next) && done.len == PACKET && done.icrc == Icrc::Device;
-            self.placed += u64::from(right);
-            self.wrong += u64::from(!right);
+            let imm = Completed::parse(done.header).and_then(|completed| completed.imm);
+            let is_right = imm == Some(self.next) && done.len == PACKET_BYTES && done.icrc == Icrc::Device;
+            self.placed += u64::from(is_right);
+            self.wrong += u64::from(!is_right);
             self.next = imm.map_or(self.next, |imm| imm.wrapping_add(1));
-            self.again.push(place(self.region, id));
+            self.repost.push(slot(self.region, id));
         }
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = std::env::args().collect();
-    let [_, device, address, packets] = words.as_slice() else {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, device, address, packets] = args.as_slice() else {
         return Err("usage: ibverbs_ud DEVICE ADDRESS PACKETS".into());
     };
     let packets: u64 = packets.parse()?;
     let mut registrar = Registrar::new();
-    let region = registrar.add(Region::host((DEPTH * PACKET) as usize)?);
+    let region = registrar.add(Region::host((DEPTH * PACKET_BYTES) as usize)?);
     let regions = registrar.finish();
     let config = UdConfig {
         choice: device.parse()?,
@@ -66,18 +66,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         keep_headers: false,
     };
     let mut io = UdIo::open(&config, &regions)?;
-    io.post(&(0..DEPTH).map(|id| place(region, id)).collect::<Vec<_>>());
+    io.post(&(0..DEPTH).map(|id| slot(region, id)).collect::<Vec<_>>());
     let (number, key) = io.queue_pair().ok_or("no queue pair")?;
     println!("{number} {key}");
-    let mut check = Check { region, next: 0, placed: 0, wrong: 0, again: Vec::with_capacity(DEPTH as usize) };
+    let mut check = Check { region, next: 0, placed: 0, wrong: 0, repost: Vec::with_capacity(DEPTH as usize) };
     receive(&mut io, &mut check, packets)?;
     println!("{} placed, {} not where they belong", check.placed, check.wrong);
     Ok(())
 }
 
-/// Where a receive puts its packet.
-fn place(region: RegionId, id: u32) -> Recv {
-    let sge = Sge { region, offset: u64::from(id) * u64::from(PACKET), len: PACKET };
+/// Returns the receive of a slot.
+fn slot(region: RegionId, id: u32) -> Recv {
+    let sge = Sge { region, offset: u64::from(id) * u64::from(PACKET_BYTES), len: PACKET_BYTES };
     Recv { id, sge: [sge, Sge::EMPTY] }
 }
 
@@ -89,8 +89,8 @@ fn receive(io: &mut UdIo, check: &mut Check, packets: u64) -> Result<(), Box<dyn
             io.wait(Duration::from_secs(1))?;
             continue;
         }
-        io.post(&check.again);
-        check.again.clear();
+        io.post(&check.repost);
+        check.repost.clear();
     }
     Ok(())
 }

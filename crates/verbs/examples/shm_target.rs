@@ -1,5 +1,5 @@
-//! The other process of the tests in `crates/verbs/tests/integration/shm_processes.rs`: an endpoint that is written to and
-//! read from. It is led by lines on standard input, and ends with it.
+//! The peer process of the tests in `crates/verbs/tests/integration/shm_processes.rs`: an endpoint whose memory is
+//! written and read. It is controlled by lines on standard input, and exits at its end.
 //!
 //! ```sh
 //! shm_target PATH
@@ -27,6 +27,6 @@ fn main() {
     side.region.read(500, &mut bytes);
     let sum = side.region.fetch_add(1000, 0);
     println!("found {} {sum}", u32::from_le_bytes(bytes));
-    // Until the test has seen enough.
+    // Keeps running until the test closes standard input.
     lines.for_each(drop);
 }

@@ -1,11 +1,12 @@
-//! How fast one process writes and reads another's memory through the shared-memory provider.
+//! Throughput and latency of writing and reading another process's memory through the shared-memory provider.
 //!
 //! `cargo run --release -p shotline-verbs --example shm_throughput [seconds [target's processor [own processor]]]`
 //!
-//! Starts itself a second time as the target, which sleeps while its memory is written and read, and plays ping-pong for
-//! the latency. Hot: one buffer again and again, as `ucx_perftest` has it. Cold: buffers all over 512 MiB on both sides.
+//! Starts itself a second time as the target, which sleeps during the throughput measurement and answers a ping-pong
+//! for the latency. Hot: the same buffer repeatedly, as in `ucx_perftest`. Cold: buffers spread over 512 MiB on both
+//! sides.
 //!
-//! To compare: `UCX_TLS=posix,cma,self ucx_perftest -p PORT` on one processor, and on another
+//! For comparison: `UCX_TLS=posix,cma,self ucx_perftest -p PORT` on one processor, and on another
 //! `UCX_TLS=posix,cma,self ucx_perftest 127.0.0.1 -p PORT -t ucp_put_bw -s SIZE` (`ucp_get`, `ucp_put_lat`).
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -24,14 +25,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MEMORY: u64 = 512 << 20;
-/// Requests with one doorbell.
+/// Requests posted with one doorbell.
 const GROUP: usize = 32;
-/// Where the other side writes its turn, and where a turn is written from.
-const TURN: usize = 0;
-const OUT: u64 = 64;
-const TURNS: u64 = 200_000;
+/// Offset of the peer's counter, and of the source of our own, for the ping-pong.
+const PING_OFFSET: usize = 0;
+const PONG_SOURCE: u64 = 64;
+const ROUNDS: u64 = 200_000;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type AnyResult<T> = Result<T, Box<dyn Error>>;
 
 struct Side {
     shm: ShmEndpoint,
@@ -42,7 +43,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(mut shm: ShmEndpoint) -> Outcome<Self> {
+    fn new(mut shm: ShmEndpoint) -> AnyResult<Self> {
         let pd = shm.alloc_pd()?;
         let cq = shm.create_cq(1024)?;
         let qp = shm.create_qp(&QpConfig::new(QpType::Rc, pd, cq, cq))?;
@@ -52,8 +53,8 @@ impl Side {
         Ok(Self { shm, cq, qp, region, mr })
     }
 
-    /// Connects with the peer's queue pair, and waits for its memory's key.
-    fn connect(&mut self, peer: u32) -> Outcome<u32> {
+    /// Connects to the peer's queue pair, and waits for the key of its memory.
+    fn connect(&mut self, peer: u32) -> AnyResult<u32> {
         let receive = ReadyToReceive {
             peer: Some(("127.0.0.1:0".parse()?, peer)),
             mtu: Mtu::B4096,
@@ -75,22 +76,22 @@ impl Side {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err("the peer told of no memory".into())
+        Err("the peer has published no memory".into())
     }
 
-    /// GiB/s and nanoseconds of an operation, by the processor's time, so that other work on the machine counts less.
-    fn rate(&mut self, rkey: u32, size: u64, spread: u64, write: bool, seconds: f64) -> Outcome<(f64, f64)> {
+    /// Returns GiB/s and nanoseconds per operation in CPU time, so that other load on the machine has less influence.
+    fn rate(&mut self, rkey: u32, size: u64, spread: u64, write: bool, seconds: f64) -> AnyResult<(f64, f64)> {
         let group = GROUP as u64;
-        // Whole groups, one after the other; a single buffer has one place.
-        let places = (spread / size.max(1) / group * group).max(1);
-        let step = if places == 1 { 0 } else { size };
-        let (mut done, mut posted, mut place) = (0_u64, 0_u64, 0_u64);
+        // Whole groups in sequence; a single buffer has one slot.
+        let slots = (spread / size.max(1) / group * group).max(1);
+        let step = if slots == 1 { 0 } else { size };
+        let (mut done, mut posted, mut slot) = (0_u64, 0_u64, 0_u64);
         let mut out = [Completion::default(); GROUP];
         let (begin, spent) = (Instant::now(), processor_time());
         while begin.elapsed().as_secs_f64() < seconds {
             for _ in 0..(1 << 20) / (size * group).max(1 << 14) + 1 {
                 let elements: [Element; GROUP] = std::array::from_fn(|index| {
-                    let address = place * step + index as u64 * step;
+                    let address = slot * step + index as u64 * step;
                     Element { address, len: size as u32, lkey: self.mr.lkey }
                 });
                 let requests: [SendWr<'_>; GROUP] = std::array::from_fn(|index| {
@@ -99,7 +100,7 @@ impl Side {
                     SendWr::new(posted, operation, Data::Elements(std::slice::from_ref(&elements[index])))
                 });
                 self.shm.post_send(self.qp, &requests).map_err(|(_, error)| error)?;
-                place = if place + 2 * group > places { 0 } else { place + group };
+                slot = if slot + 2 * group > slots { 0 } else { slot + group };
                 posted += group;
                 while done < posted {
                     let found = self.shm.poll_cq(self.cq, &mut out)?;
@@ -114,13 +115,13 @@ impl Side {
         Ok(((done * size) as f64 / passed / f64::from(1 << 30), passed * 1e9 / done as f64))
     }
 
-    /// GiB/s of copying alone, in this process's own memory: the most that there is to have.
+    /// Returns GiB/s of a plain copy in this process's memory, the upper bound of the throughput.
     fn copy_rate(&self, size: u64, spread: u64, seconds: f64) -> f64 {
-        let places = (spread / 2 / size).max(1);
+        let slots = (spread / 2 / size).max(1);
         let (mut done, begin, spent) = (0_u64, Instant::now(), processor_time());
         while begin.elapsed().as_secs_f64() < seconds {
             for _ in 0..(1 << 20) / size.max(1 << 14) * 4 + 1 {
-                let at = (done % places * size) as usize;
+                let at = (done % slots * size) as usize;
                 self.region.copy_from(MEMORY as usize / 2 + at, &self.region, at, size as usize);
                 done += 1;
             }
@@ -128,25 +129,25 @@ impl Side {
         (done * size) as f64 / (processor_time() - spent) / f64::from(1 << 30)
     }
 
-    /// Writes the number of a turn to the other's memory, 8 bytes, and takes the completion.
-    fn turn(&mut self, rkey: u32, turn: u64) -> Outcome<()> {
-        self.region.write(OUT as usize, &turn.to_ne_bytes());
-        let element = [Element { address: OUT, len: 8, lkey: self.mr.lkey }];
-        let operation = Operation::Write(Remote { address: TURN as u64, rkey });
-        self.shm.post_send(self.qp, &[SendWr::new(turn, operation, Data::Elements(&element))]).map_err(|(_, e)| e)?;
+    /// Writes an 8-byte counter to the peer's memory, and polls the completion.
+    fn ping(&mut self, rkey: u32, ping: u64) -> AnyResult<()> {
+        self.region.write(PONG_SOURCE as usize, &ping.to_ne_bytes());
+        let element = [Element { address: PONG_SOURCE, len: 8, lkey: self.mr.lkey }];
+        let operation = Operation::Write(Remote { address: PING_OFFSET as u64, rkey });
+        self.shm.post_send(self.qp, &[SendWr::new(ping, operation, Data::Elements(&element))]).map_err(|(_, e)| e)?;
         self.shm.poll_cq(self.cq, &mut [Completion::default()])?;
         Ok(())
     }
-    fn await_turn(&self, turn: u64) {
+    fn await_ping(&self, ping: u64) {
         let mut bytes = [0; 8];
-        while u64::from_ne_bytes(bytes) != turn {
+        while u64::from_ne_bytes(bytes) != ping {
             std::hint::spin_loop();
-            self.region.read(TURN, &mut bytes);
+            self.region.read(PING_OFFSET, &mut bytes);
         }
     }
 }
 
-/// What this thread has used so far, in seconds.
+/// Returns the CPU time of this thread in seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -158,14 +159,14 @@ fn on_processor(number: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// What the other process writes, one number a line.
-fn number(from: &mut impl BufRead) -> Outcome<u32> {
+/// Reads a number from a line of the other process.
+fn number(from: &mut impl BufRead) -> AnyResult<u32> {
     let mut line = String::new();
     from.read_line(&mut line)?;
     Ok(line.trim().parse()?)
 }
 
-fn main() -> Outcome<()> {
+fn main() -> AnyResult<()> {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, target, path, processor] = &arguments[..]
         && target == "target"
@@ -202,23 +203,23 @@ fn main() -> Outcome<()> {
     }
     let (_, post) = side.rate(rkey, 0, 1, true, seconds)?;
     println!("posting and completing, in groups of {GROUP}, without bytes: {post:.1} ns");
-    side.region.zero(TURN, 8);
+    side.region.zero(PING_OFFSET, 8);
     writeln!(to, "1")?;
     number(from.as_mut().ok_or("no pipe")?)?;
     let begin = Instant::now();
-    for turn in 1..=TURNS {
-        side.turn(rkey, turn)?;
-        side.await_turn(turn);
+    for ping in 1..=ROUNDS {
+        side.ping(rkey, ping)?;
+        side.await_ping(ping);
     }
     println!("latency of a write of 8 bytes, polled, half a round trip: {:.1} ns", {
-        begin.elapsed().as_secs_f64() * 1e9 / (2 * TURNS) as f64
+        begin.elapsed().as_secs_f64() * 1e9 / (2 * ROUNDS) as f64
     });
     target.wait()?;
     Ok(())
 }
 
-/// The target: sleeps, then answers each turn.
-fn serve(path: &str, processor: usize) -> Outcome<()> {
+/// The target: sleeps, then answers each ping.
+fn serve(path: &str, processor: usize) -> AnyResult<()> {
     on_processor(processor);
     let mut side = Side::new(ShmEndpoint::connect(path)?)?;
     println!("{}", side.qp.0);
@@ -226,11 +227,11 @@ fn serve(path: &str, processor: usize) -> Outcome<()> {
     let peer = number(&mut from)?;
     let rkey = side.connect(peer)?;
     number(&mut from)?;
-    side.region.zero(TURN, 8);
+    side.region.zero(PING_OFFSET, 8);
     println!("1");
-    for turn in 1..=TURNS {
-        side.await_turn(turn);
-        side.turn(rkey, turn)?;
+    for ping in 1..=ROUNDS {
+        side.await_ping(ping);
+        side.ping(rkey, ping)?;
     }
     Ok(())
 }

@@ -1,11 +1,10 @@
-//! How fast software endpoints move bytes over UDP between two threads of this machine.
+//! Throughput and latency of software endpoints over UDP between two threads of this machine.
 //!
 //! `cargo run --release -p shotline-verbs --example soft_throughput -- [what] [bytes] [seconds] [queue pairs]`
 //!
-//! `write`, `read`, `send`: a group under way, two threads. `latency`: one WRITE at a time. `cpu-write` and so on: both
-//! ends in one thread, what each costs the processor (the figure to go by on a machine that has other things to do).
-//! `pong`: SENDs there
-//! and back. `post`: the processor's share of posting and taking completions.
+//! `write`, `read`, `send`: a group of requests in flight, two threads. `latency`: one WRITE at a time. `cpu-write` and
+//! so on: both ends in one thread, CPU time of each (the figure to use on a machine with other load). `pong`: SENDs in
+//! both directions. `post`: CPU time of posting and of polling completions.
 
 use shotline_memory::{Access, Addressing, Mr, Region};
 use shotline_transport::udp::UdpIo;
@@ -106,7 +105,7 @@ fn main() -> Result<()> {
                     b.post_receives(count, bytes);
                 }
             }
-            (b.endpoint.statistics(), b.qps.first().and_then(|qp| b.endpoint.books(*qp)).copied())
+            (b.endpoint.counters(), b.qps.first().and_then(|qp| b.endpoint.qp_counters(*qp)).copied())
         })
     };
     match what.as_str() {
@@ -114,9 +113,9 @@ fn main() -> Result<()> {
         _ => throughput(&mut a, remote, &what, bytes, seconds)?,
     }
     stop.store(true, Ordering::Relaxed);
-    let (statistics, books) = target.join().expect("the target");
-    println!("initiator {:?}\n  {:?}", a.endpoint.statistics(), a.endpoint.books(a.qps[0]));
-    println!("target {statistics:?}\n  {books:?}");
+    let (counters, qp_counters) = target.join().expect("the target");
+    println!("initiator {:?}\n  {:?}", a.endpoint.counters(), a.endpoint.qp_counters(a.qps[0]));
+    println!("target {counters:?}\n  {qp_counters:?}");
     Ok(())
 }
 
@@ -181,13 +180,13 @@ fn latency(a: &mut Side, remote: Remote, bytes: u32, time: Duration) -> Result<(
     Ok(())
 }
 
-/// The processor time of this thread, in seconds.
-fn spent() -> f64 {
+/// Returns the CPU time of this thread in seconds.
+fn cpu_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// The processor time of both ends, in one thread: on two cores they move bytes at the rate of the slower.
+/// CPU time of both ends in one thread: on two cores the slower end determines the throughput.
 fn cpu(a: &mut Side, b: &mut Side, remote: Remote, what: &str, bytes: u32, time: Duration) -> Result<()> {
     let elements = [Element { address: 0, len: bytes, lkey: a.mr.lkey }];
     let operation = match what {
@@ -196,70 +195,73 @@ fn cpu(a: &mut Side, b: &mut Side, remote: Remote, what: &str, bytes: u32, time:
         _ => Operation::Write(remote),
     };
     let request = SendWr::new(0, operation, Data::Elements(&elements));
-    let each = if what == "latency" { 1 } else { GROUP.div_ceil(a.qps.len()) };
+    let per_qp = if what == "latency" { 1 } else { GROUP.div_ceil(a.qps.len()) };
     if what == "send" {
         b.post_receives(2 * GROUP, bytes);
     }
     for qp in a.qps.clone() {
-        a.endpoint.post_send(qp, &vec![request; each]).map_err(|(_, error)| VerbsError::Invalid(error.to_string()))?;
+        a.endpoint
+            .post_send(qp, &vec![request; per_qp])
+            .map_err(|(_, error)| VerbsError::Invalid(error.to_string()))?;
     }
     let mut out = [Completion::default(); GROUP];
     let (start, mut done, mut times) = (Instant::now(), 0_u64, [0.0; 2]);
     while start.elapsed() < time {
-        let before = spent();
+        let before = cpu_time();
         let count = a.endpoint.poll_cq(a.cq, &mut out)?;
         for completion in &out[..count] {
             assert_eq!(completion.status, Status::Success);
             let posted = a.endpoint.post_send(Qp(completion.qp), &[request]);
             posted.map_err(|(_, error)| VerbsError::Invalid(error.to_string()))?;
         }
-        let between = spent();
+        let between = cpu_time();
         let received = b.endpoint.poll_cq(b.cq, &mut out)?;
         if what == "send" && received > 0 {
             b.post_receives(received, bytes);
         }
         times[0] += between - before;
-        times[1] += spent() - between;
+        times[1] += cpu_time() - between;
         done += count as u64;
     }
     let all = done as f64 * f64::from(bytes);
-    for (name, spent) in ["initiator", "target"].into_iter().zip(times) {
-        let (each, rate) = (spent * 1e6 / done as f64, all * 8e-9 / spent);
-        println!("{what} {bytes}: {name} {each:.2} µs an operation, {rate:.1} Gbit/s of a core");
+    for (name, cpu_time) in ["initiator", "target"].into_iter().zip(times) {
+        let (per_operation, rate) = (cpu_time * 1e6 / done as f64, all * 8e-9 / cpu_time);
+        println!("{what} {bytes}: {name} {per_operation:.2} µs an operation, {rate:.1} Gbit/s of a core");
     }
-    println!("{:?}\n{:?}", a.endpoint.books(a.qps[0]), b.endpoint.statistics());
+    println!("{:?}\n{:?}", a.endpoint.qp_counters(a.qps[0]), b.endpoint.counters());
     Ok(())
 }
 
-/// SENDs there and back, both ends in one thread: half of it is what lies between a post and the peer's completion.
+/// SENDs in both directions, both ends in one thread: half of the time is the latency from a post to the peer's
+/// completion.
 fn pong(a: &mut Side, b: &mut Side, bytes: u32, time: Duration) -> Result<()> {
     let payload = vec![0; bytes.min(64) as usize];
     let request = SendWr { signalled: false, ..SendWr::new(0, Operation::Send, Data::Inline(&payload)) };
-    let (start, begin, mut times) = (Instant::now(), spent(), Vec::new());
+    let (start, begin, mut times) = (Instant::now(), cpu_time(), Vec::new());
     let mut out = [Completion::default(); 4];
     a.post_receives(8, bytes);
     b.post_receives(8, bytes);
     while start.elapsed() < time {
         let before = Instant::now();
-        let (mut here, mut there) = (&mut *a, &mut *b);
+        let (mut near, mut far) = (&mut *a, &mut *b);
         for _ in 0..2 {
-            let qp = here.qps[0];
-            here.endpoint.post_send(qp, &[request]).map_err(|(_, error)| VerbsError::Invalid(error.to_string()))?;
-            here.endpoint.progress()?;
-            while there.endpoint.poll_cq(there.cq, &mut out)? == 0 {}
-            there.post_receives(1, bytes);
-            std::mem::swap(&mut here, &mut there);
+            let qp = near.qps[0];
+            near.endpoint.post_send(qp, &[request]).map_err(|(_, error)| VerbsError::Invalid(error.to_string()))?;
+            near.endpoint.progress()?;
+            while far.endpoint.poll_cq(far.cq, &mut out)? == 0 {}
+            far.post_receives(1, bytes);
+            std::mem::swap(&mut near, &mut far);
         }
         times.push(before.elapsed().as_nanos() as u64);
     }
-    let each = (spent() - begin) * 1e6 / (2 * times.len()) as f64;
+    let per_operation = (cpu_time() - begin) * 1e6 / (2 * times.len()) as f64;
     times.sort_unstable();
     let half = times[times.len() / 2] as f64 / 2000.0;
-    println!("SEND of {bytes} bytes there and back, a half: {half:.2} µs median, {each:.2} µs of processor");
+    println!("SEND of {bytes} bytes there and back, a half: {half:.2} µs median, {per_operation:.2} µs of processor");
     Ok(())
 }
 
-/// The processor's share of an operation: posting and taking the completions of groups, without moving.
+/// CPU time of posting and polling a group of operations, without the data transfer.
 fn post(a: &mut Side, b: &mut Side, remote: Remote, time: Duration) -> Result<()> {
     let elements = [Element { address: 0, len: 8, lkey: a.mr.lkey }];
     let requests = [SendWr::new(0, Operation::Write(remote), Data::Elements(&elements)); GROUP];

@@ -1,7 +1,7 @@
-//! Compare and swap, fetch and add.
+//! Atomic operations: compare and swap, fetch and add.
 
 use super::check::{Check, Needs};
-use super::stage::{Side, Stage, Wishes};
+use super::harness::{Harness, QpOptions, Side};
 use crate::api::{Completed, Data, Operation, PostError, QpType, SendWr, Status};
 use shotline_conformance::{Failure, ensure, same};
 
@@ -10,19 +10,19 @@ const ATOMICS: &[Needs] = &[Needs::Atomics];
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "fetch and add adds modulo 2^64 and brings back what was there", needs: ATOMICS, run: add },
     Check { name: "compare and swap swaps only what it expects", needs: ATOMICS, run: swap },
-    Check { name: "atomic operations of two queue pairs are all counted", needs: ATOMICS, run: both_count },
+    Check { name: "atomic operations of two queue pairs are all counted", needs: ATOMICS, run: two_queue_pairs },
     Check { name: "an atomic operation off a multiple of 8 is refused", needs: ATOMICS, run: misaligned },
-    Check { name: "an atomic operation brings back exactly 8 bytes", needs: ATOMICS, run: not_eight },
+    Check { name: "an atomic operation brings back exactly 8 bytes", needs: ATOMICS, run: wrong_length },
 ];
 
 fn number(side: &Side, offset: usize) -> u64 {
-    // Operands and results are numbers in the memory of a little-endian machine.
+    // Operands and results are in native byte order.
     u64::from_ne_bytes(side.bytes(offset, 8).try_into().unwrap_or_default())
 }
 
-fn add(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn add(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     b.region.write(64, &5_u64.to_ne_bytes());
     for (add, before) in [(7, 5), (u64::MAX, 12), (u64::MAX - 11, 11)] {
         let operation = Operation::FetchAdd { remote: b.remote(64), add };
@@ -36,9 +36,9 @@ fn add(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn swap(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn swap(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     b.region.write(8, &100_u64.to_ne_bytes());
     for (compare, swap, before, after) in [(99, 1, 100, 100), (100, 1 << 60, 100, 1 << 60), (100, 2, 1 << 60, 1 << 60)]
     {
@@ -50,10 +50,10 @@ fn swap(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn both_count(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [first, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
-    let [second, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn two_queue_pairs(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [first, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
+    let [second, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for _ in 0..10 {
         for qp in [first, second] {
             let operation = Operation::FetchAdd { remote: b.remote(0), add: 1 };
@@ -67,9 +67,9 @@ fn both_count(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn misaligned(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes { strict: true, ..Wishes::hasty(QpType::Rc) })?;
+fn misaligned(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions { strict: true, ..QpOptions::short_timeouts(QpType::Rc) })?;
     let operation = Operation::FetchAdd { remote: b.remote(4), add: 1 };
     match s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))]) {
         Ok(()) => same!(s.completions(&a, 1)?[0].status, Status::RemoteInvalid, "the operation"),
@@ -80,13 +80,13 @@ fn misaligned(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn not_eight(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn wrong_length(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for len in [0, 4, 7, 9, 16] {
         let operation = Operation::FetchAdd { remote: b.remote(0), add: 1 };
         let posted = s.end(0).post_send(qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, len)]))]);
         ensure!(posted.is_err(), "a result of {len} bytes was taken");
     }
-    s.silence(&a)
+    s.expect_no_completions(&a)
 }

@@ -1,79 +1,79 @@
-//! A check, and what it needs of a provider.
+//! A check, and its requirements on a provider.
 
-use super::stage::{End, Stage};
+use super::harness::{End, Harness};
 use crate::api::{Capabilities, QpType};
 use shotline_conformance::Failure;
 
-/// What a check needs of a provider.
+/// Requirement of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing special.
+    /// None.
     Nothing,
-    /// This kind of queue pair.
+    /// This queue pair type.
     Kind(QpType),
     /// Atomic operations over reliable connections.
     Atomics,
-    /// Registered memory that is part of a region.
+    /// Registration of a part of a region.
     PartialRegistration,
-    /// Memory that a peer may write and not read.
+    /// Remote write access without remote read access.
     SeparateRights,
-    /// Keys that are refused at once when they were given up.
+    /// Keys that are refused as soon as they are deregistered.
     Revocation,
-    /// A target that learns of one-sided operations.
+    /// Notices of one-sided operations at the target.
     Notices,
     /// Memory windows.
     Windows,
-    /// Registrations that a peer may end.
+    /// Registrations that a peer may invalidate.
     Invalidation,
-    /// Queue pairs that survive what arrives wrong.
+    /// Queue pairs that survive invalid requests of the peer.
     Lenience,
     /// Queue pair numbers that cannot be guessed.
     RandomNumbers,
-    /// Completions that say whether they were solicited.
+    /// Completions that report the solicited-event bit.
     Solicitation,
     /// A third endpoint.
-    Third,
-    /// A third endpoint with an IP address of its own.
-    Stranger,
+    ThirdEndpoint,
+    /// A third endpoint with a different IP address.
+    ThirdAddress,
 }
 
 impl Needs {
-    /// What of it a provider lacks.
-    pub(super) fn lacking(self, can: &Capabilities, ends: &[End]) -> Option<&'static str> {
+    /// Returns the reason if a provider does not meet the requirement.
+    pub(super) fn lacking(self, capabilities: &Capabilities, ends: &[End]) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
-            Self::Kind(QpType::Rc) => (!can.rc).then_some("no RC"),
-            Self::Kind(QpType::Uc) => (!can.uc).then_some("no UC"),
-            Self::Kind(QpType::Ud) => (!can.ud).then_some("no UD"),
-            Self::Atomics => (!(can.rc && can.atomics)).then_some("no atomic operations"),
-            Self::PartialRegistration => (!can.partial_registration).then_some("whole regions only"),
-            Self::SeparateRights => (!can.separate_rights).then_some("who may change may read and write"),
-            Self::Revocation => (!can.revokes).then_some("peers keep what they mapped"),
-            Self::Notices => can.target_sleeps.then_some("the target sleeps"),
-            Self::Windows => (!can.windows).then_some("no windows"),
-            Self::Invalidation => (!can.invalidates).then_some("windows only"),
-            Self::Lenience => (!can.lenient).then_some("always strict"),
-            Self::RandomNumbers => (!can.random_numbers).then_some("the device numbers them"),
-            Self::Solicitation => (!can.tells_solicited).then_some("the device does not say"),
-            Self::Third => (ends.len() < 3).then_some("two ends only"),
-            Self::Stranger => {
-                let strange =
+            Self::Kind(QpType::Rc) => (!capabilities.rc).then_some("no RC"),
+            Self::Kind(QpType::Uc) => (!capabilities.uc).then_some("no UC"),
+            Self::Kind(QpType::Ud) => (!capabilities.ud).then_some("no UD"),
+            Self::Atomics => (!(capabilities.rc && capabilities.atomics)).then_some("no atomic operations"),
+            Self::PartialRegistration => (!capabilities.partial_registration).then_some("whole regions only"),
+            Self::SeparateRights => (!capabilities.separate_rights).then_some("who may change may read and write"),
+            Self::Revocation => (!capabilities.revokes).then_some("peers keep what they mapped"),
+            Self::Notices => capabilities.target_sleeps.then_some("the target sleeps"),
+            Self::Windows => (!capabilities.windows).then_some("no windows"),
+            Self::Invalidation => (!capabilities.invalidates).then_some("windows only"),
+            Self::Lenience => (!capabilities.lenient).then_some("always strict"),
+            Self::RandomNumbers => (!capabilities.random_numbers).then_some("the device numbers them"),
+            Self::Solicitation => (!capabilities.tells_solicited).then_some("the device does not say"),
+            Self::ThirdEndpoint => (ends.len() < 3).then_some("two ends only"),
+            Self::ThirdAddress => {
+                let has_own_address =
                     |end: &End| ends.iter().filter(|other| other.address.ip() == end.address.ip()).count() == 1;
-                (!ends.get(2).is_some_and(strange)).then_some("no third address")
+                (!ends.get(2).is_some_and(has_own_address)).then_some("no third address")
             }
         }
     }
 }
 
-/// One thing that a provider must do.
+/// A check of the conformance suite.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// A sentence that says what.
+    /// Name: a sentence that states the required behaviour.
     pub name: &'static str,
-    /// What it needs.
+    /// Requirements on the provider.
     pub needs: &'static [Needs],
-    /// Does it.
-    pub run: fn(&mut Stage<'_>) -> Result<(), Failure>,
+    /// Runs the check.
+    pub run: fn(&mut Harness<'_>) -> Result<(), Failure>,
 }
 
 impl std::fmt::Debug for Check {

@@ -1,7 +1,7 @@
-//! What the local side does wrong: refused before anything of it happens.
+//! Local errors: a request is refused before any of it is executed.
 
 use super::check::{Check, Needs};
-use super::stage::{Stage, Wishes};
+use super::harness::{Harness, QpOptions};
 use crate::api::{
     Data, Destination, Element, Operation, PostError, QpConfig, QpType, RecvWr, Remote, SendWr, VerbsError,
 };
@@ -17,14 +17,14 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "an unknown or foreign local key is refused", needs: RC, run: keys },
     Check { name: "bytes outside a registration are refused, also where sums wrap", needs: RC, run: bounds },
     Check { name: "memory without local write access takes nothing in", needs: RC, run: rights },
-    Check { name: "more requests or elements than a queue was made for are refused", needs: RC, run: room },
+    Check { name: "more requests or elements than a queue was made for are refused", needs: RC, run: queue_limits },
     Check { name: "operations that a kind of queue pair has not are refused", needs: UC, run: unsupported },
     Check { name: "only datagrams have destinations, and all have", needs: UD, run: destinations },
     Check { name: "an operation longer than the longest is refused", needs: RC, run: too_long },
-    Check { name: "queue pairs need queues that are there", needs: RC, run: no_queues },
+    Check { name: "queue pairs need queues that are there", needs: RC, run: missing_queues },
 ];
 
-fn registrations(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn registrations(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     let len = a.region.len() as u64;
     let mut register =
@@ -44,27 +44,27 @@ fn registrations(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Posts a request that must be refused for its first element.
+/// Posts a request and a receive that must be refused because of their first element.
 fn refused(
-    s: &mut Stage<'_>,
+    s: &mut Harness<'_>,
     qp: crate::api::Qp,
     operation: Operation,
     element: Element,
-    why: Refused,
+    reason: Refused,
 ) -> Result<(), Failure> {
     let elements = [element];
     let posted = s.end(0).post_send(qp, &[SendWr::new(1, operation, Data::Elements(&elements))]);
-    same!(posted, Err((0, PostError::Element { index: 0, refused: why })), "the request");
+    same!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the request");
     if !matches!(operation, Operation::Send) {
         let posted = s.end(0).post_recv(qp, &[RecvWr { id: 1, elements: &elements }]);
-        same!(posted, Err((0, PostError::Element { index: 0, refused: why })), "the receive");
+        same!(posted, Err((0, PostError::Element { index: 0, refused: reason })), "the receive");
     }
     Ok(())
 }
 
-fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn keys(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let foreign = s.side(0, 4096)?;
     let (good, read) = (a.element(0, 8), Operation::Read(b.remote(0)));
     refused(s, qa, read, Element { lkey: good.lkey ^ 0x8000_0000, ..good }, Refused::UnknownKey)?;
@@ -72,12 +72,12 @@ fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
     refused(s, qa, read, foreign.element(0, 8), Refused::ForeignDomain)?;
     s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
     refused(s, qa, read, good, Refused::UnknownKey)?;
-    s.silence(&a)
+    s.expect_no_completions(&a)
 }
 
-fn bounds(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn bounds(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let (len, read) = (a.region.len() as u64, Operation::Read(b.remote(0)));
     for element in [
         a.element(len - 7, 8),
@@ -88,23 +88,23 @@ fn bounds(s: &mut Stage<'_>) -> Result<(), Failure> {
     ] {
         refused(s, qa, read, element, Refused::Bounds)?;
     }
-    s.silence(&a)
+    s.expect_no_completions(&a)
 }
 
-fn rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn rights(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = [s.side_with(0, 4096, Access::REMOTE_READ)?, s.side(1, 4096)?];
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     refused(s, qa, Operation::Read(b.remote(0)), a.element(0, 8), Refused::Rights)?;
-    // What goes out needs no right.
+    // Outgoing data needs no access right.
     s.post(0, qa, &[SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&[a.element(0, 8)]))])?;
     s.successes(&a, 1)?;
     Ok(())
 }
 
-fn room(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn queue_limits(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let small = |config: &mut QpConfig| (config.max_send_wr, config.max_recv_wr, config.max_sge) = (3, 2, 2);
-    let [qa, _] = s.connect([&a, &b], Wishes { config: small, ..Wishes::of(QpType::Rc) })?;
+    let [qa, _] = s.connect([&a, &b], QpOptions { config: small, ..QpOptions::new(QpType::Rc) })?;
     let elements = [a.element(0, 8); 3];
     let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements[..2]));
     let receive = RecvWr { id: 1, elements: &elements[..2] };
@@ -119,9 +119,9 @@ fn room(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn unsupported(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Uc))?;
+fn unsupported(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Uc))?;
     let elements = [a.element(0, 8)];
     let remote = b.remote(0);
     for operation in [
@@ -136,34 +136,34 @@ fn unsupported(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn destinations(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn destinations(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let elements = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&elements));
     let destination = Some(Destination { address: s.ends[1].address, qp: 5, q_key: 1 });
-    let [datagrams, _] = s.connect([&a, &b], Wishes::of(QpType::Ud))?;
+    let [datagrams, _] = s.connect([&a, &b], QpOptions::new(QpType::Ud))?;
     same!(s.end(0).post_send(datagrams, &[send]), Err((0, PostError::Destination)), "a datagram to nowhere");
     let write = SendWr { destination, ..SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements)) };
     same!(s.end(0).post_send(datagrams, &[write]), Err((0, PostError::Unsupported(QpType::Ud))), "a WRITE by datagram");
-    let [connected, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
-    let astray = SendWr { destination, ..send };
-    same!(s.end(0).post_send(connected, &[astray]), Err((0, PostError::Destination)), "a destination of its own");
+    let [connected, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
+    let addressed = SendWr { destination, ..send };
+    same!(s.end(0).post_send(connected, &[addressed]), Err((0, PostError::Destination)), "a destination of its own");
     Ok(())
 }
 
-fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     let most = s.end(0).capabilities().max_operation;
-    // In as many elements as a queue pair takes, so that they need little memory.
-    let mut made = Err("a queue pair takes no list of elements".into());
+    // Uses the maximum number of elements of a queue pair, so that they need little memory.
+    let mut created = Err("a queue pair takes no list of elements".into());
     let mut pieces = 2048;
-    while made.is_err() && pieces > 1 {
+    while created.is_err() && pieces > 1 {
         pieces /= 2;
         let config = QpConfig { max_sge: pieces + 1, ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
-        made = s.end(0).create_qp(&config).map_err(failed("make a queue pair"));
+        created = s.end(0).create_qp(&config).map_err(failed("make a queue pair"));
     }
-    let qa = made?;
-    s.bring_up(0, qa, (s.ends[1].address, 77), Wishes::of(QpType::Rc))?;
+    let qa = created?;
+    s.bring_up(0, qa, (s.ends[1].address, 77), QpOptions::new(QpType::Rc))?;
     let region = s.fixture.region((most / u64::from(pieces)) as usize)?;
     let (all, zero) = (Access::ALL, Addressing::ZeroBased);
     let mr = s.end(0).reg_mr(a.pd, &region, 0, region.len() as u64, all, zero).map_err(failed("register memory"))?;
@@ -177,12 +177,12 @@ fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn no_queues(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn missing_queues(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
-    let gone = s.end(0).create_cq(8).map_err(failed("make a completion queue"))?;
-    s.end(0).destroy_cq(gone).map_err(failed("destroy it"))?;
-    let made = s.end(0).create_qp(&QpConfig::new(QpType::Rc, a.pd, gone, a.cq));
-    ensure!(matches!(made, Err(VerbsError::NoSuch(_))), "a queue pair without a completion queue: {made:?}");
+    let destroyed = s.end(0).create_cq(8).map_err(failed("make a completion queue"))?;
+    s.end(0).destroy_cq(destroyed).map_err(failed("destroy it"))?;
+    let created = s.end(0).create_qp(&QpConfig::new(QpType::Rc, a.pd, destroyed, a.cq));
+    ensure!(matches!(created, Err(VerbsError::NoSuch(_))), "a queue pair without a completion queue: {created:?}");
     let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
     s.end(0).destroy_srq(srq).map_err(failed("destroy it"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };

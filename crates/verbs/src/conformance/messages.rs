@@ -1,7 +1,7 @@
 //! SEND and RECV.
 
 use super::check::{Check, Needs};
-use super::stage::{Q_KEY, Stage, Wishes, pattern};
+use super::harness::{Harness, Q_KEY, QpOptions, pattern};
 use crate::api::{Completed, Data, Destination, Mtu, Operation, QpType, RecvWr, SendWr, Status};
 use shotline_conformance::{Failure, ensure, failed, same};
 
@@ -13,19 +13,19 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "RC: SENDs of 0 bytes to 3 MiB arrive",
         needs: RC,
-        run: |s| sizes(s, Wishes::of(QpType::Rc), 3 << 20),
+        run: |s| sizes(s, QpOptions::new(QpType::Rc), 3 << 20),
     },
     Check {
         name: "RC: SENDs arrive with an MTU of 256 bytes",
         needs: RC,
-        run: |s| sizes(s, Wishes { mtu: Mtu::B256, ..Wishes::of(QpType::Rc) }, 70_000),
+        run: |s| sizes(s, QpOptions { mtu: Mtu::B256, ..QpOptions::new(QpType::Rc) }, 70_000),
     },
     Check {
         name: "UC: SENDs of 0 to 64 KiB arrive",
         needs: UC,
         run: |s| {
-            let most = s.fixture.unreliable_bytes();
-            sizes(s, Wishes::of(QpType::Uc), most)
+            let max_len = s.fixture.unreliable_bytes();
+            sizes(s, QpOptions::new(QpType::Uc), max_len)
         },
     },
     Check { name: "UD: datagrams of 0 to 4096 bytes arrive, and who sent them", needs: UD, run: datagrams },
@@ -41,39 +41,46 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "messages arrive in the order of their posting", needs: RC, run: order },
     Check { name: "receives may share their memory", needs: RC, run: same_memory },
     Check { name: "unsignalled requests complete silently and give their room back", needs: RC, run: unsignalled },
-    Check { name: "a group is posted up to its first error", needs: RC, run: group },
+    Check { name: "a group is posted up to its first error", needs: RC, run: partial_post },
     Check { name: "a SEND waits for its receive (RNR)", needs: RC, run: receiver_not_ready },
     Check { name: "a SEND that never finds a receive fails after its tries", needs: RC, run: never_ready },
     Check { name: "a message longer than its receive fails at both ends", needs: RC, run: too_long },
 ];
 
-fn sizes(s: &mut Stage<'_>, wishes: Wishes, most: usize) -> Result<(), Failure> {
-    let mtu = wishes.mtu.bytes() as usize;
-    let [a, b] = s.two(most)?;
-    let [qa, qb] = s.connect([&a, &b], wishes)?;
-    let around =
-        [0, 1, 3, 4, 63, 64, 65, 255, 256, 257, mtu - 1, mtu, mtu + 1, 3 * mtu - 1, 3 * mtu, 3 * mtu + 5, most];
-    for (turn, len) in around.into_iter().filter(|len| *len <= most).enumerate() {
-        b.region.zero(0, most);
-        a.fill(0, len, turn as u8);
-        let into = [b.element(0, most as u32)];
+fn sizes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(), Failure> {
+    let mtu = options.mtu.bytes() as usize;
+    let [a, b] = s.two_sides(max_len)?;
+    let [qa, qb] = s.connect([&a, &b], options)?;
+    let sizes =
+        [0, 1, 3, 4, 63, 64, 65, 255, 256, 257, mtu - 1, mtu, mtu + 1, 3 * mtu - 1, 3 * mtu, 3 * mtu + 5, max_len];
+    for (round, len) in sizes.into_iter().filter(|len| *len <= max_len).enumerate() {
+        b.region.zero(0, max_len);
+        a.fill(0, len, round as u8);
+        let into = [b.element(0, max_len as u32)];
         s.receive(1, qb, 7, &into)?;
         let from = [a.element(0, len as u32)];
         let send = SendWr::new(9, Operation::Send, Data::Elements(&from));
         s.post(0, qa, &[send])?;
-        let got = s.successes(&b, 1)?[0];
-        same!((got.id, got.completed, got.qp, got.bytes), (7, Completed::Recv, qb.0, len as u32), "the receive");
+        let received = s.successes(&b, 1)?[0];
+        same!(
+            (received.id, received.completed, received.qp, received.bytes),
+            (7, Completed::Recv, qb.0, len as u32),
+            "the receive"
+        );
         let sent = s.successes(&a, 1)?[0];
         same!((sent.id, sent.completed, sent.qp), (9, Completed::Send, qa.0), "the SEND");
-        ensure!(b.bytes(0, len) == pattern(len, turn as u8), "{len} bytes arrived, not as they were sent");
-        ensure!(b.bytes(len, (most - len).min(64)).iter().all(|byte| *byte == 0), "more than {len} bytes were written");
+        ensure!(b.bytes(0, len) == pattern(len, round as u8), "{len} bytes arrived, not as they were sent");
+        ensure!(
+            b.bytes(len, (max_len - len).min(64)).iter().all(|byte| *byte == 0),
+            "more than {len} bytes were written"
+        );
     }
     Ok(())
 }
 
-fn datagrams(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(8192)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Ud))?;
+fn datagrams(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(8192)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Ud))?;
     let destination = Some(Destination { address: s.ends[1].address, qp: qb.0, q_key: Q_KEY });
     for len in [0, 1, 64, 1000, 4093, 4096] {
         a.fill(0, len, len as u8);
@@ -82,9 +89,9 @@ fn datagrams(s: &mut Stage<'_>) -> Result<(), Failure> {
         let from = [a.element(0, len as u32)];
         let send = SendWr { destination, ..SendWr::new(2, Operation::SendImm(77), Data::Elements(&from)) };
         s.post(0, qa, &[send])?;
-        let got = s.successes(&b, 1)?[0];
-        same!((got.bytes, got.imm), (len as u32, Some(77)), "the receive");
-        same!(got.source.map(|(from, qp)| (from.ip(), qp)), Some((s.ends[0].address.ip(), qa.0)), "the sender");
+        let received = s.successes(&b, 1)?[0];
+        same!((received.bytes, received.imm), (len as u32, Some(77)), "the receive");
+        same!(received.source.map(|(from, qp)| (from.ip(), qp)), Some((s.ends[0].address.ip(), qa.0)), "the sender");
         ensure!(b.bytes(0, len) == pattern(len, len as u8), "{len} bytes arrived, not as they were sent");
         s.successes(&a, 1)?;
     }
@@ -94,9 +101,9 @@ fn datagrams(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wrong_q_key(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(8192)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Ud))?;
+fn wrong_q_key(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(8192)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Ud))?;
     let into = [b.element(0, 64)];
     s.receive(1, qb, 1, &into)?;
     let from = [a.element(0, 8)];
@@ -104,18 +111,18 @@ fn wrong_q_key(s: &mut Stage<'_>) -> Result<(), Failure> {
         let destination = Some(Destination { address: s.ends[1].address, qp: qb.0, q_key });
         let send = SendWr { destination, ..SendWr::new(2, Operation::Send, Data::Elements(&from)) };
         s.post(0, qa, &[send])?;
-        s.successes(&a, 1)?; // a datagram is done when it is sent
+        s.successes(&a, 1)?; // a datagram completes when it is sent
         if q_key != Q_KEY {
-            s.silence(&b)?;
+            s.expect_no_completions(&b)?;
         }
     }
     s.successes(&b, 1)?;
     Ok(())
 }
 
-fn lists(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn lists(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     a.fill(0, 30_000, 5);
     let from = [a.element(100, 5), a.element(7000, 10_000), a.element(1, 0), a.element(20_000, 4097)];
     let into = [b.element(40_000, 4096), b.element(3, 1), b.element(10, 6000), b.element(20_000, 4006)];
@@ -123,15 +130,15 @@ fn lists(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
     same!(s.successes(&b, 1)?[0].bytes, 14_102, "bytes");
     let sent = [a.bytes(100, 5), a.bytes(7000, 10_000), a.bytes(20_000, 4097)].concat();
-    let got = [b.bytes(40_000, 4096), b.bytes(3, 1), b.bytes(10, 6000), b.bytes(20_000, 4005)].concat();
-    ensure!(sent == got, "the bytes are not in the order of the lists");
+    let received = [b.bytes(40_000, 4096), b.bytes(3, 1), b.bytes(10, 6000), b.bytes(20_000, 4005)].concat();
+    ensure!(sent == received, "the bytes are not in the order of the lists");
     ensure!(b.bytes(24_005, 1) == [0], "more was written than was sent");
     Ok(())
 }
 
-fn inline(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn inline(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for id in 0..3_u8 {
         let into = [b.element(u64::from(id) * 64, 64)];
         s.receive(1, qb, 1, &into)?;
@@ -149,23 +156,23 @@ fn inline(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn immediate(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(16_384)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(16_384)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for (len, imm) in [(0, 0), (10, 0xFFFF_FFFF), (9000, 0x0102_0304)] {
         let into = [b.element(0, 16_384)];
         s.receive(1, qb, 1, &into)?;
         let from = [a.element(0, len)];
         s.post(0, qa, &[SendWr::new(2, Operation::SendImm(imm), Data::Elements(&from))])?;
-        let got = s.successes(&b, 1)?[0];
-        same!((got.imm, got.bytes), (Some(imm), len), "immediate data");
+        let received = s.successes(&b, 1)?[0];
+        same!((received.imm, received.bytes), (Some(imm), len), "immediate data");
     }
     Ok(())
 }
 
-fn invalidate(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+fn invalidate(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let extra = s.side(1, 4096)?;
     // The key must be of the queue pair's domain.
     let all = (shotline_memory::Access::ALL, shotline_memory::Addressing::ZeroBased);
@@ -182,9 +189,9 @@ fn invalidate(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn order(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(1 << 20)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(1 << 20)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for round in 0..10_u64 {
         for id in 0..100_u64 {
             let into = [b.element(id * 8192, 8192)];
@@ -193,21 +200,24 @@ fn order(s: &mut Stage<'_>) -> Result<(), Failure> {
             let send = SendWr::new(id, Operation::SendImm(id as u32), Data::Elements(&from));
             s.post(0, qa, &[send])?;
         }
-        let got: Vec<_> = s.successes(&b, 100)?.iter().map(|c| (c.id, c.imm)).collect();
-        ensure!(got.iter().enumerate().all(|(at, c)| *c == (at as u64, Some(at as u32))), "receives: {got:?}");
+        let received: Vec<_> = s.successes(&b, 100)?.iter().map(|c| (c.id, c.imm)).collect();
+        ensure!(
+            received.iter().enumerate().all(|(at, c)| *c == (at as u64, Some(at as u32))),
+            "receives: {received:?}"
+        );
         let sent: Vec<_> = s.successes(&a, 100)?.iter().map(|c| c.id).collect();
         ensure!(sent.iter().enumerate().all(|(at, id)| *id == at as u64), "SENDs: {sent:?}");
     }
     Ok(())
 }
 
-fn same_memory(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn same_memory(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for len in [40, 4096, 20_000] {
         a.fill(0, len, len as u8);
         let (from, into) = ([a.element(0, len as u32)], [b.element(0, len as u32)]);
-        let both = [b.element(100, len as u32 / 2), b.element(90, len as u32)]; // and overlap within a list
+        let both = [b.element(100, len as u32 / 2), b.element(90, len as u32)]; // overlapping elements in one list
         for id in 0..20 {
             s.receive(1, qb, id, if id == 7 { &both } else { &into })?;
         }
@@ -221,9 +231,9 @@ fn same_memory(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn unsignalled(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn unsignalled(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let (from, into) = ([a.element(0, 8)], [b.element(0, 8)]);
     for _ in 0..20 {
         for id in 0..64_u64 {
@@ -234,12 +244,12 @@ fn unsignalled(s: &mut Stage<'_>) -> Result<(), Failure> {
         same!(s.successes(&a, 1)?[0].id, 63, "the only signalled one");
         s.successes(&b, 64)?;
     }
-    s.silence(&a)
+    s.expect_no_completions(&a)
 }
 
-fn group(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn partial_post(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let (from, into, bad) = ([a.element(0, 8)], [b.element(0, 8)], [a.element(1 << 40, 8)]);
     let receives = [RecvWr { id: 1, elements: &into }; 8];
     s.end(1).post_recv(qb, &receives).map_err(|(at, error)| format!("receive {at}: {error}"))?;
@@ -248,20 +258,20 @@ fn group(s: &mut Stage<'_>) -> Result<(), Failure> {
     let (index, _) = s.end(0).post_send(qa, &sends).err().ok_or("a group with a bad element was taken")?;
     same!(index, 3, "the bad one");
     same!(s.successes(&a, 3)?.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2], "those before it");
-    s.silence(&a)?;
+    s.expect_no_completions(&a)?;
     s.successes(&b, 3)?;
-    s.silence(&b)
+    s.expect_no_completions(&b)
 }
 
-fn receiver_not_ready(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(16_384)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn receiver_not_ready(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(16_384)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     a.fill(0, 9000, 3);
     let (from, into) = ([a.element(0, 9000)], [b.element(0, 9000)]);
     let sends = [1, 2].map(|id| SendWr::new(id, Operation::Send, Data::Elements(&from)));
     s.post(0, qa, &sends)?;
     for _ in 0..20 {
-        s.turn()?;
+        s.progress()?;
     }
     for id in [3, 4] {
         s.receive(1, qb, id, &into)?;
@@ -272,25 +282,25 @@ fn receiver_not_ready(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn never_ready(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+fn never_ready(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let from = [a.element(0, 8)];
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
     same!(s.completions(&a, 1)?[0].status, Status::RnrRetryExceeded, "the SEND");
     Ok(())
 }
 
-fn too_long(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(16_384)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes { strict: true, ..Wishes::hasty(QpType::Rc) })?;
+fn too_long(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(16_384)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions { strict: true, ..QpOptions::short_timeouts(QpType::Rc) })?;
     let (from, into) = ([a.element(0, 9000)], [b.element(0, 8000)]);
     s.receive(1, qb, 1, &into)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
-    let ends = (s.completions(&b, 1)?[0].status, s.completions(&a, 1)?[0].status);
-    // The standard's words (IBTA 9.9.3), or those of a device that blames the receive for it (rxe).
+    let statuses = (s.completions(&b, 1)?[0].status, s.completions(&a, 1)?[0].status);
+    // The statuses of the standard (IBTA 9.9.3), or those of a device that reports a failed receive (rxe).
     let known = [(Status::LocalLength, Status::RemoteInvalid), (Status::LocalOperation, Status::RemoteOperation)];
-    ensure!(known.contains(&ends), "the receive and the SEND ended as {ends:?}");
+    ensure!(known.contains(&statuses), "the receive and the SEND ended as {statuses:?}");
     ensure!(b.bytes(8000, 1000).iter().all(|byte| *byte == 0), "bytes were written behind the receive");
     Ok(())
 }

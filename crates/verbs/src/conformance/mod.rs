@@ -1,27 +1,27 @@
-//! What every provider must do: named checks over any pair of endpoints, and the table of who passes which.
+//! Conformance suite of the providers: named checks over any pair of endpoints, and a table of the results.
 //!
-//! A provider brings a [`Fixture`], which opens endpoints that reach each other; [`run`] lets every check of [`all`] act
-//! on fresh ones. A check says what it needs of the provider's [`Capabilities`]; where those lack it, the check is not
-//! run and the table says so. [`page`] renders the outcomes as a page of the book.
+//! A provider implements a [`Fixture`], which opens connected endpoints; [`run`] runs every check of [`all`] on fresh
+//! ones. A check states its requirements on the provider's [`Capabilities`]; if they are not met, the check is skipped
+//! and the table says so. [`page`] renders the outcomes as a page of the documentation.
 
 mod atomics;
 mod check;
 mod errors;
+mod harness;
 mod messages;
 mod one_sided;
 mod queues;
 mod remote_errors;
-mod stage;
 mod states;
 
 pub use check::{Check, Needs};
-pub use stage::{End, Fixture, Stage};
+pub use harness::{End, Fixture, Harness};
 
 use crate::api::Capabilities;
 use shotline_conformance::{Outcome, Report};
 use std::fmt::Write;
 
-/// Every check, in the order of the table.
+/// Returns all checks, in the order of the table.
 pub fn all() -> impl Iterator<Item = Check> {
     let groups = [
         messages::CHECKS,
@@ -35,57 +35,57 @@ pub fn all() -> impl Iterator<Item = Check> {
     groups.into_iter().flatten().copied()
 }
 
-/// What a provider says of itself, and the outcomes of the checks.
+/// Capabilities that a provider reports, and the outcomes of its checks.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// What the provider says of itself.
-    pub can: Capabilities,
-    /// The outcome of each check, in the order of [`all`].
+    /// Capabilities that the provider reports.
+    pub capabilities: Capabilities,
+    /// Outcome of each check, in the order of [`all`].
     pub report: Report,
 }
 
-/// Lets every check whose name contains `filter` act on fresh endpoints of a fixture.
+/// Runs every check whose name contains `filter`, on fresh endpoints of a fixture.
 ///
 /// # Panics
-/// If the fixture opens no endpoints at all.
+/// If the fixture cannot open endpoints for the capability query.
 pub fn run(fixture: &dyn Fixture, filter: &str) -> Findings {
-    let ends = fixture.open().unwrap_or_else(|why| panic!("{}: cannot open endpoints: {why}", fixture.name()));
-    let can = fixture.capabilities(&ends);
-    let lacking = |check: &Check| check.needs.iter().find_map(|needs| needs.lacking(&can, &ends));
-    // The lacks are looked for here, before these endpoints make room for others at the same addresses.
+    let ends = fixture.open().unwrap_or_else(|reason| panic!("{}: cannot open endpoints: {reason}", fixture.name()));
+    let capabilities = fixture.capabilities(&ends);
+    let lacking = |check: &Check| check.needs.iter().find_map(|needs| needs.lacking(&capabilities, &ends));
+    // Determined before these endpoints are dropped, which frees their addresses for others.
     let chosen: Vec<_> =
         all().filter(|check| check.name.contains(filter)).map(|check| (check, lacking(&check))).collect();
     drop(ends);
     let outcome = |(check, lacking): (Check, Option<&'static str>)| {
-        let outcome = match (lacking, Stage::open(fixture)) {
-            (Some(why), _) => Outcome::cannot(why),
-            (None, Err(why)) => Outcome::Failed(format!("cannot open endpoints: {why}")),
+        let outcome = match (lacking, Harness::open(fixture)) {
+            (Some(reason), _) => Outcome::cannot(reason),
+            (None, Err(reason)) => Outcome::Failed(format!("cannot open endpoints: {reason}")),
             (None, Ok(mut stage)) => Outcome::of((check.run)(&mut stage)),
         };
         (check.name, outcome)
     };
     let outcomes = chosen.into_iter().map(outcome).collect();
-    Findings { can, report: Report { member: fixture.name().into(), outcomes } }
+    Findings { capabilities, report: Report { member: fixture.name().into(), outcomes } }
 }
 
-/// The outcomes of one provider as a column of the table: what a row is about, and what is in it.
+/// Returns the outcomes of one provider as a column of the table, in pairs of row title and cell.
 pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
-    let yes = |is_so: bool| String::from(if is_so { "yes" } else { "no" });
-    let Findings { can, report } = findings;
+    let yes = |is_set: bool| String::from(if is_set { "yes" } else { "no" });
+    let Findings { capabilities, report } = findings;
     let mut rows = vec![
         ("", report.member.clone()),
         ("---", "---".into()),
-        ("unreliable datagrams (UD)", yes(can.ud)),
-        ("unreliable connections (UC)", yes(can.uc)),
-        ("reliable connections (RC)", yes(can.rc)),
-        ("the target's processor may sleep", yes(can.target_sleeps)),
-        ("memory windows", yes(can.windows)),
-        ("longest operation", format!("{} MiB", can.max_operation >> 20)),
+        ("unreliable datagrams (UD)", yes(capabilities.ud)),
+        ("unreliable connections (UC)", yes(capabilities.uc)),
+        ("reliable connections (RC)", yes(capabilities.rc)),
+        ("the target's processor may sleep", yes(capabilities.target_sleeps)),
+        ("memory windows", yes(capabilities.windows)),
+        ("longest operation", format!("{} MiB", capabilities.max_operation >> 20)),
     ];
     rows.extend(report.outcomes.iter().map(|(check, outcome)| {
         let cell = match outcome {
             Outcome::Passed => "yes".into(),
-            Outcome::Cannot(why) => format!("no: {why}"),
+            Outcome::Cannot(reason) => format!("no: {reason}"),
             Outcome::Failed(_) => "**fails**".into(),
         };
         (*check, cell)
@@ -93,13 +93,13 @@ pub fn column(findings: &Findings) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A column as text, a row a line, for those who find it elsewhere.
+/// Returns a column as text, one row per line, to be stored for [`page`].
 pub fn column_text(findings: &Findings) -> String {
     column(findings).iter().fold(String::new(), |text, (row, cell)| text + row + "\t" + cell + "\n")
 }
 
-/// The outcomes of several providers as a page of the book, one column each; `others` are columns as
-/// [`column_text`] writes them. A row that such a column lacks is empty.
+/// Renders the outcomes of several providers as a page of the documentation, one column each; `others` are columns
+/// written by [`column_text`]. A row that such a column lacks is empty.
 pub fn page(findings: &[Findings], others: &[&str]) -> String {
     let mut out = String::from(INTRODUCTION);
     let columns: Vec<_> = findings.iter().map(column).collect();

@@ -1,7 +1,7 @@
 //! WRITE and READ.
 
 use super::check::{Check, Needs};
-use super::stage::{Side, Stage, Wishes, pattern};
+use super::harness::{Harness, QpOptions, Side, pattern};
 use crate::api::{Completed, Data, Mtu, Operation, Qp, QpType, Remote, SendWr};
 use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::{Access, Addressing};
@@ -13,19 +13,19 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "RC: WRITEs of 0 bytes to 3 MiB land where they were told",
         needs: RC,
-        run: |s| writes(s, Wishes::of(QpType::Rc), 3 << 20),
+        run: |s| writes(s, QpOptions::new(QpType::Rc), 3 << 20),
     },
     Check {
         name: "RC: WRITEs land with an MTU of 256 bytes",
         needs: RC,
-        run: |s| writes(s, Wishes { mtu: Mtu::B256, ..Wishes::of(QpType::Rc) }, 70_000),
+        run: |s| writes(s, QpOptions { mtu: Mtu::B256, ..QpOptions::new(QpType::Rc) }, 70_000),
     },
     Check {
         name: "UC: WRITEs of 0 to 64 KiB land where they were told",
         needs: UC,
         run: |s| {
-            let most = s.fixture.unreliable_bytes();
-            writes(s, Wishes::of(QpType::Uc), most)
+            let max_len = s.fixture.unreliable_bytes();
+            writes(s, QpOptions::new(QpType::Uc), max_len)
         },
     },
     Check { name: "READs of 0 bytes to 3 MiB fetch what is there", needs: RC, run: |s| reads(s, Mtu::B4096, 3 << 20) },
@@ -44,10 +44,10 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[Needs::Kind(QpType::Rc), Needs::PartialRegistration],
         run: part,
     },
-    Check { name: "both ends write and read at once", needs: RC, run: both_ways },
+    Check { name: "both ends write and read at once", needs: RC, run: both_directions },
     Check {
         name: "two initiators use one target at once",
-        needs: &[Needs::Kind(QpType::Rc), Needs::Third],
+        needs: &[Needs::Kind(QpType::Rc), Needs::ThirdEndpoint],
         run: two_initiators,
     },
     Check {
@@ -57,55 +57,55 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn write(s: &mut Stage<'_>, qp: Qp, a: &Side, from: (u64, u32), to: Remote) -> Result<(), Failure> {
+fn write(s: &mut Harness<'_>, qp: Qp, a: &Side, from: (u64, u32), to: Remote) -> Result<(), Failure> {
     s.post(a.end, qp, &[SendWr::new(9, Operation::Write(to), Data::Elements(&[a.element(from.0, from.1)]))])
 }
 
-fn read(s: &mut Stage<'_>, qp: Qp, a: &Side, into: (u64, u32), from: Remote) -> Result<(), Failure> {
+fn read(s: &mut Harness<'_>, qp: Qp, a: &Side, into: (u64, u32), from: Remote) -> Result<(), Failure> {
     s.post(a.end, qp, &[SendWr::new(8, Operation::Read(from), Data::Elements(&[a.element(into.0, into.1)]))])
 }
 
-fn around(mtu: Mtu, most: usize) -> impl Iterator<Item = (usize, usize)> {
+fn sizes(mtu: Mtu, max_len: usize) -> impl Iterator<Item = (usize, usize)> {
     let mtu = mtu.bytes() as usize;
-    let sizes = [0, 1, 3, 4, 64, 255, 256, 257, mtu - 1, mtu, mtu + 1, 3 * mtu - 1, 3 * mtu, 3 * mtu + 5, most - 3];
-    sizes.into_iter().filter(move |len| *len <= most - 3).enumerate()
+    let lens = [0, 1, 3, 4, 64, 255, 256, 257, mtu - 1, mtu, mtu + 1, 3 * mtu - 1, 3 * mtu, 3 * mtu + 5, max_len - 3];
+    lens.into_iter().filter(move |len| *len <= max_len - 3).enumerate()
 }
 
-fn writes(s: &mut Stage<'_>, wishes: Wishes, most: usize) -> Result<(), Failure> {
-    let [a, b] = s.two(most)?;
-    let [qa, _] = s.connect([&a, &b], wishes)?;
-    for (turn, len) in around(wishes.mtu, most) {
-        b.region.zero(0, most);
-        a.fill(0, len, turn as u8);
+fn writes(s: &mut Harness<'_>, options: QpOptions, max_len: usize) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(max_len)?;
+    let [qa, _] = s.connect([&a, &b], options)?;
+    for (round, len) in sizes(options.mtu, max_len) {
+        b.region.zero(0, max_len);
+        a.fill(0, len, round as u8);
         write(s, qa, &a, (0, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
         same!((done.id, done.completed, done.qp), (9, Completed::Write, qa.0), "the WRITE");
-        s.silence(&b)?; // and lets an unreliable one arrive
-        ensure!(b.bytes(1, len) == pattern(len, turn as u8), "{len} bytes landed, not as they were sent");
+        s.expect_no_completions(&b)?; // also waits for an unreliable WRITE to arrive
+        ensure!(b.bytes(1, len) == pattern(len, round as u8), "{len} bytes landed, not as they were sent");
         ensure!(b.bytes(0, 1) == [0] && b.bytes(1 + len, 1) == [0], "a neighbour of {len} bytes was written");
     }
     Ok(())
 }
 
-fn reads(s: &mut Stage<'_>, mtu: Mtu, most: usize) -> Result<(), Failure> {
-    let [a, b] = s.two(most)?;
-    let [qa, _] = s.connect([&a, &b], Wishes { mtu, ..Wishes::of(QpType::Rc) })?;
-    for (turn, len) in around(mtu, most) {
-        a.region.zero(0, most);
-        b.fill(1, len, turn as u8);
+fn reads(s: &mut Harness<'_>, mtu: Mtu, max_len: usize) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(max_len)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions { mtu, ..QpOptions::new(QpType::Rc) })?;
+    for (round, len) in sizes(mtu, max_len) {
+        a.region.zero(0, max_len);
+        b.fill(1, len, round as u8);
         read(s, qa, &a, (2, len as u32), b.remote(1))?;
         let done = s.successes(&a, 1)?[0];
         same!((done.id, done.completed, done.bytes), (8, Completed::Read, len as u32), "the READ");
-        ensure!(a.bytes(2, len) == pattern(len, turn as u8), "{len} bytes came, not as they are there");
+        ensure!(a.bytes(2, len) == pattern(len, round as u8), "{len} bytes came, not as they are there");
         ensure!(a.bytes(0, 2) == [0, 0] && a.bytes(2 + len, 1) == [0], "a neighbour of {len} bytes was written");
-        s.silence(&b)?;
+        s.expect_no_completions(&b)?;
     }
     Ok(())
 }
 
-fn many_reads(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(1 << 20)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn many_reads(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(1 << 20)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     b.fill(0, 1 << 20, 1);
     for id in 0..64_u64 {
         let elements = [a.element(id * 16_384, 16_384)];
@@ -120,9 +120,9 @@ fn many_reads(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lists(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn lists(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     a.fill(0, 20_000, 9);
     let from = [a.element(5, 4000), a.element(9000, 5000), a.element(19_000, 999)];
     s.post(0, qa, &[SendWr::new(1, Operation::Write(b.remote(77)), Data::Elements(&from))])?;
@@ -131,23 +131,23 @@ fn lists(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.successes(&a, 2)?;
     let sent = [a.bytes(5, 4000), a.bytes(9000, 5000), a.bytes(19_000, 999)].concat();
     ensure!(b.bytes(77, 9999) == sent, "the WRITE's bytes are not in the order of its list");
-    let got = [a.bytes(60_001, 1), a.bytes(30_000, 4200), a.bytes(40_000, 5798)].concat();
-    ensure!(got == sent, "the READ's bytes are not in the order of its list");
+    let received = [a.bytes(60_001, 1), a.bytes(30_000, 4200), a.bytes(40_000, 5798)].concat();
+    ensure!(received == sent, "the READ's bytes are not in the order of its list");
     Ok(())
 }
 
-fn immediate(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn immediate(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for len in [0, 17, 10_000] {
         b.region.zero(0, 64 << 10);
         a.fill(0, len, 8);
         s.receive(1, qb, 5, &[b.element(0, 64)])?;
         let from = [a.element(0, len as u32)];
         s.post(0, qa, &[SendWr::new(1, Operation::WriteImm(b.remote(20_000), 42), Data::Elements(&from))])?;
-        let got = s.successes(&b, 1)?[0];
-        let told = (got.id, got.completed, got.imm, got.bytes);
-        same!(told, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
+        let received = s.successes(&b, 1)?[0];
+        let found = (received.id, received.completed, received.imm, received.bytes);
+        same!(found, (5, Completed::RecvWriteImm, Some(42), len as u32), "the receive");
         s.successes(&a, 1)?;
         ensure!(b.bytes(20_000, len) == pattern(len, 8), "the bytes are not where they were told");
         ensure!(b.bytes(0, 64) == [0; 64], "the receive's elements were touched");
@@ -155,12 +155,12 @@ fn immediate(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn order(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
-    for turn in 0..50_u8 {
-        a.fill(0, 9000, turn);
-        a.fill(10_000, 9000, turn ^ 0x55);
+fn order(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
+    for round in 0..50_u8 {
+        a.fill(0, 9000, round);
+        a.fill(10_000, 9000, round ^ 0x55);
         let elements = [a.element(0, 9000), a.element(20_000, 9000), a.element(10_000, 9000), a.element(30_000, 9000)];
         let (write, read) = (Operation::Write(b.remote(0)), Operation::Read(b.remote(0)));
         let at = |index: usize| Data::Elements(&elements[index..=index]);
@@ -169,15 +169,15 @@ fn order(s: &mut Stage<'_>) -> Result<(), Failure> {
         let group = [SendWr::new(1, write, at(0)), SendWr::new(2, read, at(1)), second, SendWr::new(4, read, at(3))];
         s.post(0, qa, &group)?;
         same!(s.successes(&a, 4)?.iter().map(|c| c.id).collect::<Vec<_>>(), [1, 2, 3, 4], "completions");
-        ensure!(a.bytes(20_000, 9000) == pattern(9000, turn), "the first READ did not see the first WRITE alone");
-        ensure!(a.bytes(30_000, 9000) == pattern(9000, turn ^ 0x55), "the second READ did not see the second WRITE");
+        ensure!(a.bytes(20_000, 9000) == pattern(9000, round), "the first READ did not see the first WRITE alone");
+        ensure!(a.bytes(30_000, 9000) == pattern(9000, round ^ 0x55), "the second READ did not see the second WRITE");
     }
     Ok(())
 }
 
-fn virtual_addresses(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn virtual_addresses(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let base = 0xFFFF_FFFF_FFFF_0000;
     let registered = s.end(1).reg_mr(b.pd, &b.region, 0, 4096, Access::ALL, Addressing::Virtual(base));
     let mr = registered.map_err(failed("register memory"))?;
@@ -188,9 +188,9 @@ fn virtual_addresses(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn part(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+fn part(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let registered = s.end(1).reg_mr(b.pd, &b.region, 1000, 100, Access::ALL, Addressing::ZeroBased);
     let mr = registered.map_err(failed("register memory"))?;
     a.fill(0, 101, 1);
@@ -203,9 +203,9 @@ fn part(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn both_ways(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4 << 20)?;
-    let qps = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn both_directions(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4 << 20)?;
+    let qps = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let mib = 1 << 20;
     a.fill(0, mib, 1);
     b.fill(0, mib, 2);
@@ -222,12 +222,12 @@ fn both_ways(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn two_initiators(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn two_initiators(s: &mut Harness<'_>) -> Result<(), Failure> {
     let target = s.side(0, 4 << 20)?;
     let initiators = [s.side(1, 1 << 20)?, s.side(2, 1 << 20)?];
     let mut qps = [Qp(0); 2];
     for (qp, initiator) in qps.iter_mut().zip(&initiators) {
-        *qp = s.connect([initiator, &target], Wishes::of(QpType::Rc))?[0];
+        *qp = s.connect([initiator, &target], QpOptions::new(QpType::Rc))?[0];
     }
     for (index, initiator) in initiators.iter().enumerate() {
         initiator.fill(0, 1 << 20, index as u8 + 1);
@@ -246,26 +246,26 @@ fn two_initiators(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn notices(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn notices(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     write(s, qa, &a, (0, 10), b.remote(0))?;
     s.successes(&a, 1)?;
-    same!(s.end(1).next_access(), None, "nobody asked");
+    same!(s.end(1).next_access(), None, "a notice of an unwatched key");
     s.end(1).watch_mr(&b.mr, true).map_err(failed("ask for a state"))?;
     write(s, qa, &a, (0, 9000), b.remote(100))?;
     read(s, qa, &a, (0, 20), b.remote(200))?;
     let add = Operation::FetchAdd { remote: b.remote(304), add: 1 };
     s.post(0, qa, &[SendWr::new(1, add, Data::Elements(&[a.element(0, 8)]))])?;
     s.successes(&a, 3)?;
-    let told: Vec<_> =
+    let found: Vec<_> =
         std::iter::from_fn(|| s.end(1).next_access()).map(|n| (n.qp, n.rkey, n.kind, n.address, n.len)).collect();
-    let about = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
+    let notice = |kind, address, len| (qb.0, b.mr.rkey, kind, address, len);
     let expected =
-        [about(Completed::Write, 100, 9000), about(Completed::Read, 200, 20), about(Completed::FetchAdd, 304, 8)];
-    same!(told, expected, "notices");
+        [notice(Completed::Write, 100, 9000), notice(Completed::Read, 200, 20), notice(Completed::FetchAdd, 304, 8)];
+    same!(found, expected, "notices");
     let counted = s.end(1).mr_usage(&b.mr).map_err(failed("read the usage"))?;
-    let figures = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
-    same!(figures, (2, 9010, 1, 20, 1), "statistics");
+    let counts = (counted.writes, counted.bytes_in, counted.reads, counted.bytes_out, counted.atomics);
+    same!(counts, (2, 9010, 1, 20, 1), "statistics");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Completion queues, events, shared receive queues.
 
 use super::check::{Check, Needs};
-use super::stage::{PATIENCE, Stage, Wishes};
+use super::harness::{CHECK_TIMEOUT, Harness, QpOptions};
 use crate::api::{
     AsyncEvent, Completed, Completion, Data, Modify, Operation, PostError, QpConfig, QpState, QpType, RecvWr, SendWr,
     Status, VerbsError,
@@ -13,32 +13,32 @@ use std::time::Duration;
 const RC: &[Needs] = &[Needs::Kind(QpType::Rc)];
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "completions are taken a few at a time, in order", needs: RC, run: a_few },
+    Check { name: "completions are taken a few at a time, in order", needs: RC, run: partial_polls },
     Check { name: "a completion queue that overruns puts its queue pairs in error", needs: RC, run: overrun },
     Check { name: "an armed queue tells of its next completion once, by file descriptor", needs: RC, run: event },
     Check { name: "a queue armed for solicited completions tells of no others", needs: RC, run: solicited },
     Check {
         name: "a completion says whether it was solicited",
         needs: &[Needs::Kind(QpType::Rc), Needs::Solicitation],
-        run: says_solicited,
+        run: solicited_flag,
     },
-    Check { name: "waiting ends at its time", needs: &[Needs::Nothing], run: waiting },
+    Check { name: "waiting ends at its time", needs: &[Needs::Nothing], run: wait_timeout },
     Check { name: "queue pairs share a receive queue", needs: RC, run: shared },
-    Check { name: "a queue pair that goes leaves no shared receive in use", needs: RC, run: gives_back },
-    Check { name: "a shared receive queue tells when it runs low", needs: RC, run: limit },
+    Check { name: "a queue pair that goes leaves no shared receive in use", needs: RC, run: srq_receives_returned },
+    Check { name: "a shared receive queue tells when it runs low", needs: RC, run: srq_limit },
     Check { name: "what is in use cannot be destroyed", needs: RC, run: in_use },
-    Check { name: "handles of what is gone name nothing", needs: RC, run: gone },
+    Check { name: "handles of what is gone name nothing", needs: RC, run: stale_handles },
 ];
 
-fn a_few(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn partial_polls(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let (from, into) = ([a.element(0, 8)], [b.element(0, 8)]);
     for id in 0..50 {
         s.receive(1, qb, id, &into)?;
         s.post(0, qa, &[SendWr::new(id, Operation::Send, Data::Elements(&from))])?;
     }
-    s.settle()?;
+    s.run_until_idle()?;
     let mut ids = Vec::new();
     let mut out = [Completion::default(); 7];
     while ids.len() < 50 {
@@ -51,27 +51,27 @@ fn a_few(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn overrun(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let small = s.end(0).create_cq(4).map_err(failed("make a completion queue"))?;
     let config = QpConfig::new(QpType::Rc, a.pd, small, a.cq);
     let qa = s.end(0).create_qp(&config).map_err(failed("make a queue pair"))?;
-    let qb = s.create(&b, Wishes::of(QpType::Rc))?;
+    let qb = s.create(&b, QpOptions::new(QpType::Rc))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
-    s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
-    s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+    s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
+    s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
     let elements = [a.element(0, 8)];
     let write = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements));
-    // A queue may be deeper than was asked for, but not without end.
+    // A queue may be deeper than requested, but not unlimited.
     let mut posted = 4;
     s.post(0, qa, &[write; 4])?;
     while s.end(0).qp_state(qa).map_err(failed("read a state"))? != QpState::Error {
         ensure!(posted < 100, "{posted} completions fit a queue of 4");
         s.post(0, qa, &[write])?;
-        s.settle()?;
+        s.run_until_idle()?;
         posted += 1;
     }
-    same!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "what is told");
+    same!(s.end(0).next_async(), Some(AsyncEvent::CqOverrun(small)), "the event");
     let mut out = [Completion::default(); 100];
     let left = s.end(0).poll_cq(small, &mut out).map_err(failed("poll"))?;
     ensure!((4..posted).contains(&left), "{left} completions are left of {posted}");
@@ -79,27 +79,27 @@ fn overrun(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether an endpoint's descriptor becomes readable within a time.
-fn readable(s: &mut Stage<'_>, end: usize, within: Duration) -> Result<bool, Failure> {
+/// Returns `true` if an endpoint's descriptor becomes readable within `timeout`.
+fn readable(s: &mut Harness<'_>, end: usize, timeout: Duration) -> Result<bool, Failure> {
     let fd = s.end(end).fd();
-    let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).map(|count| count > 0).map_err(failed("wait"))
+    let timespec = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timespec)).map(|count| count > 0).map_err(failed("wait"))
 }
 
-fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn event(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for id in 0..4 {
         s.receive(1, qb, id, &[b.element(0, 8)])?;
     }
-    s.settle()?;
+    s.run_until_idle()?;
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     same!(s.end(1).next_event(), None, "events before anything came");
     let from = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(failed("make progress"))? {}
-    ensure!(readable(s, 1, PATIENCE)?, "the descriptor is not readable though a message is there");
+    ensure!(readable(s, 1, CHECK_TIMEOUT)?, "the descriptor is not readable though a message is there");
     let mut event = None;
     for _ in 0..100 {
         s.end(1).progress().map_err(failed("make progress"))?;
@@ -113,14 +113,14 @@ fn event(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.end(1).arm_cq(b.cq, false).map_err(failed("arm a completion queue"))?;
     s.post(0, qa, &[send])?;
     while s.end(0).progress().map_err(failed("make progress"))? {}
-    same!(s.end(1).wait(PATIENCE).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
+    same!(s.end(1).wait(CHECK_TIMEOUT).map_err(failed("wait"))?, Some(b.cq), "what waiting brings");
     s.successes(&b, 1)?;
     Ok(())
 }
 
-fn solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn solicited(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for id in 0..2 {
         s.receive(1, qb, id, &[b.element(0, 8)])?;
     }
@@ -129,18 +129,18 @@ fn solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
     let send = SendWr::new(1, Operation::Send, Data::Elements(&from));
     s.post(0, qa, &[send])?;
     s.successes(&b, 1)?;
-    s.settle()?;
+    s.run_until_idle()?;
     same!(s.end(1).next_event(), None, "events of a SEND that solicits none");
     s.post(0, qa, &[SendWr { solicited: true, ..send }])?;
     s.successes(&b, 1)?;
-    s.settle()?;
+    s.run_until_idle()?;
     same!(s.end(1).next_event(), Some(b.cq), "the event");
     Ok(())
 }
 
-fn says_solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn solicited_flag(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     for solicited in [false, true] {
         s.receive(1, qb, 1, &[b.element(0, 8)])?;
         let from = [a.element(0, 8)];
@@ -151,7 +151,7 @@ fn says_solicited(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn waiting(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn wait_timeout(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     s.end(0).arm_cq(a.cq, false).map_err(failed("arm a completion queue"))?;
     same!(s.end(0).wait(Duration::from_millis(3)).map_err(failed("wait"))?, None, "what waiting brings");
@@ -159,17 +159,17 @@ fn waiting(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn shared(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
+fn shared(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
     let srq = s.end(1).create_srq(b.pd, 64, 2).map_err(failed("make a shared receive queue"))?;
     let mut pairs = Vec::new();
     for _ in 0..3 {
-        let qa = s.create(&a, Wishes::of(QpType::Rc))?;
+        let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
         let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
-        s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
-        s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+        s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
+        s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
         let own = [b.element(0, 8)];
         let refused = s.end(1).post_recv(qb, &[RecvWr { id: 0, elements: &own }]);
         ensure!(matches!(refused, Err((0, PostError::NoQueue))), "a receive of its own was taken: {refused:?}");
@@ -181,40 +181,40 @@ fn shared(s: &mut Stage<'_>) -> Result<(), Failure> {
         posted.map_err(|(_, error)| format!("posting a receive: {error}"))?;
     }
     let from = [a.element(0, 1000)];
-    for turn in 0..30_usize {
-        let send = SendWr::new(1, Operation::SendImm(turn as u32), Data::Elements(&from));
-        s.post(0, pairs[turn % 3].0, &[send])?;
+    for round in 0..30_usize {
+        let send = SendWr::new(1, Operation::SendImm(round as u32), Data::Elements(&from));
+        s.post(0, pairs[round % 3].0, &[send])?;
     }
-    let mut got = s.successes(&b, 30)?;
+    let mut received = s.successes(&b, 30)?;
     s.successes(&a, 30)?;
     for (_, qb) in &pairs {
-        let order: Vec<_> = got.iter().filter(|c| c.qp == qb.0).map(|c| c.imm).collect();
+        let order: Vec<_> = received.iter().filter(|c| c.qp == qb.0).map(|c| c.imm).collect();
         ensure!(order.len() == 10 && order.is_sorted(), "messages of one queue pair: {order:?}");
     }
-    got.sort_unstable_by_key(|c| c.id);
-    same!(got.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
+    received.sort_unstable_by_key(|c| c.id);
+    same!(received.iter().map(|c| c.id).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>(), "receives used");
     Ok(())
 }
 
-fn gives_back(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn srq_receives_returned(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let srq = s.end(1).create_srq(b.pd, 4, 1).map_err(failed("make a shared receive queue"))?;
     let (from, into) = ([a.element(0, 8)], [b.element(0, 64)]);
     for change in [None, Some(Modify::Reset)] {
-        let qa = s.create(&a, Wishes::of(QpType::Rc))?;
+        let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
         let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
         let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
         let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
-        s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
-        s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+        s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
+        s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
         let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
         posted.map_err(|(at, error)| format!("posting receive {at}, {change:?}: {error}"))?;
         for _ in 0..4 {
             s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
         }
         s.successes(&a, 4)?;
-        s.settle()?;
-        // Nobody has taken their completions.
+        s.run_until_idle()?;
+        // The completions have not been polled.
         match change {
             Some(change) => s.end(1).modify_qp(qb, change).map_err(failed("reset a queue pair"))?,
             None => s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?,
@@ -224,29 +224,29 @@ fn gives_back(s: &mut Stage<'_>) -> Result<(), Failure> {
     posted.map_err(|(at, error)| format!("posting receive {at} in the end: {error}"))
 }
 
-fn limit(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn srq_limit(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let srq = s.end(1).create_srq(b.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
-    let qa = s.create(&a, Wishes::of(QpType::Rc))?;
+    let qa = s.create(&a, QpOptions::new(QpType::Rc))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, b.pd, b.cq, b.cq) };
     let qb = s.end(1).create_qp(&config).map_err(failed("make a queue pair"))?;
     let (to_b, to_a) = ((s.ends[1].address, qb.0), (s.ends[0].address, qa.0));
-    s.bring_up(0, qa, to_b, Wishes::of(QpType::Rc))?;
-    s.bring_up(1, qb, to_a, Wishes::of(QpType::Rc))?;
+    s.bring_up(0, qa, to_b, QpOptions::new(QpType::Rc))?;
+    s.bring_up(1, qb, to_a, QpOptions::new(QpType::Rc))?;
     let into = [b.element(0, 64)];
     let posted = s.end(1).post_srq_recv(srq, &[RecvWr { id: 0, elements: &into }; 4]);
     posted.map_err(|(_, error)| format!("posting receives: {error}"))?;
     s.end(1).arm_srq(srq, 3).map_err(failed("arm a completion queue"))?;
     let from = [a.element(0, 8)];
-    for told in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
+    for expected in [None, Some(AsyncEvent::SrqLimit(srq)), None] {
         s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
         s.successes(&b, 1)?;
-        same!(s.end(1).next_async(), told, "the event of a limit of 3");
+        same!(s.end(1).next_async(), expected, "the event of a limit of 3");
     }
     Ok(())
 }
 
-fn in_use(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn in_use(s: &mut Harness<'_>) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     let srq = s.end(0).create_srq(a.pd, 8, 1).map_err(failed("make a shared receive queue"))?;
     let config = QpConfig { srq: Some(srq), ..QpConfig::new(QpType::Rc, a.pd, a.cq, a.cq) };
@@ -259,22 +259,22 @@ fn in_use(s: &mut Stage<'_>) -> Result<(), Failure> {
     s.end(0).destroy_cq(a.cq).map_err(failed("destroy a completion queue"))?;
     match s.end(0).dealloc_pd(a.pd) {
         Err(VerbsError::Unsupported(_)) => return Ok(()),
-        freed => ensure!(freed.is_err(), "a domain with memory in it was ended"),
+        result => ensure!(result.is_err(), "a domain with memory in it was ended"),
     }
     s.end(0).dereg_mr(&a.mr).map_err(failed("deregister memory"))?;
     s.end(0).dealloc_pd(a.pd).map_err(failed("deallocate a protection domain"))
 }
 
-fn gone(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::hasty(QpType::Rc))?;
+fn stale_handles(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::short_timeouts(QpType::Rc))?;
     let from = [a.element(0, 8)];
     s.receive(1, qb, 1, &[b.element(0, 8)])?;
     s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))?;
     s.post(0, qa, &[SendWr::new(1, Operation::Send, Data::Elements(&from))])?;
     let refused = s.completions(&a, 1)?[0];
     same!((refused.status, refused.completed), (Status::RetryExceeded, Completed::Send), "a SEND that no peer answers");
-    s.silence(&b)?;
+    s.expect_no_completions(&b)?;
     ensure!(s.end(1).qp_state(qb).is_err() && s.end(1).destroy_qp(qb).is_err(), "it is still there");
     let posted = s.end(1).post_recv(qb, &[]);
     ensure!(matches!(posted, Err((0, PostError::NoQueue))), "it takes receives: {posted:?}");

@@ -1,7 +1,7 @@
-//! What comes wrong from outside: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
+//! Invalid requests of a peer: dropped, or (strict) refused with a NAK and the error state. Nothing is written.
 
 use super::check::{Check, Needs};
-use super::stage::{Side, Stage, Wishes, pattern};
+use super::harness::{Harness, QpOptions, Side, pattern};
 use crate::api::{Data, Operation, Qp, QpState, QpType, Remote, SendWr, Status, VerbsError};
 use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::Access;
@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "a refused operation leaves the target's queue pair as it was",
         needs: &[Needs::Kind(QpType::Rc), Needs::Lenience],
-        run: honest,
+        run: target_unaffected,
     },
     Check { name: "strict: a refused operation puts both queue pairs in error", needs: RC, run: strict },
     Check {
@@ -38,84 +38,85 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "memory stays until requests that use it are done", needs: RC, run: in_flight },
     Check {
         name: "packets from another address than the peer's are dropped",
-        needs: &[Needs::Kind(QpType::Rc), Needs::Stranger],
-        run: stranger,
+        needs: &[Needs::Kind(QpType::Rc), Needs::ThirdAddress],
+        run: wrong_source,
     },
 ];
 
-/// Posts an operation that the target must refuse, over a connection of its own; the target's memory stays as it was.
+/// Posts an operation that the target must refuse, over a new connection, and checks that the target's memory is
+/// unchanged.
 fn refused(
-    s: &mut Stage<'_>,
+    s: &mut Harness<'_>,
     a: &Side,
     b: &Side,
-    wishes: Wishes,
+    options: QpOptions,
     operation: Operation,
     len: u32,
 ) -> Result<(), Failure> {
     let before = b.bytes(0, b.region.len());
-    let [qa, qb] = s.connect([a, b], wishes)?;
+    let [qa, qb] = s.connect([a, b], options)?;
     s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, len)]))])?;
     let status = s.completions(a, 1)?[0].status;
-    // A target that drops makes the initiator give up, one that is strict tells it why.
-    let expected = if wishes.strict { Status::RemoteAccess } else { Status::RetryExceeded };
+    // If the target drops the request, the initiator stops retrying; if it is strict, it sends a NAK with the reason.
+    let expected = if options.strict { Status::RemoteAccess } else { Status::RetryExceeded };
     let either = status == expected || status == Status::RemoteAccess;
-    // What a queue pair is not set up for may be as invalid as an unknown opcode (IBTA 9.9.3, table 61).
-    let invalid = wishes.access != Access::ALL && status == Status::RemoteInvalid;
+    // An operation that a queue pair does not allow may be as invalid as an unknown opcode (IBTA 9.9.3, table 61).
+    let invalid = options.access != Access::ALL && status == Status::RemoteInvalid;
     ensure!(either || invalid, "{operation:?} ended as {status:?}, not {expected:?}");
     ensure!(b.bytes(0, b.region.len()) == before, "{operation:?} was refused and wrote something");
     s.end(0).destroy_qp(qa).map_err(failed("destroy a queue pair"))?;
     s.end(1).destroy_qp(qb).map_err(failed("destroy a queue pair"))
 }
 
-fn hasty() -> Wishes {
-    Wishes::hasty(QpType::Rc)
+fn short_timeouts() -> QpOptions {
+    QpOptions::short_timeouts(QpType::Rc)
 }
 
-fn keys(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn keys(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let foreign = s.side(1, 4096)?;
     a.fill(0, 64, 1);
     for remote in [Remote { rkey: b.mr.rkey ^ 1, ..b.remote(0) }, Remote { rkey: 0, ..b.remote(0) }, foreign.remote(0)]
     {
         for operation in [Operation::Write(remote), Operation::Read(remote), Operation::FetchAdd { remote, add: 1 }] {
-            refused(s, &a, &b, hasty(), operation, 8)?;
+            refused(s, &a, &b, short_timeouts(), operation, 8)?;
         }
     }
-    refused(s, &a, &b, Wishes { strict: true, ..hasty() }, Operation::Write(foreign.remote(0)), 8)?;
+    refused(s, &a, &b, QpOptions { strict: true, ..short_timeouts() }, Operation::Write(foreign.remote(0)), 8)?;
     ensure!(foreign.bytes(0, 8) == [0; 8], "another domain's memory was written");
-    // No bytes, no key (IBTA 9.7.4.1.4).
-    let [qa, _] = s.connect([&a, &b], hasty())?;
+    // The key of an empty operation is not checked (IBTA 9.7.4.1.4).
+    let [qa, _] = s.connect([&a, &b], short_timeouts())?;
     let nothing = Operation::Write(Remote { address: 5, rkey: 0 });
     s.post(0, qa, &[SendWr::new(1, nothing, Data::Elements(&[]))])?;
     s.successes(&a, 1)?;
     Ok(())
 }
 
-fn bounds(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(64 << 10)?;
+fn bounds(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(64 << 10)?;
     a.fill(0, 64 << 10, 3);
     let end = b.region.len() as u64;
     for (address, len) in
         [(end - 7, 8), (end, 8), (u64::MAX - 7, 8), (1 << 40, 8), (end - 8999, 9000), (u64::MAX - 99, 9000)]
     {
         let remote = Remote { address, ..b.remote(0) };
-        refused(s, &a, &b, hasty(), Operation::Write(remote), len)?;
-        refused(s, &a, &b, Wishes { strict: true, ..hasty() }, Operation::Read(remote), len)?;
+        refused(s, &a, &b, short_timeouts(), Operation::Write(remote), len)?;
+        refused(s, &a, &b, QpOptions { strict: true, ..short_timeouts() }, Operation::Read(remote), len)?;
     }
     Ok(())
 }
 
-fn memory_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn memory_rights(s: &mut Harness<'_>) -> Result<(), Failure> {
     rights(s, [(Access::LOCAL_WRITE, 0), (Access::REMOTE_READ, 1)])
 }
 
-fn separate_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn separate_rights(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [write, atomic] = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC].map(|access| Access::LOCAL_WRITE | access);
     rights(s, [(write, 2), (atomic, 4)])
 }
 
-/// Tries READ (1), WRITE (2) and an atomic operation (4) on memory with each of these rights.
-fn rights(s: &mut Stage<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
+/// Tries READ (1), WRITE (2) and an atomic operation (4) on memory with each of these access rights.
+fn rights(s: &mut Harness<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
     let a = s.side(0, 4096)?;
     a.fill(0, 64, 1);
     for (access, allowed) in cases {
@@ -125,10 +126,10 @@ fn rights(s: &mut Stage<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
             [(Operation::Read(remote), 1), (Operation::Write(remote), 2), (Operation::FetchAdd { remote, add: 1 }, 4)];
         for (operation, needed) in operations {
             if allowed & needed == 0 {
-                refused(s, &a, &side, hasty(), operation, 8)?;
+                refused(s, &a, &side, short_timeouts(), operation, 8)?;
                 continue;
             }
-            let [qa, _] = s.connect([&a, &side], hasty())?;
+            let [qa, _] = s.connect([&a, &side], short_timeouts())?;
             s.post(0, qa, &[SendWr::new(1, operation, Data::Elements(&[a.element(0, 8)]))])?;
             s.successes(&a, 1)?;
         }
@@ -136,36 +137,36 @@ fn rights(s: &mut Stage<'_>, cases: [(Access, u8); 2]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn pair_rights(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn pair_rights(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let remote = b.remote(0);
-    let wishes = |access| Wishes { access, ..hasty() };
-    refused(s, &a, &b, wishes(Access::REMOTE_READ), Operation::Write(remote), 8)?;
-    refused(s, &a, &b, wishes(Access::REMOTE_WRITE), Operation::Read(remote), 8)?;
-    refused(s, &a, &b, wishes(Access::REMOTE_WRITE), Operation::FetchAdd { remote, add: 1 }, 8)
+    let options = |access| QpOptions { access, ..short_timeouts() };
+    refused(s, &a, &b, options(Access::REMOTE_READ), Operation::Write(remote), 8)?;
+    refused(s, &a, &b, options(Access::REMOTE_WRITE), Operation::Read(remote), 8)?;
+    refused(s, &a, &b, options(Access::REMOTE_WRITE), Operation::FetchAdd { remote, add: 1 }, 8)
 }
 
-fn write(s: &mut Stage<'_>, a: &Side, qp: Qp, to: Remote) -> Result<Status, Failure> {
+fn write(s: &mut Harness<'_>, a: &Side, qp: Qp, to: Remote) -> Result<Status, Failure> {
     s.post(a.end, qp, &[SendWr::new(1, Operation::Write(to), Data::Elements(&[a.element(0, 8)]))])?;
     Ok(s.completions(a, 1)?[0].status)
 }
 
-fn honest(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], hasty())?;
+fn target_unaffected(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], short_timeouts())?;
     ensure!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })? != Status::Success, "a wrong key was taken");
     same!(s.end(1).qp_state(qb).map_err(failed("read a state"))?, QpState::ReadyToSend, "the target's state");
-    s.silence(&b)?;
+    s.expect_no_completions(&b)?;
     same!(s.end(0).qp_state(qa).map_err(failed("read a state"))?, QpState::Error, "the initiator's state");
-    // Another initiator's connection never heard of it.
-    let [other, _] = s.connect([&a, &b], hasty())?;
+    // Another connection is unaffected.
+    let [other, _] = s.connect([&a, &b], short_timeouts())?;
     same!(write(s, &a, other, b.remote(0))?, Status::Success, "another connection's WRITE");
     Ok(())
 }
 
-fn strict(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes { strict: true, ..hasty() })?;
+fn strict(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions { strict: true, ..short_timeouts() })?;
     s.receive(1, qb, 5, &[b.element(0, 8)])?;
     same!(write(s, &a, qa, Remote { rkey: 1, ..b.remote(0) })?, Status::RemoteAccess, "the WRITE");
     for (end, qp) in [(0, qa), (1, qb)] {
@@ -176,9 +177,9 @@ fn strict(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn revoked(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], hasty())?;
+fn revoked(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], short_timeouts())?;
     same!(write(s, &a, qa, b.remote(0))?, Status::Success, "a WRITE before");
     s.end(1).dereg_mr(&b.mr).map_err(failed("deregister memory"))?;
     a.fill(0, 8, 0xAA);
@@ -188,12 +189,12 @@ fn revoked(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn window(s: &mut Stage<'_>) -> Result<(), Failure> {
+fn window(s: &mut Harness<'_>) -> Result<(), Failure> {
     let [a, b] = [s.side(0, 4096)?, s.side_with(1, 4096, Access::LOCAL_WRITE)?];
     a.fill(0, 64, 1);
     for case in ["its queue pair", "another one", "behind its end", "no right", "unbound", "its time is over", "gone"] {
-        let [qa, qb] = s.connect([&a, &b], hasty())?;
-        let [_, other] = s.connect([&a, &b], hasty())?;
+        let [qa, qb] = s.connect([&a, &b], short_timeouts())?;
+        let [_, other] = s.connect([&a, &b], short_timeouts())?;
         let bound_to = if case == "another one" { other } else { qb };
         let lifetime = if case == "its time is over" { Duration::ZERO } else { Duration::from_secs(3600) };
         let bound = s.end(1).bind_window(bound_to, &b.mr, 100, 8, Access::REMOTE_WRITE, Some(lifetime));
@@ -218,23 +219,23 @@ fn window(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn in_flight(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(1 << 20)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn in_flight(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(1 << 20)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     a.fill(0, 1 << 20, 4);
-    let extra = s.side(1, 1 << 20)?; // keeps the target's memory apart from what is deregistered
+    let extra = s.side(1, 1 << 20)?; // memory that stays registered
     let mine = s.end(0).reg_mr(a.pd, &a.region, 0, 1 << 20, Access::ALL, shotline_memory::Addressing::ZeroBased);
     let mine = mine.map_err(failed("register memory"))?;
     s.receive(1, qb, 1, &[b.element(0, 1 << 20)])?;
     let from = [crate::api::Element { address: 0, len: 1 << 20, lkey: mine.lkey }];
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&from))])?;
-    s.turn()?;
-    // Either the requests hold it, or they hold up its end.
+    s.progress()?;
+    // Outstanding requests either pin the memory or make the deregistration fail.
     let mut later = Vec::new();
     for (end, mr) in [(0, &mine), (1, &b.mr)] {
         match s.end(end).dereg_mr(mr) {
             Err(VerbsError::InUse { .. }) => later.push((end, mr)),
-            ended => ended.map_err(failed("deregister memory"))?,
+            result => result.map_err(failed("deregister memory"))?,
         }
     }
     s.successes(&a, 1)?;
@@ -247,15 +248,15 @@ fn in_flight(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stranger(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
+fn wrong_source(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
     let c = s.side(2, 4096)?;
-    let [_, qb] = s.connect([&a, &b], hasty())?;
-    let thief = s.create(&c, hasty())?;
+    let [_, qb] = s.connect([&a, &b], short_timeouts())?;
+    let attacker = s.create(&c, short_timeouts())?;
     let victim = (s.ends[1].address, qb.0);
-    s.bring_up(2, thief, victim, hasty())?;
+    s.bring_up(2, attacker, victim, short_timeouts())?;
     c.fill(0, 8, 0xEE);
-    same!(write(s, &c, thief, b.remote(0))?, Status::RetryExceeded, "a stranger's WRITE");
-    ensure!(b.bytes(0, 8) == [0; 8], "a stranger wrote");
+    same!(write(s, &c, attacker, b.remote(0))?, Status::RetryExceeded, "a WRITE from another address");
+    ensure!(b.bytes(0, 8) == [0; 8], "a WRITE from another address wrote something");
     Ok(())
 }

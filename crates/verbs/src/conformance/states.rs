@@ -1,7 +1,7 @@
-//! The states of queue pairs.
+//! States of queue pairs.
 
 use super::check::{Check, Needs};
-use super::stage::{Stage, Wishes};
+use super::harness::{Harness, QpOptions};
 use crate::api::{Completed, Data, Modify, Operation, PostError, Qp, QpState, QpType, RecvWr, SendWr, Status};
 use shotline_conformance::{Failure, ensure, failed, same};
 use shotline_memory::Access;
@@ -22,53 +22,53 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a reset queue pair forgets everything and can be used again", needs: RC, run: reset },
 ];
 
-fn state(s: &mut Stage<'_>, end: usize, qp: Qp) -> Result<QpState, Failure> {
+fn state(s: &mut Harness<'_>, end: usize, qp: Qp) -> Result<QpState, Failure> {
     s.end(end).qp_state(qp).map_err(failed("read a state"))
 }
 
-fn fifty(s: &mut Stage<'_>) -> Result<Vec<u32>, Failure> {
+fn fifty_numbers(s: &mut Harness<'_>) -> Result<Vec<u32>, Failure> {
     let a = s.side(0, 4096)?;
-    (0..50).map(|_| s.create(&a, Wishes::of(QpType::Rc)).map(|qp| qp.0)).collect()
+    (0..50).map(|_| s.create(&a, QpOptions::new(QpType::Rc)).map(|qp| qp.0)).collect()
 }
 
-fn numbers(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let mut numbers = fifty(s)?;
+fn numbers(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let mut numbers = fifty_numbers(s)?;
     ensure!(numbers.iter().all(|number| (2..1 << 24).contains(number)), "numbers: {numbers:?}");
     numbers.sort_unstable();
     ensure!(numbers.windows(2).all(|two| two[0] != two[1]), "a number was given out twice");
     Ok(())
 }
 
-fn random_numbers(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let numbers = fifty(s)?;
-    let rising = numbers.windows(2).filter(|two| two[1] > two[0]).count();
-    ensure!((5..45).contains(&rising), "the numbers follow each other: {numbers:?}"); // 2^-29 by chance
+fn random_numbers(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let numbers = fifty_numbers(s)?;
+    let ascending = numbers.windows(2).filter(|two| two[1] > two[0]).count();
+    ensure!((5..45).contains(&ascending), "the numbers follow each other: {numbers:?}"); // 2^-29 by chance
     Ok(())
 }
 
-fn changes(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let qp = s.create(&a, Wishes::of(QpType::Rc))?;
+fn changes(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let qp = s.create(&a, QpOptions::new(QpType::Rc))?;
     same!(state(s, 0, qp)?, QpState::Reset, "the first state");
     let peer = (s.ends[b.end].address, 77);
     let init = Modify::Init { access: Access::ALL, q_key: 0 };
-    let other = s.create(&a, Wishes::of(QpType::Rc))?;
-    s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
+    let other = s.create(&a, QpOptions::new(QpType::Rc))?;
+    s.bring_up(0, other, peer, QpOptions::new(QpType::Rc))?;
     same!(state(s, 0, other)?, QpState::ReadyToSend, "the last state");
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from ReadyToSend to Init");
     s.end(0).modify_qp(other, Modify::Error).map_err(failed("go to Error"))?;
     ensure!(s.end(0).modify_qp(other, init).is_err(), "it went from Error to Init");
     s.end(0).modify_qp(other, Modify::Reset).map_err(failed("go to Reset"))?;
-    s.bring_up(0, other, peer, Wishes::of(QpType::Rc))?;
+    s.bring_up(0, other, peer, QpOptions::new(QpType::Rc))?;
     s.end(0).modify_qp(qp, Modify::Error).map_err(failed("go from Reset to Error"))?;
     same!(state(s, 0, qp)?, QpState::Error, "the state");
-    ensure!(s.bring_up(0, qp, peer, Wishes::of(QpType::Rc)).is_err(), "it left Error without Reset");
+    ensure!(s.bring_up(0, qp, peer, QpOptions::new(QpType::Rc)).is_err(), "it left Error without Reset");
     Ok(())
 }
 
-fn posting(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let qp = s.create(&a, Wishes::of(QpType::Rc))?;
+fn posting(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let qp = s.create(&a, QpOptions::new(QpType::Rc))?;
     let elements = [a.element(0, 8)];
     let send = SendWr::new(1, Operation::Write(b.remote(0)), Data::Elements(&elements));
     let receive = RecvWr { id: 2, elements: &elements };
@@ -81,14 +81,14 @@ fn posting(s: &mut Stage<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn flush(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn flush(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let elements = [a.element(0, 8)];
     for id in 0..10 {
         s.receive(0, qa, 100 + id, &elements)?;
     }
-    // Nothing listens where these go, so none is done before the change.
+    // The peer has no receives posted, so none of these completes before the change.
     s.end(1).destroy_cq(b.cq).err().ok_or("the queue is not in use")?;
     let sends: Vec<_> = (0..10)
         .map(|id| SendWr { signalled: id % 2 == 0, ..SendWr::new(id, Operation::Send, Data::Elements(&elements)) })
@@ -100,36 +100,36 @@ fn flush(s: &mut Stage<'_>) -> Result<(), Failure> {
     let ids = |from: u64| all.iter().map(|c| c.id).filter(|id| (from..from + 100).contains(id)).collect::<Vec<_>>();
     same!(ids(0), (0..10).collect::<Vec<_>>(), "flushed requests, unsignalled ones, too");
     same!(ids(100), (100..110).collect::<Vec<_>>(), "flushed receives");
-    s.silence(&a)
+    s.expect_no_completions(&a)
 }
 
-fn posted_in_error(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, _] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn posted_in_error(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, _] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     s.end(0).modify_qp(qa, Modify::Error).map_err(failed("go to Error"))?;
     let elements = [a.element(0, 8)];
     s.receive(0, qa, 1, &elements)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
     let mut all = s.completions(&a, 2)?;
     all.sort_unstable_by_key(|c| c.id);
-    let told: Vec<_> = all.iter().map(|c| (c.id, c.status, c.completed)).collect();
-    same!(told, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
+    let found: Vec<_> = all.iter().map(|c| (c.id, c.status, c.completed)).collect();
+    same!(found, [(1, Status::Flushed, Completed::Recv), (2, Status::Flushed, Completed::Send)], "completions");
     Ok(())
 }
 
-fn reset(s: &mut Stage<'_>) -> Result<(), Failure> {
-    let [a, b] = s.two(4096)?;
-    let [qa, qb] = s.connect([&a, &b], Wishes::of(QpType::Rc))?;
+fn reset(s: &mut Harness<'_>) -> Result<(), Failure> {
+    let [a, b] = s.two_sides(4096)?;
+    let [qa, qb] = s.connect([&a, &b], QpOptions::new(QpType::Rc))?;
     let elements = [a.element(0, 8)];
     s.receive(0, qa, 1, &elements)?;
     s.post(0, qa, &[SendWr::new(2, Operation::Send, Data::Elements(&elements))])?;
     for (end, qp) in [(0, qa), (1, qb)] {
         s.end(end).modify_qp(qp, Modify::Reset).map_err(failed("go to Reset"))?;
     }
-    s.silence(&a)?;
+    s.expect_no_completions(&a)?;
     let peers = [(s.ends[1].address, qb.0), (s.ends[0].address, qa.0)];
-    s.bring_up(0, qa, peers[0], Wishes::of(QpType::Rc))?;
-    s.bring_up(1, qb, peers[1], Wishes::of(QpType::Rc))?;
+    s.bring_up(0, qa, peers[0], QpOptions::new(QpType::Rc))?;
+    s.bring_up(1, qb, peers[1], QpOptions::new(QpType::Rc))?;
     s.receive(1, qb, 3, &[b.element(0, 8)])?;
     s.post(0, qa, &[SendWr::new(4, Operation::Send, Data::Elements(&elements))])?;
     same!(s.successes(&b, 1)?[0].id, 3, "the receive");

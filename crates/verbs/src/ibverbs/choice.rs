@@ -53,7 +53,7 @@ impl FromStr for Choice {
 
 /// An open device with a port and an address.
 #[derive(Clone)]
-pub struct Opened {
+pub struct OpenPort {
     /// The device.
     pub context: Arc<Context>,
     /// Port number.
@@ -69,7 +69,7 @@ impl Choice {
     ///
     /// # Errors
     /// Returns an error that lists what exists if there is no such device, port or address.
-    pub fn open(&self) -> Result<Opened, IoError> {
+    pub fn open(&self) -> Result<OpenPort, IoError> {
         self.open_where(None)
     }
 
@@ -77,11 +77,11 @@ impl Choice {
     ///
     /// # Errors
     /// See [`Self::open`].
-    pub fn open_at(&self, address: IpAddr) -> Result<Opened, IoError> {
+    pub fn open_at(&self, address: IpAddr) -> Result<OpenPort, IoError> {
         self.open_where(Some(address.to_canonical()))
     }
 
-    fn open_where(&self, address: Option<IpAddr>) -> Result<Opened, IoError> {
+    fn open_where(&self, address: Option<IpAddr>) -> Result<OpenPort, IoError> {
         match &self.device {
             Some(name) => self.open_port(&Device::named(name)?.open()?, address),
             None => {
@@ -97,7 +97,7 @@ impl Choice {
         }
     }
 
-    fn open_port(&self, context: &Arc<Context>, address: Option<IpAddr>) -> Result<Opened, IoError> {
+    fn open_port(&self, context: &Arc<Context>, address: Option<IpAddr>) -> Result<OpenPort, IoError> {
         let name = context.name();
         let ports: Vec<u8> = match self.port {
             Some(port) => vec![port],
@@ -123,7 +123,7 @@ impl Choice {
                 );
                 return Err(IoError::Config(message));
             }
-            return Ok(Opened { context: Arc::clone(context), port, attributes, gid: gid.clone() });
+            return Ok(OpenPort { context: Arc::clone(context), port, attributes, gid: gid.clone() });
         }
         let which = self.port.map_or_else(|| "no port".into(), |port| format!("port {port} not"));
         Err(IoError::Config(format!(

@@ -1,6 +1,6 @@
 //! The endpoint: a device's port and address, with everything created on it.
 
-use super::choice::{Choice, Opened};
+use super::choice::{Choice, OpenPort};
 use super::convert::{self, GRH_BYTES};
 use super::memory::Memory;
 use super::pair::{Pair, Port};
@@ -114,8 +114,8 @@ impl IbverbsEndpoint {
     ///
     /// # Errors
     /// If the device or the kernel refuses.
-    pub fn over(opened: Opened) -> Result<Self, VerbsError> {
-        let Opened { context, port, attributes, gid } = opened;
+    pub fn over(opened: OpenPort) -> Result<Self, VerbsError> {
+        let OpenPort { context, port, attributes, gid } = opened;
         let limits = context.attributes()?;
         let channel = Channel::new(&context)?;
         let failed = |source: rustix::io::Errno| IoError::System {

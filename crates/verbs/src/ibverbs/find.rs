@@ -1,6 +1,6 @@
 //! Search for the device that has an address.
 
-use super::choice::{Choice, Opened};
+use super::choice::{Choice, OpenPort};
 use super::sys::devices;
 use shotline_transport::IoError;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub fn at(local: IpAddr) -> Result<Option<Found>, IoError> {
             let hardware = Path::new("/sys/class/infiniband").join(&name).join("device").exists();
             let selected = Choice { device: Some(name), ..Choice::default() };
             // A device that cannot be opened is skipped.
-            let Opened { port, gid, .. } = selected.open_at(local).ok()?;
+            let OpenPort { port, gid, .. } = selected.open_at(local).ok()?;
             Some(Found { choice: Choice { port: Some(port), gid: Some(gid.index), ..selected }, hardware })
         })
         .collect();

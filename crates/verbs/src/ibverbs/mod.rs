@@ -45,6 +45,6 @@ mod queues;
 pub mod sys;
 pub mod ud;
 
-pub use choice::{Choice, Opened};
+pub use choice::{Choice, OpenPort};
 pub use endpoint::IbverbsEndpoint;
 pub use provider::DESCRIPTION;

@@ -320,12 +320,12 @@ impl Provider for IbverbsEndpoint {
 }
 
 impl IbverbsEndpoint {
-    fn check_elements(&self, max_sge: u32, most: i32) -> Result<(), VerbsError> {
-        let most = u32::try_from(most).unwrap_or(0);
-        if max_sge <= most {
+    fn check_elements(&self, max_sge: u32, limit: i32) -> Result<(), VerbsError> {
+        let limit = u32::try_from(limit).unwrap_or(0);
+        if max_sge <= limit {
             return Ok(());
         }
-        Err(VerbsError::Invalid(format!("requests of this device have up to {most} elements, not {max_sge}")))
+        Err(VerbsError::Invalid(format!("requests of this device have up to {limit} elements, not {max_sge}")))
     }
 
     fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {
@@ -385,12 +385,12 @@ fn address_handle(memory: &mut Memory, pd: Pd, port: &super::pair::Port, to: Soc
     if let Some(ah) = domain.ahs.get(&ip) {
         return Ok(Arc::clone(ah));
     }
-    let made = Ah::new(&domain.pd, &ah_attr(ip, port.number, port.gid_index)).map_err(|_| PostError::Destination)?;
+    let ah = Ah::new(&domain.pd, &ah_attr(ip, port.number, port.gid_index)).map_err(|_| PostError::Destination)?;
     if domain.ahs.len() >= MAX_CACHED_AHS {
         domain.ahs.clear(); // posted requests hold theirs
     }
-    domain.ahs.insert(ip, Arc::clone(&made));
-    Ok(made)
+    domain.ahs.insert(ip, Arc::clone(&ah));
+    Ok(ah)
 }
 
 /// Posts receives to the receive queue of a queue pair, or to a shared one.

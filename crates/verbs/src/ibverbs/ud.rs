@@ -18,7 +18,7 @@
 //! that has its number and key can cause this, so it is not fatal: the queue pair is reset, all receives are posted
 //! again, and the error is counted ([`DeviceCounts::queue_pair_errors`]). Packets that arrive meanwhile are lost.
 
-use super::choice::{Choice, Opened};
+use super::choice::{Choice, OpenPort};
 use super::convert::{GRH_BYTES, sender};
 use super::sys::abi::*;
 use super::sys::{AsyncEvent, Channel, Context, Cq, Mr, Pd, Qp, QpConfig, RecvList, remainder};
@@ -108,14 +108,14 @@ impl UdIo {
     pub fn open(config: &UdConfig, regions: &Regions) -> Result<Self, IoError> {
         let opened = config.choice.open_at(config.local)?;
         check_mtu(&opened)?;
-        let Opened { context, port, gid, .. } = opened;
+        let OpenPort { context, port, gid, .. } = opened;
         let local = gid.ip();
         let pd = Pd::new(&context)?;
         let capacity = u32::try_from(config.capacity).unwrap_or(u32::MAX);
-        let most = u32::try_from(context.attributes()?.max_qp_wr).unwrap_or(0);
-        if capacity > most {
+        let limit = u32::try_from(context.attributes()?.max_qp_wr).unwrap_or(0);
+        if capacity > limit {
             return Err(IoError::Config(format!(
-                "{capacity} receives are more than a queue pair of {} has ({most}): give a smaller --window",
+                "{capacity} receives are more than a queue pair of {} has ({limit}): give a smaller --window",
                 context.name()
             )));
         }
@@ -427,8 +427,8 @@ impl GrhBuffers {
 }
 
 /// Refuses a port whose MTU is too small for the probe's packets.
-fn check_mtu(opened: &Opened) -> Result<(), IoError> {
-    let Opened { context, port, attributes, gid } = opened;
+fn check_mtu(opened: &OpenPort) -> Result<(), IoError> {
+    let OpenPort { context, port, attributes, gid } = opened;
     if attributes.active_mtu >= IBV_MTU_4096 {
         return Ok(());
     }

@@ -113,7 +113,7 @@ impl ShmEndpoint {
 
     /// Refuses an operation on behalf of the peer, and reports it if the peer's queue pair has strict rules.
     #[cold]
-    fn refused(&mut self, slot: usize, peer: usize, why: Refused) -> Outcome {
+    fn refused(&mut self, slot: usize, peer: usize, reason: Refused) -> Outcome {
         if Board::load(self.theirs.pair(peer, Word::Strict)) == 1
             && let Some(pair) = self.pairs[slot].as_deref()
         {
@@ -121,7 +121,7 @@ impl ShmEndpoint {
             self.control.send(super::control::Message::Fault { qp, from });
         }
         // By IBTA 9.7.4.1.1, a misaligned address is an invalid request.
-        Outcome::Failed(if why == Refused::Misaligned { Status::RemoteInvalid } else { Status::RemoteAccess })
+        Outcome::Failed(if reason == Refused::Misaligned { Status::RemoteInvalid } else { Status::RemoteAccess })
     }
 
     /// Returns the slot of the peer's queue pair on its board, if it can receive from this one.

@@ -14,10 +14,10 @@ impl<P: PacketIo> Endpoint for SoftEndpoint<P> {
         Mtu::B4096
     }
     fn tally(&self, qp: Qp) -> Tally {
-        self.books(qp).map(Tally::from).unwrap_or_default()
+        self.qp_counters(qp).map(Tally::from).unwrap_or_default()
     }
     fn total(&self) -> Tally {
-        let counters = self.statistics();
+        let counters = self.counters();
         let Drops { malformed, unknown_qp, wrong_service, bad_icrc, unverified } = counters.drops;
         let refused = [
             ("malformed", malformed),

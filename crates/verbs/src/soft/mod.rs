@@ -2,13 +2,13 @@
 //!
 //! A [`SoftEndpoint`] owns one address with port 4791, and its protection domains, memory regions, queues and queue
 //! pairs. It finds the queue pair of a packet with one hash probe. The queue pair's engine chooses the payload's
-//! destination before the transport copies it there, and validates the packet afterwards. An endpoint makes progress only
-//! while it is called ([`Provider::progress`](crate::api::Provider::progress), `poll_cq`, `wait`): a post queues a
-//! request, and the next call sends all queued requests and pending acknowledgements. While a completion queue is armed,
-//! the application may be asleep until its event, so a post then sends at once.
+//! destination before the transport copies it there, and validates the packet afterwards. An endpoint makes progress
+//! only while it is called ([`Provider::progress`](crate::api::Provider::progress), `poll_cq`, `wait`): a post queues a
+//! request, and the next call sends all queued requests and pending acknowledgements. While a completion queue is
+//! armed, the application may be asleep until its event, so a post then sends at once.
 //!
-//! One call reads the clock once, sends one acknowledgement per queue pair, and makes one system call per run of equally
-//! long packets to one destination. An idle queue pair costs nothing, however many there are.
+//! One call reads the clock once, sends one acknowledgement per queue pair, and makes one system call per run of
+//! equally long packets to one destination. An idle queue pair costs nothing, however many there are.
 //!
 //! | content | module |
 //! |---|---|
@@ -231,12 +231,12 @@ impl<P: PacketIo> SoftEndpoint<P> {
         &self.io
     }
     /// Returns the counters of the endpoint.
-    pub fn statistics(&self) -> EndpointCounters {
+    pub fn counters(&self) -> EndpointCounters {
         let sinks = &self.core.sinks;
         EndpointCounters { completions_lost: sinks.queues.lost, notices_lost: sinks.watch.lost, ..self.core.counters }
     }
     /// Returns the counters of a queue pair.
-    pub fn books(&self, qp: Qp) -> Option<&Books> {
+    pub fn qp_counters(&self, qp: Qp) -> Option<&Books> {
         self.core.pairs.by_number(qp.0).map(|pair| &pair.counters)
     }
     /// Returns the last error of the transport's send ([`EndpointCounters::unsendable`]).

@@ -177,11 +177,11 @@ impl<P: PacketIo> Provider for SoftEndpoint<P> {
         check_depth("shared receive queue", depth)?;
         self.core.protection.join(pd)?;
         let shared = SharedReceives { pd, receives: RecvQueue::new(pd, depth, max_sge), limit: None };
-        let made = self.core.shared.insert(shared).map(Srq);
-        if made.is_none() {
+        let created = self.core.shared.insert(shared).map(Srq);
+        if created.is_none() {
             self.core.protection.leave(pd);
         }
-        made.ok_or(VerbsError::Unsupported("more than 65,536 shared receive queues"))
+        created.ok_or(VerbsError::Unsupported("more than 65,536 shared receive queues"))
     }
 
     fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError> {
@@ -310,10 +310,10 @@ impl<P: PacketIo> SoftEndpoint<P> {
         }
         let Core { pairs, arena, protection, .. } = &mut self.core;
         protection.join(config.pd)?;
-        let made = arena
+        let created = arena
             .alloc(protection, Engine::memory(config))
             .and_then(|memory| pairs.create(config, memory, number).map(Qp).inspect_err(|_| arena.free(memory)));
-        made.inspect_err(|_| protection.leave(config.pd))
+        created.inspect_err(|_| protection.leave(config.pd))
     }
 }
 

@@ -105,7 +105,7 @@ impl Attacked {
     }
 
     fn drops(&self) -> Drops {
-        self.endpoint.statistics().drops
+        self.endpoint.counters().drops
     }
 
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
@@ -232,7 +232,7 @@ fn header_of_unpredicted_length_costs_only_a_copy() {
     assert_eq!((attacked.bytes(1000, 40), attacked.bytes(0, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
     attacked.send(&[third, fourth], Seal::Compute); // the second header is shorter
     assert_eq!((attacked.bytes(2000, 40), attacked.bytes(200, 25)), (bytes.clone(), [&bytes[..24], &[0]].concat()));
-    assert_eq!(attacked.endpoint.statistics().bytes_moved, 24 + 40);
+    assert_eq!(attacked.endpoint.counters().bytes_moved, 24 + 40);
     assert_eq!(
         (attacked.endpoint.poll_cq(attacked.cq, &mut [Completion::default(); 4]).unwrap(), attacked.drops().total()),
         (2, 0)
@@ -269,7 +269,7 @@ fn backlog_survives_reuse_of_completed_requests_memory() {
         a.progress().unwrap();
         b.progress().unwrap();
     }
-    assert!(complete && a.statistics().path_full > 0);
+    assert!(complete && a.counters().path_full > 0);
     let mut found = vec![0; 1 << 18];
     ends[1].0.read(0, &mut found);
     assert!(found == bytes, "the WRITE's bytes are not those that were posted");
@@ -410,8 +410,8 @@ fn acknowledgement_after_a_longer_header_in_a_batch_is_accepted() {
     }
     assert!(done >= 98, "{done} of 99 writes are acknowledged by the answers to them");
     for (endpoint, qp) in [(&a, qa), (&b, qb)] {
-        assert_eq!(endpoint.statistics().drops, Drops::default());
-        assert_eq!(endpoint.books(qp).unwrap().retransmitted, 0);
+        assert_eq!(endpoint.counters().drops, Drops::default());
+        assert_eq!(endpoint.qp_counters(qp).unwrap().retransmitted, 0);
     }
 }
 
@@ -469,7 +469,7 @@ fn few_bytes_of_a_long_operation_are_copied_twice() {
     // Per 16 packets: the first of a WRITE carries the address, and the destinations of its batch are chosen before it
     // is validated; all other destinations are known before.
     for (operation, most) in [(Operation::Write(to), 2), (Operation::Send, 0), (Operation::Read(to), 0)] {
-        let before = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.books(qp).unwrap());
+        let before = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.qp_counters(qp).unwrap());
         for _ in 0..50 {
             if operation == Operation::Send {
                 b.post_recv(qb, &[RecvWr { id: 0, elements: &slot }]).unwrap();
@@ -479,7 +479,7 @@ fn few_bytes_of_a_long_operation_are_copied_twice() {
                 b.poll_cq(other_cq, &mut [Completion::default(); 4]).unwrap();
             }
         }
-        let after = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.books(qp).unwrap());
+        let after = [(&a, qa), (&b, qb)].map(|(endpoint, qp)| *endpoint.qp_counters(qp).unwrap());
         let copied: u64 =
             before.iter().zip(&after).map(|(before, after)| after.bytes_copied - before.bytes_copied).sum();
         let bytes = 50 * u64::from(LEN);

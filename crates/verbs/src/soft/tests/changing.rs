@@ -94,7 +94,7 @@ fn run([a, b]: &mut [End; 2], operation: fn(Remote) -> Operation) {
     let (began, mut completion) = (Instant::now(), [Completion::default()]);
     while a.endpoint.poll_cq(a.cq, &mut completion).unwrap() == 0 {
         b.endpoint.progress().unwrap();
-        assert!(began.elapsed() < PATIENCE, "never done: {:?}", a.endpoint.books(a.qp));
+        assert!(began.elapsed() < PATIENCE, "never done: {:?}", a.endpoint.qp_counters(a.qp));
     }
     assert_eq!(completion[0].status, Status::Success);
 }
@@ -106,8 +106,8 @@ fn read_of_changing_shared_memory_is_answered_once() {
     ends[1].start_changing();
     run(&mut ends, Operation::Read);
     let [a, b] = &ends;
-    assert_eq!((a.endpoint.statistics().drops.total(), a.endpoint.books(a.qp).unwrap().retransmitted), (0, 0));
-    assert_eq!(b.endpoint.statistics().packets_copied, MEMORY / 4096);
+    assert_eq!((a.endpoint.counters().drops.total(), a.endpoint.qp_counters(a.qp).unwrap().retransmitted), (0, 0));
+    assert_eq!(b.endpoint.counters().packets_copied, MEMORY / 4096);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn changing_private_memory_is_copied_when_retransmitted() {
         let mut ends = ends([heap(), heap()]);
         ends[changing].start_changing();
         run(&mut ends, operation);
-        let [receives, sends] = [&ends[1 - changing], &ends[changing]].map(|end| end.endpoint.statistics());
+        let [receives, sends] = [&ends[1 - changing], &ends[changing]].map(|end| end.endpoint.counters());
         assert!(receives.drops.bad_icrc > 0 && sends.packets_copied > 0, "{receives:?} {sends:?}");
     }
 }
@@ -128,5 +128,5 @@ fn unchanging_memory_is_not_copied() {
     let mut ends = ends([heap(), heap()]);
     run(&mut ends, Operation::Read);
     run(&mut ends, Operation::Write);
-    assert_eq!(ends.map(|end| end.endpoint.statistics().packets_copied), [0, 0]);
+    assert_eq!(ends.map(|end| end.endpoint.counters().packets_copied), [0, 0]);
 }
