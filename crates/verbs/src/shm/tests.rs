@@ -78,7 +78,7 @@ fn look_connected(attacker: &mut ShmEndpoint, memory: &Region, own: (u32, u32), 
 
 /// Performs one random attack.
 fn attack(
-    attacker: &mut ShmEndpoint,
+    peer: &mut ShmEndpoint,
     random: &mut SplitMix64,
     target: (u32, u32),
     own: (u32, u32),
@@ -94,19 +94,13 @@ fn attack(
                 [Word::Number, Word::Peer, Word::State, Word::Access, Word::Domain, Word::Receives, Word::RnrTimer];
             let more = [Word::Strict, Word::Expected, Word::Refused, Word::RefusalCode];
             let word = *words.iter().chain(&more).nth(random.below(11) as usize).unwrap();
-            attacker.mine.pair(line, word).store(pick(random, &numbers), Ordering::Release);
+            peer.mine.pair(line, word).store(pick(random, &numbers), Ordering::Release);
         }
-        1 => attacker.mine.receives(random.below(64) as usize).store(pick(random, &numbers), Ordering::Release),
-        2 => {
-            attacker.mine.live(random.below(MAX_KEYS as u64) as usize).store(pick(random, &numbers), Ordering::Release)
-        }
-        3 => attacker.mine.wake().store(random.next_u64() as u32, Ordering::Release),
-        4 if random.below(100) == 0 => {
-            attacker.mine.head().store(random.next_u64() >> random.below(64), Ordering::Release)
-        }
-        4 if random.below(100) == 0 => {
-            attacker.mine.tail().store(random.next_u64() >> random.below(64), Ordering::Release)
-        }
+        1 => peer.mine.receives(random.below(64) as usize).store(pick(random, &numbers), Ordering::Release),
+        2 => peer.mine.live(random.below(MAX_KEYS as u64) as usize).store(pick(random, &numbers), Ordering::Release),
+        3 => peer.mine.wake().store(random.next_u64() as u32, Ordering::Release),
+        4 if random.below(100) == 0 => peer.mine.head().store(random.next_u64() >> random.below(64), Ordering::Release),
+        4 if random.below(100) == 0 => peer.mine.tail().store(random.next_u64() >> random.below(64), Ordering::Release),
         4..=6 => {
             let fragment = [0, 32, 64, 5000][random.below(4) as usize];
             let mut header = Header {
@@ -131,10 +125,10 @@ fn attack(
                 _ => &mut header.word,
             };
             *field = pick(random, &numbers);
-            let (board, at, _) = attacker.mine.ring(*tail & (RING_BYTES - 1));
+            let (board, at, _) = peer.mine.ring(*tail & (RING_BYTES - 1));
             board.write(at, &header.bytes());
             *tail += if random.below(50) == 0 { 64 * random.below(90) } else { record_len(u64::from(fragment)) };
-            attacker.mine.tail().store(*tail, Ordering::Release);
+            peer.mine.tail().store(*tail, Ordering::Release);
         }
         7 => {
             let access = Access::from_bits(random.next_u64() as u8);
@@ -146,16 +140,16 @@ fn attack(
                 _ => std::fs::File::open("/dev/null").unwrap().into(),
             };
             let domain = pick(random, &[0]);
-            attacker.control.send(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
+            peer.control.send(Message::Key(KeyOffer { slot, rkey, domain, address, len, access }, fd));
         }
         _ => match random.below(5) {
-            0 => attacker.control.send(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
-            1 => attacker
-                .control
-                .send(Message::Ended { slot: pick(random, &[0, 1, u32::MAX]), rkey: pick(random, &[7, 8]) }),
-            2 => attacker.control.send(Message::Fault { qp: to, from: own.1 }),
-            3 => _ = rustix::net::send(attacker.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
-            _ => attacker.control.wake(),
+            0 => peer.control.send(Message::Named { rkey: pick(random, &[7, 8]), name: vec![0xFF; 64] }),
+            1 => {
+                peer.control.send(Message::Ended { slot: pick(random, &[0, 1, u32::MAX]), rkey: pick(random, &[7, 8]) })
+            }
+            2 => peer.control.send(Message::Fault { qp: to, from: own.1 }),
+            3 => _ = rustix::net::send(peer.control.fd(), &[9; 40], rustix::net::SendFlags::DONTWAIT),
+            _ => peer.control.wake(),
         },
     }
 }
