@@ -107,14 +107,14 @@ impl IbverbsEndpoint {
     /// # Errors
     /// If the library, the device or an address is missing; the error says what exists and what to do.
     pub fn open(choice: &Choice) -> Result<Self, VerbsError> {
-        Self::over(choice.open()?)
+        Self::from_open_port(choice.open()?)
     }
 
     /// Creates an endpoint on an open device. The endpoint reads the device's asynchronous events, so nothing else may.
     ///
     /// # Errors
     /// If the device or the kernel refuses.
-    pub fn over(opened: OpenPort) -> Result<Self, VerbsError> {
+    pub fn from_open_port(opened: OpenPort) -> Result<Self, VerbsError> {
         let OpenPort { context, port, attributes, gid } = opened;
         let limits = context.attributes()?;
         let channel = Channel::new(&context)?;

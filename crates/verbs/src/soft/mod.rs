@@ -1,4 +1,4 @@
-//! Queue pairs in software over any [`PacketIo`]: RoCEv2 without a network interface that speaks it.
+//! Queue pairs in software over any [`PacketIo`]: RoCEv2 without a network interface that supports it.
 //!
 //! A [`SoftEndpoint`] owns one address with port 4791, and its protection domains, memory regions, queues and queue
 //! pairs. It finds the queue pair of a packet with one hash probe. The queue pair's engine chooses the payload's
@@ -115,10 +115,12 @@ impl SoftEndpoint<UdpIo> {
     /// Opens an endpoint on a local address, which must be a host's unicast address. The port of RoCEv2 is
     /// [`shotline_wire::udp::ROCE_PORT`]; no privileges are needed.
     pub fn udp(address: SocketAddr, options: UdpOptions) -> Result<Self, VerbsError> {
-        Self::over(address, |regions, scratch| open_udp(address, options, regions, scratch)).map(|mut endpoint| {
-            endpoint.apply_socket(endpoint.io.local_addr(), endpoint.io.receive_buffer());
-            endpoint
-        })
+        Self::with_transport(address, |regions, scratch| open_udp(address, options, regions, scratch)).map(
+            |mut endpoint| {
+                endpoint.apply_socket(endpoint.io.local_addr(), endpoint.io.receive_buffer());
+                endpoint
+            },
+        )
     }
 }
 
@@ -132,7 +134,7 @@ impl SoftEndpoint<FrameIo> {
         peer: Option<[u8; 6]>,
         options: UdpOptions,
     ) -> Result<Self, VerbsError> {
-        Self::over(address, |regions, scratch| {
+        Self::with_transport(address, |regions, scratch| {
             let config = FrameConfig {
                 interface: interface.into(),
                 bind: address,
@@ -158,7 +160,7 @@ impl SoftEndpoint<Lossy<UdpIo>> {
     /// Opens an endpoint like [`SoftEndpoint::udp`] that drops each packet it sends with probability `loss`, for tests.
     pub fn lossy_udp(address: SocketAddr, options: UdpOptions, loss: f64, seed: u64) -> Result<Self, VerbsError> {
         let open = |regions: &_, scratch| Ok(Lossy::new(open_udp(address, options, regions, scratch)?, loss, seed));
-        Self::over(address, open).map(|mut endpoint| {
+        Self::with_transport(address, open).map(|mut endpoint| {
             let io = endpoint.io.io();
             endpoint.apply_socket(io.local_addr(), io.receive_buffer());
             endpoint
@@ -200,7 +202,7 @@ impl SoftEndpoint<InprocIo> {
 impl<P: PacketIo> SoftEndpoint<P> {
     /// Creates an endpoint over any transport, which `open` builds from a table of regions and scratch memory in it.
     /// The transport must check ICRCs (be "sealed"); no buffers are posted to it.
-    pub fn over(
+    pub fn with_transport(
         address: SocketAddr,
         open: impl FnOnce(&Regions, Sge) -> Result<P, IoError>,
     ) -> Result<Self, VerbsError> {

@@ -71,7 +71,7 @@ impl Attacked {
         let (regions, payload) = scratch();
         regions.get(RegionId(0)).write(0, &(0..=255).collect::<Vec<u8>>());
         let mut wire = None;
-        let mut endpoint = SoftEndpoint::over(address(1), |own, scratch| {
+        let mut endpoint = SoftEndpoint::with_transport(address(1), |own, scratch| {
             let here = InprocConfig { address: address(1), sealed, capacity: 0, scratch };
             let there = InprocConfig { address: address(2), scratch: payload, ..here };
             let (a, b) = inproc::pair(256, (here, own), (there, &regions));

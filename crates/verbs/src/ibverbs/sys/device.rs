@@ -265,7 +265,7 @@ impl Context {
         ["/sys/class/infiniband", &self.name, "ports", &port.to_string()].iter().collect()
     }
 
-    /// Readable when [`Self::next_event`] has something.
+    /// Returns a descriptor that is readable when [`Self::next_event`] has an event.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the context's and stays open as long as it.
         unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }

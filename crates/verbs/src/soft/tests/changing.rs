@@ -66,7 +66,7 @@ fn ends(memory: [Arc<Region>; 2]) -> [End; 2] {
             });
             Ok(Changing { io, regions: regions.clone(), changing: Arc::clone(&changing) })
         };
-        let mut endpoint = SoftEndpoint::over(address(host), over).unwrap();
+        let mut endpoint = SoftEndpoint::with_transport(address(host), over).unwrap();
         let pd = endpoint.alloc_pd().unwrap();
         let mr = endpoint.reg_mr(pd, &memory, 0, MEMORY, Access::ALL, Addressing::ZeroBased).unwrap();
         let cq = endpoint.create_cq(64).unwrap();
