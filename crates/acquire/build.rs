@@ -1,4 +1,4 @@
-//! Tells the commit that this program is built from, if it is built from a checkout.
+//! Passes the commit that this program is built from to the compiler, if it is built from a checkout.
 
 use std::process::Command;
 
@@ -6,13 +6,13 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let commit = git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]).unwrap_or_default();
     println!("cargo:rustc-env=SHOTLINE_COMMIT={commit}");
-    // It changes with every commit and every checkout.
+    // This file changes with every commit and every checkout.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| std::path::Path::new(log).exists()) {
         println!("cargo:rerun-if-changed={log}");
     }
 }
 
-/// The first line that git answers; none where there is no git, or no checkout of ours.
+/// Returns the first line of git's output; none without git, or outside a checkout of this repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let manifest = std::env::var("CARGO_MANIFEST_DIR").ok()?;
     let top =

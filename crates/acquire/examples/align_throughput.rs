@@ -1,23 +1,24 @@
-//! How many events a second one core puts together: four sources, pushed as a receive thread would. Time is the thread's
-//! own, so that other programs on the processor do not count. Prints one JSON object; `bench/align.py` runs it.
+//! Measures how many events per second one core aligns: four sources, pushed as a receive thread would. The time is the
+//! thread's CPU time, so other programs on the processor do not count. Prints one JSON object; `bench/align.py` runs
+//! it.
 //!
-//! Arguments: `number` or `stamp`; `clean` or `faulty` (1 % of the items lost, 1 % of what is left behind its successor).
+//! Arguments: `number` or `stamp`; `clean` or `faulty` (1 % of the items lost, 1 % of the rest after their successor).
 
 use rustix::time::{ClockId, clock_gettime};
-use shotline_acquire::align::{Aligner, By, Config, Mark};
+use shotline_acquire::align::{AlignBy, Aligner, Config, ItemMeta};
 
 const SOURCES: usize = 4;
-/// Between events.
+/// Time between events.
 const SPACING_NS: u64 = 1_000;
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
-/// How far each clock is ahead, and how much faster it runs.
+/// Lead and drift of each clock.
 const CLOCKS: [(i64, f64); SOURCES] = [(0, 0.0), (800_000, 20e-6), (-500_000, -35e-6), (1_000_000, 50e-6)];
 
-/// One push.
-struct Step {
+/// Arguments of one push.
+struct Push {
     source: usize,
     now_ns: u64,
-    mark: Mark,
+    meta: ItemMeta,
 }
 
 fn main() {
@@ -29,7 +30,7 @@ fn main() {
     let mut seed = 1;
     let mut aligner = Aligner::new(Config {
         sources: SOURCES,
-        by: if by_stamp { By::Stamp { window_ns: Some(SPACING_NS / 2 - 50) } } else { By::Number },
+        by: if by_stamp { AlignBy::Stamp { window_ns: Some(SPACING_NS / 2 - 50) } } else { AlignBy::Number },
         disorder: match (faulty, by_stamp) {
             (false, _) => 0,
             (true, false) => 1,
@@ -42,19 +43,19 @@ fn main() {
     });
     let (mut seconds, mut out, mut parts) = (0.0, 0, 0);
     for first in (0..events).step_by(block as usize) {
-        let steps = steps(first..(first + block).min(events), faulty, &mut seed);
-        let begun = cpu_seconds();
-        for step in &steps {
-            // The item stands for the box that a shot comes in.
-            let _ = aligner.push(step.source, step.now_ns, step.mark, step.mark.number);
-            while let Some(event) = aligner.pop(step.now_ns) {
+        let pushes = pushes(first..(first + block).min(events), faulty, &mut seed);
+        let started = cpu_seconds();
+        for push in &pushes {
+            // The item stands for the boxed shot.
+            let _ = aligner.push(push.source, push.now_ns, push.meta, push.meta.number);
+            while let Some(event) = aligner.pop(push.now_ns) {
                 out += 1;
                 parts += std::hint::black_box(&event).parts.iter().flatten().count();
             }
         }
-        seconds += cpu_seconds() - begun;
+        seconds += cpu_seconds() - started;
     }
-    let counts = *aligner.counts();
+    let counts = *aligner.counters();
     let late: u64 = (0..SOURCES).map(|source| aligner.source(source).late).sum();
     let locked = (1..SOURCES).all(|source| aligner.clock(source).locked);
     println!(
@@ -63,9 +64,9 @@ fn main() {
     );
 }
 
-/// What arrives, made before the time is taken.
-fn steps(events: std::ops::Range<u64>, faulty: bool, seed: &mut u64) -> Vec<Step> {
-    let mut steps = Vec::with_capacity((events.end - events.start) as usize * SOURCES);
+/// Returns the input, generated before the time is taken.
+fn pushes(events: std::ops::Range<u64>, faulty: bool, seed: &mut u64) -> Vec<Push> {
+    let mut pushes = Vec::with_capacity((events.end - events.start) as usize * SOURCES);
     for number in events {
         let elapsed = number * SPACING_NS;
         for (source, (offset, drift)) in CLOCKS.iter().enumerate() {
@@ -73,17 +74,17 @@ fn steps(events: std::ops::Range<u64>, faulty: bool, seed: &mut u64) -> Vec<Step
                 continue;
             }
             let stamp = (BEGIN_NS + elapsed).saturating_add_signed(offset + (elapsed as f64 * drift) as i64);
-            // Packets wait for up to 40 ns somewhere.
+            // Packets are delayed by up to 40 ns.
             let arrived_ns = BEGIN_NS + 50_000 + elapsed + random(seed) % 40;
-            steps.push(Step { source, now_ns: elapsed, mark: Mark { number, stamp_ns: stamp, arrived_ns } });
-            let behind = steps.len().checked_sub(1 + SOURCES).filter(|_| faulty && random(seed).is_multiple_of(100));
-            if let Some(behind) = behind.filter(|behind| steps[*behind].source == source) {
-                let last = steps.len() - 1;
-                steps.swap(behind, last);
+            pushes.push(Push { source, now_ns: elapsed, meta: ItemMeta { number, stamp_ns: stamp, arrived_ns } });
+            let previous = pushes.len().checked_sub(1 + SOURCES).filter(|_| faulty && random(seed).is_multiple_of(100));
+            if let Some(previous) = previous.filter(|previous| pushes[*previous].source == source) {
+                let last = pushes.len() - 1;
+                pushes.swap(previous, last);
             }
         }
     }
-    steps
+    pushes
 }
 
 fn cpu_seconds() -> f64 {
@@ -91,7 +92,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// xorshift64 (Marsaglia 2003).
+/// Returns the next number of xorshift64 (Marsaglia 2003).
 fn random(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;

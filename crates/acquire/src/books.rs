@@ -1,46 +1,46 @@
-//! The books: every packet and every shot is somewhere, and the sums say so.
+//! Counters of packets and shots. Each packet and each shot is in exactly one of them, so the sums must match.
 
 use shotline_wire::shot::{DropCause, Drops};
 use std::fmt;
 
-/// Counts of one stream, or of packets that belong to none.
+/// Counters of one stream, or of packets that belong to none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     /// Packets that arrived.
     pub packets: u64,
-    /// Of those, packets whose payload is in its shot.
+    /// Of these, packets whose payload is in its shot.
     pub placed: u64,
-    /// The others, by cause.
+    /// Of these, packets that were dropped, by cause.
     pub packet_drops: Drops,
     /// Packets missing in closed shots: they never arrived, or were dropped for a cause above.
     pub packets_missing: u64,
-    /// Payloads that were copied once more, because they did not land in their place.
+    /// Payloads that were copied once more, because they did not land in their destination.
     pub repaired: u64,
-    /// Payload bytes of the packets placed.
+    /// Payload bytes of the placed packets.
     pub placed_bytes: u64,
     /// Bytes copied again by repairs.
     pub repaired_bytes: u64,
-    /// Packets whose ICRC matched with every input known.
+    /// Packets whose ICRC matched with all of its input known.
     pub icrc_good: u64,
-    /// Packets whose ICRC matched for one IPv4 identification that was solved for.
+    /// Packets whose ICRC matched for one IPv4 identification, which was solved for.
     pub icrc_solved: u64,
     /// Packets whose ICRC the device has checked.
     pub icrc_device: u64,
-    /// Packets whose ICRC could not be judged.
+    /// Packets whose ICRC could not be checked.
     pub icrc_unverified: u64,
     /// Shots whose number has passed.
     pub shots: u64,
-    /// Of those, handed on whole and proven.
+    /// Of these, shots handed on complete and proven.
     pub complete: u64,
-    /// Handed on with packets missing or an end-of-shot record that does not fit.
+    /// Shots handed on with packets missing or a wrong end-of-shot record.
     pub partial: u64,
-    /// Not handed on, by cause.
+    /// Shots that were not handed on, by cause.
     pub shot_drops: Drops,
-    /// Times that the sender began anew.
+    /// Number of times that the sender restarted.
     pub restarts: u64,
 }
 
-/// Sums that do not add up: a defect of this program.
+/// Counters whose sums do not match: a defect of this program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Imbalance(Box<Books>);
 
@@ -62,14 +62,17 @@ impl fmt::Display for Imbalance {
 }
 
 impl Books {
-    /// Packets in = placed + dropped; shots = complete + partial + dropped.
+    /// Checks that packets = placed + dropped, and shots = complete + partial + dropped.
+    ///
+    /// # Errors
+    /// If one of the sums does not match.
     pub fn balance(&self) -> Result<(), Imbalance> {
         let packets = self.placed + self.packet_drops.total();
         let shots = self.complete + self.partial + self.shot_drops.total();
         if packets == self.packets && shots == self.shots { Ok(()) } else { Err(Imbalance(Box::new(*self))) }
     }
 
-    /// Adds the counts of another stream.
+    /// Adds the counters of another stream.
     pub fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.placed += other.placed;
@@ -89,21 +92,22 @@ impl Books {
         self.restarts += other.restarts;
     }
 
-    /// Takes back a shot that was counted as handed on, because the sink gave it up after all.
-    pub fn give_up(&mut self, complete: bool, cause: DropCause) {
+    /// Turns a shot that was counted as handed on into a dropped one, because the sink discarded it.
+    pub fn retract(&mut self, complete: bool, cause: DropCause) {
         let counted = if complete { &mut self.complete } else { &mut self.partial };
         *counted -= 1;
         self.shot_drops.add(cause, 1);
     }
 
-    /// Takes back shots that were counted as handed on: so many complete and partial ones.
-    pub fn take_back(&mut self, complete: u64, partial: u64, cause: DropCause) {
+    /// Turns shots that were counted as handed on into dropped ones.
+    pub fn retract_all(&mut self, complete: u64, partial: u64, cause: DropCause) {
         self.complete -= complete.min(self.complete);
         self.partial -= partial.min(self.partial);
         self.shot_drops.add(cause, complete + partial);
     }
 
-    /// Copies per payload byte: the kernel's one, where no device writes payloads to their places, and repairs.
+    /// Returns the copies per payload byte: one by the kernel, unless a device writes payloads to their destinations,
+    /// plus repairs.
     pub fn copies_per_byte(&self) -> f64 {
         if self.placed_bytes == 0 {
             return 0.0;
@@ -118,11 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_that_is_nowhere_is_an_imbalance() {
-        let mut books = Books { packets: 3, placed: 1, ..Books::default() };
-        books.packet_drops.add(DropCause::Late, 1);
-        assert!(books.balance().is_err());
-        books.packet_drops.add(DropCause::BadIcrc, 1);
-        assert_eq!(books.balance(), Ok(()));
+    fn a_packet_in_no_counter_is_an_imbalance() {
+        let mut counters = Books { packets: 3, placed: 1, ..Books::default() };
+        counters.packet_drops.add(DropCause::Late, 1);
+        assert!(counters.balance().is_err());
+        counters.packet_drops.add(DropCause::BadIcrc, 1);
+        assert_eq!(counters.balance(), Ok(()));
     }
 }

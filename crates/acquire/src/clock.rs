@@ -1,11 +1,13 @@
-//! The clock that a run's time stamps are told by: TAI, with its source and its health.
+//! Clock of a run's time stamps: TAI, with its source and health.
 //!
 //! | source | what it reads | locked means |
 //! |---|---|---|
-//! | `system` | the kernel's realtime clock plus TAI - UTC | NTP or PTP disciplines it (not `STA_UNSYNC`), and the kernel was told TAI - UTC |
-//! | `ptp:/dev/ptpN` | a network card's own clock, taken for TAI as PTP prescribes | it was read, and is within a minute of the system's TAI |
+//! | `system` | the kernel's realtime clock plus TAI - UTC | NTP or PTP disciplines it (not `STA_UNSYNC`), and the
+//! kernel has TAI - UTC |
+//! | `ptp:/dev/ptpN` | a network card's own clock, assumed to show TAI as PTP prescribes | it was read, and is within a
+//! minute of the system's TAI |
 //!
-//! The kernel stamps what it receives with the realtime clock; [`Clock::from_realtime`] brings that to TAI.
+//! The kernel stamps received packets with the realtime clock; [`Clock::from_realtime`] converts that to TAI.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
@@ -14,12 +16,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// TAI is ahead of UTC by so much since 2017, for kernels that were not told.
+/// TAI - UTC in seconds since 2017, for kernels without it.
 pub const TAI_MINUS_UTC_S: i64 = 37;
-/// Beyond this a card's clock does not keep TAI.
-const FAR_NS: i64 = 60_000_000_000;
+/// Maximum difference of a card's clock from the system's TAI.
+const MAX_DIFFERENCE_NS: i64 = 60_000_000_000;
 
-/// Where time comes from.
+/// Source of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -63,43 +65,46 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Why a clock cannot be used.
+/// Error of opening a clock.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
-    /// The card's clock.
+    /// The card's clock cannot be read.
     #[error("cannot read the PTP clock {}: {source}; ls /dev/ptp* lists those that there are, and who may read them", path.display())]
     Ptp {
-        /// Its device.
+        /// Path of its device.
         path: PathBuf,
         /// The kernel's reason.
         source: std::io::Error,
     },
 }
 
-/// How far a clock can be trusted.
+/// Accuracy of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// It follows a reference.
+    /// Set if the clock follows a reference.
     pub locked: bool,
-    /// The kernel's bound on its error in nanoseconds (for a card: the width of the reading); 0 if unknown.
+    /// Bound on the error by the kernel, in nanoseconds (for a card: the width of the reading); 0 if unknown.
     pub max_error_ns: u64,
-    /// TAI - UTC in seconds that was used.
+    /// TAI - UTC in use, in seconds.
     pub tai_minus_utc_s: i64,
 }
 
-/// A clock.
+/// A clock that shows TAI.
 #[derive(Debug)]
 pub struct Clock {
     source: Source,
     device: Option<OwnedFd>,
-    /// What to add to the realtime clock.
-    ahead_ns: AtomicI64,
+    /// Offset added to the realtime clock.
+    lead_ns: AtomicI64,
 }
 
 impl Clock {
     /// Opens a source and reads it once.
+    ///
+    /// # Errors
+    /// If a card's clock cannot be opened or read.
     pub fn open(source: &Source) -> Result<Self, ClockError> {
-        let mut clock = Self { source: source.clone(), device: None, ahead_ns: AtomicI64::new(0) };
+        let mut clock = Self { source: source.clone(), device: None, lead_ns: AtomicI64::new(0) };
         if let Source::Ptp(path) = source {
             let failed = |source| ClockError::Ptp { path: path.clone(), source };
             let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
@@ -111,22 +116,22 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What it is.
+    /// Returns the source.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// TAI nanoseconds now.
+    /// Returns the current TAI in nanoseconds.
     pub fn now_tai_ns(&self) -> u64 {
         self.from_realtime(nanoseconds(clock_gettime(ClockId::Realtime)))
     }
 
-    /// A time of the realtime clock, as kernels stamp packets, in TAI.
+    /// Converts a time of the realtime clock, as in the kernel's packet stamps, to TAI.
     pub fn from_realtime(&self, ns: u64) -> u64 {
-        ns.saturating_add_signed(self.ahead_ns.load(Relaxed))
+        ns.saturating_add_signed(self.lead_ns.load(Relaxed))
     }
 
-    /// Looks again how far the source is ahead of the realtime clock: now and then, because the two drift.
+    /// Measures the source's lead over the realtime clock again. Call it regularly, because the two drift.
     pub fn refresh(&self) -> Health {
         let (utc, kernel) = (self.tai_minus_utc(), kernel_health());
         let system_ns = utc.unwrap_or(TAI_MINUS_UTC_S) * 1_000_000_000;
@@ -135,30 +140,30 @@ impl Clock {
             max_error_ns: kernel.1,
             tai_minus_utc_s: utc.unwrap_or(TAI_MINUS_UTC_S),
         };
-        let mut ahead = system_ns;
+        let mut lead = system_ns;
         if self.device.is_some() {
             match self.read_card() {
-                Ok((card_ahead, width)) => {
-                    ahead = card_ahead;
-                    health.locked = (card_ahead - system_ns).abs() < FAR_NS;
+                Ok((card_lead, width)) => {
+                    lead = card_lead;
+                    health.locked = (card_lead - system_ns).abs() < MAX_DIFFERENCE_NS;
                     health.max_error_ns = width;
                 }
                 Err(_) => health.locked = false,
             }
         }
-        self.ahead_ns.store(ahead, Relaxed);
+        self.lead_ns.store(lead, Relaxed);
         health
     }
 
-    /// TAI - UTC in seconds, if the kernel was told.
+    /// Returns TAI - UTC in seconds, if the kernel has it.
     fn tai_minus_utc(&self) -> Option<i64> {
         let utc = nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
         let tai = clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanoseconds)? as i64;
-        // Whole seconds apart; between the two readings a moment has passed.
+        // The difference is whole seconds, apart from the time between the two readings.
         Some((tai - utc + 500_000_000).div_euclid(1_000_000_000)).filter(|seconds| *seconds != 0)
     }
 
-    /// How far the card is ahead of the realtime clock, and how long the reading took: the quickest of some.
+    /// Returns the card's lead over the realtime clock, and the duration of the reading: the quickest of some.
     fn read_card(&self) -> std::io::Result<(i64, u64)> {
         let Some(fd) = &self.device else { return Err(std::io::ErrorKind::NotFound.into()) };
         let mut best = None;
@@ -179,7 +184,7 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether the kernel's clock is disciplined, and its bound on the error in nanoseconds.
+/// Returns whether the kernel's clock is disciplined, and its bound on the error in nanoseconds.
 fn kernel_health() -> (bool, u64) {
     crate::sys::adjtimex().map_or((false, 0), |(synchronised, max_error_us)| {
         (synchronised, if synchronised { max_error_us.saturating_mul(1000) } else { 0 })
@@ -191,18 +196,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_clock_tells_tai_and_its_health() {
+    fn the_system_clock_shows_tai_and_its_health() {
         let clock = Clock::open(&Source::System).unwrap();
         let health = clock.refresh();
         let utc = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let told = health.tai_minus_utc_s as u64 * 1_000_000_000;
+        let tai_minus_utc_ns = health.tai_minus_utc_s as u64 * 1_000_000_000;
         let (before, tai, after) = (utc(), clock.now_tai_ns(), utc());
-        assert!((before + told..=after + told).contains(&tai), "{before}, {tai}, {after}, {health:?}");
-        assert_eq!(clock.from_realtime(5), told + 5);
+        assert!(
+            (before + tai_minus_utc_ns..=after + tai_minus_utc_ns).contains(&tai),
+            "{before}, {tai}, {after}, {health:?}"
+        );
+        assert_eq!(clock.from_realtime(5), tai_minus_utc_ns + 5);
     }
 
     #[test]
-    fn sources_are_named_and_others_refused() {
+    fn clock_sources_are_parsed_and_others_refused() {
         for text in ["system", "ptp:/dev/ptp0"] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }

@@ -1,8 +1,11 @@
-//! Processors that threads run on.
+//! CPU affinity of threads.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Runs this thread, and those that it starts, on one processor.
+/// Pins this thread, and those that it starts, to one processor.
+///
+/// # Errors
+/// If there is no such processor, or this program may not use it.
 pub fn pin(cpu: u32) -> Result<(), String> {
     let refused = |why: &dyn std::fmt::Display| format!("cannot run on processor {cpu}: {why}");
     let mut set = CpuSet::new();
@@ -16,7 +19,10 @@ pub fn pin(cpu: u32) -> Result<(), String> {
     })
 }
 
-/// Whether [`pin`] would do, tried on a thread of its own: that of the caller stays where it is.
+/// Checks that [`pin`] would succeed, on a separate thread: the caller's affinity does not change.
+///
+/// # Errors
+/// Those of [`pin`].
 pub fn check(cpu: u32) -> Result<(), String> {
     let tried = std::thread::Builder::new().spawn(move || pin(cpu));
     let tried = tried.map_err(|error| format!("cannot try processor {cpu}: {error}"))?;
@@ -29,7 +35,7 @@ mod tests {
     use rustix::thread::sched_getaffinity;
 
     #[test]
-    fn a_check_leaves_a_thread_on_the_processors_that_it_had() {
+    fn a_check_does_not_change_the_affinity() {
         let allowed = || sched_getaffinity(None).unwrap();
         let before = allowed();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap() as u32;

@@ -1,82 +1,83 @@
-//! How long shots took, as counts in bins: constant memory, whatever comes.
+//! Histograms of durations, in constant memory.
 
 use shotline_store::shot::ShotMeta;
 
-/// Bins of an octave: a percentile is told within an eighth of itself.
+/// Bins per octave: a percentile is accurate to an eighth.
 const BINS: u32 = 8;
-/// Octaves: up to 2^40 ns, 18 minutes.
+/// Number of octaves: up to 2^40 ns, 18 minutes.
 const OCTAVES: u32 = 40;
 
-/// Durations in nanoseconds.
+/// Histogram of durations in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Latency {
     bins: Box<[u64]>,
     count: u64,
-    least: u64,
-    most: u64,
-    /// Shots that seem to have ended before they began: the two clocks disagree.
+    min: u64,
+    max: u64,
+    /// Durations whose end is before their beginning: the two clocks disagree.
     pub negative: u64,
 }
 
 impl Default for Latency {
     fn default() -> Self {
         let bins = vec![0; (BINS * (OCTAVES + 1)) as usize].into();
-        Self { bins, count: 0, least: u64::MAX, most: 0, negative: 0 }
+        Self { bins, count: 0, min: u64::MAX, max: 0, negative: 0 }
     }
 }
 
 impl Latency {
-    /// Enters one duration, from its beginning and its end by clocks that should agree.
-    pub fn enter(&mut self, begun_ns: u64, ended_ns: u64) {
-        let Some(ns) = ended_ns.checked_sub(begun_ns) else {
+    /// Adds the duration from `start_ns` to `end_ns`, by clocks that should agree.
+    pub fn add(&mut self, start_ns: u64, end_ns: u64) {
+        let Some(ns) = end_ns.checked_sub(start_ns) else {
             self.negative += 1;
             return;
         };
         self.count += 1;
-        self.least = self.least.min(ns);
-        self.most = self.most.max(ns);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
         let bin = bin(ns).min(self.bins.len() - 1);
         self.bins[bin] += 1;
     }
 
-    /// Durations entered.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// The shortest, 0 if there is none.
+    /// Returns the shortest duration, 0 if there is none.
     pub fn least_ns(&self) -> u64 {
-        if self.count == 0 { 0 } else { self.least }
+        if self.count == 0 { 0 } else { self.min }
     }
-    /// The longest.
+    /// Returns the longest duration, 0 if there is none.
     pub fn most_ns(&self) -> u64 {
-        self.most
+        self.max
     }
 
-    /// What this share of the durations (0 to 1) does not exceed, rounded up to its bin's end; 0 if there is none.
+    /// Returns the duration that this fraction of all (0 to 1) does not exceed, rounded up to the end of its bin; 0 if
+    /// there is none.
     pub fn percentile_ns(&self, share: f64) -> u64 {
-        let wanted = ((self.count as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let rank = ((self.count as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut below = 0;
         for (index, count) in self.bins.iter().enumerate() {
             below += count;
-            if below >= wanted {
-                // The last bin has no end: it holds all that is longer.
-                return if index + 1 == self.bins.len() { self.most } else { end_of(index).min(self.most) };
+            if below >= rank {
+                // The last bin has no end: it counts all longer durations.
+                return if index + 1 == self.bins.len() { self.max } else { end_of(index).min(self.max) };
             }
         }
         0
     }
 
-    /// Adds the durations of another.
+    /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.bins.iter_mut().zip(&other.bins).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;
-        self.least = self.least.min(other.least);
-        self.most = self.most.max(other.most);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
         self.negative += other.negative;
     }
 }
 
-/// How long shots took.
+/// Latencies of shots.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// From the sender's stamp to completion.
@@ -86,25 +87,25 @@ pub struct Times {
 }
 
 impl Times {
-    /// Enters a complete shot; times that are unknown are left out.
-    pub fn enter(&mut self, shot: &ShotMeta) {
-        for (begun_ns, latency) in
+    /// Adds a complete shot; unknown times are left out.
+    pub fn add(&mut self, shot: &ShotMeta) {
+        for (start_ns, latency) in
             [(shot.stamp_tai_ns, &mut self.from_sender), (shot.arrived_tai_ns, &mut self.from_kernel)]
         {
-            if begun_ns > 0 {
-                latency.enter(begun_ns, shot.completed_tai_ns);
+            if start_ns > 0 {
+                latency.add(start_ns, shot.completed_tai_ns);
             }
         }
     }
 }
 
-/// Below 8 ns each has its bin; above, an octave has eight.
+/// Returns the bin of a duration. Below 8 ns each value has its bin; above, an octave has eight.
 fn bin(ns: u64) -> usize {
     let octave = ns.max(1).ilog2().saturating_sub(BINS.ilog2());
     ((octave * BINS) as u64 + (ns >> octave)) as usize
 }
 
-/// The largest duration of a bin.
+/// Returns the largest duration of a bin.
 fn end_of(bin: usize) -> u64 {
     let (octave, within) = (bin as u32 / BINS, bin as u64 % u64::from(BINS));
     match octave {
@@ -120,23 +121,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_right_to_an_eighth(mut all in prop::collection::vec(0_u64..1 << 40, 1..300), share in 0.0..=1.0_f64) {
+        fn percentiles_are_accurate_to_an_eighth(
+            mut all in prop::collection::vec(0_u64..1 << 40, 1..300),
+            share in 0.0..=1.0_f64,
+        ) {
             let mut latency = Latency::default();
-            all.iter().for_each(|ns| latency.enter(1 << 50, (1 << 50) + ns));
+            all.iter().for_each(|ns| latency.add(1 << 50, (1 << 50) + ns));
             all.sort_unstable();
             let rank = ((all.len() as f64 * share).ceil() as usize).max(1) - 1;
-            let (exact, told) = (all[rank], latency.percentile_ns(share));
-            prop_assert!(told >= exact && told <= exact + exact / 8 + 1, "{told} for {exact}");
+            let (exact, estimate) = (all[rank], latency.percentile_ns(share));
+            prop_assert!(estimate >= exact && estimate <= exact + exact / 8 + 1, "{estimate} for {exact}");
             prop_assert_eq!((latency.least_ns(), latency.most_ns()), (all[0], all[all.len() - 1]));
         }
     }
 
     #[test]
-    fn clocks_that_disagree_are_counted_and_not_averaged() {
+    fn negative_durations_are_counted_but_not_included() {
         let mut latency = Latency::default();
-        latency.enter(10, 9);
+        latency.add(10, 9);
         assert_eq!((latency.count(), latency.negative, latency.percentile_ns(0.5)), (0, 1, 0));
-        latency.enter(0, u64::MAX);
+        latency.add(0, u64::MAX);
         assert_eq!(latency.percentile_ns(1.0), u64::MAX, "the last bin holds all that is longer");
     }
 }

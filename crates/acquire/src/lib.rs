@@ -1,9 +1,9 @@
-//! From packets to whole shots: steering, assembly, events, full-buffer policies and the books.
+//! From packets to whole shots: steering, assembly, events, full-buffer policies and counters.
 //!
-//! [`Receiver`] owns one `PacketIo` and the streams on it. It posts receives that point into the buffers
-//! of the next shots, steers each packet to its place, repairs what landed elsewhere, and emits shots and
-//! losses in the order of their numbers; [`event::Joiner`] makes events of them; [`sink`] hands those over. [`run`] is
-//! all of it with a probe, a recorder and their threads.
+//! [`Receiver`] owns one `PacketIo` and the streams on it. It posts receives that point into the buffers of the next
+//! shots, steers each packet to its destination, repairs what landed elsewhere, and emits shots and losses in the order
+//! of their numbers; [`event::Joiner`] combines them into events; [`sink`] hands events over. [`run`] combines all of
+//! it with a probe, a recorder and their threads.
 
 pub mod align;
 pub mod books;
@@ -28,4 +28,4 @@ pub mod trigger;
 
 pub use latency::Times;
 pub use receiver::{Receiver, ReceiverConfig};
-pub use stream::{Ended, Item, StreamConfig};
+pub use stream::{EndReason, Item, StreamConfig};

@@ -1,6 +1,6 @@
-//! The run's counts as others may read them at any time.
+//! Counters of a run that other threads can read at any time.
 
-use crate::align::{Aligner, ClockState, Counts, SourceCounts};
+use crate::align::{Aligner, ClockState, Counts, SourceCounters};
 use crate::books::Books;
 use crate::stages::{self, Stage};
 use arrayvec::ArrayVec;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Counts since the run began; each is exact, together they may be some milliseconds apart.
+/// Counters since the start of the run; each is exact, together they may be some milliseconds apart.
 #[derive(Debug, Default)]
 pub struct Live {
     packets: AtomicU64,
@@ -23,32 +23,32 @@ pub struct Live {
     stored: AtomicU64,
     full: AtomicBool,
     trigger: Arc<AtomicBool>,
-    /// From the wire into shot buffers.
+    /// Stage from the network into shot buffers.
     pub(crate) receive: Stage,
-    /// From shot buffers into the file.
+    /// Stage from shot buffers into the file.
     pub(crate) store: Stage,
     step: Mutex<Step>,
-    hears: OnceLock<()>,
+    listening: OnceLock<()>,
     on_notice: OnNotice,
 }
 
-/// What a run has to say before its first shot.
+/// A message of a run before its first shot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Whatever comes to this address from now on is received.
+    /// Packets to this address are received from now on.
     Listening(SocketAddr),
-    /// This sender cannot be received; others are waited for.
+    /// A sender that cannot be received; learning continues with others.
     Refused {
-        /// Its address.
+        /// Address of the sender.
         from: SocketAddr,
-        /// The framing that was expected.
+        /// Expected framing.
         framing: String,
-        /// What it does.
+        /// Reason.
         why: String,
     },
 }
 
-/// What is done with notices.
+/// Callback for notices.
 #[derive(Default)]
 struct OnNotice(OnceLock<Box<dyn Fn(Notice) + Send + Sync>>);
 
@@ -58,25 +58,25 @@ impl fmt::Debug for OnNotice {
     }
 }
 
-/// How links keep in step.
+/// Alignment status of the links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Events so far.
+    /// Counters of events.
     pub events: Counts,
-    /// How far stamps of one event may be apart, in ns; 0 by number.
+    /// Maximum distance between the stamps of one event, in ns; 0 if aligned by number.
     pub window_ns: u64,
-    /// The links, in their order.
+    /// Status of each link, in their order.
     pub links: ArrayVec<LinkStep, MAX_LINKS>,
 }
 
-/// How one link keeps in step.
+/// Alignment status of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStep {
-    /// What became of its shots.
-    pub counts: SourceCounts,
-    /// Its clock.
+    /// Counters of its shots.
+    pub counts: SourceCounters,
+    /// State of its clock.
     pub clock: ClockState,
-    /// Nothing is heard of it.
+    /// Set if nothing arrives from the link.
     pub stopped: bool,
 }
 
@@ -88,34 +88,34 @@ impl Step {
             stopped: aligner.is_stopped(link),
         };
         Self {
-            events: *aligner.counts(),
+            events: *aligner.counters(),
             window_ns: aligner.window_ns(),
             links: (0..links.min(MAX_LINKS)).map(link).collect(),
         }
     }
 }
 
-/// One reading of [`Live`].
+/// Values of [`Live`] at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Packets that arrived.
     pub packets: u64,
-    /// Payload bytes in their places.
+    /// Payload bytes in their destinations.
     pub bytes: u64,
-    /// Packets that were dropped, here or by the device below.
+    /// Packets that were dropped, here or by the device.
     pub packets_dropped: u64,
-    /// Shots complete.
+    /// Complete shots.
     pub complete: u64,
-    /// Shots partial.
+    /// Partial shots.
     pub partial: u64,
-    /// Shots dropped.
+    /// Dropped shots.
     pub shots_dropped: u64,
     /// Rows that readers of the file see.
     pub rows: u64,
 }
 
 impl Live {
-    /// All counts now.
+    /// Returns the current counters.
     pub fn read(&self) -> Reading {
         Reading {
             packets: self.packets.load(Relaxed),
@@ -128,58 +128,58 @@ impl Live {
         }
     }
 
-    /// How busy the stages are, in the order in which a shot passes them.
+    /// Returns the utilisation of the stages, in the order in which a shot passes them.
     pub fn stages(&self) -> [stages::Reading; 2] {
         [self.receive.read("receive"), self.store.read("store")]
     }
 
-    /// How links keep in step now.
+    /// Returns the current alignment status.
     pub fn step(&self) -> Step {
-        // Plain numbers are whole whatever happened to the thread that held them.
+        // Plain numbers stay valid if a thread panics while it holds the lock.
         self.step.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Setting it is a trigger ([`crate::pretrigger`]): for signals.
+    /// Returns a flag that a signal handler sets to trigger ([`crate::pretrigger`]).
     pub fn trigger(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.trigger)
     }
-    /// Whether one came since the last call.
+    /// Returns `true` if a trigger occurred since the last call.
     pub(crate) fn take_trigger(&self) -> bool {
         self.trigger.swap(false, Relaxed)
     }
 
-    /// What to do with notices. It is called by the receive thread, and must not block.
-    pub fn on_notice(&self, act: impl Fn(Notice) + Send + Sync + 'static) {
-        let _ = self.on_notice.0.set(Box::new(act));
+    /// Sets the callback for notices. The receive thread calls it, so it must not block.
+    pub fn on_notice(&self, callback: impl Fn(Notice) + Send + Sync + 'static) {
+        let _ = self.on_notice.0.set(Box::new(callback));
     }
     pub(crate) fn notice(&self, notice: Notice) {
-        if let Some(act) = self.on_notice.0.get() {
-            act(notice);
+        if let Some(callback) = self.on_notice.0.get() {
+            callback(notice);
         }
     }
-    /// Whether whatever comes is received.
+    /// Returns `true` once the run receives packets.
     pub fn is_listening(&self) -> bool {
-        self.hears.get().is_some()
+        self.listening.get().is_some()
     }
-    /// The run hears what comes to this address.
+    /// Notes that the run receives packets to this address.
     pub(crate) fn listens(&self, at: SocketAddr) {
-        if self.hears.set(()).is_ok() {
+        if self.listening.set(()).is_ok() {
             self.notice(Notice::Listening(at));
         }
     }
 
-    /// `lost`: what the device lost below the transport.
-    pub(crate) fn update(&self, books: &Books, lost: u64) {
-        self.packets.store(books.packets, Relaxed);
-        self.bytes.store(books.placed_bytes, Relaxed);
-        self.receive.passed(books.placed_bytes);
-        self.packets_dropped.store(books.packet_drops.total() + lost, Relaxed);
-        self.complete.store(books.complete, Relaxed);
-        self.partial.store(books.partial, Relaxed);
-        self.shots_dropped.store(books.shot_drops.total(), Relaxed);
+    /// Updates the counters. `lost`: packets that the device lost below the transport.
+    pub(crate) fn update(&self, counters: &Books, lost: u64) {
+        self.packets.store(counters.packets, Relaxed);
+        self.bytes.store(counters.placed_bytes, Relaxed);
+        self.receive.passed(counters.placed_bytes);
+        self.packets_dropped.store(counters.packet_drops.total() + lost, Relaxed);
+        self.complete.store(counters.complete, Relaxed);
+        self.partial.store(counters.partial, Relaxed);
+        self.shots_dropped.store(counters.shot_drops.total(), Relaxed);
     }
 
-    /// Some times a second.
+    /// Updates the alignment status, some times a second.
     pub(crate) fn set_step(&self, step: Step) {
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
@@ -187,14 +187,14 @@ impl Live {
     pub(crate) fn set_written(&self, rows: u64) {
         self.rows.store(rows, Relaxed);
     }
-    /// Events that the recorder has done with, one way or the other.
+    /// Sets the number of events that the recorder has finished, successfully or not.
     pub(crate) fn set_stored(&self, events: u64) {
         self.stored.store(events, Relaxed);
     }
     pub(crate) fn stored(&self) -> u64 {
         self.stored.load(Relaxed)
     }
-    /// The file has no room for more rows.
+    /// Notes that the file has no space for more rows.
     pub(crate) fn set_full(&self) {
         self.full.store(true, Relaxed);
     }

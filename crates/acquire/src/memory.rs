@@ -1,6 +1,6 @@
-//! The memory of a run, known to every party of it. It is there before the shape of a shot is known, because senders
-//! may have to be listened to for that. A large room takes seconds until all its pages are there: others look at a sender
-//! meanwhile.
+//! Memory of a run, registered with all of its components. It is allocated before the shape of a shot is known, because
+//! a sender may have to be learned from its packets first. Populating all pages of a large region takes seconds;
+//! learning proceeds meanwhile.
 
 use crate::receiver::SPARE_BYTES;
 use shotline_memory::{MemoryError, Pool, Region, RegionId, Regions, Registrar, Sge};
@@ -9,24 +9,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Room for shots, and what backend and repairs need beside it.
+/// Memory for shots, and for the backend's scratch space and repairs.
 pub(crate) struct Memory {
     pub(crate) regions: Regions,
     pub(crate) scratch: Sge,
     pub(crate) spare: Sge,
     shots: RegionId,
-    /// The thread that touches the pages, until it was waited for.
-    touching: Option<JoinHandle<Result<(), MemoryError>>>,
-    /// Has that thread end early.
+    /// The thread that populates the pages, until it is joined.
+    populating: Option<JoinHandle<Result<(), MemoryError>>>,
+    /// Makes that thread end early.
     stop: Arc<AtomicBool>,
 }
 
 impl Memory {
-    /// With room for so many bytes of shots, whose pages are touched by a thread of their own: [`Self::settle`] waits for it.
+    /// Allocates `bytes` for shots and starts a thread that populates the pages: [`Self::settle`] waits for it.
     pub(crate) fn new(bytes: u64) -> Result<Self, MemoryError> {
         let mut registrar = Registrar::new();
-        let room = Region::host_untouched(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?;
-        let shots = registrar.add(Arc::clone(&room));
+        let region = Region::host_untouched(usize::try_from(bytes).unwrap_or(usize::MAX >> 1).max(1))?;
+        let shots = registrar.add(Arc::clone(&region));
         let mut element = |len: u32| {
             let region = registrar.add(Region::host(len as usize)?);
             Ok::<_, MemoryError>(Sge { region, offset: 0, len })
@@ -34,33 +34,33 @@ impl Memory {
         let (scratch, spare) = (element(SCRATCH_BYTES)?, element(SPARE_BYTES)?);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let touching = Some(std::thread::spawn(move || room.populate(&stopped)));
-        Ok(Self { regions: registrar.finish(), scratch, spare, shots, touching, stop })
+        let populating = Some(std::thread::spawn(move || region.populate(&stopped)));
+        Ok(Self { regions: registrar.finish(), scratch, spare, shots, populating, stop })
     }
 
-    /// Whether all pages are there, or never will be.
+    /// Returns `true` if populating has ended, with or without success.
     pub(crate) fn is_settled(&self) -> bool {
-        self.touching.as_ref().is_none_or(JoinHandle::is_finished)
+        self.populating.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until all pages are there: before that a shot would wait for its own.
+    /// Waits until all pages are populated, so that no shot waits for page faults.
     pub(crate) fn settle(&mut self) -> Result<(), MemoryError> {
-        let Some(touching) = self.touching.take() else { return Ok(()) };
-        touching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let Some(populating) = self.populating.take() else { return Ok(()) };
+        populating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// The room for shots, cut into slots.
+    /// Returns the memory for shots, cut into slots.
     pub(crate) fn pool(&self, slot_bytes: u32) -> Result<Arc<Pool>, MemoryError> {
         Pool::over(&self.regions, self.shots, slot_bytes)
     }
 }
 
-/// A run that fails early takes no further memory, and has given it back when it returns.
+/// Ends populating, so that a run that fails early has freed its memory when it returns.
 impl Drop for Memory {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // What the thread has come to concerns nobody any more.
-        let _ = self.touching.take().map(JoinHandle::join);
+        // The result is of no use any more.
+        let _ = self.populating.take().map(JoinHandle::join);
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_touches_the_memory_of_a_run_that_is_over() {
+    fn dropping_memory_stops_the_populating_thread() {
         let memory = Memory::new(256 << 20).unwrap();
         let region = Arc::downgrade(memory.regions.get(memory.shots));
         drop(memory);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_the_machine_cannot_hold_is_refused() {
+    fn a_pool_larger_than_memory_is_refused() {
         let refusal = Memory::new(1 << 50).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refusal.contains("1024.0 TiB of memory are needed"), "{refusal}");
     }

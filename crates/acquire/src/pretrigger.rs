@@ -1,20 +1,20 @@
-//! Pre-trigger capture: the last seconds of a stream are held in memory, and recorded only around a trigger.
+//! Pre-trigger capture: the last seconds of a stream are buffered in memory, and recorded only around a trigger.
 //!
-//! Events are held as they are, by reference to their buffers; nothing is copied. When a trigger comes, everything that
-//! is held goes to the recorder, then all that follows, until nothing has triggered for a while. What no trigger asked
-//! for is given back, with the cause `not_triggered`.
+//! Events are buffered by reference to their buffers; nothing is copied. At a trigger all buffered events go to the
+//! recorder, then all following ones, until nothing has triggered for some time. Events that no trigger selected are
+//! returned with the drop cause `not_triggered`.
 //!
-//! Time is that of the shots: their stamps if they have any, else when they arrived.
+//! Time is that of the shots: their stamps if they have any, else their arrival times.
 
 use serde::{Deserialize, Serialize};
 use shotline_store::shot::{Event, ShotMeta};
 use std::collections::VecDeque;
 use std::str::FromStr;
 
-/// The bit of a shot's flags that says that a trigger began it.
+/// Bit of a shot's flags: a trigger began the shot.
 const TRIGGERED: u8 = 1 << 1;
 
-/// What counts as a trigger.
+/// Source of triggers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TriggerBy {
@@ -40,7 +40,7 @@ impl FromStr for TriggerBy {
 }
 
 impl TriggerBy {
-    /// Whether a signal counts.
+    /// Returns `true` if a signal counts as a trigger.
     pub fn signal(self) -> bool {
         self != Self::Flag
     }
@@ -49,124 +49,126 @@ impl TriggerBy {
     }
 }
 
-/// How much is kept around a trigger.
+/// Times around a trigger, and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Nanoseconds before it.
+    /// Nanoseconds recorded before a trigger.
     pub before_ns: u64,
-    /// Nanoseconds after it.
+    /// Nanoseconds recorded after a trigger.
     pub after_ns: u64,
-    /// Events that may be held at once: they keep their buffers.
+    /// Maximum number of buffered events; they keep their buffers.
     pub events: usize,
-    /// What counts as a trigger.
+    /// Source of triggers.
     pub by: TriggerBy,
 }
 
-/// A trigger that came.
+/// A trigger that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// The shot that was triggered, or the newest one when a signal came.
+    /// The shot that was triggered, or the newest one when a signal arrived.
     pub number: u64,
-    /// Its time in TAI nanoseconds, 0 if unknown.
+    /// Time of that shot in TAI nanoseconds, 0 if unknown.
     pub tai_ns: u64,
-    /// It was a signal.
+    /// Set if the trigger was a signal.
     pub signal: bool,
 }
 
-/// What is to be done with an event.
+/// Decision about an event.
 #[derive(Debug)]
-pub enum Due {
-    /// It is recorded.
+pub enum Decision {
+    /// The event is recorded.
     Record(Box<Event>),
-    /// It is given back: no trigger asked for it.
+    /// The event is dropped: no trigger selected it.
     Discard(Box<Event>),
 }
 
-/// Decides about events, one after the other in the order in which they came.
+/// Selects events around triggers, one after the other in the order of their arrival.
 #[derive(Debug)]
 pub struct PreTrigger {
     window: Window,
-    held: VecDeque<(u64, Box<Event>)>,
-    due: VecDeque<Due>,
+    buffered: VecDeque<(u64, Box<Event>)>,
+    decisions: VecDeque<Decision>,
     /// Events up to this time are recorded.
-    open_until: Option<u64>,
+    record_until: Option<u64>,
     newest: Option<(u64, u64)>,
-    /// A signal came before any shot.
-    early: bool,
-    /// The sender's clock less the receiver's, when both were known last.
+    /// Set if a signal arrived before any shot.
+    signal_pending: bool,
+    /// The sender's clock minus the receiver's, when both were known last.
     sender_ahead: Option<u64>,
     triggers: Vec<Trigger>,
-    /// Triggers so far; only the first ones are kept.
+    /// Number of triggers; only the first ones are kept.
     count: u64,
-    /// The longest time that was held when something had to go for want of room.
-    short_ns: Option<u64>,
+    /// The longest time that was buffered when an event had to be dropped for lack of space.
+    shortest_ns: Option<u64>,
 }
 
-/// Triggers that are noted one by one.
-const NOTED: usize = 1000;
+/// Maximum number of triggers kept one by one.
+const MAX_TRIGGERS: usize = 1000;
 
 impl PreTrigger {
-    /// Holds nothing yet.
+    /// Creates an empty capture.
     pub fn new(window: Window) -> Self {
         Self {
             window: Window { events: window.events.max(1), ..window },
-            held: VecDeque::new(),
-            due: VecDeque::new(),
-            open_until: None,
+            buffered: VecDeque::new(),
+            decisions: VecDeque::new(),
+            record_until: None,
             newest: None,
-            early: false,
+            signal_pending: false,
             sender_ahead: None,
             triggers: Vec::new(),
             count: 0,
-            short_ns: None,
+            shortest_ns: None,
         }
     }
 
-    /// When an event was by the sender's clock, of which a shot without its last packet says nothing: then by the
-    /// receiver's, as far as the two were apart before.
+    /// Returns an event's time by the sender's clock. A shot without its last packet has no stamp; its time follows
+    /// from the receiver's clock and the last known difference of the two.
     fn time_of(&mut self, event: &Event) -> Option<u64> {
-        let stamp = known(event, |meta| meta.stamp_tai_ns);
-        let received = known(event, |meta| meta.arrived_tai_ns).or_else(|| known(event, |meta| meta.completed_tai_ns));
+        let stamp = first_known(event, |meta| meta.stamp_tai_ns);
+        let received =
+            first_known(event, |meta| meta.arrived_tai_ns).or_else(|| first_known(event, |meta| meta.completed_tai_ns));
         if let (Some(stamp), Some(received)) = (stamp, received) {
             self.sender_ahead = Some(stamp.wrapping_sub(received));
         }
         stamp.or_else(|| Some(received?.wrapping_add(self.sender_ahead.unwrap_or(0))))
     }
 
-    /// Takes the next event. Call [`Self::pop`] until it has no more.
+    /// Adds the next event. Call [`Self::pop`] until it returns none.
     pub fn push(&mut self, event: Box<Event>) {
         let now = self.time_of(&event).unwrap_or_else(|| self.newest.map_or(0, |(_, time)| time));
         let triggered = event.shots.iter().flatten().any(|shot| shot.meta.flags & TRIGGERED != 0);
         self.newest = Some((event.number, now));
-        self.open_until = self.open_until.filter(|until| now <= *until);
-        // What a trigger that comes now still asks for.
-        while self.held.front().is_some_and(|(time, _)| now.saturating_sub(*time) > self.window.before_ns) {
+        self.record_until = self.record_until.filter(|until| now <= *until);
+        // Drop events that a trigger at this time would no longer select.
+        while self.buffered.front().is_some_and(|(time, _)| now.saturating_sub(*time) > self.window.before_ns) {
             self.discard_oldest();
         }
-        self.held.push_back((now, event));
+        self.buffered.push_back((now, event));
         if triggered && self.window.by.flag() {
             self.trigger(false);
         }
-        if std::mem::take(&mut self.early) {
+        if std::mem::take(&mut self.signal_pending) {
             self.trigger(true);
         }
-        if self.open_until.is_some() {
+        if self.record_until.is_some() {
             self.release();
         }
-        while self.held.len() > self.window.events {
-            let held = self.held.front().map_or(0, |(time, _)| now.saturating_sub(*time));
-            self.short_ns = Some(self.short_ns.map_or(held, |short| short.min(held)));
+        while self.buffered.len() > self.window.events {
+            let buffered = self.buffered.front().map_or(0, |(time, _)| now.saturating_sub(*time));
+            self.shortest_ns = Some(self.shortest_ns.map_or(buffered, |short| short.min(buffered)));
             self.discard_oldest();
         }
     }
 
-    /// A signal came: whatever is held is recorded, and what follows. One that comes before any shot is for the first.
+    /// Handles a signal: records all buffered events and those that follow. A signal before any shot triggers at the
+    /// first one.
     pub fn signal(&mut self) {
         if !self.window.by.signal() {
             return;
         }
         if self.newest.is_none() {
-            self.early = true;
+            self.signal_pending = true;
             return;
         }
         self.trigger(true);
@@ -175,52 +177,52 @@ impl PreTrigger {
 
     fn trigger(&mut self, signal: bool) {
         let (number, now) = self.newest.unwrap_or_default();
-        self.open_until = Some(now.saturating_add(self.window.after_ns));
+        self.record_until = Some(now.saturating_add(self.window.after_ns));
         self.count += 1;
-        if self.triggers.len() < NOTED {
+        if self.triggers.len() < MAX_TRIGGERS {
             self.triggers.push(Trigger { number, tai_ns: now, signal });
         }
     }
 
     fn release(&mut self) {
-        self.due.extend(self.held.drain(..).map(|(_, event)| Due::Record(event)));
+        self.decisions.extend(self.buffered.drain(..).map(|(_, event)| Decision::Record(event)));
     }
 
     fn discard_oldest(&mut self) {
-        self.due.extend(self.held.pop_front().map(|(_, event)| Due::Discard(event)));
+        self.decisions.extend(self.buffered.pop_front().map(|(_, event)| Decision::Discard(event)));
     }
 
-    /// No event follows: what is still held no trigger asked for.
+    /// Drops all buffered events, which no trigger selected: for the end of a run.
     pub fn finish(&mut self) {
-        while !self.held.is_empty() {
+        while !self.buffered.is_empty() {
             self.discard_oldest();
         }
     }
 
-    /// The next event that is decided.
-    pub fn pop(&mut self) -> Option<Due> {
-        self.due.pop_front()
+    /// Returns the next decision.
+    pub fn pop(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
     }
-    /// Whether no decided event waits.
+    /// Returns `true` if no decision is pending.
     pub fn is_idle(&self) -> bool {
-        self.due.is_empty()
+        self.decisions.is_empty()
     }
-    /// The first triggers.
+    /// Returns the first triggers.
     pub fn triggers(&self) -> &[Trigger] {
         &self.triggers
     }
-    /// All triggers.
+    /// Returns the number of triggers.
     pub fn count(&self) -> u64 {
         self.count
     }
-    /// If there was no room for the time that was asked for: the shortest time that was held instead.
-    pub fn short_ns(&self) -> Option<u64> {
-        self.short_ns
+    /// Returns the shortest time that was buffered, if the configured time did not fit.
+    pub fn shortest_ns(&self) -> Option<u64> {
+        self.shortest_ns
     }
 }
 
-/// The first of an event's shots that knows a time.
-fn known(event: &Event, time: fn(&ShotMeta) -> u64) -> Option<u64> {
+/// Returns the first nonzero time among an event's shots.
+fn first_known(event: &Event, time: fn(&ShotMeta) -> u64) -> Option<u64> {
     event.shots.iter().flatten().map(|shot| time(&shot.meta)).find(|time| *time > 0)
 }
 
@@ -232,13 +234,13 @@ mod tests {
     use shotline_wire::shot::{Drops, Presence};
     use std::sync::Arc;
 
-    /// Shots are 10 ns apart: 30 ns before a trigger and 20 ns after it are wanted.
+    /// Shots are 10 ns apart: 30 ns before a trigger and 20 ns after it are recorded.
     const WINDOW: Window = Window { before_ns: 30, after_ns: 20, events: 100, by: TriggerBy::Both };
 
     struct Bench {
         pool: Arc<Pool>,
         capture: PreTrigger,
-        /// Shots that came without their last packet, which has the stamp.
+        /// Shots without their last packet, which has the stamp.
         unstamped: Vec<u64>,
         recorded: Vec<u64>,
         discarded: Vec<u64>,
@@ -269,29 +271,29 @@ mod tests {
                 };
                 let shot = Shot { meta, buffer: self.pool.take().unwrap() };
                 self.capture.push(Box::new(Event { number, shots: [Some(shot)].into_iter().collect() }));
-                self.take();
+                self.drain();
             }
         }
 
-        fn take(&mut self) {
-            while let Some(due) = self.capture.pop() {
-                match due {
-                    Due::Record(event) => self.recorded.push(event.number),
-                    Due::Discard(event) => self.discarded.push(event.number),
+        fn drain(&mut self) {
+            while let Some(decision) = self.capture.pop() {
+                match decision {
+                    Decision::Record(event) => self.recorded.push(event.number),
+                    Decision::Discard(event) => self.discarded.push(event.number),
                 }
             }
         }
 
         fn finish(mut self) -> (Vec<u64>, Vec<u64>) {
             self.capture.finish();
-            self.take();
+            self.drain();
             assert_eq!(self.pool.available(), 64, "every buffer is back");
             (self.recorded, self.discarded)
         }
     }
 
     #[test]
-    fn a_trigger_records_what_was_before_it_and_what_follows() {
+    fn a_trigger_records_events_before_and_after_it() {
         let mut bench = Bench::new(WINDOW);
         bench.shots(0..20, &[10]);
         assert_eq!(bench.capture.triggers(), [Trigger { number: 10, tai_ns: 1100, signal: false }]);
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shot_without_a_stamp_does_not_end_what_is_held_or_open() {
+    fn an_unstamped_shot_does_not_end_a_trigger_window() {
         let mut bench = Bench::new(WINDOW);
         bench.unstamped = vec![9, 11];
         bench.shots(0..20, &[10]);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_that_overlap_record_one_run_and_nothing_twice() {
+    fn overlapping_triggers_record_each_event_once() {
         let mut bench = Bench::new(WINDOW);
         bench.shots(0..30, &[10, 11, 14]);
         let (recorded, _) = bench.finish();
@@ -317,18 +319,18 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_records_what_is_held_and_what_follows() {
+    fn a_signal_records_buffered_and_following_events() {
         let mut bench = Bench::new(WINDOW);
         bench.shots(0..10, &[]);
         bench.capture.signal();
-        bench.take();
+        bench.drain();
         bench.shots(10..20, &[]);
         let (recorded, _) = bench.finish();
         assert_eq!(recorded, (6..=11).collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_trigger_of_the_other_kind_is_none() {
+    fn a_trigger_of_the_other_kind_is_ignored() {
         let mut bench = Bench::new(Window { by: TriggerBy::Signal, ..WINDOW });
         bench.shots(0..10, &[5]);
         assert!(bench.finish().0.is_empty());
@@ -339,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn without_room_the_oldest_go_and_the_time_that_was_held_is_told() {
+    fn without_space_the_oldest_are_dropped_and_the_time_reported() {
         let mut bench = Bench::new(Window { events: 2, ..WINDOW });
         bench.shots(0..11, &[10]);
-        assert_eq!(bench.capture.short_ns(), Some(20));
+        assert_eq!(bench.capture.shortest_ns(), Some(20));
         assert_eq!(bench.finish().0, [8, 9, 10]);
     }
 }

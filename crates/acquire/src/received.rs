@@ -1,7 +1,7 @@
-//! Framings as a device's work completions show them: no sequence number, no solicited event.
+//! Framings as a device's work completions show them: without sequence number and solicited event.
 //!
-//! What a completion tells stands in place of the packet's header ([`Completed`]). Of `ud` packets the immediate says it
-//! all. Of `counted` ones nothing says anything: whoever receives them counts them, and learns of a loss only from the
+//! A completion's contents replace the packet's header ([`Completed`]). For `ud` packets the immediate data is
+//! sufficient. Of `counted` packets it shows nothing: the receiver counts them, and detects a loss only by the
 //! end-of-shot record.
 
 use arrayvec::ArrayVec;
@@ -14,7 +14,7 @@ use shotline_wire::framing::{
 use shotline_wire::shot::Geometry;
 use std::sync::Arc;
 
-/// A framing as a device shows its packets; none if it shows too little of them.
+/// Returns a framing as a device shows its packets; none if it shows too little of them.
 pub fn of(kind: Kind) -> Option<Arc<dyn Framing>> {
     match kind {
         Kind::Ud => Some(Arc::new(UD)),
@@ -23,21 +23,21 @@ pub fn of(kind: Kind) -> Option<Arc<dyn Framing>> {
     }
 }
 
-const UD: Received = Received { sent: &Ud, place: by_immediate, is_counted: false };
-const COUNTED: Received = Received { sent: &Counted, place: by_count, is_counted: true };
+const UD: CompletionFraming = CompletionFraming { sent: &Ud, place: by_immediate, is_counted: false };
+const COUNTED: CompletionFraming = CompletionFraming { sent: &Counted, place: by_count, is_counted: true };
 
-/// A framing whose packets a device has taken apart.
+/// A framing whose headers the device has removed.
 #[derive(Debug)]
-struct Received {
-    /// The framing that they were sent in.
+struct CompletionFraming {
+    /// Framing on the wire.
     sent: &'static dyn Framing,
-    /// Where a payload belongs, by its immediate and its length.
+    /// Returns the destination of a payload by its immediate data and its length.
     place: fn(Option<u32>, u32, &Geometry) -> Result<Place, ParseError>,
-    /// Completions say nothing of a payload's place.
+    /// Set if completions do not show a payload's destination.
     is_counted: bool,
 }
 
-impl Framing for Received {
+impl Framing for CompletionFraming {
     fn name(&self) -> &'static str {
         self.sent.name()
     }
@@ -48,7 +48,7 @@ impl Framing for Received {
         Completed::LEN
     }
     fn key(&self, header: &[u8]) -> Result<u32, ParseError> {
-        completed(header).map(|told| told.dest_qp)
+        completed(header).map(|completion| completion.dest_qp)
     }
     fn place(&self, header: &[u8], len: u32, g: &Geometry) -> Result<Place, ParseError> {
         (self.place)(completed(header)?.imm, len, g)
@@ -58,8 +58,8 @@ impl Framing for Received {
     }
 }
 
-/// Completions tell nothing of what packets carry beside their places.
-impl Extras for Received {
+/// Completions show nothing else of a packet than its destination.
+impl Extras for CompletionFraming {
     fn header_len_at(&self, _index: u32, _g: &Geometry) -> Option<usize> {
         None
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_are_shown_as_the_registry_says() {
+    fn completion_framings_match_the_registry() {
         for kind in Kind::ALL {
             let shown = match kind.description().completions {
                 Completions::Immediate => Some(format!("{UD:?}")),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immediate_says_where_a_payload_belongs() {
+    fn an_immediate_gives_the_destination_of_a_payload() {
         let place = |imm, len| UD.place(&header(imm), len, &geometry());
         let position = Position::Shot { number: 5, bits: SHOT_BITS, offset: 70 * 4096, last: true };
         assert_eq!(place(Some(immediate(5, 70)), 1344), Ok(Place { position, len: 1344 }));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_packet_is_as_long_as_one_of_a_shot() {
+    fn a_counted_packet_has_the_length_of_a_shots_packet() {
         let place = |imm, len| COUNTED.place(&header(imm), len, &geometry());
         let position = Position::Sequence { number: 0, bits: 0 };
         assert_eq!(place(None, 4096), Ok(Place { position, len: 4096 }));

@@ -1,6 +1,6 @@
-//! Handing events to a sink that may be slower than the wire.
+//! Hands events to a sink that may be slower than the network.
 
-use crate::event::Joined;
+use crate::event::JoinedItem;
 use crossbeam_queue::ArrayQueue;
 use shotline_store::shot::{Event, Loss};
 use shotline_wire::shot::DropCause;
@@ -8,16 +8,16 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What to do with a shot when the sink has no room.
+/// Policy for shots while the sink has no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// Discard the new shot and reuse its buffer at once (paper 0).
     #[default]
     DropNewest,
-    /// Discard the oldest shot that the sink has not begun.
+    /// Discard the oldest shot that the sink has not started.
     DropOldest,
-    /// Stop receiving until there is room; only for transports with credits, which lose nothing meanwhile.
+    /// Stop receiving until there is space; only for transports with credits, which lose nothing meanwhile.
     Block,
 }
 
@@ -33,10 +33,10 @@ impl FromStr for Policy {
     }
 }
 
-/// The queue between the receive thread and a sink's thread.
+/// Queue between the receive thread and a sink's thread.
 ///
-/// Events pass without a lock. Losses go beside them, through a mutex that is held for a few instructions and only
-/// when something was lost: they need no room, so none is ever held back, and runs grow while they wait.
+/// Events pass without a lock. Losses pass separately, through a mutex that is held for a few instructions and only
+/// when something was lost: they need no queue slots, so none is ever delayed, and pending runs of losses grow.
 #[derive(Debug)]
 pub struct Queue {
     events: ArrayQueue<Box<Event>>,
@@ -45,7 +45,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Room for `capacity` events.
+    /// Creates a queue of `capacity` events.
     pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
             events: ArrayQueue::new(capacity.max(1)),
@@ -53,37 +53,37 @@ impl Queue {
             closed: AtomicBool::new(false),
         })
     }
-    /// The next event for the sink. Take the losses after it, and enter them before it: whoever reads the recording
-    /// in the middle of a run then finds every number below the newest row.
+    /// Removes the next event. The sink must take the losses after this call, and record them before the event: a
+    /// reader in the middle of a run then finds every number below the newest row.
     pub fn pop(&self) -> Option<Box<Event>> {
         self.events.pop()
     }
-    /// All losses that wait.
+    /// Removes all pending losses.
     pub fn take_losses(&self) -> Vec<Loss> {
         std::mem::take(&mut *self.lock())
     }
-    /// Whether no event waits.
+    /// Returns `true` if no event is pending.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
-    /// How full it is, 0 to 1.
+    /// Returns the fill level, 0 to 1.
     pub fn filled(&self) -> f64 {
         self.events.len() as f64 / self.events.capacity() as f64
     }
-    /// Nothing more will be put in.
+    /// Closes the queue: nothing more will be added.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
-    /// Closed, and every event taken.
+    /// Returns `true` if the queue is closed and empty.
     pub fn is_finished(&self) -> bool {
-        // Closed first: whatever was put in before it is then visible.
+        // Load `closed` first: events added before closing are then visible.
         self.closed.load(Ordering::Acquire) && self.events.is_empty()
     }
 
-    /// Enters a loss; a run that goes on grows.
-    fn lose(&self, loss: Loss) {
+    /// Adds a loss, extending a pending run where it continues one.
+    fn push_loss(&self, loss: Loss) {
         let mut losses = self.lock();
-        // The newest runs are at the end, one for each stream and cause that is being lost just now.
+        // The newest runs are at the end, one for each stream and cause with current losses.
         let run =
             losses.iter_mut().rev().take(16).find(|run| {
                 run.stream == loss.stream && run.cause == loss.cause && run.first + run.count == loss.first
@@ -95,68 +95,71 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Loss>> {
-        // A list of plain numbers is whole whatever happened to the thread that held it.
+        // A list of plain numbers stays valid if a thread panics while it holds the lock.
         self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The receive thread's side of a [`Queue`]: applies the policy.
+/// Producer of a [`Queue`], on the receive thread: applies the policy.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Producer {
     queue: Arc<Queue>,
     policy: Policy,
 }
 
-impl Gate {
-    /// Puts into `queue` under `policy`.
+impl Producer {
+    /// Creates a producer of `queue` with `policy`.
     pub fn new(queue: Arc<Queue>, policy: Policy) -> Self {
         Self { queue, policy }
     }
 
-    /// Enters shots that no event has.
-    pub fn lose(&self, loss: Loss) {
-        self.queue.lose(loss);
+    /// Adds a loss of shots that are in no event.
+    pub fn push_loss(&self, loss: Loss) {
+        self.queue.push_loss(loss);
     }
 
-    /// Hands one item on. `given_up` gets every event that is discarded: because the sink has no `room` for it
-    /// at all, or by the policy. Under [`Policy::Block`] a full queue gives the event back instead.
+    /// Hands on one item. `on_drop` is called for every event that is discarded: because the sink has no space for it
+    /// at all (`has_space`), or by the policy.
+    ///
+    /// # Errors
+    /// Under [`Policy::Block`] returns the event if the queue is full.
     pub fn put(
         &self,
-        item: Joined,
-        room: bool,
-        given_up: &mut impl FnMut(&Event, DropCause),
+        item: JoinedItem,
+        has_space: bool,
+        on_drop: &mut impl FnMut(&Event, DropCause),
     ) -> Result<(), Box<Event>> {
         let event = match item {
-            Joined::Loss(loss) => {
-                self.queue.lose(loss);
+            JoinedItem::Loss(loss) => {
+                self.queue.push_loss(loss);
                 return Ok(());
             }
-            Joined::Event(event) => event,
+            JoinedItem::Event(event) => event,
         };
-        if !room {
-            self.give_up(&event, DropCause::SinkFull, given_up);
+        if !has_space {
+            self.drop_event(&event, DropCause::SinkFull, on_drop);
             return Ok(());
         }
         match self.policy {
             Policy::Block => return self.queue.events.push(event),
             Policy::DropNewest => {
                 if let Err(event) = self.queue.events.push(event) {
-                    self.give_up(&event, DropCause::SinkBusy, given_up);
+                    self.drop_event(&event, DropCause::SinkBusy, on_drop);
                 }
             }
             Policy::DropOldest => {
                 if let Some(oldest) = self.queue.events.force_push(event) {
-                    self.give_up(&oldest, DropCause::SinkBusy, given_up);
+                    self.drop_event(&oldest, DropCause::SinkBusy, on_drop);
                 }
             }
         }
         Ok(())
     }
 
-    fn give_up(&self, event: &Event, cause: DropCause, given_up: &mut impl FnMut(&Event, DropCause)) {
-        given_up(event, cause);
+    fn drop_event(&self, event: &Event, cause: DropCause, on_drop: &mut impl FnMut(&Event, DropCause)) {
+        on_drop(event, cause);
         for shot in event.shots.iter().flatten() {
-            self.queue.lose(Loss { stream: shot.meta.stream, cause, first: shot.meta.number, count: 1 });
+            self.queue.push_loss(Loss { stream: shot.meta.stream, cause, first: shot.meta.number, count: 1 });
         }
     }
 }
@@ -171,19 +174,19 @@ mod tests {
     struct Bench {
         pool: Arc<Pool>,
         queue: Arc<Queue>,
-        gate: Gate,
-        given_up: Vec<(u64, DropCause)>,
+        producer: Producer,
+        dropped: Vec<(u64, DropCause)>,
     }
 
     impl Bench {
         fn new(policy: Policy) -> Self {
             let pool = Pool::new(&mut Registrar::new(), 16, 64).unwrap();
             let queue = Queue::new(4);
-            Self { pool, gate: Gate::new(Arc::clone(&queue), policy), queue, given_up: Vec::new() }
+            Self { pool, producer: Producer::new(Arc::clone(&queue), policy), queue, dropped: Vec::new() }
         }
 
-        /// Puts the event of one shot; whether it was taken.
-        fn put(&mut self, number: u64, room: bool) -> bool {
+        /// Puts an event of one shot. Returns `true` if it was accepted.
+        fn put(&mut self, number: u64, has_space: bool) -> bool {
             let meta = ShotMeta {
                 stream: 3,
                 number,
@@ -198,12 +201,12 @@ mod tests {
             };
             let shot = Shot { meta, buffer: self.pool.take().unwrap() };
             let event = Event { number, shots: [Some(shot)].into_iter().collect() };
-            let given_up = &mut self.given_up;
-            let mut note = |event: &Event, cause| given_up.push((event.number, cause));
-            self.gate.put(Joined::Event(Box::new(event)), room, &mut note).is_ok()
+            let dropped = &mut self.dropped;
+            let mut on_drop = |event: &Event, cause| dropped.push((event.number, cause));
+            self.producer.put(JoinedItem::Event(Box::new(event)), has_space, &mut on_drop).is_ok()
         }
 
-        /// Everything that the sink gets: events, and losses as (cause, first, count).
+        /// Returns everything that the sink gets: events, and losses as (cause, first, count).
         fn drain(self) -> (Vec<u64>, Vec<(DropCause, u64, u64)>) {
             let mut events = Vec::new();
             self.queue.close();
@@ -218,34 +221,34 @@ mod tests {
     }
 
     #[test]
-    fn drop_newest_keeps_what_waits_and_names_the_new_ones_as_one_run() {
+    fn drop_newest_keeps_queued_events_and_reports_one_loss_run() {
         let mut bench = Bench::new(Policy::DropNewest);
         assert!((0..7).all(|number| bench.put(number, true)));
-        assert_eq!(bench.given_up, [4, 5, 6].map(|number| (number, DropCause::SinkBusy)));
+        assert_eq!(bench.dropped, [4, 5, 6].map(|number| (number, DropCause::SinkBusy)));
         assert_eq!(bench.drain(), (vec![0, 1, 2, 3], vec![(DropCause::SinkBusy, 4, 3)]));
     }
 
     #[test]
-    fn drop_oldest_keeps_the_newest_and_names_the_old_ones() {
+    fn drop_oldest_keeps_new_events_and_reports_the_old_ones() {
         let mut bench = Bench::new(Policy::DropOldest);
         assert!((0..7).all(|number| bench.put(number, true)));
-        assert_eq!(bench.given_up, [0, 1, 2].map(|number| (number, DropCause::SinkBusy)));
+        assert_eq!(bench.dropped, [0, 1, 2].map(|number| (number, DropCause::SinkBusy)));
         assert_eq!(bench.drain(), (vec![3, 4, 5, 6], vec![(DropCause::SinkBusy, 0, 3)]));
     }
 
     #[test]
-    fn block_gives_the_event_back_and_loses_nothing() {
+    fn block_returns_the_event_and_loses_nothing() {
         let mut bench = Bench::new(Policy::Block);
         assert_eq!(
             (0..6).map(|number| bench.put(number, true)).collect::<Vec<_>>(),
             [true, true, true, true, false, false]
         );
-        assert!(bench.given_up.is_empty());
+        assert!(bench.dropped.is_empty());
         assert_eq!(bench.drain(), (vec![0, 1, 2, 3], vec![]));
     }
 
     #[test]
-    fn a_sink_without_room_is_full_under_every_policy() {
+    fn a_sink_without_space_drops_under_every_policy() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Block] {
             let mut bench = Bench::new(policy);
             assert!(bench.put(0, true) && bench.put(1, false) && bench.put(2, false));

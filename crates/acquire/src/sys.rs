@@ -1,9 +1,9 @@
-//! The one system call that no crate here offers: the state of the kernel's clock.
+//! State of the kernel's clock: the one system call that none of the crates in use offers.
 
 use std::io;
 use std::mem::zeroed;
 
-/// Whether something disciplines the kernel's clock, and the kernel's bound on its error in microseconds.
+/// Returns whether the kernel's clock is disciplined, and the kernel's bound on its error in microseconds.
 pub fn adjtimex() -> io::Result<(bool, u64)> {
     // SAFETY: all-zero is a valid timex, and with no mode set the call only reads the clock's state.
     let mut state: libc::timex = unsafe { zeroed() };

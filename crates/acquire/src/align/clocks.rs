@@ -1,70 +1,71 @@
-//! The sources' clocks, and stamps brought to one of them.
+//! Clocks of the sources, and conversion of stamps to one of them.
 //!
-//! Every clock is compared twice. With the *receiver's*, by when an item arrived: good to the network's jitter, there from
-//! the first item on, and needs no event to be put together. With the *reference*, the clock of the first source, by the
-//! stamps of one event: good to the trigger's jitter, but only once events come together. So events are found by arrivals
-//! first, and by the reference as soon as that can be relied on.
+//! Every clock is compared twice. With the *receiver's* clock, by the arrival time of items: accurate to the network's
+//! jitter, available from the first item on, and independent of events. With the *reference*, the clock of the first
+//! source, by the stamps of one event: accurate to the trigger's jitter, but only once events are aligned. Events are
+//! therefore found by arrivals first, and by the reference as soon as it is reliable.
 //!
-//! While the first source is away its clock is carried on by the next one that is there.
+//! While the first source is away, the next source that is present carries its clock on.
 
 use super::filter::{Filter, Pick};
 use super::types::MAX_SOURCES;
 use arrayvec::ArrayVec;
 use serde::Serialize;
 
-/// Arrivals that jitter by less are a lock.
-const ARRIVAL_BOUND_NS: u64 = 500_000;
-/// Events in a row that a source did not share with the reference: its clock is not what it was taken for.
-const ASTRAY: u32 = 8;
+/// Maximum residual of a locked clock that is compared by arrivals.
+const ARRIVAL_LOCK_NS: u64 = 500_000;
+/// Consecutive events without the reference after which a source's comparison with it is discarded.
+const MAX_MISSED_REFERENCES: u32 = 8;
 
-/// A source's clock as it is known by now: against the reference, that of the first source against the receiver's.
+/// State of a source's clock against the reference; for the first source, against the receiver's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClockState {
-    /// When, by the clock that it is compared with; 0 if nothing is known.
+    /// Time of this state by the clock that it is compared with; 0 if nothing is known.
     pub at_ns: u64,
-    /// It is ahead by so much, in ns.
+    /// Lead over the other clock, in ns.
     pub offset_ns: i64,
-    /// It runs faster by so much, in parts per 10^9.
+    /// Drift in parts per 10^9; positive if the clock runs fast.
     pub drift_ppb: i64,
-    /// Half of the samples are closer to the line than this, in ns.
+    /// Median residual of the samples, in ns.
     pub residual_ns: u64,
-    /// The residual has been small for some time.
+    /// Set if the residual has been small for some time.
     pub locked: bool,
-    /// Times that it jumped.
+    /// Number of jumps.
     pub jumps: u64,
 }
 
-/// The two comparisons of one clock.
+/// Both comparisons of one clock.
 #[derive(Clone, Debug)]
-struct Compared {
+struct ClockPair {
     with_receiver: Filter,
     with_reference: Filter,
-    apart: u32,
+    missed_references: u32,
 }
 
-/// The clocks of all sources.
+/// Clocks of all sources.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
-    sources: ArrayVec<Compared, MAX_SOURCES>,
-    /// Keys are the reference's time less this: about the receiver's time of arrival. None before its first item.
+    sources: ArrayVec<ClockPair, MAX_SOURCES>,
+    /// Offset subtracted from the reference's time to get keys, so that keys are close to the receiver's time. None
+    /// before the first item of the reference.
     anchor_ns: Option<i64>,
 }
 
 impl Clocks {
     pub(super) fn new(sources: usize, lock_ns: u64) -> Self {
-        let compared = || Compared {
-            with_receiver: Filter::new(Pick::Largest, lock_ns.max(ARRIVAL_BOUND_NS)),
+        let pair = || ClockPair {
+            with_receiver: Filter::new(Pick::Largest, lock_ns.max(ARRIVAL_LOCK_NS)),
             with_reference: Filter::new(Pick::First, lock_ns),
-            apart: 0,
+            missed_references: 0,
         };
-        Self { sources: (0..sources).map(|_| compared()).collect(), anchor_ns: None }
+        Self { sources: (0..sources).map(|_| pair()).collect(), anchor_ns: None }
     }
 
-    /// An item with this stamp has arrived.
-    pub(super) fn arrived(&mut self, source: usize, stamp_ns: u64, arrived_ns: u64) {
+    /// Adds a sample of an item's stamp and arrival time.
+    pub(super) fn add_arrival(&mut self, source: usize, stamp_ns: u64, arrived_ns: u64) {
         let ahead = ahead_ns(stamp_ns, arrived_ns);
         let before = self.lead_ns(arrived_ns);
-        let jumped = self.sources[source].with_receiver.feed(arrived_ns, ahead);
+        let jumped = self.sources[source].with_receiver.add_sample(arrived_ns, ahead);
         if source > 0 {
             if jumped {
                 self.forget_reference(source);
@@ -72,14 +73,15 @@ impl Clocks {
             return;
         }
         if jumped {
-            // Forwards, keys have gone ahead with what came before the jump was seen; backwards they must not go back.
+            // After a forward jump, keys have already advanced with the items before its detection; after a backward
+            // jump they must not go back.
             self.lose_reference(ahead, before.max(self.lead_ns(arrived_ns)));
         }
         self.anchor_ns.get_or_insert(ahead);
     }
 
-    /// The source has come back, perhaps with a clock that was set anew.
-    pub(super) fn rejoined(&mut self, source: usize, stamp_ns: u64, arrived_ns: u64) {
+    /// Notes that a source has come back, perhaps with a different clock setting.
+    pub(super) fn rejoin(&mut self, source: usize, stamp_ns: u64, arrived_ns: u64) {
         if source == 0 && stamp_ns > 0 && arrived_ns > 0 {
             self.lose_reference(ahead_ns(stamp_ns, arrived_ns), self.lead_ns(arrived_ns));
         }
@@ -88,82 +90,83 @@ impl Clocks {
     }
 
     fn forget_reference(&mut self, source: usize) {
-        let compared = &mut self.sources[source];
-        compared.with_reference.reset();
-        compared.apart = 0;
+        let pair = &mut self.sources[source];
+        pair.with_reference.reset();
+        pair.missed_references = 0;
     }
 
-    /// The first source's clock reads something else from now on: the others are compared with it anew, and keys go on
+    /// Handles a step of the first source's clock: the comparisons of the others with it start again, and keys continue
     /// with this lead.
     fn lose_reference(&mut self, ahead_ns: i64, lead: i64) {
         self.anchor_ns = Some(ahead_ns.saturating_sub(lead));
         (1..self.sources.len()).for_each(|source| self.forget_reference(source));
     }
 
-    /// How far keys are ahead of the receiver's clock: the drift of the reference since the beginning.
+    /// Returns the lead of keys over the receiver's clock: the drift of the reference since the start.
     fn lead_ns(&self, arrived_ns: u64) -> i64 {
         let reference = &self.sources[0].with_receiver;
         match self.anchor_ns {
-            Some(anchor) if reference.is_begun() => reference.offset_ns(arrived_ns).saturating_sub(anchor),
+            Some(anchor) if reference.has_samples() => reference.offset_ns(arrived_ns).saturating_sub(anchor),
             _ => 0,
         }
     }
 
-    /// The time at which an item belongs; none of an item without both stamp and arrival.
+    /// Returns the key of an item; none for an item with neither stamp nor arrival time.
     pub(super) fn key(&self, source: usize, stamp_ns: u64, arrived_ns: u64) -> Option<u64> {
-        let compared = &self.sources[source];
+        let pair = &self.sources[source];
         match (stamp_ns, arrived_ns) {
             (0, 0) => None,
-            // When it arrived is all that is known.
-            (0, arrived) => Some(arrived.saturating_add_signed(self.lead_ns(arrived))),
-            (stamp, _) if source == 0 => Some(less(stamp, self.anchor_ns.unwrap_or(0))),
-            (stamp, _) if compared.with_reference.is_reliable() => {
-                Some(less(compared.with_reference.reference_ns(stamp), self.anchor_ns.unwrap_or(0)))
+            // Only the arrival time is known.
+            (0, add_arrival) => Some(add_arrival.saturating_add_signed(self.lead_ns(add_arrival))),
+            (stamp, _) if source == 0 => Some(subtract(stamp, self.anchor_ns.unwrap_or(0))),
+            (stamp, _) if pair.with_reference.is_reliable() => {
+                Some(subtract(pair.with_reference.reference_ns(stamp), self.anchor_ns.unwrap_or(0)))
             }
-            (stamp, 0) => Some(less(stamp, self.anchor_ns.unwrap_or(0))),
-            (stamp, arrived) => {
-                let ahead = compared.with_receiver.offset_ns(arrived);
-                Some(less(stamp, ahead.saturating_sub(self.lead_ns(arrived))))
+            (stamp, 0) => Some(subtract(stamp, self.anchor_ns.unwrap_or(0))),
+            (stamp, add_arrival) => {
+                let ahead = pair.with_receiver.offset_ns(add_arrival);
+                Some(subtract(stamp, ahead.saturating_sub(self.lead_ns(add_arrival))))
             }
         }
     }
 
-    /// An event has the stamps of these sources, in their order. `by_stamp`: it was found by them; then a source that
-    /// goes on missing the reference has lost its way. `reference_is_there`: the first source has not stopped.
-    pub(super) fn event(&mut self, stamps: &[(usize, u64)], by_stamp: bool, reference_is_there: bool) {
+    /// Adds an event with the stamps of these sources, in their order. `by_stamp`: the event was found by stamps, so a
+    /// source that keeps missing the reference has a wrong clock estimate. `reference_present`: the first source has
+    /// not stopped.
+    pub(super) fn event(&mut self, stamps: &[(usize, u64)], by_stamp: bool, reference_present: bool) {
         let Some((carrier, stamp)) = stamps.first().copied() else { return };
-        if by_stamp && reference_is_there {
-            self.count_apart(stamps, carrier);
+        if by_stamp && reference_present {
+            self.count_missed_references(stamps, carrier);
         }
         let reference_ns = match carrier {
             0 => stamp,
             _ if self.sources[carrier].with_reference.is_reliable() => {
                 self.sources[carrier].with_reference.reference_ns(stamp)
             }
-            // Nobody here knows what time it is.
+            // No source of this event gives the reference's time.
             _ => return,
         };
         for (source, stamp) in &stamps[1..] {
-            self.sources[*source].with_reference.feed(reference_ns, ahead_ns(*stamp, reference_ns));
+            self.sources[*source].with_reference.add_sample(reference_ns, ahead_ns(*stamp, reference_ns));
         }
     }
 
-    fn count_apart(&mut self, stamps: &[(usize, u64)], carrier: usize) {
+    fn count_missed_references(&mut self, stamps: &[(usize, u64)], carrier: usize) {
         for (source, _) in stamps.iter().filter(|(source, _)| *source > 0) {
-            let compared = &mut self.sources[*source];
-            compared.apart = if carrier == 0 { 0 } else { compared.apart + 1 };
-            if compared.apart >= ASTRAY && compared.with_reference.is_begun() {
+            let pair = &mut self.sources[*source];
+            pair.missed_references = if carrier == 0 { 0 } else { pair.missed_references + 1 };
+            if pair.missed_references >= MAX_MISSED_REFERENCES && pair.with_reference.has_samples() {
                 self.forget_reference(*source);
             }
         }
     }
 
-    /// A source's clock as it is known by now.
+    /// Returns the state of a source's clock.
     pub(super) fn state(&self, source: usize) -> ClockState {
-        let compared = &self.sources[source];
-        let filter = if source == 0 { &compared.with_receiver } else { &compared.with_reference };
-        let jumps = compared.with_receiver.jumps.max(compared.with_reference.jumps);
-        if !filter.is_begun() {
+        let pair = &self.sources[source];
+        let filter = if source == 0 { &pair.with_receiver } else { &pair.with_reference };
+        let jumps = pair.with_receiver.jumps.max(pair.with_reference.jumps);
+        if !filter.has_samples() {
             return ClockState { jumps, ..ClockState::default() };
         }
         ClockState {
@@ -181,7 +184,7 @@ fn ahead_ns(stamp_ns: u64, other_ns: u64) -> i64 {
     stamp_ns.wrapping_sub(other_ns) as i64
 }
 
-fn less(stamp_ns: u64, ahead_ns: i64) -> u64 {
-    // Not below zero, and not beyond the end: stamps come from outside.
+fn subtract(stamp_ns: u64, ahead_ns: i64) -> u64 {
+    // Stamps are untrusted: clamped to the range of `u64`.
     (i128::from(stamp_ns) - i128::from(ahead_ns)).clamp(0, i128::from(u64::MAX)) as u64
 }

@@ -1,29 +1,29 @@
-//! Events that wait for their sources, and those that were decided last: fixed memory, in the order of their keys.
+//! Pending events, and those that were decided last: fixed memory, sorted by key.
 
-use super::types::{Here, MAX_SOURCES};
+use super::types::{MAX_SOURCES, Present};
 use std::collections::VecDeque;
 
-/// Which sources, one bit each.
+/// Set of sources, one bit each.
 pub(super) type Mask = u32;
 const _: () = assert!(MAX_SOURCES <= Mask::BITS as usize);
 
-/// An event that waits.
+/// A pending event.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct Pending {
     pub key: u64,
-    /// When its first item came.
+    /// Arrival time of its first item.
     pub opened_ns: u64,
-    pub here: Mask,
+    pub present: Mask,
 }
 
-/// Events that wait. Their parts lie in one block, those of an event side by side.
+/// Pending events. Their items are stored in one block, those of an event next to each other.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     sources: usize,
-    waiting: Box<[Waiting]>,
-    parts: Box<[Option<Here<T>>]>,
+    waiting: Box<[Pending]>,
+    parts: Box<[Option<Present<T>>]>,
     free: Vec<u32>,
-    /// Key and place, ascending.
+    /// Keys and slots, in ascending order of keys.
     order: VecDeque<(u64, u32)>,
 }
 
@@ -31,7 +31,7 @@ impl<T> Ring<T> {
     pub(super) fn new(capacity: usize, sources: usize) -> Self {
         Self {
             sources,
-            waiting: vec![Waiting::default(); capacity].into(),
+            waiting: vec![Pending::default(); capacity].into(),
             parts: (0..capacity * sources).map(|_| None).collect(),
             free: (0..capacity as u32).rev().collect(),
             order: VecDeque::with_capacity(capacity),
@@ -44,18 +44,18 @@ impl<T> Ring<T> {
     pub(super) fn is_full(&self) -> bool {
         self.free.is_empty()
     }
-    pub(super) fn front(&self) -> Option<&Waiting> {
-        self.order.front().map(|(_, place)| &self.waiting[*place as usize])
+    pub(super) fn front(&self) -> Option<&Pending> {
+        self.order.front().map(|(_, slot)| &self.waiting[*slot as usize])
     }
-    /// The event of this rank.
-    pub(super) fn get(&self, rank: usize) -> &Waiting {
+    /// Returns the event of this rank.
+    pub(super) fn get(&self, rank: usize) -> &Pending {
         &self.waiting[self.order[rank].1 as usize]
     }
-    /// What a source has in the event of this rank.
-    pub(super) fn part(&self, rank: usize, source: usize) -> Option<&Here<T>> {
+    /// Returns the item of a source in the event of this rank.
+    pub(super) fn part(&self, rank: usize, source: usize) -> Option<&Present<T>> {
         self.parts[self.order[rank].1 as usize * self.sources + source].as_ref()
     }
-    /// The rank of the first event whose key is not below this one.
+    /// Returns the rank of the first event whose key is not below `key`.
     pub(super) fn rank(&self, key: u64) -> usize {
         // Most items belong to the newest events.
         match self.order.back() {
@@ -64,38 +64,38 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Puts a source's part into the event of this rank.
-    pub(super) fn put(&mut self, rank: usize, source: usize, part: Here<T>) {
-        let place = self.order[rank].1 as usize;
-        self.waiting[place].here |= 1 << source;
-        self.parts[place * self.sources + source] = Some(part);
+    /// Stores a source's item in the event of this rank.
+    pub(super) fn put(&mut self, rank: usize, source: usize, part: Present<T>) {
+        let slot = self.order[rank].1 as usize;
+        self.waiting[slot].present |= 1 << source;
+        self.parts[slot * self.sources + source] = Some(part);
     }
 
-    /// Opens an event at this rank, unless the ring is full.
+    /// Opens an event at this rank. Returns `false` if the ring is full.
     pub(super) fn open(&mut self, rank: usize, key: u64, now_ns: u64) -> bool {
-        let Some(place) = self.free.pop() else { return false };
-        self.waiting[place as usize] = Waiting { key, opened_ns: now_ns, here: 0 };
-        self.order.insert(rank, (key, place));
+        let Some(slot) = self.free.pop() else { return false };
+        self.waiting[slot as usize] = Pending { key, opened_ns: now_ns, present: 0 };
+        self.order.insert(rank, (key, slot));
         true
     }
 
-    /// Takes the oldest event; `each` gets the part of every source.
-    pub(super) fn take(&mut self, mut each: impl FnMut(usize, Option<Here<T>>)) -> Option<Waiting> {
-        let (_, place) = self.order.pop_front()?;
-        let first = place as usize * self.sources;
+    /// Removes the oldest event; calls `each` with the item of every source.
+    pub(super) fn take(&mut self, mut each: impl FnMut(usize, Option<Present<T>>)) -> Option<Pending> {
+        let (_, slot) = self.order.pop_front()?;
+        let first = slot as usize * self.sources;
         for (source, part) in self.parts[first..][..self.sources].iter_mut().enumerate() {
             each(source, part.take());
         }
-        self.free.push(place);
-        Some(self.waiting[place as usize])
+        self.free.push(slot);
+        Some(self.waiting[slot as usize])
     }
 }
 
-/// Keys of the events that were decided last, ascending, and who was in them.
+/// Keys of the events that were decided last, ascending, and the sources in them.
 #[derive(Debug)]
 pub(super) struct History {
     decided: Box<[(u64, Mask)]>,
-    /// Events decided so far.
+    /// Total number of events decided.
     count: u64,
 }
 
@@ -104,36 +104,36 @@ impl History {
         Self { decided: vec![(0, 0); capacity.next_power_of_two()].into(), count: 0 }
     }
 
-    pub(super) fn add(&mut self, key: u64, here: Mask) {
-        let at = self.place(self.count);
-        self.decided[at] = (key, here);
+    pub(super) fn add(&mut self, key: u64, present: Mask) {
+        let at = self.slot(self.count);
+        self.decided[at] = (key, present);
         self.count += 1;
     }
 
-    /// The event that was decided last.
+    /// Returns the event that was decided last.
     pub(super) fn last(&self) -> Option<(u64, Mask)> {
-        self.count.checked_sub(1).map(|last| self.decided[self.place(last)])
+        self.count.checked_sub(1).map(|last| self.decided[self.slot(last)])
     }
 
-    /// Whether the source was in an event that was decided with a key within `window` of this one.
+    /// Returns `true` if the source was in an event that was decided with a key within `window` of this one.
     pub(super) fn had(&self, source: usize, key: u64, window: u64) -> bool {
         let (mut from, mut to) = (self.count.saturating_sub(self.decided.len() as u64), self.count);
         let lowest = key.saturating_sub(window);
         while from < to {
             let middle = from + (to - from) / 2;
-            if self.decided[self.place(middle)].0 < lowest {
+            if self.decided[self.slot(middle)].0 < lowest {
                 from = middle + 1;
             } else {
                 to = middle;
             }
         }
         (from..self.count)
-            .map(|index| self.decided[self.place(index)])
+            .map(|index| self.decided[self.slot(index)])
             .take_while(|(decided, _)| *decided <= key.saturating_add(window))
-            .any(|(_, here)| here & 1 << source != 0)
+            .any(|(_, present)| present & 1 << source != 0)
     }
 
-    fn place(&self, index: u64) -> usize {
+    fn slot(&self, index: u64) -> usize {
         index as usize & (self.decided.len() - 1)
     }
 }

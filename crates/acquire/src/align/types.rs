@@ -1,173 +1,174 @@
-//! What goes into an aligner, what comes out, and what is counted.
+//! Input, output and counters of an aligner.
 
 use arrayvec::ArrayVec;
 use shotline_wire::shot::DropCause;
 
-/// Most sources that can be aligned. (A recording joins at most `shotline_store::shot::MAX_LINKS` of them.)
+/// Maximum number of sources that can be aligned. (A recording joins at most `shotline_store::shot::MAX_LINKS` of
+/// them.)
 pub const MAX_SOURCES: usize = 16;
 
-/// What makes items belong together.
+/// Criterion by which items belong to one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// They have one event number.
+pub enum AlignBy {
+    /// They have the same event number.
     Number,
-    /// They were taken at one time.
+    /// They were taken at the same time.
     Stamp {
-        /// Corrected stamps of one event differ by at most so much, in ns. None: by a quarter of the shortest usual time
-        /// between two items of a source, 10 us to 10 ms.
+        /// Maximum difference between the corrected stamps of one event, in ns. None: a quarter of the shortest usual
+        /// time between two items of a source, limited to 10 us to 10 ms.
         window_ns: Option<u64>,
     },
 }
 
-/// What an aligner is made for.
+/// Configuration of an aligner.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Sources, 1 to [`MAX_SOURCES`]. The first is the clock reference.
+    /// Number of sources, 1 to [`MAX_SOURCES`]. The first is the clock reference.
     pub sources: usize,
-    /// What makes items belong together.
-    pub by: By,
-    /// How far an item of a source may come behind a newer one of the same source, in numbers or ns; 0 for sources in
-    /// order. Events are decided so much later.
+    /// Criterion by which items belong to one event.
+    pub by: AlignBy,
+    /// Maximum distance that an item may arrive after a newer one of the same source, in numbers or ns; 0 for sources
+    /// in order. Decisions about events are delayed by as much.
     pub disorder: u64,
-    /// How long an event waits for its sources, in ns.
+    /// Maximum time that an event waits for its sources, in ns.
     pub patience_ns: u64,
-    /// An event of fewer sources is dropped.
+    /// Minimum number of sources of an event: an event with fewer is dropped.
     pub quorum: usize,
-    /// Events that wait at most, at least 1.
+    /// Maximum number of pending events, at least 1.
     pub capacity: usize,
-    /// A clock whose stamps keep to its line within so much is locked, in ns.
+    /// Maximum residual of a locked clock, in ns: how closely its stamps must follow the fitted line.
     pub lock_ns: u64,
 }
 
-/// What is known of an item.
+/// Number and times of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Its number.
+pub struct ItemMeta {
+    /// Event number.
     pub number: u64,
-    /// When it was taken, by its source's clock in ns; 0: unknown.
+    /// Time at which the item was taken, by its source's clock in ns; 0 if unknown.
     pub stamp_ns: u64,
-    /// When it arrived, by the receiver's clock in ns; 0: unknown.
+    /// Arrival time by the receiver's clock in ns; 0 if unknown.
     pub arrived_ns: u64,
 }
 
-/// A source's part of an event.
+/// A source's item in an event.
 #[derive(Debug)]
-pub struct Here<T> {
-    /// What is known of it.
-    pub mark: Mark,
-    /// The item.
+pub struct Present<T> {
+    /// Number and times of the item.
+    pub meta: ItemMeta,
+    /// The item itself.
     pub item: T,
 }
 
-/// Why a source has no part in an event.
+/// Reason why an event has no item of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Its item was lost, and it said so.
+    /// The source reported the item as lost.
     Lost(DropCause),
-    /// It has stopped: nothing was heard of it.
+    /// The source has stopped: nothing has arrived from it.
     Silent,
-    /// It is there, but its item did not come in time.
+    /// The source is active, but its item did not arrive in time.
     Late,
-    /// It went past the event without a word.
+    /// The source went past the event without reporting a loss.
     Skipped,
 }
 
-/// How an event was decided.
+/// Result of the decision about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every source is in it.
+    /// Every source has an item in it.
     Complete,
-    /// Some are not.
+    /// Some sources have none.
     Partial,
-    /// Fewer than the quorum are.
+    /// Fewer sources than the quorum have one.
     Dropped,
 }
 
 /// Items that belong together.
 #[derive(Debug)]
 pub struct Event<T> {
-    /// Its place in the order of events: the number, or a time in ns.
+    /// Sort key of the event: its number, or a time in ns.
     pub key: u64,
-    /// How it was decided.
+    /// Result of the decision.
     pub verdict: Verdict,
-    /// Each source's part, or why there is none.
-    pub parts: ArrayVec<Result<Here<T>, Missing>, MAX_SOURCES>,
+    /// Each source's item, or the reason why there is none.
+    pub parts: ArrayVec<Result<Present<T>, Missing>, MAX_SOURCES>,
 }
 
-/// Why an item is in no event.
+/// Reason why an item is in no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Its event was decided before.
+pub enum RefusalReason {
+    /// Its event was already decided.
     Late,
-    /// Its source is in that event already.
+    /// The event already has an item of this source.
     Duplicate,
-    /// It has neither a stamp nor a time of arrival, and events are told by stamps.
+    /// It has neither a stamp nor an arrival time, and events are aligned by stamps.
     Unstamped,
-    /// No event can be opened: take those that are decided first.
+    /// No event can be opened: take the decided ones first.
     Full,
 }
 
-/// An item that is in no event, and why.
+/// An item that was not accepted, with the reason.
 #[derive(Debug)]
-pub struct Refused<T> {
-    /// Why.
-    pub why: Why,
-    /// The item.
+pub struct RefusedItem<T> {
+    /// Reason for the refusal.
+    pub reason: RefusalReason,
+    /// The item, returned to the source.
     pub item: T,
 }
 
-/// What became of a source's items.
+/// Counters of a source's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceCounts {
+pub struct SourceCounters {
     /// Items that were pushed.
     pub items: u64,
-    /// Of those, in events that were complete or partial.
+    /// Of these, items in complete or partial events.
     pub joined: u64,
-    /// In events that were dropped.
+    /// Items in dropped events.
     pub below_quorum: u64,
-    /// Refused as [`Why::Late`].
+    /// Items refused as [`RefusalReason::Late`].
     pub late: u64,
-    /// Refused as [`Why::Duplicate`].
+    /// Items refused as [`RefusalReason::Duplicate`].
     pub duplicate: u64,
-    /// Refused as [`Why::Unstamped`].
+    /// Items refused as [`RefusalReason::Unstamped`].
     pub unstamped: u64,
-    /// Refused as [`Why::Full`].
+    /// Items refused as [`RefusalReason::Full`].
     pub full: u64,
-    /// In events that wait.
+    /// Items in pending events.
     pub waiting: u64,
-    /// Losses that it has told of.
+    /// Losses that the source reported.
     pub lost: u64,
-    /// Times that it stopped.
+    /// Number of times that the source stopped.
     pub stops: u64,
-    /// Times that it came back.
+    /// Number of times that the source came back.
     pub rejoins: u64,
-    /// Events decided without it.
+    /// Events decided without an item of the source.
     pub missing: u64,
 }
 
-impl SourceCounts {
-    /// Whether every item is in exactly one count.
+impl SourceCounters {
+    /// Returns `true` if every item is in exactly one counter.
     pub fn balance(&self) -> bool {
         let refused = self.late + self.duplicate + self.unstamped + self.full;
         self.items == self.joined + self.below_quorum + refused + self.waiting
     }
 }
 
-/// What became of events.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events of all sources.
+    /// Events with all sources.
     pub complete: u64,
-    /// Events of some, at least the quorum.
+    /// Events with some sources, at least the quorum.
     pub partial: u64,
-    /// Events of fewer.
+    /// Events with fewer sources than the quorum.
     pub dropped: u64,
-    /// Of all these, decided because the ring was full.
-    pub hurried: u64,
-    /// Of all these, decided because the patience was over.
+    /// Of all events, those decided because the ring was full.
+    pub forced: u64,
+    /// Of all events, those decided because `patience_ns` had passed.
     pub expired: u64,
-    /// By number: numbers between events that no source brought.
-    pub nobody: u64,
-    /// By stamp: events that have an earlier one of the same source within the window.
+    /// By number: numbers between events for which no source had an item.
+    pub absent: u64,
+    /// By stamp: events with an earlier event of the same source within the window.
     pub crowded: u64,
 }

@@ -1,8 +1,8 @@
-//! Settings that no run can have.
+//! Rules for valid settings.
 
 use super::choices::{Sender, is_capture};
-use super::invalid::{Invalid, invalid};
-use super::resolved::Resolved;
+use super::invalid::{InvalidSetting, invalid};
+use super::resolved::ResolvedSettings;
 use super::settings::{Key, Settings};
 use super::units::{Bytes, Nanoseconds};
 use super::values::{Align, Compression, queue_pair};
@@ -16,26 +16,26 @@ use shotline_wire::framing::description::{Keys, SetUp};
 use shotline_wire::setup::Sequence;
 use shotline_wire::shot::MAX_SHOTS;
 
-/// Longest run, or part of one, in seconds: 30 years.
+/// Maximum duration of a run, or part of one, in seconds: 30 years.
 const MAX_SECONDS: f64 = 1e9;
-/// Longest time around a trigger, in seconds.
+/// Maximum time around a trigger, in seconds.
 const MAX_TRIGGER_S: f64 = 1e6;
-/// More threads than any machine that this runs on has processors.
+/// Maximum number of threads: more than the processors of any machine that this runs on.
 const MAX_THREADS: usize = 1024;
 
-/// Settings that only a probe can be asked for.
-const OF_PROBE: [Key; 5] = [Key::rate_hz, Key::gbps, Key::external_trigger, Key::bind, Key::transmit_sequence];
-/// Settings of a sender that takes no set-up, and why a probe needs none.
-const OF_LISTENING: [(Key, &str); 4] = [
+/// Settings that can only be requested from a probe.
+const PROBE_ONLY: [Key; 5] = [Key::rate_hz, Key::gbps, Key::external_trigger, Key::bind, Key::transmit_sequence];
+/// Settings of a sender without set-up, and why a probe does not need them.
+const LISTEN_ONLY: [(Key, &str); 4] = [
     (Key::queue_pair, "set-up assigns the queue pair of a probe"),
     (Key::q_key, "set-up assigns the key of a probe"),
     (Key::pages, "a probe has no ring of pages"),
     (Key::idle_s, "a probe says when it ends, and --seconds ends it"),
 ];
-/// What begins a shot of a probe, of which there is one.
-const BEGINS: [Key; 3] = [Key::rate_hz, Key::gbps, Key::external_trigger];
-/// Settings that describe a sender in one of the crates' framings.
-const OF_FRAMING: [Key; 9] = [
+/// Start conditions of a probe's shots, which exclude each other.
+const START_KEYS: [Key; 3] = [Key::rate_hz, Key::gbps, Key::external_trigger];
+/// Settings that describe a sender with one of the built-in framings.
+const FRAMING_KEYS: [Key; 9] = [
     Key::framing,
     Key::channels,
     Key::samples,
@@ -47,7 +47,7 @@ const OF_FRAMING: [Key; 9] = [
     Key::pages,
 ];
 /// Settings that concern a file, and contradict `--discard`.
-const RECORDING: [Key; 10] = [
+const RECORDING_KEYS: [Key; 10] = [
     Key::out,
     Key::recycle,
     Key::durable,
@@ -59,10 +59,10 @@ const RECORDING: [Key; 10] = [
     Key::keep,
     Key::pre_trigger,
 ];
-/// Settings without a meaning where those of [`RECORDING`] are missing.
-const BESIDE_RECORDING: [Key; 3] = [Key::compress_level, Key::post_trigger, Key::trigger];
-/// Settings of recordings that packet captures do not have.
-const NOT_OF_CAPTURES: [Key; 11] = [
+/// Settings without effect where those of [`RECORDING_KEYS`] are missing.
+const RECORDING_OPTIONS: [Key; 3] = [Key::compress_level, Key::post_trigger, Key::trigger];
+/// Settings of recordings that packet captures do not support.
+const NOT_FOR_CAPTURES: [Key; 11] = [
     Key::pre_trigger,
     Key::compress,
     Key::durable,
@@ -76,18 +76,18 @@ const NOT_OF_CAPTURES: [Key; 11] = [
     Key::keep,
 ];
 
-/// Refuses where a rule is broken.
-fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), Invalid> {
+/// Returns an error if a rule is broken.
+fn refuse_if(broken: bool, key: Key, message: impl Into<String>) -> Result<(), InvalidSetting> {
     if broken { Err(invalid(key, message)) } else { Ok(()) }
 }
 
 impl Settings {
-    /// Refuses what no run can have, wherever it was written, and returns what the settings choose. What depends on the
-    /// probe or the machine's drives is refused later.
+    /// Checks settings and returns the choices that they make. Rules that depend on the probe or the machine's drives
+    /// are checked later.
     ///
     /// # Errors
-    /// For the first rule that is broken.
-    pub fn check(&self) -> Result<Resolved<'_>, Invalid> {
+    /// For the first broken rule.
+    pub fn check(&self) -> Result<ResolvedSettings<'_>, InvalidSetting> {
         let (sender, framing) = (self.sender()?, self.framing());
         self.check_ranges()?;
         let queue_pair = match sender {
@@ -101,21 +101,21 @@ impl Settings {
             }
         };
         let resolved = self.resolve(sender, framing.description().large_shots)?;
-        Ok(Resolved { framing: Some(framing), queue_pair, ..resolved })
+        Ok(ResolvedSettings { framing: Some(framing), queue_pair, ..resolved })
     }
 
-    /// The same for a sender that the caller describes instead, whose shots are large or not.
+    /// Checks settings for a sender that the caller describes; `large_shots` selects the defaults for large shots.
     ///
     /// # Errors
-    /// For the first rule that is broken, and if settings describe the sender, too.
-    pub fn check_described(&self, large_shots: bool) -> Result<Resolved<'_>, Invalid> {
+    /// For the first broken rule, and if settings also describe the sender.
+    pub fn check_described(&self, large_shots: bool) -> Result<ResolvedSettings<'_>, InvalidSetting> {
         let sender = self.sender()?;
         refuse_if(
             self.probe.is_some(),
             Key::probe,
             "set-up cannot ask a probe for a framing of the caller's: name the local address that the sender sends to with --listen",
         )?;
-        if let Some(key) = OF_FRAMING.into_iter().find(|key| self.has(*key)) {
+        if let Some(key) = FRAMING_KEYS.into_iter().find(|key| self.has(*key)) {
             let message = format!("{key} describes a sender that the caller has described already: leave it out");
             return Err(invalid(key, message));
         }
@@ -124,20 +124,20 @@ impl Settings {
         self.resolve(sender, large_shots)
     }
 
-    /// Refuses what has nothing to do with the sender, and returns what is chosen.
-    fn resolve(&self, sender: Sender, large_shots: bool) -> Result<Resolved<'_>, Invalid> {
+    /// Checks the rules that do not depend on the sender, and returns the choices.
+    fn resolve(&self, sender: Sender, large_shots: bool) -> Result<ResolvedSettings<'_>, InvalidSetting> {
         self.check_alignment()?;
         self.check_threads()?;
         self.check_discard()?;
         self.check_triggers()?;
         self.check_captures()?;
         self.check_transport()?;
-        Ok(Resolved {
+        Ok(ResolvedSettings {
             settings: self,
             sender,
             framing: None,
             queue_pair: None,
-            begin: self.begin()?,
+            shot_start: self.shot_start()?,
             sink: self.sink()?,
             codec: self.codec()?,
             pool_bytes: self.pool_bytes(large_shots),
@@ -145,26 +145,26 @@ impl Settings {
         })
     }
 
-    /// These settings over those of a file. What contradicts a flag in the file does not count.
+    /// Returns these settings over those of a file. Keys of the file that contradict a flag are ignored.
     pub(super) fn over_file(self, file: Self) -> Self {
-        let of_listening = OF_LISTENING.map(|(key, _)| key);
-        let begins = BEGINS.into_iter().any(|key| self.asks_for(key));
+        let listen_only = LISTEN_ONLY.map(|(key, _)| key);
+        let start_given = START_KEYS.into_iter().any(|key| self.requests(key));
         let rules: [(bool, &[Key]); 8] = [
-            (self.discard == Some(true), &RECORDING),
-            (self.discard == Some(true), &BESIDE_RECORDING),
+            (self.discard == Some(true), &RECORDING_KEYS),
+            (self.discard == Some(true), &RECORDING_OPTIONS),
             (self.out.is_some(), &[Key::discard]),
             (self.probe.is_some(), &[Key::listen]),
-            (self.probe.is_some(), &of_listening),
+            (self.probe.is_some(), &listen_only),
             (self.listen.is_some(), &[Key::probe]),
-            (self.listen.is_some(), &OF_PROBE),
-            (begins, &BEGINS),
+            (self.listen.is_some(), &PROBE_ONLY),
+            (start_given, &START_KEYS),
         ];
         let contradicted = rules.into_iter().filter(|(is_given, _)| *is_given);
         self.over(contradicted.fold(file, |file, (_, keys)| file.without(keys)))
     }
 
-    /// Whether a setting is given and asks for something, which `false` and `none` do not.
-    fn asks_for(&self, key: Key) -> bool {
+    /// Returns `true` if a setting is given and requests something, which `false` and `none` do not.
+    fn requests(&self, key: Key) -> bool {
         let declined = match key {
             Key::external_trigger => self.external_trigger == Some(false),
             Key::recycle => self.recycle == Some(false),
@@ -176,8 +176,8 @@ impl Settings {
         self.has(key) && !declined
     }
 
-    /// Refuses numbers out of range: 0 does not mean "without end".
-    fn check_ranges(&self) -> Result<(), Invalid> {
+    /// Checks the ranges of numbers: 0 does not mean "unlimited".
+    fn check_ranges(&self) -> Result<(), InvalidSetting> {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
         let ns = |time: Option<Nanoseconds>| time.map(|time| time.0);
         let whole = [
@@ -203,11 +203,11 @@ impl Settings {
             (Key::align_patience, ns(self.align_patience), u64::MAX),
             (Key::quorum, self.quorum.map(|links| links as u64), MAX_LINKS as u64),
         ];
-        for (key, value, most) in whole {
-            let Some(value) = value.filter(|value| !(1..=most).contains(value)) else { continue };
-            return Err(match most {
+        for (key, value, max) in whole {
+            let Some(value) = value.filter(|value| !(1..=max).contains(value)) else { continue };
+            return Err(match max {
                 u64::MAX => invalid(key, format!("expected {key} above 0, found {value}")),
-                _ => invalid(key, format!("expected {key} from 1 to {most}, found {value}")),
+                _ => invalid(key, format!("expected {key} from 1 to {max}, found {value}")),
             });
         }
         if let Some(first) = self.queue_pair {
@@ -228,9 +228,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses what only senders without set-up need, and what a probe cannot be asked for.
-    fn check_probe(&self) -> Result<(), Invalid> {
-        if let Some((key, why)) = OF_LISTENING.into_iter().find(|(key, _)| self.has(*key)) {
+    /// Refuses settings that only senders without set-up need, and those that a probe does not support.
+    fn check_probe(&self) -> Result<(), InvalidSetting> {
+        if let Some((key, why)) = LISTEN_ONLY.into_iter().find(|(key, _)| self.has(*key)) {
             let message = format!("{key} is for a sender that is listened to (--listen): {why}, leave it out");
             return Err(invalid(key, message));
         }
@@ -240,9 +240,9 @@ impl Settings {
         sequence.map(drop).map_err(|error| invalid(Key::transmit_sequence, error.to_string()))
     }
 
-    /// Refuses what a sender without set-up cannot be asked for.
-    fn check_listening(&self) -> Result<(), Invalid> {
-        match OF_PROBE.into_iter().find(|key| self.asks_for(*key)) {
+    /// Refuses settings that a sender without set-up does not support.
+    fn check_listening(&self) -> Result<(), InvalidSetting> {
+        match PROBE_ONLY.into_iter().find(|key| self.requests(*key)) {
             Some(key) => Err(invalid(
                 key,
                 format!(
@@ -253,8 +253,8 @@ impl Settings {
         }
     }
 
-    /// Refuses framings that only set-up makes sense of, and returns the queue pair that packets name, if they do.
-    fn check_framing(&self) -> Result<Option<QueuePair>, Invalid> {
+    /// Refuses framings that need set-up, and returns the queue pair in the packets, if the framing has one.
+    fn check_framing(&self) -> Result<Option<QueuePair>, InvalidSetting> {
         let (framing, links) = (self.framing(), self.links.unwrap_or(1));
         let description = framing.description();
         match description.set_up {
@@ -270,13 +270,13 @@ impl Settings {
             SetUp::Learned => Ok(None),
             SetUp::Optional { .. } => match description.keys {
                 Keys::None | Keys::QueuePair => Ok(None),
-                Keys::QueuePairAndQKey => self.named_queue_pair(framing).map(Some),
+                Keys::QueuePairAndQKey => self.configured_queue_pair(framing).map(Some),
             },
         }
     }
 
-    /// The queue pair and the key that a sender's packets name.
-    fn named_queue_pair(&self, framing: Kind) -> Result<QueuePair, Invalid> {
+    /// Returns the configured queue pair and key of a sender's packets.
+    fn configured_queue_pair(&self, framing: Kind) -> Result<QueuePair, InvalidSetting> {
         let missing = |key| {
             invalid(
                 key,
@@ -290,8 +290,8 @@ impl Settings {
         Ok(QueuePair { number, q_key })
     }
 
-    /// Refuses a quorum that a run of this number of links never has.
-    pub(crate) fn check_quorum(&self, links: u8) -> Result<(), Invalid> {
+    /// Refuses a quorum above the number of links.
+    pub(crate) fn check_quorum(&self, links: u8) -> Result<(), InvalidSetting> {
         match self.quorum.filter(|quorum| *quorum > usize::from(links)) {
             None => Ok(()),
             Some(quorum) => Err(invalid(
@@ -303,15 +303,15 @@ impl Settings {
         }
     }
 
-    /// Whether the transport has a receive buffer whose size can be asked for, whatever the next run finds.
+    /// Returns `true` if the transport certainly has a receive buffer of configurable size, on any machine.
     pub(crate) fn has_receive_buffer(&self) -> bool {
         let options = Options { receive_buffer: Some(1), ..Options::default() };
         let transport = self.transport.clone().unwrap_or_default();
         transport != Transport::Auto && transport.check(Role::Receiver, &options).is_ok()
     }
 
-    /// Refuses a transport that this build does not have, and flags that the transport does not use.
-    fn check_transport(&self) -> Result<(), Invalid> {
+    /// Refuses a transport that is not in this build, and flags that the transport does not use.
+    fn check_transport(&self) -> Result<(), InvalidSetting> {
         let (transport, none) = (self.transport.clone().unwrap_or_default(), Options::default());
         let given = [
             (Key::transport, none.clone()),
@@ -325,8 +325,8 @@ impl Settings {
         })
     }
 
-    /// Refuses ways to align that the rest of the settings does not allow.
-    fn check_alignment(&self) -> Result<(), Invalid> {
+    /// Refuses alignment settings that the other settings exclude.
+    fn check_alignment(&self) -> Result<(), InvalidSetting> {
         let by_stamp = self.align == Some(Align::Stamp);
         refuse_if(
             self.align_window.is_some() && !by_stamp,
@@ -341,9 +341,9 @@ impl Settings {
         )
     }
 
-    /// Refuses to discard what is to be recorded.
-    fn check_discard(&self) -> Result<(), Invalid> {
-        match RECORDING.into_iter().find(|key| self.asks_for(*key)) {
+    /// Refuses to discard shots that other settings would record.
+    fn check_discard(&self) -> Result<(), InvalidSetting> {
+        match RECORDING_KEYS.into_iter().find(|key| self.requests(*key)) {
             Some(key) if self.discard == Some(true) => {
                 let message = format!("--discard keeps nothing, and {key} says how to record: leave one out");
                 Err(invalid(key, message))
@@ -352,8 +352,8 @@ impl Settings {
         }
     }
 
-    /// Refuses what triggers need and do not have.
-    fn check_triggers(&self) -> Result<(), Invalid> {
+    /// Refuses settings of triggers without `--pre-trigger`.
+    fn check_triggers(&self) -> Result<(), InvalidSetting> {
         for key in [Key::post_trigger, Key::trigger] {
             refuse_if(
                 self.pre_trigger.is_none() && self.has(key),
@@ -368,8 +368,8 @@ impl Settings {
         )
     }
 
-    /// Refuses a processor that this program cannot run on, and more threads than there are processors anywhere.
-    fn check_threads(&self) -> Result<(), Invalid> {
+    /// Refuses a processor that this program cannot run on, and an excessive number of threads.
+    fn check_threads(&self) -> Result<(), InvalidSetting> {
         if let Some(threads) = self.compress_threads.filter(|threads| *threads > MAX_THREADS) {
             let message = format!("expected --compress-threads of at most {MAX_THREADS}, found {threads}");
             return Err(invalid(Key::compress_threads, message));
@@ -377,13 +377,13 @@ impl Settings {
         self.cpu.map_or(Ok(()), cpu::check).map_err(|error| invalid(Key::cpu, error))
     }
 
-    /// Refuses what a packet capture cannot do.
-    fn check_captures(&self) -> Result<(), Invalid> {
+    /// Refuses settings that a packet capture does not support.
+    fn check_captures(&self) -> Result<(), InvalidSetting> {
         let outs = self.out.as_deref().unwrap_or_default();
         if !outs.iter().any(|out| is_capture(out)) {
             return Ok(());
         }
-        let unfit = NOT_OF_CAPTURES.into_iter().find(|key| self.asks_for(*key));
+        let unfit = NOT_FOR_CAPTURES.into_iter().find(|key| self.requests(*key));
         match unfit.or((outs.len() > 1).then_some(Key::out)) {
             None => Ok(()),
             Some(key) => Err(invalid(

@@ -1,31 +1,31 @@
-//! What settings choose among: the sender, the sink, what begins a shot, how shots are compressed and aligned.
+//! Choices that settings make: sender, sink, shot pacing, compression and alignment.
 
-use super::invalid::{Invalid, invalid};
+use super::invalid::{InvalidSetting, invalid};
 use super::settings::{Key, Settings};
 use super::values::{Align, Compression};
-use crate::align::By;
+use crate::align::AlignBy;
 use shotline_store::codec::Codec;
 use shotline_wire::framing::Kind;
 use shotline_wire::setup::Mode;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Levels of zstd that are of use here.
+/// Range of useful zstd levels.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -7..=22;
-/// Shots per second that set-up can ask for.
+/// Range of shot rates that set-up can request, in Hz.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
-/// Who sends the shots.
+/// Sender of the shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A probe that takes set-up at this address.
     Probe(SocketAddr),
-    /// A sender that takes none, and sends to this local address.
+    /// A sender without set-up, which sends to this local address.
     Listen(SocketAddr),
 }
 
 impl Sender {
-    /// The address that the settings name: the probe's, or the local one.
+    /// Returns the address in the settings: the probe's, or the local one.
     pub fn address(self) -> SocketAddr {
         match self {
             Self::Probe(address) | Self::Listen(address) => address,
@@ -33,36 +33,36 @@ impl Sender {
     }
 }
 
-/// Where shots go.
+/// Destination of the shots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink<'a> {
-    /// Nowhere: they are received, checked and counted.
+    /// None: shots are received, checked and counted.
     Discard,
-    /// Into a packet capture.
+    /// A packet capture.
     Capture(&'a Path),
-    /// Into a recording, which may have several files at once.
+    /// A recording, which may have several files at once.
     Recording(&'a [PathBuf]),
 }
 
-/// What begins a shot of a probe.
+/// Start condition of a probe's shots.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Begin {
-    /// The end of the one before.
+pub enum ShotStart {
+    /// The end of the shot before.
     FreeRunning,
     /// The probe's external trigger.
     ExternalTrigger,
     /// A clock of this rate, in Hz.
     Rate(f64),
-    /// A clock whose rate makes this payload on all links together, in Gbit/s.
+    /// A clock with the rate that gives this payload on all links together, in Gbit/s.
     Bandwidth(f64),
 }
 
-impl Begin {
-    /// The same as set-up has it, for shots of `shot_bits` on all links together.
+impl ShotStart {
+    /// Returns the mode for set-up, for shots of `shot_bits` on all links together.
     ///
     /// # Errors
-    /// For a rate that set-up cannot ask for.
-    pub fn mode(self, shot_bits: f64) -> Result<Mode, Invalid> {
+    /// If set-up cannot request the rate.
+    pub fn mode(self, shot_bits: f64) -> Result<Mode, InvalidSetting> {
         let (hz, found, key) = match self {
             Self::FreeRunning => return Ok(Mode::FreeRunning),
             Self::ExternalTrigger => return Ok(Mode::ExternalTrigger),
@@ -81,11 +81,11 @@ impl Begin {
 }
 
 impl Settings {
-    /// Who sends the shots.
+    /// Returns the sender of the shots.
     ///
     /// # Errors
-    /// Unless one sender is named.
-    pub(super) fn sender(&self) -> Result<Sender, Invalid> {
+    /// Unless exactly one sender is given.
+    pub(super) fn sender(&self) -> Result<Sender, InvalidSetting> {
         match (self.probe, self.listen) {
             (Some(probe), None) => Ok(Sender::Probe(probe)),
             (None, Some(listen)) => Ok(Sender::Listen(listen)),
@@ -99,16 +99,16 @@ impl Settings {
         }
     }
 
-    /// How packets name their places.
+    /// Returns the framing of the packets.
     pub fn framing(&self) -> Kind {
         self.framing.unwrap_or(Kind::Ud)
     }
 
-    /// Where shots go.
+    /// Returns the destination of the shots.
     ///
     /// # Errors
-    /// Unless a file is named or shots are to be discarded.
-    pub(super) fn sink(&self) -> Result<Sink<'_>, Invalid> {
+    /// Unless a file is given or shots are discarded.
+    pub(super) fn sink(&self) -> Result<Sink<'_>, InvalidSetting> {
         match self.out.as_deref() {
             _ if self.discard == Some(true) => Ok(Sink::Discard),
             None | Some([]) => Err(invalid(Key::out, "name a file to record to with --out, or --discard the shots")),
@@ -117,17 +117,17 @@ impl Settings {
         }
     }
 
-    /// What begins a shot of a probe.
+    /// Returns the start condition of a probe's shots.
     ///
     /// # Errors
-    /// If more than one thing is to, or for a rate that set-up cannot ask for.
-    pub(super) fn begin(&self) -> Result<Begin, Invalid> {
-        let begin = match (self.rate_hz, self.gbps, self.external_trigger.unwrap_or(false)) {
-            (None, None, false) => Begin::FreeRunning,
-            (None, None, true) => Begin::ExternalTrigger,
-            (Some(hz), None, false) => Begin::Rate(hz),
-            // The rate follows from the shape of a shot, which the probe knows.
-            (None, Some(gbps), false) if gbps > 0.0 && gbps.is_finite() => return Ok(Begin::Bandwidth(gbps)),
+    /// If more than one is given, or set-up cannot request the rate.
+    pub(super) fn shot_start(&self) -> Result<ShotStart, InvalidSetting> {
+        let shot_start = match (self.rate_hz, self.gbps, self.external_trigger.unwrap_or(false)) {
+            (None, None, false) => ShotStart::FreeRunning,
+            (None, None, true) => ShotStart::ExternalTrigger,
+            (Some(hz), None, false) => ShotStart::Rate(hz),
+            // The rate follows from the shape of a shot, which the probe reports later.
+            (None, Some(gbps), false) if gbps > 0.0 && gbps.is_finite() => return Ok(ShotStart::Bandwidth(gbps)),
             (None, Some(gbps), false) => {
                 return Err(invalid(Key::gbps, format!("expected --gbps above 0, found {gbps}")));
             }
@@ -136,14 +136,14 @@ impl Settings {
                 return Err(invalid(key, "give one of --rate-hz, --gbps and --external-trigger"));
             }
         };
-        begin.mode(1.0).map(|_| begin)
+        shot_start.mode(1.0).map(|_| shot_start)
     }
 
-    /// How shots are compressed, if they are.
+    /// Returns the codec, if shots are compressed.
     ///
     /// # Errors
-    /// For a level that the codec does not have.
-    pub(super) fn codec(&self) -> Result<Option<Codec>, Invalid> {
+    /// If the codec does not have the level.
+    pub(super) fn codec(&self) -> Result<Option<Codec>, InvalidSetting> {
         let codec = match self.compress.unwrap_or_default() {
             Compression::None => None,
             Compression::Lz4 => Some(Codec::Lz4),
@@ -163,21 +163,21 @@ impl Settings {
         }
     }
 
-    /// What puts shots of several links into one event.
-    pub fn alignment(&self) -> By {
+    /// Returns the criterion by which shots of several links belong to one event.
+    pub fn alignment(&self) -> AlignBy {
         match self.align.unwrap_or_default() {
-            Align::Number => By::Number,
-            Align::Stamp => By::Stamp { window_ns: self.align_window.map(|window| window.0) },
+            Align::Number => AlignBy::Number,
+            Align::Stamp => AlignBy::Stamp { window_ns: self.align_window.map(|window| window.0) },
         }
     }
 
-    /// Whether the run has files that follow one another.
+    /// Returns `true` if the run has files that follow one another.
     pub fn rolls(&self) -> bool {
         [Key::roll_size, Key::roll_seconds, Key::roll_shots, Key::keep].iter().any(|key| self.has(*key))
     }
 }
 
-/// Whether a file is to be a packet capture.
+/// Returns `true` if a file name is that of a packet capture.
 pub(super) fn is_capture(out: &Path) -> bool {
     out.extension().is_some_and(|ending| ending == "pcapng")
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_codec_has_a_level_only_if_it_is_zstd() {
+    fn only_zstd_has_a_level() {
         let codec = |text: &str| settings(text).codec().map_err(|invalid| invalid.key);
         assert_eq!((codec(""), codec("compress = \"none\"")), (Ok(None), Ok(None)));
         assert_eq!(codec("compress = \"lz4\""), Ok(Some(Codec::Lz4)));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_is_chosen_by_the_name_of_the_file() {
+    fn the_file_name_selects_the_sink() {
         let sink = |text: &str| settings(text).sink().map(|sink| format!("{sink:?}"));
         assert_eq!(sink("out = \"a.h5\""), Ok("Recording([\"a.h5\"])".into()));
         assert_eq!(sink("out = [\"a.h5\", \"b.pcapng\"]"), Ok("Recording([\"a.h5\", \"b.pcapng\"])".into()));
@@ -213,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bandwidth_becomes_a_rate_within_what_set_up_can_ask_for() {
+    fn a_bandwidth_becomes_a_rate_within_the_range_of_set_up() {
         let mode = |text: &str| {
             let settings = settings(text);
-            settings.begin().and_then(|begin| begin.mode(1e6)).map_err(|invalid| invalid.key)
+            settings.shot_start().and_then(|shot_start| shot_start.mode(1e6)).map_err(|invalid| invalid.key)
         };
         assert_eq!(mode("gbps = 2.0"), Ok(Mode::FixedRate { millihertz: 2_000_000 }));
         assert_eq!(mode("rate_hz = 0.5"), Ok(Mode::FixedRate { millihertz: 500 }));

@@ -1,6 +1,6 @@
-//! A file of settings, and flags over it.
+//! Configuration files, overridden by flags.
 
-use super::invalid::Invalid;
+use super::invalid::InvalidSetting;
 use super::settings::{Key, Settings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,35 @@ use toml::de::DeTable;
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is not readable.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Reason.
         source: std::io::Error,
     },
-    /// The file is not TOML, or has an unknown key or a value of the wrong kind; the message has line and column.
+    /// The file is not TOML, or has an unknown key or a value of the wrong type; the message has line and column.
     #[error("{}: {message}", path.display())]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the parser reported.
+        /// Message of the parser.
         message: String,
     },
-    /// A value in the file that no run can have, alone or beside another.
+    /// The file has a value that no run can have, alone or together with another.
     #[error("{}:{line}: {invalid}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line of the key, from 1.
+        /// Line of the key, from 1.
         line: usize,
-        /// What is wrong with it.
-        invalid: Invalid,
+        /// Reason.
+        invalid: InvalidSetting,
     },
-    /// The same of a flag.
+    /// A flag has such a value.
     #[error(transparent)]
-    Flag(#[from] Invalid),
+    Flag(#[from] InvalidSetting),
 }
 
 /// Settings that were read from a TOML file.
@@ -45,15 +45,15 @@ pub enum ConfigError {
 pub struct File {
     path: PathBuf,
     settings: Settings,
-    /// The line of each key, from 1.
+    /// Line of each key, from 1.
     lines: BTreeMap<String, usize>,
 }
 
 impl File {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, or has an unknown key or a value of the wrong kind.
+    /// If it cannot be read, is not TOML, or has an unknown key or a value of the wrong type.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -61,18 +61,19 @@ impl File {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let wrong = |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
-        let settings = toml::from_str(text).map_err(wrong)?;
-        let table = DeTable::parse(text).map_err(wrong)?;
+        let parse_error =
+            |error: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() };
+        let settings = toml::from_str(text).map_err(parse_error)?;
+        let table = DeTable::parse(text).map_err(parse_error)?;
         let line = |offset: usize| text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
         let lines = table.get_ref().keys().map(|key| (key.get_ref().to_string(), line(key.span().start))).collect();
         Ok(Self { path: path.to_owned(), settings, lines })
     }
 
-    /// Flags over this file, checked.
+    /// Returns these flags over the settings of the file, checked.
     ///
     /// # Errors
-    /// If the settings together are invalid: with the line of the file, unless a flag is at fault.
+    /// If the settings together are invalid: with the line of the file, unless a flag is the cause.
     pub fn under(&self, flags: Settings) -> Result<Settings, ConfigError> {
         let settings = flags.clone().over_file(self.settings.clone());
         settings.check().map_err(|invalid| match self.line(invalid.key).filter(|_| !flags.has(invalid.key)) {
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line() {
+    fn an_unknown_key_is_reported_with_its_line() {
         let error = file("samples = 1\nsampels = 2").unwrap_err().to_string();
         assert!(error.starts_with("run.toml") && error.contains("line 2") && error.contains("sampels"), "{error}");
         let error = file("samples = 1\ncompress = \"gzip\"").unwrap_err().to_string();
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_value_is_named_with_its_line() {
+    fn an_invalid_value_is_reported_with_its_line() {
         let read = file("# a run\ndiscard = true\nprobe = \"[::1]:9\"\n\nshots = 0\n").unwrap();
         let error = read.under(Settings::default()).unwrap_err().to_string();
         assert_eq!(error, "run.toml:5: expected --shots from 1 to 281474976710656, found 0");
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_combination_is_named_with_the_line_at_fault() {
+    fn an_invalid_combination_is_reported_with_its_line() {
         let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
         let q_key = error("discard = true\nprobe = \"[::1]:9\"\nq_key = 17", Settings::default());
         assert!(q_key.starts_with("run.toml:3: --q-key is for a sender"), "{q_key}");
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_at_fault_is_named_without_a_line() {
+    fn an_invalid_flag_is_reported_without_a_line() {
         let error = |text: &str, flags| file(text).unwrap().under(flags).unwrap_err().to_string();
         let probe = "discard = true\nprobe = \"[::1]:9\"\nshots = 5";
         let shots = error(probe, Settings { shots: Some(0), ..Settings::default() });
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_flags_nor_the_file_name_has_no_line() {
+    fn a_missing_setting_is_reported_without_a_line() {
         let error = file("discard = true").unwrap().under(Settings::default()).unwrap_err().to_string();
         assert!(error.starts_with("name the probe's set-up address with --probe"), "{error}");
     }

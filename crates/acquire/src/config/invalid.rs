@@ -1,17 +1,17 @@
-//! Why settings are refused.
+//! Errors of settings.
 
 use super::settings::Key;
 
-/// Why no run can have a setting, alone or beside another one.
+/// A setting that no run can have, alone or together with another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Invalid {
-    /// The setting to change.
+pub struct InvalidSetting {
+    /// Setting to change.
     pub key: Key,
     /// What was expected, what was found, and what to do.
     pub message: String,
 }
 
-pub(super) fn invalid(key: Key, message: impl Into<String>) -> Invalid {
-    Invalid { key, message: message.into() }
+pub(super) fn invalid(key: Key, message: impl Into<String>) -> InvalidSetting {
+    InvalidSetting { key, message: message.into() }
 }

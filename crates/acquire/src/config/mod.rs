@@ -1,7 +1,7 @@
-//! One configuration: every key of the TOML file is a flag of `shotline record`, by the same name.
+//! Configuration: every key of the TOML file is a flag of `shotline record` with the same name.
 //!
 //! [`Settings`] are read from flags and, by [`File`], from a file; [`Settings::check`] is the one place that refuses
-//! values and combinations that no run can have, wherever they were written.
+//! values and combinations that no run can have, from either source.
 
 mod check;
 mod choices;
@@ -12,10 +12,10 @@ mod settings;
 mod units;
 mod values;
 
-pub use choices::{Begin, Sender, Sink};
+pub use choices::{Sender, ShotStart, Sink};
 pub use file::{ConfigError, File};
-pub use invalid::Invalid;
-pub use resolved::Resolved;
+pub use invalid::InvalidSetting;
+pub use resolved::ResolvedSettings;
 pub use settings::{Key, Settings};
 pub use units::{Bytes, Nanoseconds};
 pub use values::{Align, Compression, number, peer, queue_pair};

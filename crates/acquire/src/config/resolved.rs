@@ -1,52 +1,53 @@
-//! Settings that were checked, with what they choose and the defaults that depend on the framing.
+//! Checked settings, with the choices that they make and the defaults that depend on the framing.
 
-use super::choices::{Begin, Sender, Sink};
+use super::choices::{Sender, ShotStart, Sink};
 use super::settings::Settings;
 use shotline_store::codec::Codec;
 use shotline_verbs::ud::QueuePair;
 use shotline_wire::framing::Kind;
 
-/// Default memory for shot buffers, in bytes.
-const POOL: u64 = 256 << 20;
-/// The same for each link where shots are large: about 23 blocks of 64 MiB.
-const POOL_OF_LARGE_SHOTS: u64 = 3 << 29;
-/// Default number of writes under way at once.
-const IN_FLIGHT: u32 = 16;
-/// The same where shots are large.
-const IN_FLIGHT_OF_LARGE_SHOTS: u32 = 4;
+/// Default size of the buffer pool, in bytes.
+const DEFAULT_POOL_BYTES: u64 = 256 << 20;
+/// Default size of the buffer pool per link for large shots, in bytes: about 23 blocks of 64 MiB.
+const LARGE_SHOT_POOL_BYTES: u64 = 3 << 29;
+/// Default number of writes in flight.
+const DEFAULT_IN_FLIGHT: u32 = 16;
+/// Default number of writes in flight for large shots.
+const LARGE_SHOT_IN_FLIGHT: u32 = 4;
 
-/// What [`Settings::check`] returns: settings that a run can have, and what they choose.
+/// Result of [`Settings::check`]: valid settings, and the choices that they make.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Resolved<'a> {
-    /// The settings.
+pub struct ResolvedSettings<'a> {
+    /// Settings that were checked.
     pub settings: &'a Settings,
-    /// Who sends the shots.
+    /// Sender of the shots.
     pub sender: Sender,
-    /// How packets name their places; none if by a framing of the caller's own.
+    /// Framing of the packets; none if the caller supplies it.
     pub framing: Option<Kind>,
-    /// Queue pair and Q_Key that packets of link 0 carry, where settings tell them; the next link has the next number.
+    /// Queue pair and Q_Key in the packets of link 0, if settings give them; the next link has the next number.
     pub queue_pair: Option<QueuePair>,
-    /// What begins a shot of a probe.
-    pub begin: Begin,
-    /// Where shots go.
+    /// Start condition of a probe's shots.
+    pub shot_start: ShotStart,
+    /// Destination of the shots.
     pub sink: Sink<'a>,
-    /// How shots are compressed, if they are.
+    /// Codec, if shots are compressed.
     pub codec: Option<Codec>,
-    /// Memory for shot buffers, in bytes.
+    /// Size of the buffer pool, in bytes.
     pub pool_bytes: u64,
-    /// Writes under way at once.
+    /// Maximum number of writes in flight.
     pub in_flight: u32,
 }
 
 impl Settings {
-    /// Memory for shot buffers, in bytes.
+    /// Returns the size of the buffer pool, in bytes.
     pub(super) fn pool_bytes(&self, large_shots: bool) -> u64 {
-        let default = if large_shots { POOL_OF_LARGE_SHOTS * u64::from(self.links.unwrap_or(1)) } else { POOL };
+        let default =
+            if large_shots { LARGE_SHOT_POOL_BYTES * u64::from(self.links.unwrap_or(1)) } else { DEFAULT_POOL_BYTES };
         self.pool.map_or(default, |pool| pool.0)
     }
 
-    /// Writes under way at once.
+    /// Returns the maximum number of writes in flight.
     pub(super) fn writes_in_flight(&self, large_shots: bool) -> u32 {
-        self.in_flight.unwrap_or(if large_shots { IN_FLIGHT_OF_LARGE_SHOTS } else { IN_FLIGHT })
+        self.in_flight.unwrap_or(if large_shots { LARGE_SHOT_IN_FLIGHT } else { DEFAULT_IN_FLIGHT })
     }
 }

@@ -1,7 +1,7 @@
-//! The settings of a run: one list, from which the keys of a file, the flags of `shotline record` and [`Key`] follow.
+//! Settings of a run: one list, which defines the keys of a file, the flags of `shotline record` and [`Key`].
 
 use super::units::{Bytes, Nanoseconds};
-use super::values::{Align, Compression, named_peer, number, one_or_many, peer, text};
+use super::values::{Align, Compression, number, one_or_many, peer, resolved_peer, text};
 use crate::clock::Source;
 use crate::pretrigger::TriggerBy;
 use crate::sink::Policy;
@@ -15,8 +15,7 @@ use std::path::PathBuf;
 
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $(#[arg($($arg:tt)*)])? $(#[serde($($serde:tt)*)])? $key:ident: $type:ty, )+) => {
-        /// What a run is asked for. A setting that is not given has a default, which [`crate::run`] may choose by what it
-        /// finds.
+        /// Settings of a run. Those that are not given have a default, which [`crate::run`] may choose at run time.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
         #[serde(default, deny_unknown_fields)]
         pub struct Settings {
@@ -29,7 +28,7 @@ macro_rules! settings {
             )+
         }
 
-        /// One of the settings, by its key in a file.
+        /// A setting, by its key in a file.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(non_camel_case_types, reason = "variants, fields, keys and flags have one name")]
         pub enum Key {
@@ -37,24 +36,24 @@ macro_rules! settings {
         }
 
         impl Key {
-            /// The key in a file.
+            /// Returns the key in a file.
             pub fn name(self) -> &'static str {
                 match self { $( Self::$key => stringify!($key), )+ }
             }
         }
 
         impl Settings {
-            /// These settings where they are given, else those of `below`.
+            /// Returns these settings where they are given, otherwise those of `below`.
             pub fn over(self, below: Self) -> Self {
                 Self { $( $key: self.$key.or(below.$key), )+ }
             }
 
-            /// Whether a setting is given.
+            /// Returns `true` if a setting is given.
             pub fn has(&self, key: Key) -> bool {
                 match key { $( Key::$key => self.$key.is_some(), )+ }
             }
 
-            /// The same without some settings.
+            /// Returns the settings without some of them.
             #[must_use]
             pub fn without(mut self, keys: &[Key]) -> Self {
                 for key in keys {
@@ -66,7 +65,7 @@ macro_rules! settings {
     };
 }
 
-/// The flag.
+/// Displays the flag.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--{}", self.name().replace('_', "-"))
@@ -76,7 +75,7 @@ impl fmt::Display for Key {
 settings! {
     /// Set-up address of the probe, or NAME:PORT
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = peer, help_heading = "Source")]
-    #[serde(deserialize_with = "named_peer")]
+    #[serde(deserialize_with = "resolved_peer")]
     probe: SocketAddr,
     /// Instead of a probe that takes set-up: the local address that some other sender sends to
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Source")]
@@ -271,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_win_over_the_file() {
+    fn flags_override_the_file() {
         let file: Settings = toml::from_str("pool = \"64MiB\"\nsamples = 500\npolicy = \"drop-oldest\"").unwrap();
         let flags = Settings { samples: Some(1000), ..Settings::default() };
         let both = flags.over(file);

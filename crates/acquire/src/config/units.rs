@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_binary_units_and_refuse_others() {
+    fn bytes_accept_only_binary_units() {
         assert_eq!("3GiB".parse(), Ok(Bytes(3 << 30)));
         assert_eq!("17".parse(), Ok(Bytes(17)));
         assert!("3GB".parse::<Bytes>().is_err() && "".parse::<Bytes>().is_err());

@@ -1,4 +1,4 @@
-//! Values of settings that are neither plain numbers nor sizes, and how they are read.
+//! Values of settings that are neither plain numbers nor sizes, and their parsers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,14 +6,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// By what links' shots are put into one event.
+/// Criterion by which the shots of several links belong to one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Align {
-    /// Their numbers.
+    /// Shot number.
     #[default]
     Number,
-    /// Their stamps, brought to one clock.
+    /// Time stamp, converted to one clock.
     Stamp,
 }
 
@@ -28,10 +28,10 @@ impl FromStr for Align {
     }
 }
 
-/// How shots are compressed.
+/// Compression of shots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// Bit planes, then LZ4.
@@ -66,7 +66,7 @@ impl FromStr for Compression {
     }
 }
 
-/// Values that a file has as text, by their `Display` and `FromStr`.
+/// Serialisation of values as text, by their `Display` and `FromStr`.
 pub(super) mod text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use std::fmt::Display;
@@ -84,7 +84,7 @@ pub(super) mod text {
     }
 }
 
-/// `out = "run.h5"`, or `out = ["/a/run.h5", "/b/run.h5"]`.
+/// Parses `out = "run.h5"` or `out = ["/a/run.h5", "/b/run.h5"]`.
 pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -98,7 +98,10 @@ pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> 
     }))
 }
 
-/// The address of a peer: an address with a port, or a name with a port, which the system resolves.
+/// Parses the address of a peer: an address with a port, or a name with a port, which the system resolves.
+///
+/// # Errors
+/// If there is no port, or the name has no address.
 pub fn peer(text: &str) -> Result<SocketAddr, String> {
     let found = text.parse().map(Some).or_else(|_| text.to_socket_addrs().map(|mut addresses| addresses.next()));
     let why = match found {
@@ -111,12 +114,15 @@ pub fn peer(text: &str) -> Result<SocketAddr, String> {
     ))
 }
 
-/// `probe = "probe.lab:47910"`.
-pub(super) fn named_peer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+/// Parses `probe = "probe.lab:47910"`.
+pub(super) fn resolved_peer<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     peer(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
 }
 
-/// A number as people write those of queue pairs and keys: 4660 or 0x1234.
+/// Parses a number as usual for queue pairs and keys: 4660 or 0x1234.
+///
+/// # Errors
+/// If it is no number below 2^32.
 pub fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -125,7 +131,10 @@ pub fn number(text: &str) -> Result<u32, String> {
     parsed.map_err(|_| format!("expected a number such as 4660 or 0x1234, below 2^32, found {text}"))
 }
 
-/// The queue pair of a link where link 0 has `first`: 24 bits in a packet, and 0 is for subnet management.
+/// Returns the queue pair of a link, where link 0 has `first`.
+///
+/// # Errors
+/// If it does not fit 24 bits, or is 0, which is reserved for subnet management.
 pub fn queue_pair(first: u32, link: u8) -> Result<u32, String> {
     let pair = first.checked_add(link.into()).filter(|pair| first > 0 && *pair <= 0xff_ffff);
     pair.ok_or_else(|| {
@@ -139,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_may_be_named() {
+    fn a_peer_may_be_a_host_name() {
         for text in ["localhost:47910", "127.0.0.1:47910", "[::1]:47910"] {
             let address = peer(text).unwrap();
             assert!(address.ip().is_loopback() && address.port() == 47910, "{text} is {address}");
@@ -157,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_or_several_may_be_named() {
+    fn out_may_be_one_file_or_several() {
         let outs = |text: &str| toml::from_str::<Settings>(text).unwrap().out.map_or(0, |outs| outs.len());
         assert_eq!((outs("out = \"a.h5\""), outs("out = [\"/x/a.h5\", \"/y/a.h5\"]")), (1, 2));
     }

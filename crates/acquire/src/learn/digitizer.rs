@@ -1,24 +1,25 @@
-//! What a digitizer's blocks are like: any of its packets tells, but for the payload of those that are not the last.
+//! Learns the blocks of a digitizer: from any of its packets, except that the last of a block does not show the payload
+//! of the others.
 
-use super::learner::{Hints, Learned, Learner, Shape};
+use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::block;
 use shotline_wire::framing::Digitizer;
 use shotline_wire::framing::digitizer::{HEADER_LEN, Header};
 use shotline_wire::shot::{Cut, PAD_BYTES, Packing, RECORD_BYTES, Trailer};
 use std::sync::Arc;
 
-/// Bytes behind a block's samples.
+/// Bytes after a block's samples.
 const TRAILER_BYTES: u32 = block::LEN as u32 + RECORD_BYTES;
 
-/// One stream of blocks.
+/// Learner of one stream of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     seen: u64,
 }
 
 impl Learner for Blocks {
-    /// Blocks are proven by CRCs that are taken as packets arrive, and come as fast as memory allows.
-    const HANDS_ON: bool = false;
+    /// Blocks are proven by CRCs computed as packets arrive, and arrive as fast as memory allows.
+    const KEEPS_PACKETS: bool = false;
 
     fn new(_hints: Hints) -> Self {
         Self::default()
@@ -32,7 +33,7 @@ impl Learner for Blocks {
         Header::parse(packet).ok().map(|(header, _)| header.stream)
     }
 
-    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+    fn examine(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((header, payload)) = Header::parse(packet) else { return Ok(None) };
         self.seen += 1;
         let begins = header.offset == 0;
@@ -50,7 +51,7 @@ impl Learner for Blocks {
             return Err(format!("its payloads of {} bytes are no multiple of {PAD_BYTES}", header.len));
         }
         let (rate, kind) = (header.sample_rate_hz, if header.channels == 2 { "IQ" } else { "real" });
-        Ok(Some(Learned {
+        Ok(Some(LearnedStream {
             framing: Arc::new(Digitizer),
             key: header.stream,
             stream: Some(header.stream),
@@ -63,9 +64,9 @@ impl Learner for Blocks {
                 bits: header.bits,
                 sample_rate_hz: rate.round().clamp(0.0, f64::from(u32::MAX)) as u32,
             }),
-            // The block under way has lost this packet.
+            // This packet of the current block is lost.
             first_shot: Some(header.block.saturating_add(1)),
-            words: format!(
+            description: format!(
                 "digitizer stream {}: blocks of {} {kind} samples at {:.3} MS/s, {:.6} MHz, in packets of {}",
                 header.stream,
                 sample_bytes / (2 * u32::from(header.channels)),
@@ -107,25 +108,25 @@ mod tests {
     };
 
     #[test]
-    fn one_packet_teaches_unless_it_is_the_last_of_many() {
+    fn one_packet_is_enough_unless_it_is_the_last_of_many() {
         let mut blocks = Blocks::new(Hints::default());
         assert_eq!(Blocks::key(b"anything else"), None);
         let last = Header { last: true, offset: 57_344, len: 6912, ..GOOD };
-        assert!(blocks.look(&packet(last)).unwrap().is_none());
-        let learned = blocks.look(&packet(GOOD)).unwrap().unwrap();
+        assert!(blocks.examine(&packet(last)).unwrap().is_none());
+        let learned = blocks.examine(&packet(GOOD)).unwrap().unwrap();
         assert_eq!((learned.key, learned.sample_bytes, learned.first_shot), (9, 64_000, Some(42)));
         assert_eq!((learned.trailer, learned.cut), (Trailer::Block, Cut::uniform(8192)));
         assert_eq!(
-            learned.words,
+            learned.description,
             "digitizer stream 9: blocks of 16000 IQ samples at 500.000 MS/s, 1300.000000 MHz, in packets of 8192"
         );
         let whole = Header { last: true, block_bytes: 320, len: 320, ..GOOD };
-        assert_eq!(blocks.look(&packet(whole)).unwrap().unwrap().sample_bytes, 64);
+        assert_eq!(blocks.examine(&packet(whole)).unwrap().unwrap().sample_bytes, 64);
     }
 
     #[test]
-    fn blocks_that_cannot_be_are_refused() {
-        let refuse = |header| Blocks::new(Hints::default()).look(&packet(header)).unwrap_err();
+    fn impossible_blocks_are_refused() {
+        let refuse = |header| Blocks::new(Hints::default()).examine(&packet(header)).unwrap_err();
         assert!(refuse(Header { block_bytes: 255, ..GOOD }).contains("blocks of 255 bytes"));
         assert!(refuse(Header { block_bytes: 256, ..GOOD }).contains("blocks of 256 bytes"));
         assert!(refuse(Header { block_bytes: 64_001 + 256, ..GOOD }).contains("64257"));

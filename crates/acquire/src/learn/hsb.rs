@@ -1,6 +1,6 @@
-//! What a sensor bridge was told: from the last packets of some frames and the metadata in them.
+//! Learns the configuration of a sensor bridge: from the last packets of some frames and their metadata.
 
-use super::learner::{Hints, Learned, Learner};
+use super::learner::{Hints, LearnedStream, Learner};
 use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::framing::{Hsb, hsb::HEADER_LEN, hsb::LAST_HEADER_LEN};
 use shotline_wire::hsb::{Metadata, PAGE_UNIT, PSN_BITS};
@@ -9,23 +9,23 @@ use shotline_wire::reth::Reth;
 use shotline_wire::shot::{Cut, MAX_PACKETS, PACKET_BYTES, Trailer};
 use std::sync::Arc;
 
-/// Bytes of the largest frame that has a shot's place.
-const MOST_FRAME_BYTES: u32 = (MAX_PACKETS * PACKET_BYTES) - Metadata::LEN as u32;
+/// Maximum bytes of a frame that fits a shot.
+const MAX_FRAME_BYTES: u32 = (MAX_PACKETS * PACKET_BYTES) - Metadata::LEN as u32;
 
 /// The last packet of a frame.
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// Where its page begins.
+    /// Start address of its page.
     address: u64,
     page: u32,
     valid_bytes: u32,
-    /// The metadata came alone.
-    apart: bool,
-    /// Its packet sequence number.
+    /// Set if the metadata was sent in a separate packet.
+    separate: bool,
+    /// Packet sequence number.
     psn: u32,
 }
 
-/// What is known so far.
+/// Learner of a sensor bridge.
 #[derive(Debug)]
 pub(super) struct Bridge {
     hints: Hints,
@@ -37,7 +37,7 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// Reads the last packet of a frame; none if it does not end a whole one.
+    /// Parses the last packet of a frame; none if it does not end a whole one.
     fn last(bth: &Bth, reth: &Reth, rest: &[u8]) -> Result<Option<Last>, String> {
         let Ok((ImmDt(immediate), payload)) = ImmDt::parse(rest) else { return Ok(None) };
         if payload.len() as u64 != u64::from(reth.length) {
@@ -54,30 +54,30 @@ impl Bridge {
             _ => return Err(format!("its immediate {immediate:#010x} does not name PSN {:#x} and a page", bth.psn)),
         };
         let valid_bytes = u32::try_from(metadata.valid_bytes).unwrap_or(u32::MAX);
-        if !(1..=MOST_FRAME_BYTES).contains(&valid_bytes) {
+        if !(1..=MAX_FRAME_BYTES).contains(&valid_bytes) {
             let found = metadata.valid_bytes;
-            return Err(format!("expected frames of 1 to {MOST_FRAME_BYTES} bytes, found one of {found}"));
+            return Err(format!("expected frames of 1 to {MAX_FRAME_BYTES} bytes, found one of {found}"));
         }
-        let behind = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
+        let trailer_bytes = u64::from(valid_bytes).next_multiple_of(u64::from(PAGE_UNIT)) + Metadata::LEN as u64;
         let end = reth.address.checked_add(payload.len() as u64);
-        let Some(address) = end.and_then(|end| end.checked_sub(behind)) else {
+        let Some(address) = end.and_then(|end| end.checked_sub(trailer_bytes)) else {
             return Err(format!("its metadata at {:#x} tell of {valid_bytes} bytes before them", reth.address));
         };
-        Ok(Some(Last { address, page, valid_bytes, apart: payload.len() == Metadata::LEN, psn: bth.psn }))
+        Ok(Some(Last { address, page, valid_bytes, separate: payload.len() == Metadata::LEN, psn: bth.psn }))
     }
 
-    /// Packets of such a frame.
+    /// Returns the number of packets of such a frame.
     fn packets(&self, last: Last) -> u32 {
         if self.payload == 0 {
-            return 1; // no packet came that is not a frame's last
+            return 1; // no other packet than a frame's last has arrived
         }
-        let behind = if last.apart { 0 } else { Metadata::LEN as u32 };
-        let body = last.valid_bytes.next_multiple_of(if last.apart { 1 } else { PAGE_UNIT }) + behind;
-        body.div_ceil(self.payload) + u32::from(last.apart)
+        let trailer_bytes = if last.separate { 0 } else { Metadata::LEN as u32 };
+        let body = last.valid_bytes.next_multiple_of(if last.separate { 1 } else { PAGE_UNIT }) + trailer_bytes;
+        body.div_ceil(self.payload) + u32::from(last.separate)
     }
 
-    /// Two pages tell how far pages are apart and where the first one is.
-    fn compare(&mut self, a: Last, b: Last) {
+    /// Derives the distance of pages and the address of the first one from two pages.
+    fn compare_pages(&mut self, a: Last, b: Last) {
         let (low, high) = if a.page < b.page { (a, b) } else { (b, a) };
         let pages = u64::from(high.page - low.page);
         let bytes = high.address.checked_sub(low.address);
@@ -86,7 +86,7 @@ impl Bridge {
         if let Some(base) = low.address.checked_sub(u64::from(low.page) * u64::from(step)) {
             self.step = Some((base, step));
         }
-        // Pages are taken in turn: the one before page 0 is the last, if no frame between was lost.
+        // Pages are used in turn: the one before page 0 is the last, if no frame in between was lost.
         let between = b.psn.wrapping_sub(a.psn) & ((1 << PSN_BITS) - 1);
         if self.pages.is_none() && b.page == 0 && between == self.packets(b) {
             self.pages = Some(a.page + 1);
@@ -111,7 +111,7 @@ impl Learner for Bridge {
         }
     }
 
-    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+    fn examine(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((bth, rest)) = Bth::parse(packet) else { return Ok(None) };
         let Ok((reth, rest)) = Reth::parse(rest) else { return Ok(None) };
         if bth.opcode == Opcode::UcWriteOnly && rest.len() as u64 == u64::from(reth.length) {
@@ -123,7 +123,7 @@ impl Learner for Bridge {
         let Some(last) = Self::last(&bth, &reth, rest)? else { return Ok(None) };
         self.frames += 1;
         if let Some(before) = self.before.replace(last) {
-            self.compare(before, last);
+            self.compare_pages(before, last);
         }
         if self.pages == Some(1) {
             let step = last.valid_bytes.next_multiple_of(PAGE_UNIT) + Metadata::LEN as u32;
@@ -132,19 +132,19 @@ impl Learner for Bridge {
         let (Some((base, step)), Some(pages)) = (self.step, self.pages) else { return Ok(None) };
         // A frame in one packet has no other, so its own length counts.
         let payload = if self.payload > 0 { self.payload } else { reth.length };
-        let Last { valid_bytes, apart, .. } = last;
-        Ok(Some(Learned {
+        let Last { valid_bytes, separate, .. } = last;
+        Ok(Some(LearnedStream {
             framing: Arc::new(Hsb { base, step, pages, r_key: reth.r_key }),
             key: bth.dest_qp,
             sample_bytes: valid_bytes,
             stream: None,
             shape: None,
             trailer: Trailer::HsbMetadata,
-            cut: Cut { trailer_apart: apart, ..Cut::uniform(payload) },
+            cut: Cut { trailer_apart: separate, ..Cut::uniform(payload) },
             first_shot: None,
-            words: format!(
+            description: format!(
                 "sensor bridge: frames of {valid_bytes} bytes in packets of {payload}, metadata {}; {pages} pages of {step} bytes from {base:#x}, queue pair {:#x}, remote key {:#x}",
-                if apart { "apart" } else { "in the last one" },
+                if separate { "apart" } else { "in the last one" },
                 bth.dest_qp,
                 reth.r_key
             ),
@@ -170,15 +170,15 @@ mod tests {
     use shotline_wire::framing::{Framing, Link, Packet};
     use shotline_wire::shot::{Geometry, Packing};
 
-    const SENT: Hsb = Hsb { base: 0x1000_0000, step: 0x1_0080, pages: 4, r_key: 0x1234 };
+    const BRIDGE: Hsb = Hsb { base: 0x1000_0000, step: 0x1_0080, pages: 4, r_key: 0x1234 };
 
-    /// The packets of a frame, as a bridge sends them.
+    /// Generates the packets of a frame, as a bridge sends them.
     fn frame(geometry: &Geometry, shot: u64) -> Vec<Vec<u8>> {
         let packets = geometry.packets();
         let packet = |index| {
             let packet = Packet::nth(geometry, shot as u32 * packets + index, shot, index).unwrap();
             let mut header = ArrayVec::new();
-            SENT.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
+            BRIDGE.emit(&Link { dest_qp: 2, ..Link::default() }, &packet, &mut header);
             let mut bytes = header.to_vec();
             bytes.resize(header.len() + packet.len as usize, 0);
             if packet.last {
@@ -192,22 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_whole_ring_teach_what_the_bridge_was_told() {
-        for apart in [false, true] {
+    fn frames_of_a_whole_ring_give_the_configuration() {
+        for separate in [false, true] {
             let geometry = Geometry::new(1, 65_000, 8, Packing::Uint8, 0).unwrap();
-            let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
+            let cut = Cut { trailer_apart: separate, ..Cut::uniform(1408) };
             let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
             let mut bridge = Bridge::new(Hints::default());
             let mut learned = None;
             for shot in 1..=4 {
                 assert!(learned.is_none(), "before page 0 came again");
                 for packet in frame(&geometry, shot) {
-                    learned = bridge.look(&packet).unwrap();
+                    learned = bridge.examine(&packet).unwrap();
                 }
             }
             let learned = learned.unwrap();
             assert_eq!((learned.sample_bytes, learned.cut, learned.key), (65_000, cut, 2));
-            assert_eq!(format!("{:?}", learned.framing), format!("{SENT:?}"));
+            assert_eq!(format!("{:?}", learned.framing), format!("{BRIDGE:?}"));
         }
     }
 
@@ -221,24 +221,24 @@ mod tests {
         for shot in [1, 2, 4, 5, 6, 7, 8] {
             assert!(learned.is_none(), "{shot}");
             for packet in frame(&geometry, shot) {
-                learned = bridge.look(&packet).unwrap();
+                learned = bridge.examine(&packet).unwrap();
             }
         }
-        assert_eq!(format!("{:?}", learned.unwrap().framing), format!("{SENT:?}"));
+        assert_eq!(format!("{:?}", learned.unwrap().framing), format!("{BRIDGE:?}"));
     }
 
     #[test]
-    fn a_frame_that_cannot_be_is_refused() {
+    fn an_impossible_frame_is_refused() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
-        for valid_bytes in [0, u64::from(MOST_FRAME_BYTES) + 1, u32::MAX.into(), u64::MAX] {
+        for valid_bytes in [0, u64::from(MAX_FRAME_BYTES) + 1, u32::MAX.into(), u64::MAX] {
             let mut packet = frame(&geometry, 5).remove(0);
             let at = packet.len() - Metadata::LEN;
             packet[at..].copy_from_slice(&Metadata { valid_bytes, ..Metadata::default() }.emit());
             for pages in [None, Some(1)] {
                 assert!(
                     Bridge::new(Hints { pages, ..Hints::default() })
-                        .look(&packet)
+                        .examine(&packet)
                         .unwrap_err()
                         .contains("found one of")
                 );
@@ -247,25 +247,28 @@ mod tests {
     }
 
     #[test]
-    fn an_immediate_that_names_another_packet_is_refused() {
+    fn an_immediate_of_another_packet_is_refused() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
         let mut packet = frame(&geometry, 5).remove(0);
         packet[28] ^= 1;
         assert!(
-            Bridge::new(Hints { pages: Some(4), ..Hints::default() }).look(&packet).unwrap_err().contains("immediate")
+            Bridge::new(Hints { pages: Some(4), ..Hints::default() })
+                .examine(&packet)
+                .unwrap_err()
+                .contains("immediate")
         );
     }
 
     #[test]
-    fn addresses_at_the_end_of_all_memory_do_no_harm() {
+    fn addresses_near_the_64_bit_limit_do_not_overflow() {
         let geometry = Geometry::new(1, 1000, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(1408)).unwrap();
         let mut bridge = Bridge::new(Hints::default());
         for (shot, address) in [(1, 0), (2, u64::MAX), (3, u64::MAX - 1152), (2, 4096), (5, u64::MAX - 1152)] {
             let mut packet = frame(&geometry, shot).remove(0);
             packet[12..20].copy_from_slice(&u64::to_be_bytes(address));
-            if let Ok(Some(learned)) = bridge.look(&packet) {
+            if let Ok(Some(learned)) = bridge.examine(&packet) {
                 let _ = learned.framing.place(&packet[..LAST_HEADER_LEN], 1152, &geometry);
             }
         }
@@ -273,18 +276,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_teaches_a_ring_that_can_be(
-            apart: bool,
+        fn any_input_is_refused_or_gives_a_valid_ring(
+            separate: bool,
             packets in prop::collection::vec((0_u64..20, any::<prop::sample::Index>(), any::<u32>()), 1..60),
             pages in prop::option::of(any::<u32>()),
         ) {
             let geometry = Geometry::new(1, 3000, 8, Packing::Uint8, 0).unwrap();
-            let cut = Cut { trailer_apart: apart, ..Cut::uniform(1408) };
+            let cut = Cut { trailer_apart: separate, ..Cut::uniform(1408) };
             let geometry = geometry.sent_as(Trailer::HsbMetadata, cut).unwrap();
             let mut bridge = Bridge::new(Hints { pages, ..Hints::default() });
             for (shot, index, noise) in packets {
                 let mut packet = index.get(&frame(&geometry, shot)).clone();
-                // In the headers, or in the metadata, where it matters.
+                // Corrupt the headers or the metadata, which the learner parses.
                 let at = noise as usize % 64;
                 let at = if noise & 1 == 0 { packet.len().saturating_sub(1 + 2 * at) } else { at };
                 if noise % 3 == 0 && at < packet.len() {
@@ -292,8 +295,8 @@ mod tests {
                 }
                 prop_assert!(Bridge::header_len(&packet) >= HEADER_LEN);
                 let _ = (Bridge::key(&packet), bridge.missing());
-                if let Ok(Some(learned)) = bridge.look(&packet) {
-                    prop_assert!((1..=MOST_FRAME_BYTES).contains(&learned.sample_bytes) && learned.cut.rest > 0);
+                if let Ok(Some(learned)) = bridge.examine(&packet) {
+                    prop_assert!((1..=MAX_FRAME_BYTES).contains(&learned.sample_bytes) && learned.cut.rest > 0);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What a learner of one kind of sender gets, does and returns.
+//! Interface of the learners.
 
 use shotline_wire::framing::Framing;
 use shotline_wire::shot::{Cut, Packing, Trailer};
@@ -6,48 +6,51 @@ use std::sync::Arc;
 
 /// Learns one sender of a kind.
 pub(super) trait Learner {
-    /// Whether what was looked at is handed on to the receiver; else it is as if it had come before the start.
-    const HANDS_ON: bool = true;
+    /// Set if examined packets are passed on to the receiver; otherwise they count as sent before the start.
+    const KEEPS_PACKETS: bool = true;
     fn new(hints: Hints) -> Self;
-    /// Bytes of header of a packet whose leading bytes these are.
+    /// Returns the header length of a packet that begins with `first`.
     fn header_len(first: &[u8]) -> usize;
-    /// What tells the streams of one address apart; none if the packet is not of this kind.
+    /// Returns the key that distinguishes the streams of one address; none if the packet is not of this kind.
     fn key(packet: &[u8]) -> Option<u32>;
-    /// Looks at a packet: what stands between UDP header and ICRC. An error is final for this sender.
-    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String>;
-    /// What it is still waiting for.
+    /// Examines a packet, from the end of the UDP header to the ICRC. Returns the result once the sender is learned.
+    ///
+    /// # Errors
+    /// If this sender cannot be received at all.
+    fn examine(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String>;
+    /// Describes the packets that are still needed.
     fn missing(&self) -> String;
 }
 
-/// What was learned.
+/// Result of learning a stream.
 #[derive(Debug)]
-pub struct Learned {
-    /// How packets name their places.
+pub struct LearnedStream {
+    /// Framing of the packets.
     pub framing: Arc<dyn Framing>,
-    /// What names the stream in its packets ([`Framing::key`]).
+    /// Key of the stream in its packets ([`Framing::key`]).
     pub key: u32,
-    /// The stream's own number, if its packets tell one.
+    /// The stream's own number, if its packets have one.
     pub stream: Option<u32>,
-    /// What the samples are, if packets tell.
+    /// Shape of the samples, if packets have it.
     pub shape: Option<Shape>,
     /// Bytes of samples in a shot.
     pub sample_bytes: u32,
-    /// What closes a shot.
+    /// Trailer of a shot.
     pub trailer: Trailer,
-    /// How it is cut into packets.
+    /// Division of a shot into packets.
     pub cut: Cut,
-    /// The oldest shot whose beginning was seen, if its packets number their shots.
+    /// The oldest shot whose beginning was received, if its packets number their shots.
     pub first_shot: Option<u64>,
-    /// All that in words.
-    pub words: String,
+    /// Description for the user.
+    pub description: String,
 }
 
-/// What the samples of a stream are.
+/// Shape of a stream's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Channels per sample instant.
     pub channels: u16,
-    /// How they lie in bytes.
+    /// Layout in bytes.
     pub packing: Packing,
     /// Resolution of a sample in bits.
     pub bits: u8,
@@ -55,16 +58,16 @@ pub struct Shape {
     pub sample_rate_hz: u32,
 }
 
-/// What the user has said of the sender.
+/// Settings that describe the sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Hints {
     /// Pages in the ring of a sensor bridge.
     pub pages: Option<u32>,
-    /// Samples of a shot, for senders that have no shots.
+    /// Samples of a shot, for senders without shots.
     pub samples: Option<u32>,
-    /// Samples a second, where packets do not tell.
+    /// Sample rate in Hz, where packets do not have it.
     pub sample_rate_hz: Option<u32>,
-    /// Streams to wait for.
+    /// Number of streams to learn.
     pub streams: usize,
 }
 

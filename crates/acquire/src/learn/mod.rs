@@ -1,20 +1,20 @@
-//! Learning a sender's ways from its packets, for senders that take no set-up from us.
+//! Learns the format of a sender from its packets, for senders without set-up.
 //!
-//! A learner looks at packets until it knows how they are framed and what a shot is. Each sender is looked at by
-//! itself, so that strangers on the same port teach nothing. What was looked at is not lost: [`Held`] hands it on to
-//! the receiver before anything newer.
+//! A learner examines packets until it has determined their framing and the shape of a shot. Each sender is examined
+//! separately, so that other senders on the same port have no influence. Examined packets are not lost: [`BufferedIo`]
+//! passes them on to the receiver before anything newer.
 
+mod buffered;
 mod digitizer;
-mod held;
 mod hsb;
 mod learner;
 mod spead;
 mod vita49;
 
-pub use held::Held;
-pub use learner::{Hints, Learned, Shape};
+pub use buffered::BufferedIo;
+pub use learner::{Hints, LearnedStream, Shape};
 
-use held::Packet;
+use buffered::Packet;
 use learner::Learner;
 use shotline_memory::{Regions, Sge};
 use shotline_transport::{Done, IoError, Landed, PacketIo, Pick, Seen, Steer, To};
@@ -23,40 +23,41 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Packets and bytes that are kept while no sender is understood; with one more all of them are forgotten.
-const MOST_PACKETS: usize = 100_000;
-const MOST_BYTES: usize = 256 << 20;
-/// Longest wait in one go, and the most that one look at the clock adds to a silence.
-const LONGEST_LOOK: Duration = Duration::from_millis(20);
-/// Senders that are looked at side by side; one more takes the place of the one that has sent least, and that longest ago.
-const MOST_SENDERS: usize = 16;
-/// Refused senders that are reported as they come.
-const MOST_REPORTED: usize = 16;
+/// Maximum number of packets and bytes kept while no sender is learned; beyond it all of them are discarded.
+const MAX_PACKETS_KEPT: usize = 100_000;
+const MAX_BYTES_KEPT: usize = 256 << 20;
+/// Maximum duration of one wait, and the most that one reading of the clock adds to a silence.
+const MAX_WAIT: Duration = Duration::from_millis(20);
+/// Maximum number of senders examined in parallel; a further one replaces the one with the fewest packets, the oldest
+/// of these.
+const MAX_SENDERS: usize = 16;
+/// Maximum number of refused senders that are reported.
+const MAX_REPORTED: usize = 16;
 
-/// Why a sender could not be learned.
+/// Error of learning a sender.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
-    /// What came was not enough.
+    /// The packets received were not sufficient.
     #[error("{0}")]
     NotUnderstood(String),
-    /// Nothing came.
+    /// No packet arrived.
     #[error(
         "nothing came to {} that could be {framing}: is the sender on, and does it send to this address and port? (shotline doctor looks at this machine's side)",
         at.map_or("where it listened".into(), |at| at.to_string())
     )]
     Nothing {
-        /// The framing.
+        /// Expected framing.
         framing: Kind,
-        /// Where it was waited for.
+        /// Address that was listened to.
         at: Option<SocketAddr>,
     },
-    /// The network.
+    /// The transport failed.
     #[error(transparent)]
     Io(#[from] IoError),
 }
 
 impl LearnError {
-    /// The same by a receiver that listened there.
+    /// Adds the address that was listened to.
     #[must_use]
     pub fn at(self, address: SocketAddr) -> Self {
         match self {
@@ -66,30 +67,35 @@ impl LearnError {
     }
 }
 
-/// How long to look.
+/// Callbacks that control learning.
 #[derive(Debug)]
-pub struct Until<R, E, F> {
-    /// Whether shots can be received: until then it looks on, whatever is known.
+pub struct LearnCallbacks<R, E, F> {
+    /// Returns `true` once shots can be received: until then learning continues in any case.
     pub ready: R,
-    /// Whether to give up, given how long nothing has come.
+    /// Returns `true` to stop learning, given the time without packets.
     pub ended: E,
-    /// Takes a sender that cannot be received, and why. It is no reason to give up: it may be a stranger.
+    /// Reports a sender that cannot be received, with the reason. Learning continues: other senders may follow.
     pub refused: F,
 }
 
-/// Looks at packets until as many streams are known as asked for. `memory` has the backend's own scratch memory.
+/// Examines packets until the requested number of streams is learned. `memory` has the backend's own scratch memory.
+///
+/// # Errors
+/// If the transport fails, or `callbacks` ends learning early.
 pub fn learn<P: PacketIo>(
     framing: Kind,
     hints: Hints,
     io: P,
     memory: (&Regions, Sge),
-    until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
-) -> Result<(Vec<Learned>, Held<P>), LearnError> {
+    callbacks: LearnCallbacks<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
+) -> Result<(Vec<LearnedStream>, BufferedIo<P>), LearnError> {
     match framing {
-        Kind::Digitizer => learn_from(Look::<digitizer::Blocks>::new(framing, hints, memory.0), io, memory, until),
-        Kind::Vita49 => learn_from(Look::<vita49::Stream>::new(framing, hints, memory.0), io, memory, until),
-        Kind::Spead => learn_from(Look::<spead::Heaps>::new(framing, hints, memory.0), io, memory, until),
-        Kind::Hsb => learn_from(Look::<hsb::Bridge>::new(framing, hints, memory.0), io, memory, until),
+        Kind::Digitizer => {
+            learn_from(LearnSteer::<digitizer::Blocks>::new(framing, hints, memory.0), io, memory, callbacks)
+        }
+        Kind::Vita49 => learn_from(LearnSteer::<vita49::Stream>::new(framing, hints, memory.0), io, memory, callbacks),
+        Kind::Spead => learn_from(LearnSteer::<spead::Heaps>::new(framing, hints, memory.0), io, memory, callbacks),
+        Kind::Hsb => learn_from(LearnSteer::<hsb::Bridge>::new(framing, hints, memory.0), io, memory, callbacks),
         Kind::Ud | Kind::Counted | Kind::Udp => Err(LearnError::NotUnderstood(format!(
             "{framing} packets do not say what their shots are: set-up or settings do"
         ))),
@@ -97,73 +103,74 @@ pub fn learn<P: PacketIo>(
 }
 
 fn learn_from<L: Learner, P: PacketIo>(
-    mut look: Look<'_, L>,
+    mut steer: LearnSteer<'_, L>,
     mut io: P,
     (regions, scratch): (&Regions, Sge),
-    mut until: Until<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
-) -> Result<(Vec<Learned>, Held<P>), LearnError> {
-    // How long nothing has come while somebody listened: a pause of this program is no silence of the sender.
+    mut callbacks: LearnCallbacks<impl FnMut() -> bool, impl FnMut(Duration) -> bool, impl FnMut(SocketAddr, &str)>,
+) -> Result<(Vec<LearnedStream>, BufferedIo<P>), LearnError> {
+    // Time without packets while polling: a pause of this program does not count as silence of the sender.
     let mut silence = Duration::ZERO;
-    let mut looked = Instant::now();
+    let mut last_poll = Instant::now();
     loop {
-        let ready = (until.ready)();
-        if look.learned.len() >= look.hints.streams && ready {
-            let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut look.learned).into_iter().unzip();
+        let ready = (callbacks.ready)();
+        if steer.learned.len() >= steer.hints.streams && ready {
+            let (sources, mut learned): (Vec<_>, Vec<_>) = std::mem::take(&mut steer.learned).into_iter().unzip();
             learned.sort_by_key(|learned| learned.key);
-            // The stream follows the first sender that it sees: that is the one that was learned.
-            let mut packets = look.packets;
+            // A stream follows the first sender whose packet it gets, so the packets of the learned senders must be
+            // first.
+            let mut packets = steer.packets;
             packets.sort_by_key(|packet| !sources.contains(&packet.source));
-            return Ok((learned, Held::new(io, regions, scratch, packets)));
+            return Ok((learned, BufferedIo::new(io, regions, scratch, packets)));
         }
-        look.refusals.drain(..).for_each(|(source, why)| (until.refused)(source, &why));
-        if look.packets.len() > MOST_PACKETS || look.bytes > MOST_BYTES {
-            look.forget();
+        steer.refusals.drain(..).for_each(|(source, reason)| (callbacks.refused)(source, &reason));
+        if steer.packets.len() > MAX_PACKETS_KEPT || steer.bytes > MAX_BYTES_KEPT {
+            steer.clear();
         }
         let now = Instant::now();
-        // Before shots can be received nobody is expected to send.
-        silence = if ready { silence + (now - looked).min(LONGEST_LOOK) } else { Duration::ZERO };
-        looked = now;
-        if (until.ended)(silence) {
-            return Err(match look.seen {
-                0 => LearnError::Nothing { framing: look.framing, at: None },
-                _ => LearnError::NotUnderstood(look.not_understood()),
+        // Before shots can be received no sender is expected to send.
+        silence = if ready { silence + (now - last_poll).min(MAX_WAIT) } else { Duration::ZERO };
+        last_poll = now;
+        if (callbacks.ended)(silence) {
+            return Err(match steer.seen {
+                0 => LearnError::Nothing { framing: steer.framing, at: None },
+                _ => LearnError::NotUnderstood(steer.not_understood()),
             });
         }
-        // What is not handed on is taken no further than it must.
-        match io.poll(&mut look, if L::HANDS_ON { 16 } else { 1 })? {
-            0 => io.wait(LONGEST_LOOK)?,
+        // Examine no more packets than necessary unless they are passed on.
+        match io.poll(&mut steer, if L::KEEPS_PACKETS { 16 } else { 1 })? {
+            0 => io.wait(MAX_WAIT)?,
             _ => silence = Duration::ZERO,
         }
     }
 }
 
-/// One sender, as far as it is known.
+/// State of learning one sender.
 #[derive(Debug)]
 struct Sender<L> {
     learner: L,
     packets: usize,
-    /// How many packets had come in all when its last one did.
+    /// Total number of packets at the arrival of its last one.
     last: u64,
     refused: Option<String>,
 }
 
-/// The steer that takes nothing in place, and keeps everything.
-struct Look<'a, L> {
+/// Steer that places no packet, and keeps all of them.
+struct LearnSteer<'a, L> {
     framing: Kind,
     hints: Hints,
     regions: &'a Regions,
-    /// By address and key.
+    /// Senders by address and key.
     senders: BTreeMap<(SocketAddr, u32), Sender<L>>,
     seen: u64,
     packets: Vec<Packet>,
     bytes: usize,
-    learned: Vec<(SocketAddr, Learned)>,
-    /// Refusals that are still to be reported, and how many have been.
+    learned: Vec<(SocketAddr, LearnedStream)>,
+    /// Refusals that are still to be reported, and the number already reported.
     refusals: Vec<(SocketAddr, String)>,
     reported: usize,
 }
 
-impl<'a, L: Learner> Look<'a, L> {
+impl<'a, L: Learner> LearnSteer<'a, L> {
     fn new(framing: Kind, hints: Hints, regions: &'a Regions) -> Self {
         Self {
             framing,
@@ -179,17 +186,17 @@ impl<'a, L: Learner> Look<'a, L> {
         }
     }
 
-    /// Begins anew, as if what was looked at had come before the start. Who is refused stays so.
-    fn forget(&mut self) {
+    /// Starts again, as if all packets had arrived before the start. Refused senders remain refused.
+    fn clear(&mut self) {
         self.packets.clear();
         self.learned.clear();
         self.bytes = 0;
         self.senders.values_mut().for_each(|sender| sender.learner = L::new(self.hints));
     }
 
-    fn look(&mut self, source: SocketAddr, packet: &[u8]) {
+    fn examine(&mut self, source: SocketAddr, packet: &[u8]) {
         let Some(key) = L::key(packet) else { return };
-        if self.senders.len() >= MOST_SENDERS && !self.senders.contains_key(&(source, key)) {
+        if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&(source, key)) {
             let least = self.senders.iter().min_by_key(|(_, sender)| (sender.packets, sender.last));
             let least = least.map(|(name, _)| *name);
             least.and_then(|name| self.senders.remove(&name));
@@ -200,19 +207,19 @@ impl<'a, L: Learner> Look<'a, L> {
         sender.packets += 1;
         sender.last = self.seen;
         if sender.refused.is_none() {
-            match sender.learner.look(packet) {
+            match sender.learner.examine(packet) {
                 Ok(Some(learned)) => {
-                    // The newest word on a stream counts: what came before is gone, unless it is handed on.
+                    // The newest result for a stream counts: earlier packets are gone, unless they are passed on.
                     self.learned.retain(|(_, known)| known.key != learned.key);
                     self.learned.push((source, learned));
                 }
                 Ok(None) => {}
-                Err(why) => {
-                    if self.reported < MOST_REPORTED {
+                Err(reason) => {
+                    if self.reported < MAX_REPORTED {
                         self.reported += 1;
-                        self.refusals.push((source, why.clone()));
+                        self.refusals.push((source, reason.clone()));
                     }
-                    sender.refused = Some(why);
+                    sender.refused = Some(reason);
                 }
             }
         }
@@ -232,7 +239,7 @@ impl<'a, L: Learner> Look<'a, L> {
         }
         match self.senders.values().max_by_key(|sender| sender.packets) {
             None => format!("{packets} packets came, and none of them is {framing}: is --framing right?"),
-            Some(Sender { refused: Some(why), .. }) => format!("cannot receive what comes as {framing}: {why}"),
+            Some(Sender { refused: Some(reason), .. }) => format!("cannot receive what comes as {framing}: {reason}"),
             Some(Sender { learner, .. }) => {
                 format!(
                     "{packets} packets came and the sender is not understood as {framing}: still waiting for {}",
@@ -243,7 +250,7 @@ impl<'a, L: Learner> Look<'a, L> {
     }
 }
 
-impl<L: Learner> Steer for Look<'_, L> {
+impl<L: Learner> Steer for LearnSteer<'_, L> {
     fn header_len(&mut self, seen: &Seen<'_>) -> usize {
         L::header_len(seen.first)
     }
@@ -269,12 +276,12 @@ impl<L: Learner> Steer for Look<'_, L> {
                 bytes.resize(at + sge.len as usize, 0);
                 self.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
-            // Damaged packets teach nothing, and are counted by whoever takes them.
-            // Of what is not handed on the newest word counts.
-            if done.fault.is_none() && (!L::HANDS_ON || self.learned.len() < self.hints.streams) {
-                self.look(done.source, &bytes);
+            // Damaged packets are not examined, and are counted by the receiver. If packets are not passed on, the
+            // newest result counts.
+            if done.fault.is_none() && (!L::KEEPS_PACKETS || self.learned.len() < self.hints.streams) {
+                self.examine(done.source, &bytes);
             }
-            if L::HANDS_ON {
+            if L::KEEPS_PACKETS {
                 self.bytes += bytes.len();
                 self.packets.push(Packet::of(done, bytes));
             }

@@ -1,14 +1,14 @@
-//! What a SPEAD sender's heaps are like: from one whole heap that carries data.
+//! Learns the heaps of a SPEAD sender: from one whole heap that carries data.
 
-use super::learner::{Hints, Learned, Learner};
+use super::learner::{Hints, LearnedStream, Learner};
 use shotline_wire::framing::{MAX_HEADER, Spead};
 use shotline_wire::shot::{Cut, Trailer};
 use shotline_wire::spead::{Flavour, Header, WORD};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Heaps that are looked at side by side: senders may interleave them.
-const MOST_HEAPS: usize = 64;
+/// Maximum number of heaps examined in parallel: senders may interleave them.
+const MAX_HEAPS: usize = 64;
 
 /// Heaps that are not whole yet.
 #[derive(Debug, Default)]
@@ -34,12 +34,12 @@ impl Learner for Heaps {
         Header::len_seen(first)
     }
 
-    /// One stream an address: SPEAD has no name for it in its packets.
+    /// There is one stream per address: SPEAD packets have no stream identifier.
     fn key(packet: &[u8]) -> Option<u32> {
         Header::parse(packet).ok().map(|_| 0)
     }
 
-    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+    fn examine(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((header, payload)) = Header::parse(packet) else { return Ok(None) };
         self.seen += 1;
         let Some(bytes) = header.heap_bytes else {
@@ -49,7 +49,7 @@ impl Learner for Heaps {
         if !piece || header.len == 0 {
             return Ok(None);
         }
-        if self.heaps.len() == MOST_HEAPS && !self.heaps.contains_key(&header.heap) {
+        if self.heaps.len() == MAX_HEAPS && !self.heaps.contains_key(&header.heap) {
             self.heaps.pop_first();
         }
         let heap = self.heaps.entry(header.heap).or_default();
@@ -59,11 +59,11 @@ impl Learner for Heaps {
         if !heap.is_whole() || heap.control {
             return Ok(None);
         }
-        // Heaps may be sent side by side: the first one to be whole need not be the first one that began.
+        // Heaps may be interleaved: the first one to be whole is not necessarily the first one that began.
         let begun = |heap: &Heap| heap.bytes == bytes && !heap.control && heap.pieces.contains_key(&0);
         let first_shot = self.heaps.iter().find(|(_, heap)| begun(heap)).map(|(counter, _)| *counter);
         let heap = &self.heaps[&header.heap];
-        heap.learned(header.flavour).map(|learned| Some(Learned { first_shot, ..learned }))
+        heap.learned(header.flavour).map(|learned| Some(LearnedStream { first_shot, ..learned }))
     }
 
     fn missing(&self) -> String {
@@ -78,7 +78,7 @@ impl Heap {
         end == Some(self.bytes)
     }
 
-    fn learned(&self, flavour: Flavour) -> Result<Learned, String> {
+    fn learned(&self, flavour: Flavour) -> Result<LearnedStream, String> {
         let pieces: Vec<_> = self.pieces.values().copied().collect();
         let (first, first_items) = pieces[0];
         let (rest, items) = pieces.get(1).copied().unwrap_or(pieces[0]);
@@ -87,15 +87,15 @@ impl Heap {
         if middle.iter().any(|(len, _)| *len != rest) || pieces.len() > 1 && last > rest {
             return Err("it cuts its heaps into pieces of irregular lengths".into());
         }
-        let items_most = (MAX_HEADER - WORD) / WORD;
-        if let Some(items) = [first_items, items].into_iter().find(|items| usize::from(*items) > items_most) {
+        let max_items = (MAX_HEADER - WORD) / WORD;
+        if let Some(items) = [first_items, items].into_iter().find(|items| usize::from(*items) > max_items) {
             return Err(format!(
-                "a packet of its heaps has {items} items, {items_most} can be read: have it send fewer immediate values, or all of them in one item"
+                "a packet of its heaps has {items} items, {max_items} can be read: have it send fewer immediate values, or all of them in one item"
             ));
         }
         let number = |bytes: u64| u32::try_from(bytes).map_err(|_| format!("a heap of {bytes} bytes is too large"));
         let (sample_bytes, first, rest) = (number(self.bytes)?, number(first)?, number(rest)?);
-        Ok(Learned {
+        Ok(LearnedStream {
             framing: Arc::new(Spead { flavour, first_items, items }),
             key: 0,
             stream: None,
@@ -104,7 +104,7 @@ impl Heap {
             trailer: Trailer::None,
             cut: Cut { first, rest, trailer_apart: false },
             first_shot: None,
-            words: format!(
+            description: format!(
                 "SPEAD-64-{}: heaps of {sample_bytes} bytes in {} packets of {rest}",
                 flavour.bits(),
                 pieces.len()
@@ -133,55 +133,55 @@ mod tests {
     }
 
     #[test]
-    fn one_whole_heap_teaches_whatever_order_its_pieces_have() {
+    fn one_whole_heap_is_enough_in_any_order_of_its_pieces() {
         let mut heaps = Heaps::default();
         assert_eq!(Heaps::key(b"no SPEAD at all"), None);
-        assert!(heaps.look(&packet(1, 2500, 1000, 1000)).unwrap().is_none(), "the rest of it is lost");
+        assert!(heaps.examine(&packet(1, 2500, 1000, 1000)).unwrap().is_none(), "the rest of it is lost");
         for (heap, offset, len) in [(2, 2000, 500), (3, 0, 1000), (2, 0, 1000)] {
-            assert!(heaps.look(&packet(heap, 2500, offset, len)).unwrap().is_none());
+            assert!(heaps.examine(&packet(heap, 2500, offset, len)).unwrap().is_none());
         }
-        let learned = heaps.look(&packet(2, 2500, 1000, 1000)).unwrap().unwrap();
+        let learned = heaps.examine(&packet(2, 2500, 1000, 1000)).unwrap().unwrap();
         assert_eq!((learned.sample_bytes, learned.trailer), (2500, Trailer::None));
         assert_eq!(learned.cut, Cut::uniform(1000));
-        assert_eq!(learned.words, "SPEAD-64-48: heaps of 2500 bytes in 3 packets of 1000");
+        assert_eq!(learned.description, "SPEAD-64-48: heaps of 2500 bytes in 3 packets of 1000");
         assert_eq!(learned.first_shot, Some(2), "heap 1 was under way, heap 3 came side by side with heap 2");
     }
 
     #[test]
-    fn a_heap_that_began_before_the_one_that_teaches_is_not_left_out() {
+    fn an_incomplete_older_heap_becomes_the_first_shot() {
         let mut heaps = Heaps::default();
         for (heap, offset) in [(7, 1000), (8, 0), (9, 0)] {
-            assert!(heaps.look(&packet(heap, 2000, offset, 1000)).unwrap().is_none());
+            assert!(heaps.examine(&packet(heap, 2000, offset, 1000)).unwrap().is_none());
         }
-        assert!(heaps.look(&packet(5, 600, 0, 500)).unwrap().is_none(), "heaps of another size do not count");
-        assert_eq!(heaps.look(&packet(9, 2000, 1000, 1000)).unwrap().unwrap().first_shot, Some(8));
+        assert!(heaps.examine(&packet(5, 600, 0, 500)).unwrap().is_none(), "heaps of another size do not count");
+        assert_eq!(heaps.examine(&packet(9, 2000, 1000, 1000)).unwrap().unwrap().first_shot, Some(8));
     }
 
     #[test]
-    fn more_items_than_a_header_has_room_for_are_refused() {
+    fn more_items_than_a_header_holds_are_refused() {
         let mut of = packet(1, 10, 0, 10);
         of[7] = 16;
         of.splice(40..40, [[0x96, 0, 0, 0, 0, 0, 0, 0]; 12].concat());
-        assert!(Heaps::default().look(&of).unwrap_err().contains("16 items, 15 can be read"));
+        assert!(Heaps::default().examine(&of).unwrap_err().contains("16 items, 15 can be read"));
     }
 
     #[test]
-    fn a_first_packet_that_is_shorter_is_understood_and_irregular_ones_are_refused() {
+    fn a_short_first_packet_is_learned_but_irregular_ones_are_not() {
         let mut heaps = Heaps::default();
-        assert!(heaps.look(&packet(1, 2500, 0, 900)).unwrap().is_none());
-        assert!(heaps.look(&packet(1, 2500, 900, 1000)).unwrap().is_none());
-        let learned = heaps.look(&packet(1, 2500, 1900, 600)).unwrap().unwrap();
+        assert!(heaps.examine(&packet(1, 2500, 0, 900)).unwrap().is_none());
+        assert!(heaps.examine(&packet(1, 2500, 900, 1000)).unwrap().is_none());
+        let learned = heaps.examine(&packet(1, 2500, 1900, 600)).unwrap().unwrap();
         assert_eq!(learned.cut, Cut { first: 900, rest: 1000, trailer_apart: false });
         let mut heaps = Heaps::default();
         for (offset, len) in [(0, 900), (900, 1000), (1900, 100)] {
-            assert!(heaps.look(&packet(1, 2500, offset, len)).unwrap().is_none());
+            assert!(heaps.examine(&packet(1, 2500, offset, len)).unwrap().is_none());
         }
-        assert!(heaps.look(&packet(1, 2500, 2000, 500)).unwrap_err().contains("irregular"));
+        assert!(heaps.examine(&packet(1, 2500, 2000, 500)).unwrap_err().contains("irregular"));
     }
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_teaches_a_shape_that_a_heap_has(
+        fn any_input_is_refused_or_gives_a_valid_heap_shape(
             packets in prop::collection::vec((0_u64..3, 0_u64..4000, 0_u64..4000, 0_u64..2000, any::<u32>()), 1..40),
         ) {
             let mut heaps = Heaps::default();
@@ -192,7 +192,7 @@ mod tests {
                     packet[at] ^= (noise >> 24) as u8;
                 }
                 prop_assert!(Heaps::header_len(&packet) >= WORD);
-                if let Ok(Some(learned)) = heaps.look(&packet) {
+                if let Ok(Some(learned)) = heaps.examine(&packet) {
                     let Cut { first, rest, .. } = learned.cut;
                     prop_assert!(learned.sample_bytes > 0 && first > 0 && rest > 0 && first <= learned.sample_bytes);
                 }

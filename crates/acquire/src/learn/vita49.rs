@@ -1,22 +1,22 @@
-//! What a VITA 49 stream is like: the rate and format from a packet of context, the blocks from how its packets are cut.
+//! Learns a VITA 49 stream: rate and format from a packet of context, blocks from the spacing of its packets.
 //!
-//! VITA 49 has no blocks. Those of a recording are as many samples as `--samples` says; else those between two packets
-//! of context, if whole packets fill them; else as many whole packets as make a mebibyte.
+//! VITA 49 has no blocks. A block of a recording has the samples set by `--samples`; otherwise those between two
+//! packets of context, if whole packets fill them; otherwise as many whole packets as fit a mebibyte.
 
-use super::learner::{Hints, Learned, Learner, Shape};
+use super::learner::{Hints, LearnedStream, Learner, Shape};
 use shotline_wire::framing::{MAX_HEADER, Meaning, Vita49};
 use shotline_wire::shot::{Cut, MAX_PACKETS, Packing, Trailer};
 use shotline_wire::vita49::{Arrangement, Context, Format, Item, Kind, Prologue, Time};
 use std::sync::Arc;
 
-/// Bytes of a block if nothing says how long it is.
-const BLOCK_BYTES: u64 = 1 << 20;
-/// Packets that are looked at for a second packet of context: more than two blocks have.
-const MOST_PACKETS: u64 = 2 * MAX_PACKETS as u64 + 2;
-/// Seconds of samples that are looked at for it.
-const MOST_SECONDS: u64 = 2;
+/// Default bytes of a block.
+const DEFAULT_BLOCK_BYTES: u64 = 1 << 20;
+/// Maximum number of packets examined for a second packet of context: more than two blocks have.
+const MAX_PACKETS_KEPT: u64 = 2 * MAX_PACKETS as u64 + 2;
+/// Maximum number of seconds of samples examined for it.
+const MAX_SECONDS: u64 = 2;
 
-/// One stream.
+/// Learner of one stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     hints: Hints,
@@ -24,38 +24,38 @@ pub(super) struct Stream {
     rate: Option<u64>,
     format: Option<Format>,
     meaning: Meaning,
-    /// The stamp of the first packet, from which positions count.
+    /// Stamp of the first packet, the origin of positions.
     origin: Option<Time>,
-    /// The longest payload.
+    /// Length of the longest payload.
     longest: u64,
-    /// Where the newest packet ends, by its stamp and length.
+    /// End of the newest packet, by its stamp and length.
     newest_end: u64,
-    /// Where the newest packet of context stands, and whether packets have been cut regularly since.
-    edge: Option<(u64, Regular)>,
+    /// Position of the newest packet of context, and the spacing of the packets since.
+    edge: Option<(u64, Spacing)>,
 }
 
-/// Packets behind an edge.
+/// Spacing of the packets after an edge.
 #[derive(Clone, Copy, Debug, Default)]
-struct Regular {
-    /// Bytes of each but the last.
+struct Spacing {
+    /// Bytes of each packet but the last.
     each: u64,
-    /// Bytes of all.
+    /// Bytes of all packets.
     bytes: u64,
-    /// One was shorter: it must be the last.
+    /// Set after a shorter packet, which must be the last.
     ended: bool,
-    broken: bool,
+    irregular: bool,
 }
 
-impl Regular {
+impl Spacing {
     fn add(&mut self, at: u64, bytes: u64) {
-        self.broken |= self.ended || at != self.bytes || self.each > 0 && bytes > self.each;
+        self.irregular |= self.ended || at != self.bytes || self.each > 0 && bytes > self.each;
         self.ended = self.each > 0 && bytes < self.each;
         self.each = self.each.max(bytes);
         self.bytes = at + bytes;
     }
 }
 
-/// Channels and bytes of an instant's samples in a format that can be recorded.
+/// Returns the channels, and the bytes of an instant's samples, of a format that can be recorded.
 fn shape_of(format: Format) -> Result<(u16, u64), String> {
     let parts = match format.arrangement() {
         Some(Arrangement::Real) => 1,
@@ -71,7 +71,7 @@ fn shape_of(format: Format) -> Result<(u16, u64), String> {
 }
 
 impl Stream {
-    fn context(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+    fn context(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((prologue, context)) = Context::parse(packet) else { return Ok(None) };
         if packet.len() > MAX_HEADER {
             return Err(format!("a packet of its context has {} bytes, {MAX_HEADER} can be read", packet.len()));
@@ -93,18 +93,18 @@ impl Stream {
             Some(Ok(at)) => at,
             _ => return Ok(None),
         };
-        let before = self.edge.replace((at, Regular::default()));
-        let Some((begin, regular)) = before.filter(|_| self.hints.samples.is_none()) else { return Ok(None) };
+        let before = self.edge.replace((at, Spacing::default()));
+        let Some((begin, spacing)) = before.filter(|_| self.hints.samples.is_none()) else { return Ok(None) };
         let samples = at.saturating_sub(begin);
-        if regular.broken || regular.bytes == 0 || regular.bytes != samples * instant {
+        if spacing.irregular || spacing.bytes == 0 || spacing.bytes != samples * instant {
             return Ok(None);
         }
-        // Said again without samples between, or of a block too large: then it is no edge of a block.
-        let many = regular.bytes.div_ceil(regular.each) > MAX_PACKETS.into();
-        if many { Ok(None) } else { self.learned(at, samples, regular.each).map(Some) }
+        // The context was repeated without samples in between, or the block is too large: this is no edge of a block.
+        let many = spacing.bytes.div_ceil(spacing.each) > MAX_PACKETS.into();
+        if many { Ok(None) } else { self.learned(at, samples, spacing.each).map(Some) }
     }
 
-    /// Where positions begin, the rate and the bytes of an instant, as soon as they are known.
+    /// Returns the origin of positions, the rate and the bytes of an instant, as soon as they are known.
     fn units(&self) -> Result<Option<(Time, u64, u64)>, String> {
         let Some(rate) = self.rate.or(self.hints.sample_rate_hz.map(u64::from).filter(|rate| *rate > 0)) else {
             return Ok(None);
@@ -113,7 +113,7 @@ impl Stream {
         shape_of(self.format.unwrap_or(Format::IQ16)).map(|(_, instant)| Some((origin, rate, instant)))
     }
 
-    fn data(&mut self, prologue: &Prologue, bytes: u64) -> Result<Option<Learned>, String> {
+    fn data(&mut self, prologue: &Prologue, bytes: u64) -> Result<Option<LearnedStream>, String> {
         if prologue.has_trailer() {
             return Err("its packets have trailers, for which there is no place: switch them off".into());
         }
@@ -131,12 +131,12 @@ impl Stream {
         if !bytes.is_multiple_of(instant) {
             return Err(format!("its payloads of {bytes} bytes are not whole samples of {instant} bytes"));
         }
-        // Two packets one behind the other show how long a packet is; a single one may be the last of something.
+        // Two consecutive packets show the packet length; a single one may be a shorter last one.
         let follows = at == self.newest_end && self.longest > 0;
         self.newest_end = at + bytes / instant;
         self.longest = self.longest.max(bytes);
-        if let Some((edge, regular)) = &mut self.edge {
-            regular.add(at.saturating_sub(*edge) * instant, bytes);
+        if let Some((edge, spacing)) = &mut self.edge {
+            spacing.add(at.saturating_sub(*edge) * instant, bytes);
         }
         let each = self.longest / instant;
         match self.hints.samples.map(u64::from) {
@@ -148,16 +148,17 @@ impl Stream {
             }
             Some(_) => Ok(None),
             None => {
-                let enough = self.seen > MOST_PACKETS || at > MOST_SECONDS * rate;
-                let samples = (BLOCK_BYTES / self.longest).clamp(1, MAX_PACKETS.into()) * each;
-                let regular = follows && bytes == self.longest && enough;
-                if regular { self.learned(self.newest_end, samples, self.longest).map(Some) } else { Ok(None) }
+                let enough = self.seen > MAX_PACKETS_KEPT || at > MAX_SECONDS * rate;
+                let samples = (DEFAULT_BLOCK_BYTES / self.longest).clamp(1, MAX_PACKETS.into()) * each;
+                let spacing = follows && bytes == self.longest && enough;
+                if spacing { self.learned(self.newest_end, samples, self.longest).map(Some) } else { Ok(None) }
             }
         }
     }
 
-    /// Blocks of `samples` from position `at` on, in payloads of `each` bytes. The one that begins there is block 0.
-    fn learned(&self, at: u64, samples: u64, each: u64) -> Result<Learned, String> {
+    /// Returns the result for blocks of `samples` from position `at` on, in payloads of `each` bytes. The block that
+    /// begins there is block 0.
+    fn learned(&self, at: u64, samples: u64, each: u64) -> Result<LearnedStream, String> {
         let format = self.format.unwrap_or(Format::IQ16);
         let (Some((origin, rate, instant)), (channels, _)) = (self.units()?, shape_of(format)?) else {
             return Err("its sample rate is not known".into());
@@ -167,7 +168,7 @@ impl Stream {
         let begin = origin.after(at, rate);
         let kind = if format.arrangement() == Some(Arrangement::Complex) { "IQ" } else { "real" };
         let centre = self.meaning.centre_hz.map_or(String::new(), |hz| format!(", {:.6} MHz", hz / 1e6));
-        Ok(Learned {
+        Ok(LearnedStream {
             framing: Arc::new(Vita49 { begin, rate, sample_bytes: instant as u32, format, meaning: self.meaning }),
             key: 0,
             stream: None,
@@ -180,9 +181,9 @@ impl Stream {
                 bits: 16,
                 sample_rate_hz: u32::try_from(rate).map_err(|_| format!("its rate of {rate} Hz is too high"))?,
             }),
-            // Packets of block 0 may have come together with the one that taught.
+            // Packets of block 0 may have arrived together with the last one that was examined.
             first_shot: Some(1),
-            words: format!(
+            description: format!(
                 "VITA 49: blocks of {samples} {kind} samples at {:.3} MS/s{centre}, in packets of {each}",
                 rate as f64 / 1e6
             ),
@@ -191,8 +192,8 @@ impl Stream {
 }
 
 impl Learner for Stream {
-    /// Blocks come as fast as memory allows.
-    const HANDS_ON: bool = false;
+    /// Blocks arrive as fast as memory allows.
+    const KEEPS_PACKETS: bool = false;
 
     fn new(hints: Hints) -> Self {
         Self {
@@ -217,7 +218,7 @@ impl Learner for Stream {
         matches!(prologue.kind, Kind::Data | Kind::Context).then_some(prologue.stream.unwrap_or(0))
     }
 
-    fn look(&mut self, packet: &[u8]) -> Result<Option<Learned>, String> {
+    fn examine(&mut self, packet: &[u8]) -> Result<Option<LearnedStream>, String> {
         let Ok((prologue, contents)) = Prologue::parse(packet) else { return Ok(None) };
         self.seen += 1;
         let stream = prologue.stream;
@@ -226,12 +227,12 @@ impl Learner for Stream {
             Kind::Data => self.data(&prologue, contents.len() as u64)?,
             _ => None,
         };
-        Ok(learned.map(|learned| Learned {
+        Ok(learned.map(|learned| LearnedStream {
             key: stream.unwrap_or(0),
             stream,
-            words: match stream {
-                Some(stream) => learned.words.replacen("VITA 49:", &format!("VITA 49 stream {stream:#x}:"), 1),
-                None => learned.words,
+            description: match stream {
+                Some(stream) => learned.description.replacen("VITA 49:", &format!("VITA 49 stream {stream:#x}:"), 1),
+                None => learned.description,
             },
             ..learned
         }))
@@ -282,14 +283,14 @@ mod tests {
         }
     }
 
-    /// Looks at packets until something is learned, and says after how many.
-    fn taught(hints: Hints, packets: impl IntoIterator<Item = Vec<u8>>) -> (usize, Learned) {
+    /// Examines packets until the stream is learned. Returns the number of packets before the last one, and the result.
+    fn learned_from(hints: Hints, packets: impl IntoIterator<Item = Vec<u8>>) -> (usize, LearnedStream) {
         let mut stream = Stream::new(hints);
         let mut packets = packets.into_iter().enumerate();
-        packets.find_map(|(index, packet)| stream.look(&packet).unwrap().map(|learned| (index, learned))).unwrap()
+        packets.find_map(|(index, packet)| stream.examine(&packet).unwrap().map(|learned| (index, learned))).unwrap()
     }
 
-    /// Packets of blocks with a context before each.
+    /// Generates packets of blocks with a context before each.
     fn blocks(samples: u64, each: u64) -> impl Iterator<Item = Vec<u8>> {
         (0..1000).map(move |block| block * samples).flat_map(move |begin| {
             let pieces = (0..samples).step_by(each as usize);
@@ -299,56 +300,56 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_what_lies_between_packets_of_context() {
+    fn blocks_extend_between_packets_of_context() {
         for (samples, each) in [(1000_u64, 100), (1050, 100), (90, 100)] {
             let packets = 1 + samples.div_ceil(each) as usize;
-            // From the middle of a block on: the context that teaches begins the third one.
-            let (index, learned) = taught(Hints::default(), blocks(samples, each).skip(1));
+            // Starting within a block: the context that completes learning begins the third one.
+            let (index, learned) = learned_from(Hints::default(), blocks(samples, each).skip(1));
             assert_eq!(index + 1, 2 * packets, "{samples} in {each}");
             assert_eq!((learned.sample_bytes, learned.key), (4 * samples as u32, 9));
             assert_eq!(learned.cut, Cut::uniform(4 * each.min(samples) as u32));
-            let words = format!(
+            let description = format!(
                 "VITA 49 stream 0x9: blocks of {samples} IQ samples at 1.000 MS/s, 1300.000000 MHz, in packets of {}",
                 4 * each.min(samples)
             );
-            assert_eq!(learned.words, words);
+            assert_eq!(learned.description, description);
         }
     }
 
     #[test]
-    fn a_gap_between_packets_of_context_teaches_nothing() {
+    fn blocks_with_a_gap_are_not_learned() {
         let lossy = blocks(1000, 100).enumerate().filter(|(index, _)| *index != 5).map(|(_, packet)| packet);
-        let (index, learned) = taught(Hints::default(), lossy);
+        let (index, learned) = learned_from(Hints::default(), lossy);
         assert_eq!((index, learned.sample_bytes), (21, 4000), "the second block is the first whole one");
-        assert_eq!(taught(Hints::default(), blocks(1000, 100)).0, 11, "if nothing is lost, it is the first one");
+        assert_eq!(learned_from(Hints::default(), blocks(1000, 100)).0, 11, "if nothing is lost, it is the first one");
     }
 
     #[test]
-    fn whoever_says_how_long_blocks_are_waits_for_two_packets_alone() {
+    fn a_configured_block_length_needs_only_two_packets() {
         let hints = Hints { samples: Some(300), ..Hints::default() };
-        let (index, learned) = taught(hints, blocks(1000, 100));
+        let (index, learned) = learned_from(hints, blocks(1000, 100));
         assert_eq!((index, learned.sample_bytes), (2, 1200));
         let mut stream = Stream::new(Hints { samples: Some(250), ..Hints::default() });
-        let refused = blocks(1000, 100).find_map(|packet| stream.look(&packet).err()).unwrap();
+        let refused = blocks(1000, 100).find_map(|packet| stream.examine(&packet).err()).unwrap();
         assert!(refused.contains("100 samples each"), "{refused}");
-        // Without any context, if the rate is said, too.
+        // Without any context, if the rate is given, too.
         let hints = Hints { sample_rate_hz: Some(RATE as u32), ..hints };
-        let (index, learned) = taught(hints, (0..10).map(|packet| data(packet * 100, 100)));
-        assert_eq!((index, learned.words.contains("MHz")), (1, false));
+        let (index, learned) = learned_from(hints, (0..10).map(|packet| data(packet * 100, 100)));
+        assert_eq!((index, learned.description.contains("MHz")), (1, false));
     }
 
     #[test]
-    fn a_context_that_comes_once_leaves_the_blocks_to_us() {
+    fn a_single_context_gives_default_blocks() {
         let packets = std::iter::once(context(0, tuned())).chain((0..).map(|packet| data(packet * 1000, 1000)));
-        let (_, learned) = taught(Hints::default(), packets);
+        let (_, learned) = learned_from(Hints::default(), packets);
         assert_eq!(learned.sample_bytes, 262 * 4000);
     }
 
     #[test]
-    fn what_cannot_be_recorded_is_refused_with_its_reason() {
-        let refuse = |said: Context, packet: Vec<u8>| {
+    fn streams_that_cannot_be_recorded_are_refused() {
+        let refuse = |fields: Context, packet: Vec<u8>| {
             let mut stream = Stream::new(Hints::default());
-            stream.look(&context(0, said)).and_then(|_| stream.look(&packet)).unwrap_err()
+            stream.examine(&context(0, fields)).and_then(|_| stream.examine(&packet)).unwrap_err()
         };
         let floats = Format(0x2e00_07df_0000_0000);
         assert!(refuse(Context { format: Some(floats), ..tuned() }, data(0, 10)).contains("16-bit integers"));
@@ -364,7 +365,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_teaches_a_shape_that_a_block_has(
+        fn any_input_is_refused_or_gives_a_valid_block_shape(
             packets in prop::collection::vec((any::<bool>(), 0_u64..4000, 0_u64..300, any::<u32>()), 1..60),
             samples in prop::option::of(0_u32..2000),
         ) {
@@ -377,7 +378,7 @@ mod tests {
                 }
                 prop_assert!(Stream::header_len(&packet) >= WORD);
                 let _ = Stream::key(&packet);
-                if let Ok(Some(learned)) = stream.look(&packet) {
+                if let Ok(Some(learned)) = stream.examine(&packet) {
                     prop_assert!(learned.sample_bytes > 0 && learned.cut.rest > 0);
                     prop_assert!(learned.cut.rest <= learned.sample_bytes);
                 }

@@ -1,9 +1,9 @@
-//! One `PacketIo` and its streams.
+//! Receiver of the streams on one `PacketIo`.
 
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::latency::Times;
-use crate::stream::{Ended, Item, SPARES, Stream, StreamConfig, extra};
+use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, extra};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{IoError, PacketIo};
 use shotline_wire::framing::{Counted, Digitizer, Framing, Kind, Ud, Udp};
@@ -15,57 +15,58 @@ mod repair;
 mod resplit;
 mod steering;
 
-/// Bytes of spare memory that repairs need: one payload of the largest datagram.
+/// Bytes of spare memory for repairs: one payload of the largest datagram.
 pub const SPARE_BYTES: u32 = 1 << 16;
 
-/// How to make a [`Receiver`].
+/// Configuration of a [`Receiver`].
 pub struct ReceiverConfig {
-    /// How headers name places.
+    /// Framing of the packets.
     pub framing: Arc<dyn Framing>,
-    /// The streams on this `PacketIo`.
+    /// Streams on this `PacketIo`.
     pub streams: Vec<StreamConfig>,
-    /// The pool that shots land in; its slots must hold every stream's shots.
+    /// Pool of the shot buffers; its slots must hold every stream's shots.
     pub pool: Arc<Pool>,
-    /// The table of all regions.
+    /// Table of all regions.
     pub regions: Regions,
     /// [`SPARE_BYTES`] of registered memory.
     pub spare: Sge,
-    /// Tells when shots arrived and were complete; none: their times stay unknown.
+    /// Clock for arrival and completion times of shots; none: they stay unknown.
     pub clock: Option<Arc<Clock>>,
 }
 
 /// Receives the shots of the streams on one `PacketIo`.
 ///
-/// Call [`Self::poll`] whenever packets may be there, or time has passed; take what it emits; when the
-/// senders have stopped, [`Self::finish`]. One thread owns it: it locks nothing.
+/// Call [`Self::poll`] when packets may have arrived or time has passed, and take its output; call [`Self::finish`]
+/// when the senders have stopped. One thread owns it: it uses no locks.
 pub struct Receiver<P> {
     io: P,
     framing: Arc<dyn Framing>,
     steering: Steering,
 }
 
-/// Entries that a stream needs: its window of open shots, and as many ready ones as one batch can begin.
-pub fn depth(config: &StreamConfig) -> usize {
+/// Returns the number of entries of a stream: its window of open shots, and as many ready ones as one batch can begin.
+pub fn stream_entries(config: &StreamConfig) -> usize {
     config.window as usize + 2 + shotline_transport::MAX_BATCH.div_ceil(config.geometry.packets() as usize)
 }
 
-/// Receives that all streams together keep posted: the capacity to open a backend with.
+/// Returns the number of receives that all streams together keep posted: the capacity to open a backend with.
 pub fn capacity(streams: &[StreamConfig]) -> usize {
-    streams.iter().map(|config| depth(config) * config.geometry.packets() as usize + SPARES).sum()
+    streams.iter().map(|config| stream_entries(config) * config.geometry.packets() as usize + SPARES).sum()
 }
 
-/// Buffers that assembly alone holds: a pool needs more, for shots on their way to a sink.
-pub fn held(streams: &[StreamConfig]) -> usize {
-    streams.iter().map(depth).sum()
+/// Returns the number of buffers that assembly holds: a pool needs more, for shots on their way to a sink.
+pub fn assembly_buffers(streams: &[StreamConfig]) -> usize {
+    streams.iter().map(stream_entries).sum()
 }
 
-/// Buffers that assembly holds beside those where a device takes receives in their order, which only one stream can use.
-pub fn held_in_order(config: &StreamConfig) -> usize {
+/// Returns the number of buffers that assembly holds in addition for a device that consumes receives in order, which
+/// only one stream can use.
+pub fn in_order_buffers(config: &StreamConfig) -> usize {
     extra(&config.geometry)
 }
 
-/// A framing of ours as a [`ReceiverConfig`] takes it; none if it has parameters that only a sender's packets tell
-/// ([`crate::learn`]).
+/// Returns a built-in framing for a [`ReceiverConfig`]; none if it has parameters that must be learned from a sender's
+/// packets ([`crate::learn`]).
 pub fn framing(kind: Kind) -> Option<Arc<dyn Framing>> {
     match kind {
         Kind::Ud => Some(Arc::new(Ud)),
@@ -77,10 +78,11 @@ pub fn framing(kind: Kind) -> Option<Arc<dyn Framing>> {
 }
 
 impl<P: PacketIo> Receiver<P> {
-    /// Takes buffers from the pool and posts their places.
+    /// Takes buffers from the pool and posts their receives.
     ///
     /// # Panics
-    /// For several streams on a `PacketIo` that does not steer: which stream's place a packet takes would be unknown.
+    /// For several streams on a `PacketIo` that does not steer: the stream of a packet would be unknown before it
+    /// lands.
     pub fn new(io: P, config: ReceiverConfig) -> Self {
         let mut base = 0;
         let (clock, framing) = (config.clock, config.framing);
@@ -90,9 +92,9 @@ impl<P: PacketIo> Receiver<P> {
             .streams
             .into_iter()
             .map(|config| {
-                let mut stream = Stream::new(config, base, depth(&config), clock.clone(), &*framing);
+                let mut stream = Stream::new(config, base, stream_entries(&config), clock.clone(), &*framing);
                 if in_order {
-                    stream.slots.stand_in_line(pool, regions);
+                    stream.slots.use_receive_queue(pool, regions);
                 }
                 base = stream.slots.ids().end;
                 stream
@@ -101,23 +103,26 @@ impl<P: PacketIo> Receiver<P> {
         let steering = Steering::new(&*framing, streams, config.pool, config.regions, config.spare, in_order);
         let mut receiver = Self { io, framing, steering };
         receiver.exchange();
-        receiver.steering.streams.iter_mut().for_each(|stream| stream.slots.furnish_line());
+        receiver.steering.streams.iter_mut().for_each(|stream| stream.slots.take_queue_buffers());
         receiver
     }
 
-    /// Receives what is there, up to `max` batches, and emits what is ready. `now_ns` is any monotonic
-    /// clock. Returns the packets received.
+    /// Receives pending packets, up to `max` batches, and emits finished shots and losses. `now_ns` is any monotonic
+    /// clock. Returns the number of packets received.
+    ///
+    /// # Errors
+    /// If the transport fails.
     pub fn poll(&mut self, now_ns: u64, max: usize, out: &mut Vec<Item>) -> Result<usize, IoError> {
         self.steering.now_ns = now_ns;
         let mut packets = 0;
         for _ in 0..max {
-            // A batch at a time: the next one may begin shots whose places are posted only now.
+            // Poll a batch at a time: the next one may begin shots whose receives are posted only now.
             let landed = self.io.poll(&mut self.steering.framed(&*self.framing), 1)?;
             packets += landed;
             if landed == 0 {
                 break;
             }
-            // Posts again what did not take its packet, before `settle` may let go of a buffer.
+            // Repost receives that did not get their packet before `settle` may release a buffer.
             self.exchange();
             self.settle(out);
         }
@@ -127,8 +132,8 @@ impl<P: PacketIo> Receiver<P> {
         Ok(packets)
     }
 
-    /// Closes everything. `ends` tells for each stream the number after its last shot, where the sender
-    /// said so: shots up to there that never came are then counted, too.
+    /// Closes all shots. `ends` has for each stream the number after its last shot, if the sender reported it: missing
+    /// shots up to there are then counted, too.
     pub fn finish(&mut self, ends: &[Option<u64>], out: &mut Vec<Item>) {
         for (index, stream) in self.steering.streams.iter_mut().enumerate() {
             let end = ends.get(index).copied().flatten();
@@ -137,67 +142,67 @@ impl<P: PacketIo> Receiver<P> {
         self.exchange();
     }
 
-    /// The `PacketIo` below.
+    /// Returns the underlying `PacketIo`.
     pub fn io(&mut self) -> &mut P {
         &mut self.io
     }
 
-    /// What is known of a stream.
+    /// Returns the configuration of a stream.
     pub fn config(&self, stream: usize) -> StreamConfig {
         self.steering.streams[stream].config
     }
 
-    /// What set-up has taught of a stream (its sender, its first shot and sequence number), before its first
+    /// Updates a stream with the results of set-up (its sender, its first shot and sequence number), before its first
     /// packet. Its geometry cannot change.
     pub fn reconfigure(&mut self, stream: usize, config: StreamConfig) {
         self.steering.streams[stream].reconfigure(config);
     }
 
-    /// The first shot of a stream that has not left.
+    /// Returns the first shot of a stream that has not been emitted.
     pub fn next(&self, stream: usize) -> Option<u64> {
         self.steering.streams[stream].next()
     }
 
-    /// Whether the last shot that can have a number has left a stream.
-    pub fn numbers_are_over(&self) -> bool {
+    /// Returns `true` if a stream has emitted the last shot that can have a number.
+    pub fn numbers_exhausted(&self) -> bool {
         self.steering.streams.iter().any(|stream| stream.next() == Some(MAX_SHOTS))
     }
 
-    /// The books of one stream.
-    pub fn books(&self, stream: usize) -> &Books {
-        &self.steering.streams[stream].books
+    /// Returns the counters of one stream.
+    pub fn counters(&self, stream: usize) -> &Books {
+        &self.steering.streams[stream].counters
     }
 
-    /// The books of one stream, to take back what a sink gave up.
-    pub fn books_mut(&mut self, stream: usize) -> &mut Books {
-        &mut self.steering.streams[stream].books
+    /// Returns the counters of one stream, to correct them for shots that a sink discarded.
+    pub fn counters_mut(&mut self, stream: usize) -> &mut Books {
+        &mut self.steering.streams[stream].counters
     }
 
-    /// How long the shots of a stream took.
+    /// Returns the latencies of a stream's shots.
     pub fn times(&self, stream: usize) -> &Times {
         self.steering.streams[stream].times()
     }
 
-    /// Every sender has said that no more shots come.
+    /// Returns `true` if every sender has announced that no more shots follow.
     pub fn has_stopped(&self) -> bool {
         self.steering.streams.iter().all(Stream::has_stopped)
     }
 
-    /// Why a stream has ended, if its sender sends something else than it was understood to send.
-    pub fn ended(&self) -> Option<Ended> {
+    /// Returns the reason why a stream has ended, if its sender no longer sends what was learned.
+    pub fn ended(&self) -> Option<EndReason> {
         self.steering.streams.iter().find_map(Stream::ended)
     }
 
-    /// The books of packets that belong to no stream.
+    /// Returns the counters of packets that belong to no stream.
     pub fn unknown(&self) -> &Books {
         &self.steering.unknown
     }
 
-    /// All books together.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> Books {
         let mut total = self.steering.unknown;
         for stream in &self.steering.streams {
-            total.merge(&stream.books);
+            total.merge(&stream.counters);
         }
         total
     }
@@ -212,7 +217,7 @@ impl<P: PacketIo> Receiver<P> {
         let lead = streams.iter().filter_map(Stream::next).max().unwrap_or(0);
         for stream in streams.iter_mut() {
             stream.settle(framing, now, out, withdraws);
-            // A link that fell silent must not hold back the events of the others.
+            // A silent link must not delay the events of the others.
             if stream.next().is_some_and(|next| next + stream.config.window < lead) && stream.is_silent(now) {
                 stream.advance(framing, lead - stream.config.window, out, withdraws);
             }
@@ -220,14 +225,14 @@ impl<P: PacketIo> Receiver<P> {
         self.exchange();
     }
 
-    /// Brings the backend's posted receives up to date.
+    /// Posts and withdraws receives of the backend.
     fn exchange(&mut self) {
         let Steering { streams, pool, posts, withdraws, .. } = &mut self.steering;
         if !withdraws.is_empty() {
             self.io.withdraw(withdraws);
             withdraws.clear();
         }
-        // `posts` now names entries that still hold their buffers; refilled ones come behind.
+        // `posts` now names entries that still hold their buffers; refilled ones are appended.
         for stream in streams {
             stream.slots.refill(pool, posts);
         }
@@ -244,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_set_up_asks_for_has_no_parameters_to_learn() {
+    fn framings_with_set_up_have_no_parameters_to_learn() {
         for kind in Kind::with_set_up() {
             assert_eq!(framing(kind).map(|framing| framing.name()), Some(kind.name()));
         }

@@ -1,23 +1,23 @@
-//! Moving payloads that did not land in their place.
+//! Moves payloads that did not land in their destination.
 //!
-//! After a loss the packets of a batch slide: each landed in the place of its predecessor. Moving them in
-//! order would overwrite the next one before it is moved; so a payload moves only when its target holds
-//! none that is still waiting, which unrolls a slide backwards, and a ring of payloads that wait for each
-//! other is opened through the spare.
+//! After a loss the packets of a batch are shifted: each landed in the destination of its predecessor. Moving them in
+//! order would overwrite the next payload before it is moved. A payload therefore moves only when its destination holds
+//! none that is still pending, which resolves a shift from its end, and a cycle of payloads is broken through the spare
+//! memory.
 
 use shotline_memory::{Regions, Sge};
 
-/// One payload to move.
+/// A payload to move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     /// Where it landed.
     pub(crate) from: Sge,
-    /// Where it belongs; at least as long.
+    /// Its destination; at least as long.
     pub(crate) to: Sge,
 }
 
-/// Carries out all moves. Targets must be distinct, and so must be sources; `spare` holds one payload.
-/// Returns the bytes copied. Leaves `moves` empty.
+/// Carries out all moves and empties `moves`. Destinations must be distinct, and so must be sources; `spare` holds one
+/// payload. Returns the number of bytes copied.
 pub(crate) fn carry_out(regions: &Regions, moves: &mut Vec<Move>, spare: Sge) -> u64 {
     let mut copied = 0;
     while !moves.is_empty() {
@@ -35,7 +35,8 @@ pub(crate) fn carry_out(regions: &Regions, moves: &mut Vec<Move>, spare: Sge) ->
             }
         }
         if moves.len() == before {
-            // Every target waits for another: set one payload aside, which frees its place.
+            // Every destination is blocked by another payload: copying one to the spare memory unblocks its landing
+            // place.
             let from = moves[0].from;
             let aside = Sge { len: from.len, ..spare };
             regions.copy(from, aside);
@@ -60,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_permutation_and_any_slide_ends_with_every_payload_in_its_place(
+        fn any_permutation_or_shift_ends_with_payloads_in_place(
             (targets, keep) in Just((0_u64..12).collect::<Vec<_>>())
                 .prop_shuffle()
                 .prop_flat_map(|all| (Just(all), proptest::collection::vec(any::<bool>(), 12)))

@@ -1,4 +1,4 @@
-//! Steering: which packet belongs where, before it lands and after.
+//! Steering: chooses a packet's destination before it lands, and checks it afterwards.
 
 use super::repair::{self, Move};
 use super::resplit::Resplit;
@@ -11,9 +11,9 @@ use shotline_wire::roce::ICRC_LEN;
 use shotline_wire::shot::DropCause;
 use std::sync::Arc;
 
-/// Streams, and what is remembered of packets from batch to batch.
+/// Streams, and the state of steering that is kept between batches.
 pub(super) struct Steering {
-    /// Bytes of ICRC behind each payload.
+    /// Bytes of ICRC after each payload.
     trailer: u32,
     pub(super) streams: Vec<Stream>,
     pub(super) pool: Arc<Pool>,
@@ -24,26 +24,26 @@ pub(super) struct Steering {
     pub(super) withdraws: Vec<u32>,
     moves: Vec<Move>,
     resplit: Resplit,
-    /// The packet that was placed last, where the stream goes on: stream, shot, index.
+    /// The packet placed last, for predicting the next ones: stream, shot, index.
     newest: Option<(usize, u64, u32)>,
-    /// Forecasts that are not given, because one was wrong.
-    doubts: u32,
+    /// Number of predictions to skip after a wrong one.
+    skip_predictions: u32,
     pub(super) now_ns: u64,
-    /// A device takes receives in their order, and asks nobody.
+    /// Set if the device consumes receives in order, without steering.
     in_order: bool,
 }
 
-/// The receiver's side of the backend's calls. The framing is borrowed for a batch: a call through an `Arc` would compute
-/// the address of the value each time, from the alignment in its table.
+/// Steer of the backend's calls. It borrows the framing for a batch: a call through an `Arc` would compute the address
+/// of the value each time, from the alignment in its vtable.
 pub(super) struct Framed<'a> {
     framing: &'a dyn Framing,
     steering: &'a mut Steering,
 }
 
-/// Forecasts that are left out after one that was wrong: then packets are looked at first.
-const DOUBTS: u32 = 32;
+/// Number of predictions to skip after a wrong one: meanwhile headers are read before packets land.
+const PREDICTIONS_SKIPPED: u32 = 32;
 
-/// A good packet's place.
+/// Destination of a valid packet.
 struct Target {
     stream: usize,
     entry: usize,
@@ -72,31 +72,31 @@ impl Steering {
             moves: Vec::new(),
             resplit: Resplit::default(),
             newest: None,
-            doubts: 0,
+            skip_predictions: 0,
             now_ns: 0,
             in_order,
         }
     }
 
-    /// The place of a receive is filled by other means: it is not to be posted any more.
+    /// Notes that a receive's destination is filled by a copy, so that the receive is no longer needed.
     fn use_up(&mut self, id: u32) {
         self.posts.retain(|receive| receive.id != id);
         self.withdraws.push(id);
     }
 
-    /// The stream of a receive id.
+    /// Returns the stream of a receive id.
     fn stream_at(&self, id: u32) -> Option<usize> {
         self.streams.iter().position(|stream| stream.slots.ids().contains(&id))
     }
 
-    /// The stream, entry and index of a receive id.
+    /// Returns the stream, entry and packet index of a receive id.
     fn owner(&self, id: u32) -> Option<(usize, usize, u32)> {
         let stream = self.stream_at(id)?;
         let (entry, index) = self.streams[stream].slots.slot(id);
         Some((stream, entry, index))
     }
 
-    /// These streams' side of the backend's calls, with the framing that they were made for.
+    /// Returns the steer of these streams, with the framing that they were created for.
     pub(super) fn framed<'a>(&'a mut self, framing: &'a dyn Framing) -> Framed<'a> {
         Framed { framing, steering: self }
     }
@@ -108,7 +108,10 @@ impl Framed<'_> {
         self.steering.streams.iter().position(|stream| stream.config.key == key)
     }
 
-    /// Finds the place of a packet that landed, or why it has none. Books it either way.
+    /// Validates a packet that landed and counts it.
+    ///
+    /// # Errors
+    /// The cause for which it is dropped.
     fn admit(&mut self, done: &Done<'_>) -> Result<Target, DropCause> {
         let stream = if done.fault.is_some() { None } else { self.stream_of(done.header) };
         let Some(index) = stream else {
@@ -118,21 +121,21 @@ impl Framed<'_> {
             return Err(cause);
         };
         let admitted = self.admit_to(index, done);
-        let books = &mut self.steering.streams[index].books;
-        books.packets += 1;
+        let counters = &mut self.steering.streams[index].counters;
+        counters.packets += 1;
         match done.icrc {
-            Icrc::Good => books.icrc_good += 1,
-            Icrc::Solved { .. } => books.icrc_solved += 1,
-            Icrc::Device => books.icrc_device += 1,
-            Icrc::Unverified => books.icrc_unverified += 1,
+            Icrc::Good => counters.icrc_good += 1,
+            Icrc::Solved { .. } => counters.icrc_solved += 1,
+            Icrc::Device => counters.icrc_device += 1,
+            Icrc::Unverified => counters.icrc_unverified += 1,
             Icrc::Absent | Icrc::Bad => {}
         }
         match &admitted {
             Ok(_) => {
-                books.placed += 1;
-                books.placed_bytes += u64::from(done.len);
+                counters.placed += 1;
+                counters.placed_bytes += u64::from(done.len);
             }
-            Err(cause) => books.packet_drops.add(*cause, 1),
+            Err(cause) => counters.packet_drops.add(*cause, 1),
         }
         admitted
     }
@@ -143,17 +146,17 @@ impl Framed<'_> {
             let Some(signal) = self.framing.signal(done.header, &stream.config.geometry) else {
                 return Err(DropCause::Malformed);
             };
-            if !stream.knows(done.source, self.steering.now_ns) {
+            if !stream.accepts(done.source, self.steering.now_ns) {
                 return Err(DropCause::UnknownStream);
             }
             stream.note_signal(signal);
             return Err(DropCause::NotData);
         };
         if done.icrc == Icrc::Unverified {
-            // What cannot be known is never good.
+            // An unverified ICRC counts as bad.
             return Err(DropCause::BadIcrc);
         }
-        if !stream.knows(done.source, self.steering.now_ns) {
+        if !stream.accepts(done.source, self.steering.now_ns) {
             return Err(DropCause::UnknownStream);
         }
         let (number, packet) = stream.locate(&place).inspect_err(|cause| {
@@ -161,7 +164,7 @@ impl Framed<'_> {
                 stream.note_late(place.position, *cause, self.steering.now_ns);
             }
         })?;
-        // Padding cannot be: it would be part of the shot's CRC.
+        // Padding is not accepted: it would be part of the shot's CRC.
         if place.len != done.len || place.len != stream.config.geometry.packet_bytes(packet) {
             stream.note_drop(number, DropCause::Malformed);
             return Err(DropCause::Malformed);
@@ -173,19 +176,19 @@ impl Framed<'_> {
         Ok(Target { stream: index, entry, index: packet, number })
     }
 
-    /// Whether the packet's header was not as long as was foretold.
+    /// Returns `true` if the header's length differs from that at which the packet was split.
     fn is_split_wrong(&self, done: &Done<'_>) -> bool {
         done.fault.is_none() && self.framing.header_len(done.header) != done.header.len()
     }
 
-    /// Takes a packet that was split in the wrong place: its payload goes to its place by way of a copy.
-    fn land_again(&mut self, done: &Done<'_>) {
+    /// Handles a packet that was split at the wrong offset: its payload is copied to its destination.
+    fn place_split_packet(&mut self, done: &Done<'_>) {
         let landed = match done.landed {
             Landed::Scratch(sge) => Some(sge),
             Landed::Slot(id) => self.steering.owner(id).and_then(|(stream, entry, index)| {
-                self.steering.streams[stream].slots.place(entry, index).map(|sge| Sge { len: done.len, ..sge })
+                self.steering.streams[stream].slots.destination(entry, index).map(|sge| Sge { len: done.len, ..sge })
             }),
-            // Only places that were posted are ever chosen here.
+            // This steer only chooses posted destinations.
             Landed::Memory(_) => None,
         };
         let Some(landed) = landed else { return };
@@ -195,54 +198,55 @@ impl Framed<'_> {
         let again = Done { header, len: payload.len() as u32, landed: Landed::Scratch(Sge::EMPTY), ..*done };
         let Ok(target) = self.admit(&again) else { return };
         let stream = &mut self.steering.streams[target.stream];
-        if let Some(to) = stream.slots.place(target.entry, target.index) {
-            stream.books.repaired += 1;
-            stream.books.repaired_bytes += payload.len() as u64;
+        if let Some(to) = stream.slots.destination(target.entry, target.index) {
+            stream.counters.repaired += 1;
+            stream.counters.repaired_bytes += payload.len() as u64;
             let id = stream.slots.id(target.entry, target.index);
             self.steering.use_up(id);
             self.steering.resplit.push(payload, to);
         }
     }
 
-    /// Takes packets that a device has put into the foremost places, and moves those that did not land in their own.
+    /// Handles packets that a device put into the oldest receives, and moves those that did not land in their
+    /// destination.
     fn landed_in_order(&mut self, batch: &[Done<'_>]) {
         for done in batch {
             let Landed::Slot(at) = done.landed else { continue };
             let Some(owner) = self.steering.stream_at(at) else { continue };
-            if !self.steering.streams[owner].slots.land(at) {
+            if !self.steering.streams[owner].slots.note_landed(at) {
                 continue;
             }
-            self.recount(owner, at, done);
+            self.set_count(owner, at, done);
             let admitted = self.admit(done);
-            let is_strange = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
+            let is_foreign = matches!(admitted, Err(DropCause::UnknownStream | DropCause::Malformed));
             let Steering { streams, regions, .. } = &mut *self.steering;
             let stream = &mut streams[owner];
-            if !is_strange && stream.is_counted() {
-                stream.count_on();
+            if !is_foreign && stream.is_counted() {
+                stream.count();
             }
             match admitted {
                 Ok(target) => {
-                    if let Some((from, to)) = stream.slots.bring(at, target.entry, target.index) {
+                    if let Some((from, to)) = stream.slots.assign(at, target.entry, target.index) {
                         regions.copy(Sge { len: done.len, ..from }, to);
-                        stream.books.repaired += 1;
-                        stream.books.repaired_bytes += u64::from(done.len);
+                        stream.counters.repaired += 1;
+                        stream.counters.repaired_bytes += u64::from(done.len);
                     }
                 }
-                Err(_) => stream.slots.refuse(),
+                Err(_) => stream.slots.note_no_destination(),
             }
-            // Nothing is left in the place: what belongs there may come.
-            let Some((from, to)) = stream.slots.fetch(at) else { continue };
+            // The landing place is free now: move the parked payload that belongs there.
+            let Some((from, to)) = stream.slots.unpark(at) else { continue };
             regions.copy(Sge { len: to.len, ..from }, to);
-            stream.books.repaired_bytes += u64::from(to.len);
+            stream.counters.repaired_bytes += u64::from(to.len);
         }
     }
 
-    /// Sets a stream's count by a packet that ends a shot, where packets say nothing of their place.
-    fn recount(&mut self, owner: usize, at: u32, done: &Done<'_>) {
+    /// Sets a stream's packet count by a packet that ends a shot, where packets have no position.
+    fn set_count(&mut self, owner: usize, at: u32, done: &Done<'_>) {
         let stream = &mut self.steering.streams[owner];
         let is_its_own = self.framing.key(done.header).is_ok_and(|key| key == stream.config.key);
-        if stream.is_counted() && is_its_own && stream.knows(done.source, self.steering.now_ns) {
-            stream.recount(at, done.len);
+        if stream.is_counted() && is_its_own && stream.accepts(done.source, self.steering.now_ns) {
+            stream.set_count(at, done.len);
         }
     }
 }
@@ -265,9 +269,9 @@ impl Steer for Framed<'_> {
         for (position, pick) in picks.iter_mut().enumerate() {
             pick.to = posted(stream.pick(number, packet, fresh));
             if position > 0 {
-                // The first one's header is seen, the others' only foretold.
-                let foretold = self.framing.header_len_at(packet, &stream.config.geometry);
-                pick.header_len = foretold.and_then(|len| u16::try_from(len).ok());
+                // Only the header of the first packet is visible, the lengths of the others are predicted.
+                let predicted = self.framing.header_len_at(packet, &stream.config.geometry);
+                pick.header_len = predicted.and_then(|len| u16::try_from(len).ok());
             }
             packet += 1;
             if packet == stream.config.geometry.packets() {
@@ -278,8 +282,8 @@ impl Steer for Framed<'_> {
     }
 
     fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        if self.steering.doubts > 0 {
-            self.steering.doubts -= 1;
+        if self.steering.skip_predictions > 0 {
+            self.steering.skip_predictions -= 1;
             return 0;
         }
         let Some((stream, mut number, mut packet)) = self.steering.newest else { return 0 };
@@ -290,7 +294,7 @@ impl Steer for Framed<'_> {
         for pick in picks.iter_mut() {
             packet += 1;
             if packet == geometry.packets() {
-                // The newest shot has its entry, or has left with it: it takes none of those that are ready.
+                // The newest shot has its entry, or has left with it: it uses none of the ready ones.
                 fresh += usize::from(passed && !stream.is_open(number));
                 passed = true;
                 (number, packet) = (number + 1, 0);
@@ -313,10 +317,10 @@ impl Steer for Framed<'_> {
         if self.steering.in_order {
             return self.landed_in_order(batch);
         }
-        let mut in_place = 0_u64; // a bit for each packet of the batch
+        let mut in_place = 0_u64; // one bit for each packet of the batch
         for (position, done) in batch.iter().enumerate() {
             if self.is_split_wrong(done) {
-                self.land_again(done);
+                self.place_split_packet(done);
                 continue;
             }
             let Ok(target) = self.admit(done) else { continue };
@@ -327,16 +331,17 @@ impl Steer for Framed<'_> {
                 in_place |= 1 << position;
                 continue;
             }
-            let Some(to) = stream.slots.place(target.entry, target.index) else { continue };
-            stream.books.repaired += 1;
+            let Some(to) = stream.slots.destination(target.entry, target.index) else { continue };
+            stream.counters.repaired += 1;
             self.steering.use_up(id);
             if matches!(done.landed, Landed::Slot(_)) {
-                self.steering.doubts = DOUBTS;
+                self.steering.skip_predictions = PREDICTIONS_SKIPPED;
             }
             let from = match done.landed {
                 Landed::Scratch(sge) => sge,
                 Landed::Slot(other) => match self.steering.owner(other) {
-                    Some((stream, entry, index)) => match self.steering.streams[stream].slots.place(entry, index) {
+                    Some((stream, entry, index)) => match self.steering.streams[stream].slots.destination(entry, index)
+                    {
                         Some(sge) => Sge { len: done.len, ..sge },
                         None => continue,
                     },
@@ -345,17 +350,17 @@ impl Steer for Framed<'_> {
                 Landed::Memory(_) => continue,
             };
             self.steering.moves.push(Move { from, to });
-            self.steering.streams[target.stream].books.repaired_bytes += u64::from(done.len);
+            self.steering.streams[target.stream].counters.repaired_bytes += u64::from(done.len);
         }
         repair::carry_out(&self.steering.regions, &mut self.steering.moves, self.steering.spare);
         self.steering.resplit.carry_out(&self.steering.regions);
-        // A receive that is used up although its packet is not there is posted again.
+        // A receive that was consumed by another packet is posted again.
         for (position, done) in batch.iter().enumerate() {
             if in_place >> position & 1 == 0
                 && let Landed::Slot(id) = done.landed
                 && let Some((stream, entry, index)) = self.steering.owner(id)
                 && !self.steering.streams[stream].slots.is_filled(entry, index)
-                && let Some(sge) = self.steering.streams[stream].slots.place(entry, index)
+                && let Some(sge) = self.steering.streams[stream].slots.destination(entry, index)
             {
                 self.steering.posts.push(Recv { id, sge: [sge, Sge::EMPTY] });
             }
@@ -363,7 +368,7 @@ impl Steer for Framed<'_> {
     }
 }
 
-/// The pick of a posted receive, or of none.
+/// Returns the pick of a posted receive, or scratch memory without one.
 fn posted(id: Option<u32>) -> To {
     id.map_or(To::Scratch, To::Posted)
 }

@@ -1,11 +1,11 @@
-//! The sink that writes a packet capture instead of a recording: the file's name ends in `.pcapng`.
+//! Sink that writes a packet capture: for file names that end in `.pcapng`.
 
 use super::error::RunError;
 use super::files::run_info;
-use super::prepare::Prepared;
-use super::recording::Recorded;
+use super::prepare::PreparedRun;
+use super::recording::RecordingResult;
 use super::shared::Shared;
-use super::unseen::Unseen;
+use super::unwritten::Unwritten;
 use crate::clock::Clock;
 use crate::stream::StreamConfig;
 use shotline_store::StoreError;
@@ -16,12 +16,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the sink rests when there is nothing to write.
+/// Sleep of the sink while there is nothing to write.
 const REST: Duration = Duration::from_millis(1);
 
-/// Makes the file. `local` is where packets come to.
+/// Creates the file. `local` is the address that packets are sent to.
 pub(super) fn create(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedRun<'_>,
     clock: &Clock,
     local: SocketAddr,
     out: &Path,
@@ -39,30 +39,34 @@ pub(super) fn create(
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn record(mut capture: Capture, shared: Shared<'_>, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
-    let Shared { queue, books, live } = shared;
-    let mut begun: Option<Instant> = None;
+pub(super) fn record(
+    mut capture: Capture,
+    shared: Shared<'_>,
+    unwritten: &mut Unwritten,
+) -> Result<RecordingResult, StoreError> {
+    let Shared { queue, counters, live } = shared;
+    let mut started: Option<Instant> = None;
     while !queue.is_finished() {
         let event = queue.pop();
-        event.iter().for_each(|event| unseen.enter(event));
+        event.iter().for_each(|event| unwritten.push(event));
         queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));
         match event {
             Some(event) => {
-                begun.get_or_insert_with(Instant::now);
+                started.get_or_insert_with(Instant::now);
                 capture.offer(&event)?;
             }
             None => {
-                // In the file is everything, whenever nothing comes.
+                // Flush whenever nothing arrives, so that the file is complete.
                 capture.flush()?;
                 std::thread::sleep(REST);
             }
         }
-        unseen.see(capture.rows());
+        unwritten.set_visible(capture.rows());
         live.set_written(capture.rows());
     }
     queue.take_losses().into_iter().for_each(|loss| capture.loss(loss));
-    let report = capture.finish(books.get().unwrap_or(&Books::default()))?;
+    let report = capture.finish(counters.get().unwrap_or(&Books::default()))?;
     let finished = Finished { report, given_up: Vec::new(), removed: Removed::default() };
-    let seconds = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-    Ok(Recorded { finished, seconds, triggers: None })
+    let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+    Ok(RecordingResult { finished, seconds, triggers: None })
 }

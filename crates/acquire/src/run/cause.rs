@@ -1,49 +1,49 @@
-//! Why a run ended.
+//! Causes of a run's end.
 
-use crate::stream::Ended;
+use crate::stream::EndReason;
 use serde::Serialize;
 
-/// Why a run ended.
+/// Cause of a run's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// All shots have come that were asked for, or that the sender had.
+    /// All requested shots have arrived, or all that the sender had.
     Shots,
-    /// The time is over.
+    /// The requested time is over.
     Time,
     /// The user stopped it.
     Signal,
-    /// Nothing came for `--idle-s`.
+    /// Nothing arrived for `--idle-s`.
     Silence,
-    /// The file, or the drive, has no room for more.
+    /// The file or the drive is full.
     Full,
     /// The sender's shots have used up their numbers.
     NumbersOver,
-    /// The probe stopped before the shots or the time that were asked for. (Where neither was, its end is the run's.)
+    /// The probe stopped before the requested shots or time. (Without such a request its end is that of the run.)
     ProbeStopped,
     /// The probe does not answer any more.
     ProbeLost,
-    /// Another receiver has taken the probe over.
+    /// Another receiver has taken over the probe.
     TakenOver,
-    /// The sender said that it stops, before the shots or the time that were asked for.
+    /// The sender announced its stop before the requested shots or time.
     SenderStopped,
-    /// The sender's context tells another sample rate or format.
+    /// The sender's context has another sample rate or format.
     SenderChanged,
-    /// The sender began to count anew, with numbers that the run has already.
+    /// The sender was restarted, with numbers that the run already has.
     SenderRestarted,
-    /// The network, or the device that receives, failed.
+    /// The transport failed.
     TransportFailed,
     /// The recorder failed.
     RecorderFailed,
 }
 
 impl Cause {
-    /// Whether the run was cut off: what was asked for would have been more.
+    /// Returns `true` if the run was cut off before its requested end.
     pub fn is_early(self) -> bool {
         !matches!(self, Self::Shots | Self::Time | Self::Signal | Self::Silence)
     }
 
-    /// In words that follow "ended after 0.7 of 10 s:".
+    /// Returns words that follow "ended after 0.7 of 10 s:".
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Shots => "all shots have come",
@@ -64,11 +64,11 @@ impl Cause {
     }
 }
 
-impl From<Ended> for Cause {
-    fn from(ended: Ended) -> Self {
+impl From<EndReason> for Cause {
+    fn from(ended: EndReason) -> Self {
         match ended {
-            Ended::Other => Self::SenderChanged,
-            Ended::Anew => Self::SenderRestarted,
+            EndReason::FormatChanged => Self::SenderChanged,
+            EndReason::Restarted => Self::SenderRestarted,
         }
     }
 }

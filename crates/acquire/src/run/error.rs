@@ -1,8 +1,8 @@
-//! Why a run could not begin, or broke off.
+//! Errors of a run.
 
 use crate::books::Imbalance;
 use crate::clock::ClockError;
-use crate::config::Invalid;
+use crate::config::InvalidSetting;
 use crate::control::ControlError;
 use crate::learn::LearnError;
 use shotline_memory::MemoryError;
@@ -10,40 +10,40 @@ use shotline_store::StoreError;
 use shotline_transport::IoError;
 use shotline_wire::shot::GeometryError;
 
-/// Why a run could not begin, or broke off.
+/// Error before or during a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Settings that no run can have.
     #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// Settings that do not fit what was found: the probe, the transport, the pool.
+    Invalid(#[from] InvalidSetting),
+    /// Settings that do not fit the probe, the transport or the pool.
     #[error("{0}")]
     Settings(String),
-    /// The shape of a shot.
+    /// Invalid shape of a shot.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The probe.
+    /// Controlling the probe failed.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The network.
+    /// The transport failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A sender that takes no set-up.
+    /// A sender without set-up could not be learned.
     #[error(transparent)]
     Learn(#[from] LearnError),
-    /// The clock.
+    /// The clock could not be opened.
     #[error(transparent)]
     Clock(#[from] ClockError),
-    /// Memory.
+    /// Memory could not be allocated.
     #[error("{0}; --pool says how much a run takes")]
     Memory(#[from] MemoryError),
-    /// The recorder.
+    /// The recorder failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A defect of this program.
     #[error(transparent)]
     Imbalance(#[from] Imbalance),
-    /// A thread of ours is gone.
+    /// A thread of this program panicked.
     #[error("the {0} thread panicked: this is a defect, please report it")]
     Panicked(&'static str),
 }

@@ -1,9 +1,9 @@
-//! The files of a recording: what is asked of them, and how they are laid out.
+//! Files of a recording: their configuration and layout.
 
 use super::error::RunError;
-use super::prepare::{Prepared, receive_buffer};
+use super::prepare::{PreparedRun, receive_buffer};
 use crate::clock::Clock;
-use crate::config::{Align, Bytes, Nanoseconds, Resolved, Settings};
+use crate::config::{Align, Bytes, Nanoseconds, ResolvedSettings, Settings};
 use crate::stream::StreamConfig;
 use shotline_store::info::{ClockInfo, LinkInfo, RunInfo};
 use shotline_store::nvme::{self, Target};
@@ -12,26 +12,27 @@ use shotline_store::{RecorderConfig, Set, SetConfig, StoreError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Seconds that are recorded after the last trigger by default.
+/// Default number of seconds recorded after the last trigger.
 pub(super) const POST_TRIGGER_S: f64 = 1.0;
 
-/// Upper bound of the default number of rows that a file is laid out for: its tables grow with them.
-const MOST_ROWS: u64 = 200_000;
+/// Maximum default number of rows that a file is laid out for: its tables grow with them.
+const MAX_ROWS: u64 = 200_000;
 /// Divisor of the free space that a file is laid out for by default.
-const FREE_SHARE: u64 = 2;
-/// And where another file is laid out beside it: a fifth.
-const FREE_SHARE_OF_PART: u64 = 5;
+const FREE_SPACE_DIVISOR: u64 = 2;
+/// The same where another file is laid out at the same time: a fifth.
+const PART_FREE_SPACE_DIVISOR: u64 = 5;
 
 /// Refuses files that cannot become recordings, before anything else is done.
-pub(super) fn check(resolved: &Resolved<'_>, outs: &[PathBuf]) -> Result<(), RunError> {
+pub(super) fn check(resolved: &ResolvedSettings<'_>, outs: &[PathBuf]) -> Result<(), RunError> {
     Ok(wanted(resolved, outs, 1).check()?)
 }
 
-/// The files that settings ask for, with this number of rows (those of the run, or of a part if only time ends it).
-fn wanted(resolved: &Resolved<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
-    let Resolved { settings, in_flight, .. } = *resolved;
+/// Returns the configuration of the files, with this number of rows (those of the run, or of a part if only time ends
+/// it).
+fn wanted(resolved: &ResolvedSettings<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
+    let ResolvedSettings { settings, in_flight, .. } = *resolved;
     let mut outs = outs.to_vec();
-    // A folder stands for a file of the first one's name.
+    // A folder stands for a file with the first one's name.
     if let Some((first, others)) = outs.split_first_mut() {
         let name = first.file_name().map(PathBuf::from).unwrap_or_default();
         others.iter_mut().filter(|out| out.is_dir()).for_each(|out| out.push(&name));
@@ -57,13 +58,13 @@ fn wanted(resolved: &Resolved<'_>, outs: &[PathBuf], rows: u64) -> SetConfig {
     }
 }
 
-/// Rows to lay out a file for, if the user has said how many.
-fn rows_asked_for(settings: &Settings) -> Option<u64> {
+/// Returns the configured number of rows to lay out a file for.
+fn requested_rows(settings: &Settings) -> Option<u64> {
     settings.capacity.or(settings.shots)
 }
 
-/// Default number of rows to lay out a file for: those that a share of the free space holds.
-fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
+/// Returns the default number of rows to lay out a file for: those that fit a fraction of the free space.
+fn rows_that_fit(prepared: &PreparedRun<'_>, outs: &[PathBuf]) -> u64 {
     let slot = u64::from(prepared.geometry.slot_bytes()) * prepared.configs.len() as u64;
     let free = outs.iter().map(|out| match Target::of(out) {
         Some(device) => nvme::free_bytes(&device),
@@ -72,24 +73,24 @@ fn rows_that_fit(prepared: &Prepared<'_>, outs: &[PathBuf]) -> u64 {
             rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
         }
     });
-    let share = if prepared.resolved.settings.rolls() { FREE_SHARE_OF_PART } else { FREE_SHARE };
-    (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MOST_ROWS)
+    let share = if prepared.resolved.settings.rolls() { PART_FREE_SPACE_DIVISOR } else { FREE_SPACE_DIVISOR };
+    (free.min().unwrap_or(0) / share / slot * outs.len() as u64).clamp(1, MAX_ROWS)
 }
 
 /// Lays out the file, or the first files.
 ///
 /// # Errors
-/// If one cannot be made: it is there and may not be replaced, the drive is full.
-pub(super) fn lay_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<Set, RunError> {
+/// If one cannot be created: it exists and may not be replaced, or the drive is full.
+pub(super) fn lay_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf]) -> Result<Set, RunError> {
     let laid_out = |rows| laid_out(prepared, clock, outs, rows);
-    match rows_asked_for(prepared.resolved.settings) {
+    match requested_rows(prepared.resolved.settings) {
         Some(rows) => laid_out(rows),
         None => with_what_fits(|| rows_that_fit(prepared, outs), laid_out),
     }
 }
 
-/// Lays out as many rows as fit. Where another program has taken the room since it was looked for (a second recorder,
-/// started at the same time, takes half as well), fewer do.
+/// Lays out as many rows as fit. Fewer fit if another program has allocated the space since it was measured (a second
+/// recorder, started at the same time, takes half as well).
 fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, RunError>) -> Result<T, RunError> {
     let mut rows = fit();
     loop {
@@ -106,8 +107,8 @@ fn with_what_fits<T>(fit: impl Fn() -> u64, lay_out: impl Fn(u64) -> Result<T, R
 }
 
 /// Lays out the file, or the first files, for this number of rows.
-fn laid_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
-    let Resolved { settings, codec, .. } = prepared.resolved;
+fn laid_out(prepared: &PreparedRun<'_>, clock: &Clock, outs: &[PathBuf], rows: u64) -> Result<Set, RunError> {
+    let ResolvedSettings { settings, codec, .. } = prepared.resolved;
     let chosen = chosen(prepared, rows);
     let info = RunInfo {
         software: software(),
@@ -122,8 +123,8 @@ fn laid_out(prepared: &Prepared<'_>, clock: &Clock, outs: &[PathBuf], rows: u64)
     Ok(Set::create(&wanted(&prepared.resolved, outs, rows), &info, &prepared.regions)?)
 }
 
-/// What any file says of the run.
-pub(super) fn run_info(prepared: &Prepared<'_>, clock: &Clock) -> RunInfo {
+/// Returns the run's description for any file.
+pub(super) fn run_info(prepared: &PreparedRun<'_>, clock: &Clock) -> RunInfo {
     let link = |config: &StreamConfig| LinkInfo {
         name: format!("{} link {}", prepared.instrument.name, config.stream),
         stream: config.stream,
@@ -144,7 +145,7 @@ pub(super) fn run_info(prepared: &Prepared<'_>, clock: &Clock) -> RunInfo {
     }
 }
 
-/// The program, its version, and the commit that it was built from.
+/// Returns the name of the program, its version, and the commit that it was built from.
 fn software() -> String {
     let version = concat!("shotline ", env!("CARGO_PKG_VERSION"));
     match env!("SHOTLINE_COMMIT") {
@@ -153,9 +154,9 @@ fn software() -> String {
     }
 }
 
-/// The settings with everything that was left to this program.
-fn chosen(prepared: &Prepared<'_>, rows: u64) -> Settings {
-    let Resolved { settings, framing, pool_bytes, in_flight, .. } = prepared.resolved;
+/// Returns the settings with the defaults that were chosen.
+fn chosen(prepared: &PreparedRun<'_>, rows: u64) -> Settings {
+    let ResolvedSettings { settings, framing, pool_bytes, in_flight, .. } = prepared.resolved;
     let alignment = prepared.alignment();
     let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
     let g = &prepared.geometry;
@@ -192,14 +193,15 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A drive with room for `room` rows, of which another recorder takes half just after each look at it, `times` over.
-    fn beside_another(room: u64, times: u64) -> Result<u64, RunError> {
-        let (free, left) = (Cell::new(room), Cell::new(times));
+    /// Simulates a drive with space for `space` rows, of which another recorder takes half just after each measurement,
+    /// `times` times.
+    fn with_another_recorder(space: u64, times: u64) -> Result<u64, RunError> {
+        let (free, remaining) = (Cell::new(space), Cell::new(times));
         with_what_fits(
-            || (free.get() / FREE_SHARE).max(1),
+            || (free.get() / FREE_SPACE_DIVISOR).max(1),
             |rows| {
-                if left.get() > 0 {
-                    left.set(left.get() - 1);
+                if remaining.get() > 0 {
+                    remaining.set(remaining.get() - 1);
                     free.set(free.get() / 2 - 1);
                 }
                 let no_space = StoreError::NoSpace { path: "run.h5".into(), rows, needed: rows, free: free.get() };
@@ -209,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn recorders_that_start_together_share_the_room_and_only_a_full_drive_refuses() {
-        assert_eq!(beside_another(1000, 0).unwrap(), 500);
-        assert_eq!(beside_another(1000, 1).unwrap(), 249);
-        let rows: Vec<u64> = (2..5).map(|times| beside_another(1000, times).unwrap()).collect();
+    fn concurrent_recorders_share_the_space_until_the_drive_is_full() {
+        assert_eq!(with_another_recorder(1000, 0).unwrap(), 500);
+        assert_eq!(with_another_recorder(1000, 1).unwrap(), 249);
+        let rows: Vec<u64> = (2..5).map(|times| with_another_recorder(1000, times).unwrap()).collect();
         assert!(rows.is_sorted_by(|more, fewer| fewer < more), "{rows:?}");
-        assert!(matches!(beside_another(0, 0), Err(RunError::Store(StoreError::NoSpace { .. }))));
+        assert!(matches!(with_another_recorder(0, 0), Err(RunError::Store(StoreError::NoSpace { .. }))));
     }
 }

@@ -1,11 +1,11 @@
-//! Senders that take no set-up: what they send is said by settings, or learned from it.
+//! Senders without set-up: their format is described by settings, or learned from their packets.
 
 use super::error::RunError;
 use super::outcome::Outcome;
 use super::phases::receive;
-use super::prepare::{Instrument, Origin, Prepared, check_shape, receive_buffer};
-use crate::config::{Resolved, Settings};
-use crate::learn::{self, Held, Hints, Learned, Until};
+use super::prepare::{Instrument, Origin, PreparedRun, check_shape, receive_buffer};
+use crate::config::{ResolvedSettings, Settings};
+use crate::learn::{self, BufferedIo, Hints, LearnCallbacks, LearnedStream};
 use crate::live::{Live, Notice};
 use crate::memory::Memory;
 use crate::receiver;
@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Receives that a backend is opened for while the sender is still to be learned.
+/// Number of receives that a backend is opened for while the sender is not learned yet.
 const LEARNING_CAPACITY: usize = 1 << 16;
-/// The same for blocks of digitizers, which have more packets than any shot.
+/// Number of receives for blocks of digitizers, which have more packets than any shot.
 const BLOCKS_CAPACITY: usize = 1 << 18;
 
-/// Largest pool in bytes that is filled before a port is opened.
+/// Size of the largest pool in bytes that is populated before a port is opened.
 const SMALL_POOL: u64 = 256 << 20;
 
-/// Receives from a sender of the framing that settings name.
+/// Receives from a sender of the framing in the settings.
 pub(super) fn run<P: PacketIo>(
-    resolved: Resolved<'_>,
+    resolved: ResolvedSettings<'_>,
     memory: Memory,
     kind: Kind,
     stop: &AtomicBool,
@@ -46,19 +46,19 @@ pub(super) fn run<P: PacketIo>(
     }
 }
 
-/// A sender without set-up that is described instead of learned from its packets.
+/// Description of a sender without set-up, as an alternative to learning it.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// How its packets name their places. [`Framing::key`] returns the link, from 0; of a sealed framing the transport
-    /// checks the ICRC.
+    /// Framing of its packets. [`Framing::key`] returns the link, from 0; of a sealed framing the transport checks the
+    /// ICRC.
     pub framing: Arc<dyn Framing>,
-    /// The shape of its shots, the same on all links.
+    /// Shape of its shots, the same on all links.
     pub geometry: Geometry,
-    /// What it is, for the recording.
+    /// Name of the sender, for the recording.
     pub name: String,
 }
 
-/// A sender as settings describe it.
+/// Returns the description of a sender in the settings.
 fn from_settings(settings: &Settings, kind: Kind) -> Result<Described, RunError> {
     let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let packing = settings.sample_format.unwrap_or(Packing::Packed12);
@@ -74,7 +74,7 @@ fn from_settings(settings: &Settings, kind: Kind) -> Result<Described, RunError>
 
 /// Receives from a sender that is described.
 pub(super) fn described<P: PacketIo>(
-    resolved: Resolved<'_>,
+    resolved: ResolvedSettings<'_>,
     mut memory: Memory,
     sender: Described,
     stop: &AtomicBool,
@@ -85,7 +85,7 @@ pub(super) fn described<P: PacketIo>(
     let Described { framing, geometry, name } = sender;
     let (listen, links) = (resolved.sender.address(), resolved.settings.links.unwrap_or(1));
     let instrument = Instrument { name, pattern_period: 0 };
-    let mut prepared = Prepared::new(resolved, &memory, framing, geometry, links, instrument)?;
+    let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
     let Opened { io, receive_buffer, .. } = open(&prepared.wanted(&memory, listen), &memory.regions)?;
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(
@@ -109,7 +109,7 @@ pub(super) fn described<P: PacketIo>(
 
 /// Learns a sender from its packets, then receives from it.
 fn learned<P: PacketIo>(
-    resolved: Resolved<'_>,
+    resolved: ResolvedSettings<'_>,
     mut memory: Memory,
     kind: Kind,
     stop: &AtomicBool,
@@ -126,7 +126,7 @@ fn learned<P: PacketIo>(
         scratch: memory.scratch,
         receive_buffer: receive_buffer(settings),
     };
-    // A small pool is filled in a moment; what comes while a large one is filled is looked at and not kept.
+    // A small pool is populated quickly; packets that arrive while a large one is populated are examined and discarded.
     if resolved.pool_bytes <= SMALL_POOL {
         memory.settle()?;
     }
@@ -134,12 +134,12 @@ fn learned<P: PacketIo>(
     if io.queue_pair().is_some() {
         return Err(RunError::Settings(format!("an RDMA device receives datagrams from a --probe, not {kind}")));
     }
-    let (learned, io) = look(&resolved, &memory, kind, io, stop, live)?;
+    let (learned, io) = learn_sender(&resolved, &memory, kind, io, stop, live)?;
     memory.settle()?;
-    let (geometry, words) = common_shape(settings, &learned)?;
+    let (geometry, description) = common_shape(settings, &learned)?;
     let framing: Arc<dyn Framing> = Arc::clone(&learned[0].framing);
     let instrument = Instrument { name: format!("{kind} sender"), pattern_period: 0 };
-    let mut prepared = Prepared::new(resolved, &memory, framing, geometry, links, instrument)?;
+    let mut prepared = PreparedRun::new(resolved, &memory, framing, geometry, links, instrument)?;
     let capacity = receiver::capacity(&prepared.configs);
     if capacity > wanted.capacity {
         return Err(RunError::Settings(format!(
@@ -154,81 +154,81 @@ fn learned<P: PacketIo>(
         config.stream = learned.stream.unwrap_or(config.stream);
         config.first_shot = learned.first_shot;
     }
-    let origin = Origin { control: None, local: listen, receive_buffer, learned: Some(words) };
+    let origin = Origin { control: None, local: listen, receive_buffer, learned: Some(description) };
     receive(prepared, origin, io, stop, live)
 }
 
-/// Looks at packets until the sender is known.
-fn look<P: PacketIo>(
-    resolved: &Resolved<'_>,
+/// Examines packets until the sender is learned.
+fn learn_sender<P: PacketIo>(
+    resolved: &ResolvedSettings<'_>,
     memory: &Memory,
     kind: Kind,
     io: P,
     stop: &AtomicBool,
     live: &Live,
-) -> Result<(Vec<Learned>, Held<P>), RunError> {
+) -> Result<(Vec<LearnedStream>, BufferedIo<P>), RunError> {
     let (settings, listen) = (resolved.settings, resolved.sender.address());
-    let (begun, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
+    let (started, seconds) = (Cell::new(None), settings.seconds.map(Duration::from_secs_f64));
     let idle = settings.idle_s.map(Duration::from_secs_f64);
     let ended = |silence: Duration| {
         stop.load(Ordering::Relaxed)
-            || seconds.zip(begun.get()).is_some_and(|(seconds, begun): (_, Instant)| begun.elapsed() > seconds)
+            || seconds.zip(started.get()).is_some_and(|(seconds, started): (_, Instant)| started.elapsed() > seconds)
             || idle.is_some_and(|idle| silence > idle)
     };
     let Settings { pages, samples, sample_rate_hz, .. } = *settings;
     let hints = Hints { pages, samples, sample_rate_hz, streams: settings.links.unwrap_or(1).into() };
-    // The port is open, and what comes is looked at, while the pool is still being filled with pages.
+    // The port is open, and packets are examined, while the pool is still being populated.
     let ready = || {
         let ready = memory.is_settled();
         if ready {
             live.listens(listen);
-            begun.set(begun.get().or_else(|| Some(Instant::now())));
+            started.set(started.get().or_else(|| Some(Instant::now())));
         }
         ready
     };
     let refused = |from, why: &str| live.notice(Notice::Refused { from, framing: kind.to_string(), why: why.into() });
-    let (until, pool) = (Until { ready, ended, refused }, (&memory.regions, memory.scratch));
-    learn::learn(kind, hints, io, pool, until).map_err(|error| error.at(listen).into())
+    let (callbacks, pool) = (LearnCallbacks { ready, ended, refused }, (&memory.regions, memory.scratch));
+    learn::learn(kind, hints, io, pool, callbacks).map_err(|error| error.at(listen).into())
 }
 
-/// The shape of the shots of all streams, and what was learned of them in words.
-fn common_shape(settings: &Settings, learned: &[Learned]) -> Result<(Geometry, String), RunError> {
-    let words: Vec<_> = learned.iter().map(|learned| learned.words.as_str()).collect();
-    let words = words.join("\n");
+/// Returns the common shape of all streams' shots, and their description for the user.
+fn common_shape(settings: &Settings, learned: &[LearnedStream]) -> Result<(Geometry, String), RunError> {
+    let description: Vec<_> = learned.iter().map(|learned| learned.description.as_str()).collect();
+    let description = description.join("\n");
     let geometry = shape(settings, &learned[0])?;
     for other in &learned[1..] {
         if shape(settings, other)? != geometry {
             return Err(RunError::Settings(format!(
-                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{words}"
+                "the streams of one run have the same blocks, and these differ: run one receiver for each kind\n{description}"
             )));
         }
     }
-    Ok((geometry, words))
+    Ok((geometry, description))
 }
 
-/// The bytes that the sender sends as the samples that settings say they are.
-fn shape(settings: &Settings, learned: &Learned) -> Result<Geometry, RunError> {
-    let told = learned.shape;
-    if let Some(told) = told {
-        check_shape(settings, "its packets say", told)?;
+/// Returns the shape of a shot, with the sender's bytes and the settings for its samples.
+fn shape(settings: &Settings, learned: &LearnedStream) -> Result<Geometry, RunError> {
+    let reported = learned.shape;
+    if let Some(reported) = reported {
+        check_shape(settings, "its packets say", reported)?;
     }
-    let packing = settings.sample_format.or(told.map(|told| told.packing)).unwrap_or(Packing::Uint8);
-    let channels = settings.channels.or(told.map(|told| told.channels)).unwrap_or(1);
+    let packing = settings.sample_format.or(reported.map(|reported| reported.packing)).unwrap_or(Packing::Uint8);
+    let channels = settings.channels.or(reported.map(|reported| reported.channels)).unwrap_or(1);
     let bits_all = u64::from(learned.sample_bytes) * 8;
     let instant = u64::from(packing.bits_per_sample()) * u64::from(channels);
     let found = (instant > 0 && bits_all.is_multiple_of(instant)).then(|| bits_all / instant);
-    let asked = settings.samples.map(u64::from);
-    let samples = found.filter(|found| asked.is_none_or(|asked| asked == *found));
+    let requested = settings.samples.map(u64::from);
+    let samples = found.filter(|found| requested.is_none_or(|requested| requested == *found));
     let Some(samples) = samples.and_then(|samples| u32::try_from(samples).ok()) else {
         return Err(RunError::Settings(format!(
             "shots of {} bytes came: they are not {} of {channels} channels as {}; change --samples, --channels or --sample-format",
             learned.sample_bytes,
-            asked.map_or("whole samples".into(), |samples| format!("{samples} samples")),
+            requested.map_or("whole samples".into(), |samples| format!("{samples} samples")),
             packing.name()
         )));
     };
-    let rate = settings.sample_rate_hz.or(told.map(|told| told.sample_rate_hz)).unwrap_or(0);
-    let bits = settings.bits.or(told.map(|told| told.bits)).unwrap_or(packing.bits_per_sample() as u8);
+    let rate = settings.sample_rate_hz.or(reported.map(|reported| reported.sample_rate_hz)).unwrap_or(0);
+    let bits = settings.bits.or(reported.map(|reported| reported.bits)).unwrap_or(packing.bits_per_sample() as u8);
     Geometry::cut_as((channels, samples), (bits, packing), rate, learned.trailer, learned.cut)
         .map_err(|error: GeometryError| error.into())
 }

@@ -1,10 +1,10 @@
-//! How a run went.
+//! Result of a run.
 
 use super::cause::Cause;
-use super::end::{Asked, End, Shots};
+use super::end::{End, RequestedEnd, Shots};
 use super::error::RunError;
 use super::threads::ThreadResults;
-use super::unseen::Failed;
+use super::unwritten::SinkFailure;
 use crate::align::Counts;
 use crate::books::Books;
 use crate::clock;
@@ -13,7 +13,7 @@ use crate::latency::Times;
 use crate::live::{Live, Step};
 use crate::receiver::Receiver;
 use crate::stages;
-use crate::stream::Ended;
+use crate::stream::EndReason;
 use shotline_memory::Pages;
 use shotline_store::Report;
 use shotline_store::set::Removed;
@@ -22,63 +22,63 @@ use shotline_wire::shot::{DropCause, Geometry};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-/// One incomplete event among this number is worth a warning.
-const MOST_INCOMPLETE: u64 = 20;
+/// Reciprocal of the fraction of incomplete events that causes a warning.
+const INCOMPLETE_DIVISOR: u64 = 20;
 
-/// How a run went.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the probe says that it sent, for each link; empty if it did not answer in the end.
+    /// The probe's report for each link; empty if it did not answer at the end.
     pub sent: Vec<shotline_wire::setup::Report>,
-    /// The books of each stream.
+    /// Counters of each stream.
     pub streams: Vec<Books>,
-    /// Packets that belong to no stream.
+    /// Counters of packets that belong to no stream.
     pub unknown: Books,
-    /// Frames that the device below the transport lost before any packet of them was seen.
+    /// Frames that the device lost below the transport.
     pub device: DeviceCounts,
-    /// Why and when the run ended.
+    /// Cause and time of the run's end.
     pub end: End,
-    /// From the first packet to the last, in seconds.
+    /// Time from the first packet to the last, in seconds.
     pub seconds: f64,
-    /// Where packets were to come to.
+    /// Local address of the packets.
     pub local: SocketAddr,
-    /// Rows that readers of the file see.
+    /// Number of rows that readers of the file see.
     pub rows: u64,
-    /// The recorder's report, unless shots were discarded, or the recorder failed.
+    /// Report of the recorder, unless shots were discarded, or the recorder failed.
     pub report: Option<Report>,
-    /// Triggers of a pre-trigger capture.
+    /// Number of triggers of a pre-trigger capture.
     pub triggers: Option<u64>,
-    /// What a bounded run has removed.
+    /// Parts that a bounded run has removed.
     pub removed: Removed,
-    /// From the first shot handed to the recorder until everything was in the file and flushed, in seconds.
+    /// Time from the first shot handed to the recorder until everything was in the file and flushed, in seconds.
     pub write_seconds: f64,
-    /// What the shots looked like.
+    /// Shape of the shots.
     pub geometry: Geometry,
-    /// Receive buffer that the kernel granted, in bytes of its accounting.
+    /// Receive buffer granted by the kernel, in bytes of its accounting.
     pub receive_buffer: usize,
-    /// What backs the pool.
+    /// Kind of pages of the pool.
     pub pages: Pages,
-    /// Bytes of the pool.
+    /// Size of the pool in bytes.
     pub pool_bytes: usize,
-    /// How long the shots of each stream took.
+    /// Latencies of each stream's shots.
     pub times: Vec<Times>,
-    /// The receiver's clock, and how it was in the end.
+    /// The receiver's clock, and its health at the end.
     pub clock: (clock::Source, clock::Health),
-    /// What was learned of a sender that takes no set-up, in words.
+    /// Description of a learned sender.
     pub learned: Option<String>,
-    /// How busy each stage was.
+    /// Utilisation of each stage.
     pub stages: [stages::Reading; 2],
-    /// How shots of several links came together.
+    /// Alignment status of several links.
     pub events: Option<Step>,
-    /// What did not go as it should, in words.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 impl Outcome {
-    /// Summarises what the threads leave behind.
+    /// Summarises the results of the threads.
     ///
     /// # Errors
-    /// If the counters do not balance, which is a defect of this program.
+    /// If the counters do not match, which is a defect of this program.
     pub(super) fn of<P: PacketIo>(results: ThreadResults<'_, P>, live: &Live) -> Result<Self, RunError> {
         let ThreadResults {
             prepared,
@@ -88,27 +88,28 @@ impl Outcome {
             clock,
             mut receiver,
             watch,
-            ran,
+            result,
             received,
-            mut lacked_room,
+            mut lacked_space,
             recorded,
             mut warnings,
         } = results;
         let settings = prepared.resolved.settings;
         let (recorded, lost, cause) = match recorded {
-            Ok(recorded) => (recorded, Vec::new(), ran.ended),
-            Err(Failed { error, given_up }) => (None, given_up, Err((Cause::RecorderFailed, error))),
+            Ok(recorded) => (recorded, Vec::new(), result.ended),
+            Err(SinkFailure { error, discarded }) => (None, discarded, Err((Cause::RecorderFailed, error))),
         };
         let finished = recorded.as_ref().map(|recorded| &recorded.finished);
-        let given_up = finished.iter().flat_map(|finished| &finished.given_up).chain(&lost);
+        let discarded = finished.iter().flat_map(|finished| &finished.given_up).chain(&lost);
         let streams = 0..prepared.configs.len();
-        let mut books: Vec<Books> = streams.clone().map(|index| *receiver.books(index)).collect();
-        for given in given_up {
-            lacked_room |= given.cause == DropCause::SinkFull;
-            books[given.link].take_back(given.complete, given.partial, given.cause);
+        let mut counters: Vec<Books> = streams.clone().map(|index| *receiver.counters(index)).collect();
+        for given in discarded {
+            lacked_space |= given.cause == DropCause::SinkFull;
+            counters[given.link].retract_all(given.complete, given.partial, given.cause);
         }
-        let without_room = books.iter().map(|books| books.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
-        let shots = Shots { received, without_room, lacked_room };
+        let without_space =
+            counters.iter().map(|counters| counters.shot_drops.get(DropCause::SinkFull)).max().unwrap_or(0);
+        let shots = Shots { received, without_space, lacked_space };
         let events = Some(live.step()).filter(|_| streams.len() > 1);
         warnings.extend(finished.iter().flat_map(|finished| finished.report.warnings.iter().cloned()));
         warnings.extend(watch.warnings());
@@ -118,11 +119,11 @@ impl Outcome {
         warnings.retain(|warning| seen.insert(warning.clone()));
         let outcome = Self {
             sent: watch.reports().unwrap_or_default().to_vec(),
-            streams: books,
+            streams: counters,
             unknown: *receiver.unknown(),
             device: receiver.io().device(),
-            end: End::of(Asked::of(settings), shots, ran.elapsed, cause),
-            seconds: ran.seconds,
+            end: End::of(RequestedEnd::of(settings), shots, result.elapsed, cause),
+            seconds: result.seconds,
             local,
             rows: finished.map_or_else(|| live.read().rows, |finished| finished.report.rows),
             removed: finished.map(|finished| finished.removed).unwrap_or_default(),
@@ -144,18 +145,18 @@ impl Outcome {
         Ok(outcome)
     }
 
-    /// All books together.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> Books {
-        self.streams.iter().fold(self.unknown, |mut total, books| {
-            total.merge(books);
+        self.streams.iter().fold(self.unknown, |mut total, counters| {
+            total.merge(counters);
             total
         })
     }
-    /// Payload received into place, in Gbit/s from the first packet to the last.
+    /// Returns the rate of payload received into place, in Gbit/s from the first packet to the last.
     pub fn receive_gbps(&self) -> f64 {
         if self.seconds > 0.0 { self.total().placed_bytes as f64 * 8.0 / self.seconds / 1e9 } else { 0.0 }
     }
-    /// Slots recorded, in Gbit/s, flushing included.
+    /// Returns the rate of slots recorded, in Gbit/s, including the flush.
     pub fn write_gbps(&self) -> f64 {
         match &self.report {
             Some(report) if self.write_seconds > 0.0 => report.bytes as f64 * 8.0 / self.write_seconds / 1e9,
@@ -164,11 +165,11 @@ impl Outcome {
     }
 }
 
-/// Says so where more events than [`MOST_INCOMPLETE`] lack a link.
+/// Returns a warning if more than one in [`INCOMPLETE_DIVISOR`] events lacks a link.
 fn incomplete(step: &Step, settings: &Settings) -> Option<String> {
     let Counts { complete, partial, dropped, .. } = step.events;
     let (all, lacking) = (complete + partial + dropped, partial + dropped);
-    if lacking * MOST_INCOMPLETE <= all {
+    if lacking * INCOMPLETE_DIVISOR <= all {
         return None;
     }
     let window = (step.window_ns > 0).then(|| {
@@ -181,13 +182,13 @@ fn incomplete(step: &Step, settings: &Settings) -> Option<String> {
     ))
 }
 
-/// What became of senders that did not go on as they were, in words.
+/// Returns a warning about senders that were restarted or changed.
 fn restarts<P: PacketIo>(receiver: &Receiver<P>) -> Option<String> {
     Some(match (receiver.ended(), receiver.total().restarts) {
-        (Some(Ended::Other), _) => {
+        (Some(EndReason::FormatChanged), _) => {
             "the sender's context tells another sample rate or format: the recording ends there, run again for what follows".into()
         }
-        (Some(Ended::Anew), _) => {
+        (Some(EndReason::Restarted), _) => {
             "a sender has begun to count anew, and its shots carry numbers that this recording has already: the recording ends there, run again for what follows".into()
         }
         (None, 0) => return None,

@@ -1,9 +1,9 @@
-//! The phases of a run whose sender is prepared, one after the other.
+//! Phases of a run after its sender is prepared.
 
 use super::error::RunError;
 use super::outcome::Outcome;
-use super::prepare::{Origin, Prepared};
-use super::start::Started;
+use super::prepare::{Origin, PreparedRun};
+use super::start::StartedRun;
 use super::threads;
 use super::watch::Watch;
 use crate::live::Live;
@@ -12,13 +12,13 @@ use std::sync::atomic::AtomicBool;
 
 /// Starts the run, receives until it is over, and summarises it.
 pub(super) fn receive<P: PacketIo>(
-    prepared: Prepared<'_>,
+    prepared: PreparedRun<'_>,
     origin: Origin<'_>,
     io: P,
     stop: &AtomicBool,
     live: &Live,
 ) -> Result<Outcome, RunError> {
-    let started = Started::start(prepared, origin, io)?;
+    let started = StartedRun::start(prepared, origin, io)?;
     let results = threads::run(started, Watch::follow, stop, live);
     Outcome::of(results, live)
 }

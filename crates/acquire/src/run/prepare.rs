@@ -1,9 +1,9 @@
-//! What of a run is settled before the first shot, with and without set-up.
+//! State of a run before its first shot, with and without set-up.
 
+use super::budget::PoolBudget;
 use super::error::RunError;
-use super::room::Room;
 use crate::align;
-use crate::config::{Bytes, Resolved, Settings};
+use crate::config::{Bytes, ResolvedSettings, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
 use crate::memory::Memory;
@@ -18,36 +18,36 @@ use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Of shots above this size in bytes as few as possible are held: tens of them would be gigabytes.
-const LARGE_SHOT: u32 = 8 << 20;
-/// A link's clock is locked when its stamps keep to a line within this many ns: what software time stamps are good for.
+/// Size of a large shot in bytes: as few of these as possible are kept, because tens of them would need gigabytes.
+const LARGE_SHOT_BYTES: u32 = 8 << 20;
+/// Maximum residual of a link's locked clock in ns: the accuracy of software time stamps.
 const LOCK_NS: u64 = 50_000;
-/// Default receive buffer to ask for.
+/// Default receive buffer to request.
 const RECEIVE_BUFFER: Bytes = Bytes(256 << 20);
 
-/// Where shots come from, in words for the file.
+/// Description of the source of the shots, for the file.
 pub(super) struct Instrument {
     pub(super) name: String,
     /// Period of its test patterns, 0 for real samples.
     pub(super) pattern_period: u32,
 }
 
-/// How a run reaches its sender.
+/// Connection of a run to its sender.
 pub(super) struct Origin<'a> {
-    /// The conversation with the probe, if it takes set-up.
+    /// Connection to the probe, if the sender has set-up.
     pub(super) control: Option<Control<'a>>,
-    /// Where packets come to.
+    /// Local address of the packets.
     pub(super) local: SocketAddr,
     /// Receive buffer that was granted, in bytes.
     pub(super) receive_buffer: usize,
-    /// What was learned of a sender that takes no set-up, in words.
+    /// Description of a learned sender.
     pub(super) learned: Option<String>,
 }
 
-/// What of a run is settled before the first shot.
-pub(super) struct Prepared<'a> {
-    /// What the settings choose.
-    pub(super) resolved: Resolved<'a>,
+/// State of a run before its first shot.
+pub(super) struct PreparedRun<'a> {
+    /// Choices made by the settings.
+    pub(super) resolved: ResolvedSettings<'a>,
     pub(super) framing: Arc<dyn Framing>,
     pub(super) instrument: Instrument,
     pub(super) geometry: Geometry,
@@ -56,17 +56,17 @@ pub(super) struct Prepared<'a> {
     pub(super) regions: Regions,
     pub(super) spare: Sge,
     pub(super) policy: Policy,
-    /// Buffers that assembly holds because a device takes receives in their order.
+    /// Buffers that assembly holds for a device that consumes receives in order.
     pub(super) in_order: usize,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedRun<'a> {
     /// Prepares for shots of this shape on `links` links.
     ///
     /// # Errors
     /// If the pool is too small for them, or the quorum larger than `links`.
     pub(super) fn new(
-        resolved: Resolved<'a>,
+        resolved: ResolvedSettings<'a>,
         memory: &Memory,
         framing: Arc<dyn Framing>,
         geometry: Geometry,
@@ -93,43 +93,43 @@ impl<'a> Prepared<'a> {
         let (regions, spare) = (memory.regions.clone(), memory.spare);
         let in_order = 0;
         let this = Self { resolved, framing, instrument, geometry, configs, pool, regions, spare, policy, in_order };
-        this.room().check()?;
+        this.budget().check()?;
         Ok(this)
     }
 
-    /// How the pool is shared.
-    pub(super) fn room(&self) -> Room<'_> {
+    /// Returns the division of the pool.
+    pub(super) fn budget(&self) -> PoolBudget<'_> {
         let (resolved, configs, in_order) = (self.resolved, &self.configs, self.in_order);
-        Room { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
+        PoolBudget { resolved, configs, slot_bytes: self.geometry.slot_bytes(), in_order }
     }
 
-    /// Events that the queue to the recorder may hold, and the events that are held `before_s` seconds for a trigger if
-    /// there is one.
+    /// Returns the capacity of the queue to the recorder, in events, and the events buffered for a trigger: `before_s`
+    /// seconds, if there is one.
     pub(super) fn queues(&self, before_s: Option<f64>) -> Result<(usize, usize), RunError> {
-        let (room, slots) = (self.room(), self.pool.slots());
+        let (budget, slots) = (self.budget(), self.pool.slots());
         match before_s {
-            None => Ok((room.queue_events(slots), 0)),
-            Some(before_s) => room.split_for_trigger(slots, self.mode()?, before_s),
+            None => Ok((budget.queue_events(slots), 0)),
+            Some(before_s) => budget.split_for_trigger(slots, self.mode()?, before_s),
         }
     }
 
-    /// How links are joined.
+    /// Returns the configuration for joining links.
     pub(super) fn alignment(&self) -> align::Config {
         let (window, timeout_ns) = (self.configs[0].window as usize, self.configs[0].timeout_ns);
         let settings = self.resolved.settings;
         align::Config {
             sources: self.configs.len(),
             by: settings.alignment(),
-            // Streams hand on their shots in order.
+            // Streams emit their shots in order.
             disorder: 0,
             patience_ns: settings.align_patience.map_or(timeout_ns.saturating_mul(3), |patience| patience.0),
             quorum: settings.quorum.unwrap_or(1),
-            capacity: window + 1 + self.room().waiting_events(self.pool.slots()),
+            capacity: window + 1 + self.budget().waiting_events(self.pool.slots()),
             lock_ns: LOCK_NS,
         }
     }
 
-    /// What is wanted of a transport at this address.
+    /// Returns the requirements on a transport at this address.
     pub(super) fn wanted(&self, memory: &Memory, bind: SocketAddr) -> Wanted {
         Wanted {
             bind,
@@ -141,16 +141,16 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// What begins a shot.
+    /// Returns the start condition of shots.
     pub(super) fn mode(&self) -> Result<Mode, RunError> {
         let shot_bits = f64::from(self.geometry.shot_bytes()) * 8.0 * self.configs.len() as f64;
-        Ok(self.resolved.begin.mode(shot_bits)?)
+        Ok(self.resolved.shot_start.mode(shot_bits)?)
     }
 }
 
-/// Refuses settings that contradict what the source says of its samples. `who` names the source in the error.
-pub(super) fn check_shape(settings: &Settings, who: &str, told: Shape) -> Result<(), RunError> {
-    let Shape { channels, bits, packing, sample_rate_hz } = told;
+/// Refuses settings that contradict the source's description of its samples. `source` names the source in the error.
+pub(super) fn check_shape(settings: &Settings, source: &str, reported: Shape) -> Result<(), RunError> {
+    let Shape { channels, bits, packing, sample_rate_hz } = reported;
     let differs = settings.channels.is_some_and(|other| other != channels)
         || settings.bits.is_some_and(|other| other != bits)
         || settings.sample_rate_hz.is_some_and(|other| other != sample_rate_hz)
@@ -159,17 +159,17 @@ pub(super) fn check_shape(settings: &Settings, who: &str, told: Shape) -> Result
         return Ok(());
     }
     Err(RunError::Settings(format!(
-        "{who} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
+        "{source} {channels} channels of {bits} bits as {} at {sample_rate_hz} Hz, settings say otherwise: leave --channels, --bits, --sample-format and --sample-rate-hz out",
         packing.name()
     )))
 }
 
-/// Whether as few shots as possible are held.
+/// Returns `true` if as few shots as possible are kept.
 pub(super) fn is_large(geometry: &Geometry) -> bool {
-    geometry.slot_bytes() > LARGE_SHOT
+    geometry.slot_bytes() > LARGE_SHOT_BYTES
 }
 
-/// Receive buffer to ask for, in bytes.
+/// Returns the receive buffer to request, in bytes.
 pub(super) fn receive_buffer(settings: &Settings) -> usize {
     settings.receive_buffer.unwrap_or(RECEIVE_BUFFER).0 as usize
 }

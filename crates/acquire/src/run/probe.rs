@@ -1,10 +1,10 @@
-//! A run whose sender is a probe that takes set-up.
+//! Runs with a probe as sender.
 
 use super::error::RunError;
 use super::outcome::Outcome;
 use super::phases::receive;
-use super::prepare::{Instrument, Origin, Prepared, check_shape};
-use crate::config::{Resolved, Settings};
+use super::prepare::{Instrument, Origin, PreparedRun, check_shape};
+use crate::config::{ResolvedSettings, Settings};
 use crate::control::Control;
 use crate::learn::Shape;
 use crate::live::Live;
@@ -22,12 +22,12 @@ use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
-/// Samples of a shot if nothing is said of them.
+/// Default number of samples of a shot.
 const SAMPLES: u32 = 2000;
 
-/// Sets the probe up, opens the transport, and receives.
+/// Sets up the probe, opens the transport, and receives.
 pub(super) fn run<P: PacketIo>(
-    resolved: Resolved<'_>,
+    resolved: ResolvedSettings<'_>,
     mut memory: Memory,
     kind: Kind,
     stop: &AtomicBool,
@@ -37,7 +37,7 @@ pub(super) fn run<P: PacketIo>(
     memory.settle()?;
     let settings = resolved.settings;
     let mut control = Control::open(resolved.sender.address(), settings.take_over.unwrap_or(false))?;
-    control.ask_until(Some(stop));
+    control.set_cancel_flag(Some(stop));
     let mut prepared = describe(resolved, &memory, kind, &mut control)?;
     let bind = match settings.bind {
         Some(bind) => bind,
@@ -68,21 +68,21 @@ pub(super) fn run<P: PacketIo>(
     }
 }
 
-/// Asks the probe what it is.
+/// Queries the description of the probe.
 fn describe<'a>(
-    resolved: Resolved<'a>,
+    resolved: ResolvedSettings<'a>,
     memory: &Memory,
     kind: Kind,
     control: &mut Control<'_>,
-) -> Result<Prepared<'a>, RunError> {
+) -> Result<PreparedRun<'a>, RunError> {
     let settings = resolved.settings;
     let framing = receiver::framing(kind).ok_or_else(|| RunError::Settings(NoSetUp(kind).to_string()))?;
     let describe = control.query()?;
     let links = settings.links.unwrap_or(describe.links);
-    let most = describe.links.min(MAX_LINKS as u8);
-    if !(1..=most).contains(&links) {
+    let max = describe.links.min(MAX_LINKS as u8);
+    if !(1..=max).contains(&links) {
         return Err(RunError::Settings(format!(
-            "the probe has {} links, and a run up to {MAX_LINKS}: expected --links from 1 to {most}, found {links}",
+            "the probe has {} links, and a run up to {MAX_LINKS}: expected --links from 1 to {max}, found {links}",
             describe.links
         )));
     }
@@ -97,12 +97,12 @@ fn describe<'a>(
     check_shape(settings, "the probe says", Shape { channels, bits, packing, sample_rate_hz })?;
     let name = describe.model.as_str().to_owned();
     let instrument = Instrument { name, pattern_period: describe.pattern_period };
-    Prepared::new(resolved, memory, framing, geometry, links, instrument)
+    PreparedRun::new(resolved, memory, framing, geometry, links, instrument)
 }
 
-/// Tells the probe where one link's shots are to go, and learns where they come from.
+/// Configures the destination of one link's shots at the probe, and stores their source.
 fn configure(
-    prepared: &mut Prepared<'_>,
+    prepared: &mut PreparedRun<'_>,
     control: &mut Control<'_>,
     (link, kind): (usize, Kind),
     local: SocketAddr,
@@ -114,9 +114,9 @@ fn configure(
     Ok(())
 }
 
-/// The same where a device's own queue pair receives the only link: its completions say less than packets do.
+/// Configures the only link for a device's own queue pair, whose completions have less information than packets.
 fn configure_device(
-    prepared: &mut Prepared<'_>,
+    prepared: &mut PreparedRun<'_>,
     control: &mut Control<'_>,
     kind: Kind,
     local: SocketAddr,
@@ -130,8 +130,8 @@ fn configure_device(
     let received = received::of(kind).ok_or_else(|| {
         RunError::Settings(format!("an RDMA device receives datagrams (--framing ud or counted), not {kind}"))
     })?;
-    prepared.in_order = receiver::held_in_order(&prepared.configs[0]);
-    prepared.room().check()?;
+    prepared.in_order = receiver::in_order_buffers(&prepared.configs[0]);
+    prepared.budget().check()?;
     let stream = &mut prepared.configs[0];
     let source = control.configure_stream(0, kind, stream, local, queue_pair)?;
     prepared.instrument.pattern_period = source.pattern_period;
@@ -141,7 +141,7 @@ fn configure_device(
     Ok(())
 }
 
-/// Tells the probe the transmit events, once it is ours.
+/// Sets the transmit events at the probe, once this receiver owns it.
 fn sequence(settings: &Settings, control: &mut Control<'_>) -> Result<(), RunError> {
     let Some(events) = &settings.transmit_sequence else { return Ok(()) };
     let sequence = Sequence::new(events).map_err(|error| RunError::Settings(error.to_string()))?;

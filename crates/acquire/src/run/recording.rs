@@ -1,10 +1,10 @@
-//! The recorder's thread.
+//! Recorder thread of a run.
 
 use super::shared::Shared;
-use super::unseen::Unseen;
+use super::unwritten::Unwritten;
 use crate::align::ClockState;
-use crate::pretrigger::{Due, PreTrigger};
-use crate::stages::Spent;
+use crate::pretrigger::{Decision, PreTrigger};
+use crate::stages::StageState;
 use shotline_store::clocks::ClockSample;
 use shotline_store::set::Finished;
 use shotline_store::shot::Event;
@@ -12,22 +12,22 @@ use shotline_store::{Set, StoreError};
 use shotline_wire::shot::DropCause;
 use std::time::{Duration, Instant};
 
-/// Time between two rows of the clock tables.
-const CLOCKS_EVERY: Duration = Duration::from_secs(1);
+/// Interval of the rows in the clock tables.
+const CLOCK_ROW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How the recording went.
-pub(super) struct Recorded {
+/// Result of a recording.
+pub(super) struct RecordingResult {
     pub(super) finished: Finished,
-    /// From the first event until everything was in the file.
+    /// Time from the first event until everything was in the file.
     pub(super) seconds: f64,
-    /// Triggers, if there was a capture.
+    /// Number of triggers, for a pre-trigger capture.
     pub(super) triggers: Option<u64>,
 }
 
-/// The recorder, in a thread of its own.
+/// The recorder, in its own thread.
 pub(super) struct Recording<'a> {
     pub(super) set: Set,
-    /// What selects the shots around triggers; none: all are recorded.
+    /// Selection of the shots around triggers; none: all are recorded.
     pub(super) triggers: Option<PreTrigger>,
     pub(super) shared: Shared<'a>,
 }
@@ -37,23 +37,23 @@ impl Recording<'_> {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(super) fn record(mut self, unseen: &mut Unseen) -> Result<Recorded, StoreError> {
-        let mut begun: Option<Instant> = None;
-        let mut held: Option<Box<Event>> = None;
+    pub(super) fn record(mut self, unwritten: &mut Unwritten) -> Result<RecordingResult, StoreError> {
+        let mut started: Option<Instant> = None;
+        let mut buffered: Option<Box<Event>> = None;
         let mut clocks_noted = Instant::now();
-        let mut turned = Instant::now();
+        let mut last_turn = Instant::now();
         let (mut bytes, mut taken) = (0, 0);
         loop {
-            let mut busy = held.is_some() || self.set.pending() > 0;
-            while held.is_none() {
-                let Some(event) = self.next(unseen) else { break };
-                begun.get_or_insert_with(Instant::now);
+            let mut busy = buffered.is_some() || self.set.pending() > 0;
+            while buffered.is_none() {
+                let Some(event) = self.next(unwritten) else { break };
+                started.get_or_insert_with(Instant::now);
                 busy = true;
                 taken += 1;
                 bytes += event.shots.iter().flatten().map(|shot| u64::from(shot.buffer.len())).sum::<u64>();
-                held = self.offer(event);
+                buffered = self.offer(event);
             }
-            if held.is_none() && self.shared.queue.is_finished() {
+            if buffered.is_none() && self.shared.queue.is_finished() {
                 match &mut self.triggers {
                     Some(triggers) => triggers.finish(),
                     None => break,
@@ -63,38 +63,49 @@ impl Recording<'_> {
                 }
                 continue;
             }
-            let wait =
-                if self.shared.queue.is_empty() || held.is_some() { Duration::from_millis(10) } else { Duration::ZERO };
+            let wait = if self.shared.queue.is_empty() || buffered.is_some() {
+                Duration::from_millis(10)
+            } else {
+                Duration::ZERO
+            };
             let polled = self.set.poll(Some(wait));
             let visible = self.set.visible();
-            unseen.see(visible);
+            unwritten.set_visible(visible);
             self.shared.live.set_written(visible);
             polled?;
-            held = held.and_then(|event| self.offer(event));
-            if clocks_noted.elapsed() >= CLOCKS_EVERY {
+            buffered = buffered.and_then(|event| self.offer(event));
+            if clocks_noted.elapsed() >= CLOCK_ROW_INTERVAL {
                 clocks_noted = Instant::now();
                 self.note_clocks();
             }
-            self.shared.live.set_stored(taken - u64::from(held.is_some()) - self.set.pending() as u64);
+            self.shared.live.set_stored(taken - u64::from(buffered.is_some()) - self.set.pending() as u64);
             let (now, stage) = (Instant::now(), &self.shared.live.store);
-            if begun.is_some() {
-                // While the drive works, so does this stage.
-                stage.spend(if busy { Spent::Busy } else { Spent::Starved }, now - turned, self.shared.queue.filled());
+            if started.is_some() {
+                // The stage counts as busy while the drive works.
+                stage.add_time(
+                    if busy { StageState::Busy } else { StageState::Starved },
+                    now - last_turn,
+                    self.shared.queue.filled(),
+                );
                 stage.passed(bytes);
             }
-            turned = now;
+            last_turn = now;
         }
         self.note_clocks();
         self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
         let mut warnings = Vec::new();
         let triggers = self.triggers.as_ref().map(|triggers| note(triggers, &mut self.set, &mut warnings));
-        let books = self.shared.books.get().cloned().unwrap_or_default();
-        let mut finished = self.set.finish(books)?;
+        let counters = self.shared.counters.get().cloned().unwrap_or_default();
+        let mut finished = self.set.finish(counters)?;
         finished.report.warnings.append(&mut warnings);
-        Ok(Recorded { finished, seconds: begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64()), triggers })
+        Ok(RecordingResult {
+            finished,
+            seconds: started.map_or(0.0, |started| started.elapsed().as_secs_f64()),
+            triggers,
+        })
     }
 
-    /// Enters how the links' clocks run.
+    /// Records the state of the links' clocks.
     fn note_clocks(&mut self) {
         for (index, link) in self.shared.live.step().links.iter().enumerate().filter(|(_, link)| link.clock.at_ns > 0) {
             let ClockState { at_ns, offset_ns, drift_ppb, residual_ns, locked, jumps } = link.clock;
@@ -104,17 +115,17 @@ impl Recording<'_> {
         }
     }
 
-    /// The next event that is to be recorded.
-    fn next(&mut self, unseen: &mut Unseen) -> Option<Box<Event>> {
+    /// Returns the next event to record.
+    fn next(&mut self, unwritten: &mut Unwritten) -> Option<Box<Event>> {
         loop {
             if let Some(triggers) = &mut self.triggers {
                 match triggers.pop() {
-                    Some(Due::Record(event)) => {
-                        unseen.release();
+                    Some(Decision::Record(event)) => {
+                        unwritten.release();
                         return Some(event);
                     }
-                    Some(Due::Discard(event)) => {
-                        unseen.discard();
+                    Some(Decision::Discard(event)) => {
+                        unwritten.discard();
                         self.set.give_up(&event, DropCause::NotTriggered);
                         continue;
                     }
@@ -128,11 +139,11 @@ impl Recording<'_> {
             let event = self.shared.queue.pop();
             if let Some(event) = &event {
                 match self.triggers {
-                    Some(_) => unseen.hold(event),
-                    None => unseen.enter(event),
+                    Some(_) => unwritten.hold(event),
+                    None => unwritten.push(event),
                 }
             }
-            // After the pop: what was lost before this event is then among them.
+            // Taken after the pop, so that losses before this event are included.
             self.shared.queue.take_losses().into_iter().for_each(|loss| self.set.loss(loss));
             match &mut self.triggers {
                 Some(triggers) => triggers.push(event?),
@@ -141,7 +152,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Gives an event to the files; it comes back if they are busy.
+    /// Offers an event to the files; returns it if they are busy.
     fn offer(&mut self, event: Box<Event>) -> Option<Box<Event>> {
         if self.set.remaining() == 0 {
             self.shared.live.set_full();
@@ -152,7 +163,7 @@ impl Recording<'_> {
     }
 }
 
-/// Enters the triggers into the books, and says what could not be held. Returns how many triggers there were.
+/// Records the triggers in the counters, and warns if the configured time did not fit. Returns the number of triggers.
 fn note(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64 {
     set.note("triggers".into(), triggers.count());
     for (index, trigger) in triggers.triggers().iter().enumerate() {
@@ -160,11 +171,11 @@ fn note(triggers: &PreTrigger, set: &mut Set, warnings: &mut Vec<String>) -> u64
         set.note(format!("trigger_{index}_tai_ns"), trigger.tai_ns);
         set.note(format!("trigger_{index}_signal"), u64::from(trigger.signal));
     }
-    if let Some(short_ns) = triggers.short_ns() {
-        set.note("pre_trigger_least_ns".into(), short_ns);
+    if let Some(shortest_ns) = triggers.shortest_ns() {
+        set.note("pre_trigger_least_ns".into(), shortest_ns);
         warnings.push(format!(
             "the pool had room for {:.3} s before a trigger, not for all that --pre-trigger asks for: give a larger --pool",
-            short_ns as f64 / 1e9
+            shortest_ns as f64 / 1e9
         ));
     }
     triggers.count()

@@ -1,15 +1,15 @@
-//! What the threads of a run share.
+//! State shared by the threads of a run.
 
 use crate::live::Live;
 use crate::sink::Queue;
 use shotline_store::shot::Books;
 use std::sync::OnceLock;
 
-/// What the sink's thread shares with others.
+/// State that the sink's thread shares with the others.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) queue: &'a Queue,
-    /// The counters of the run, once it is over.
-    pub(super) books: &'a OnceLock<Books>,
+    /// Counters of the run, once it is over.
+    pub(super) counters: &'a OnceLock<Books>,
     pub(super) live: &'a Live,
 }

@@ -1,11 +1,11 @@
-//! Where the shots of a run go, and the thread that puts them there.
+//! Sink of a run, and its thread.
 
 use super::error::RunError;
 use super::files::POST_TRIGGER_S;
-use super::prepare::Prepared;
-use super::recording::{Recorded, Recording};
+use super::prepare::PreparedRun;
+use super::recording::{Recording, RecordingResult};
 use super::shared::Shared;
-use super::unseen::{Failed, Unseen};
+use super::unwritten::{SinkFailure, Unwritten};
 use super::{capture, files};
 use crate::clock::Clock;
 use crate::config::{Settings, Sink};
@@ -19,9 +19,9 @@ use std::path::Path;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-/// The files of a run, laid out.
+/// Files of a run.
 enum Files<'a> {
-    /// Shots are discarded.
+    /// None: shots are discarded.
     None,
     /// A packet capture.
     Capture(Box<Capture>, &'a Path),
@@ -29,10 +29,10 @@ enum Files<'a> {
     Recording(Box<Set>, Option<PreTrigger>),
 }
 
-/// The sink of a run.
+/// Sink of a run.
 pub(super) struct Sinks<'a> {
     files: Files<'a>,
-    /// Events that the queue to the sink holds.
+    /// Capacity of the queue to the sink, in events.
     pub(super) queue_events: usize,
 }
 
@@ -40,8 +40,8 @@ impl<'a> Sinks<'a> {
     /// Creates the files. `local` is the address that packets are sent to.
     ///
     /// # Errors
-    /// If one cannot be made, or the pool has no room for what is held before a trigger.
-    pub(super) fn open(prepared: &Prepared<'a>, clock: &Clock, local: SocketAddr) -> Result<Self, RunError> {
+    /// If one cannot be created, or the pool is too small for the events before a trigger.
+    pub(super) fn open(prepared: &PreparedRun<'a>, clock: &Clock, local: SocketAddr) -> Result<Self, RunError> {
         let (queue_events, triggers) = triggers(prepared)?;
         let files = match prepared.resolved.sink {
             Sink::Discard => Files::None,
@@ -51,9 +51,9 @@ impl<'a> Sinks<'a> {
         Ok(Self { files, queue_events })
     }
 
-    /// Shots that may be handed to the sink. A sender without set-up goes on after the last shot requested. With triggers
-    /// only those requested are bounded here, because fewer of them may become rows.
-    pub(super) fn rows_left(&self, settings: &Settings) -> u64 {
+    /// Returns the number of shots that may be handed to the sink. A sender without set-up continues after the last
+    /// shot requested. With triggers only the requested shots are a limit, because fewer of them may become rows.
+    pub(super) fn rows_remaining(&self, settings: &Settings) -> u64 {
         let rows = match &self.files {
             Files::Recording(set, None) => set.remaining(),
             Files::None | Files::Capture(..) | Files::Recording(..) => u64::MAX,
@@ -61,7 +61,7 @@ impl<'a> Sinks<'a> {
         rows.min(settings.shots.unwrap_or(u64::MAX))
     }
 
-    /// What did not go as it should while files were laid out.
+    /// Returns warnings from the layout of the files.
     pub(super) fn warnings(&self) -> Vec<String> {
         match &self.files {
             Files::Recording(set, _) => set.warnings().to_vec(),
@@ -69,7 +69,7 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// What wakes the sink's thread, if it sleeps otherwise than for a time.
+    /// Returns the waker of the sink's thread, if it does not sleep for a fixed time.
     pub(super) fn waker(&self) -> Option<Waker> {
         match &self.files {
             Files::Recording(set, _) => Some(set.waker()),
@@ -77,23 +77,24 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// Starts the sink's thread; none if shots are discarded. If the sink fails or panics, its thread empties the queue.
+    /// Starts the sink's thread; none if shots are discarded. If the sink fails or panics, its thread empties the
+    /// queue.
     pub(super) fn spawn<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         shared: Shared<'scope>,
-    ) -> Option<ScopedJoinHandle<'scope, Result<Recorded, Failed>>>
+    ) -> Option<ScopedJoinHandle<'scope, Result<RecordingResult, SinkFailure>>>
     where
         'a: 'scope,
     {
         match self.files {
             Files::None => None,
             Files::Capture(capture, _) => {
-                Some(scope.spawn(move || run(shared, |unseen| capture::record(*capture, shared, unseen))))
+                Some(scope.spawn(move || run(shared, |unwritten| capture::record(*capture, shared, unwritten))))
             }
             Files::Recording(set, triggers) => {
                 let recording = Recording { set: *set, triggers, shared };
-                Some(scope.spawn(move || run(shared, |unseen| recording.record(unseen))))
+                Some(scope.spawn(move || run(shared, |unwritten| recording.record(unwritten))))
             }
         }
     }
@@ -108,30 +109,34 @@ impl<'a> Sinks<'a> {
     }
 }
 
-/// Runs a sink. If it fails or panics, the rest of the queue is emptied, so that the receive thread never waits for room.
-fn run(shared: Shared<'_>, sink: impl FnOnce(&mut Unseen) -> Result<Recorded, StoreError>) -> Result<Recorded, Failed> {
-    let mut unseen = Unseen::default();
-    // Neither `unseen`, which is lists of plain values, nor what is shared is left half-changed by a panic.
-    let error = match catch_unwind(AssertUnwindSafe(|| sink(&mut unseen))) {
+/// Runs a sink. If it fails or panics, the rest of the queue is emptied, so that the receive thread never waits for
+/// space.
+fn run(
+    shared: Shared<'_>,
+    sink: impl FnOnce(&mut Unwritten) -> Result<RecordingResult, StoreError>,
+) -> Result<RecordingResult, SinkFailure> {
+    let mut unwritten = Unwritten::default();
+    // A panic leaves neither `unwritten`, which has lists of plain values, nor the shared state inconsistent.
+    let error = match catch_unwind(AssertUnwindSafe(|| sink(&mut unwritten))) {
         Ok(Ok(recorded)) => return Ok(recorded),
         Ok(Err(error)) => error.into(),
         Err(_) => RunError::Panicked("recorder"),
     };
     let Shared { queue, live, .. } = shared;
     live.set_full();
-    // The receive thread does not wait for what was handed over, either.
+    // The receive thread must not wait for events already handed over, either.
     live.set_stored(u64::MAX);
     while !queue.is_finished() {
         match queue.pop() {
-            Some(event) => unseen.enter(&event),
+            Some(event) => unwritten.push(&event),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    Err(Failed { error, given_up: unseen.give_up() })
+    Err(SinkFailure { error, discarded: unwritten.into_discarded() })
 }
 
-/// Events that the queue has room for, and what selects those around triggers.
-fn triggers(prepared: &Prepared<'_>) -> Result<(usize, Option<PreTrigger>), RunError> {
+/// Returns the capacity of the queue in events, and the selection of those around triggers.
+fn triggers(prepared: &PreparedRun<'_>) -> Result<(usize, Option<PreTrigger>), RunError> {
     let settings = prepared.resolved.settings;
     let (queue, events) = prepared.queues(settings.pre_trigger)?;
     let window = settings.pre_trigger.map(|before_s| {

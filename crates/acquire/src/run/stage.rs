@@ -1,18 +1,18 @@
-//! The receive thread's work.
+//! Receive thread of a run.
 
 use super::cause::Cause;
-use super::end::Asked;
+use super::end::RequestedEnd;
 use super::error::RunError;
-use super::prepare::Prepared;
-use super::rest::{Idle, Rest};
+use super::idle::{Idle, IdlePolicy};
+use super::prepare::PreparedRun;
 use super::watch::{Watch, after_last};
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::event::{Joined, Joiner};
+use crate::event::{JoinedItem, Joiner};
 use crate::live::Live;
 use crate::receiver::Receiver;
-use crate::sink::Gate;
-use crate::stages::Spent;
+use crate::sink::Producer;
+use crate::stages::StageState;
 use crate::stream::Item;
 use shotline_store::shot::Event;
 use shotline_transport::PacketIo;
@@ -21,96 +21,96 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Batches received between two looks at the clock.
+/// Batches received between two readings of the clock.
 const BATCHES: usize = 32;
-/// How long to wait for packets that a sender says it has sent.
-const STRAGGLERS: Duration = Duration::from_millis(250);
-/// Time between two looks at how far the clock is ahead of the kernel's.
-const CLOCK_EVERY: Duration = Duration::from_secs(1);
-/// A pause of this thread is no silence of a link: between two looks at what came no more time than this passes for them.
-const LONGEST_LOOK: Duration = Duration::from_millis(10);
+/// Maximum wait for packets that a sender reports as sent.
+const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(250);
+/// Interval of measuring the clock's lead over the kernel's.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time that passes for links between two polls: a pause of this thread does not count as silence of a link.
+const MAX_POLL_GAP: Duration = Duration::from_millis(10);
 
-/// Where the receive thread hands its events.
+/// Destination of the receive thread's events.
 pub(super) struct Output<'a> {
-    /// The queue to the sink; none: shots are discarded.
-    pub(super) gate: Option<Gate>,
+    /// Producer of the queue to the sink; none: shots are discarded.
+    pub(super) producer: Option<Producer>,
     /// Wakes the sink.
     pub(super) wake: &'a dyn Fn(),
-    /// Rows that the sink still has room for.
-    pub(super) rows_left: u64,
+    /// Number of rows that the sink still has space for.
+    pub(super) rows_remaining: u64,
     pub(super) live: &'a Live,
 }
 
-/// Receives, joins and hands on.
+/// Stage that receives packets, joins shots and hands events on.
 pub(super) struct Stage<'a, P> {
     receiver: &'a mut Receiver<P>,
     joiner: Joiner,
     output: Output<'a>,
     items: Vec<Item>,
-    /// Items that were received, and not yet joined.
+    /// Items that were received, but not joined yet.
     arriving: VecDeque<Item>,
-    /// The time that has passed for links and shots: while packets were taken, in ns.
-    listened_ns: u64,
-    /// Under the policy `block`: what the queue had no room for.
-    blocked: Option<Joined>,
+    /// Time that has passed for links and shots, in ns: only while packets are received.
+    elapsed_ns: u64,
+    /// Under the policy `block`: the item that did not fit the queue.
+    blocked: Option<JoinedItem>,
     busy_poll: bool,
     clock: &'a Clock,
-    /// Where the run is to end.
-    asked: Asked,
-    /// Silence after which it ends.
+    /// Requested end of the run.
+    requested: RequestedEnd,
+    /// Silence after which the run ends.
     idle: Option<Duration>,
-    /// Events so far.
+    /// Number of events so far.
     events: u64,
-    /// Receive nothing while the sink works: stages one after the other.
+    /// Set if nothing is received while the sink works: stages one after the other.
     sequential: bool,
-    /// Events that the sink has been given.
+    /// Number of events handed to the sink.
     handed: u64,
-    rest: Rest,
+    idle_policy: IdlePolicy,
 }
 
-/// What the receive thread did.
-pub(super) struct Ran {
-    /// Why it ended; with an error, what failed.
+/// Result of the receive thread.
+pub(super) struct StageResult {
+    /// Cause of the end; with an error, the failure.
     pub(super) ended: Result<Cause, (Cause, RunError)>,
-    /// How long it ran.
+    /// Duration of the run.
     pub(super) elapsed: Duration,
-    /// From the first packet to the last, in seconds.
+    /// Time from the first packet to the last, in seconds.
     pub(super) seconds: f64,
 }
 
-/// What the receive thread remembers from turn to turn.
-struct Turns {
-    begun: Instant,
-    /// When the first packets came, and the last.
+/// State of the receive loop.
+struct LoopState {
+    started: Instant,
+    /// Arrival of the first packets, and of the last.
     first: Option<Instant>,
     last: Instant,
-    /// When counts were last shown, time was last taken for links, and the clock was last refreshed.
-    shown: Instant,
-    looked: Instant,
+    /// Last time at which counters were shown, time was added for links, and the clock was refreshed.
+    last_shown: Instant,
+    last_polled: Instant,
     timed: Instant,
-    /// What the last turn was, when it began, and how long turns of each kind have been since they were last entered.
-    turn: Spent,
-    turned: Instant,
+    /// State in the last iteration, its start, and the time in each state that is not reported yet.
+    activity: StageState,
+    activity_since: Instant,
     spent: [Duration; 3],
-    /// Packets placed, and when that count last changed: what only passes by (strangers, stragglers) must not keep a run
-    /// from ending.
+    /// Number of packets placed, and when it last changed: other packets (of other senders, stragglers) must not keep a
+    /// run from ending.
     placed: u64,
     settled_ns: u64,
-    /// Why the run is to end, since it has been so.
+    /// Cause of the pending end.
     end: Option<Cause>,
 }
 
-impl Turns {
-    fn new(begun: Instant) -> Self {
+impl LoopState {
+    fn new(started: Instant) -> Self {
         Self {
-            begun,
+            started,
             first: None,
-            last: begun,
-            shown: begun,
-            looked: begun,
-            timed: begun,
-            turn: Spent::Starved,
-            turned: begun,
+            last: started,
+            last_shown: started,
+            last_polled: started,
+            timed: started,
+            activity: StageState::Starved,
+            activity_since: started,
             spent: [Duration::ZERO; 3],
             placed: 0,
             settled_ns: 0,
@@ -120,9 +120,9 @@ impl Turns {
 }
 
 impl<'a, P: PacketIo> Stage<'a, P> {
-    /// A stage that has received nothing yet. `receive_buffer`: what the kernel granted, in bytes.
+    /// Creates a stage. `receive_buffer`: size granted by the kernel, in bytes.
     pub(super) fn new(
-        prepared: &Prepared<'_>,
+        prepared: &PreparedRun<'_>,
         receiver: &'a mut Receiver<P>,
         output: Output<'a>,
         clock: &'a Clock,
@@ -136,161 +136,161 @@ impl<'a, P: PacketIo> Stage<'a, P> {
             output,
             items: Vec::with_capacity(64),
             arriving: VecDeque::with_capacity(64),
-            listened_ns: 0,
+            elapsed_ns: 0,
             blocked: None,
             busy_poll: settings.busy_poll.unwrap_or(false),
             clock,
-            asked: Asked::of(settings),
+            requested: RequestedEnd::of(settings),
             idle: settings.idle_s.map(Duration::from_secs_f64),
             events: 0,
             sequential: settings.sequential.unwrap_or(false),
             handed: 0,
-            rest: Rest::new(receive_buffer, prepared.geometry.cut().rest, Instant::now()),
+            idle_policy: IdlePolicy::new(receive_buffer, prepared.geometry.cut().rest, Instant::now()),
         }
     }
 
     /// Receives until the run is over.
-    pub(super) fn run(&mut self, stop: &AtomicBool, watch: &Watch) -> Ran {
-        let mut turns = Turns::new(Instant::now());
+    pub(super) fn run(&mut self, stop: &AtomicBool, watch: &Watch) -> StageResult {
+        let mut state = LoopState::new(Instant::now());
         let ended = loop {
-            match self.turn(&mut turns, stop, watch) {
+            match self.iterate(&mut state, stop, watch) {
                 Ok(None) => {}
                 Ok(Some(cause)) => break Ok(cause),
                 Err(error) => break Err((Cause::TransportFailed, error)),
             }
         };
         self.show(&self.receiver.total());
-        self.enter(&mut turns.spent);
-        let seconds = turns.first.map_or(0.0, |first| (turns.last - first).as_secs_f64());
-        Ran { ended, elapsed: turns.begun.elapsed(), seconds }
+        self.report_times(&mut state.spent);
+        let seconds = state.first.map_or(0.0, |first| (state.last - first).as_secs_f64());
+        StageResult { ended, elapsed: state.started.elapsed(), seconds }
     }
 
-    /// Takes what has come and hands it on. Returns why the run is over, once it is.
-    fn turn(&mut self, turns: &mut Turns, stop: &AtomicBool, watch: &Watch) -> Result<Option<Cause>, RunError> {
+    /// Handles received packets once. Returns the cause once the run is over.
+    fn iterate(&mut self, state: &mut LoopState, stop: &AtomicBool, watch: &Watch) -> Result<Option<Cause>, RunError> {
         let now = Instant::now();
-        turns.spent[turns.turn as usize] += now - turns.turned;
-        turns.turned = now;
+        state.spent[state.activity as usize] += now - state.activity_since;
+        state.activity_since = now;
         let waits = self.blocked.is_some() || self.sequential && self.output.live.stored() < self.handed;
-        // Nobody is late or silent while nobody listens.
+        // No shot is late and no link is silent while nothing is received.
         if !waits {
-            self.listened_ns += (now - turns.looked).min(LONGEST_LOOK).as_nanos() as u64;
+            self.elapsed_ns += (now - state.last_polled).min(MAX_POLL_GAP).as_nanos() as u64;
         }
-        turns.looked = now;
-        let packets = if waits { 0 } else { self.receiver.poll(self.listened_ns, BATCHES, &mut self.items)? };
+        state.last_polled = now;
+        let packets = if waits { 0 } else { self.receiver.poll(self.elapsed_ns, BATCHES, &mut self.items)? };
         if packets > 0 {
-            turns.first.get_or_insert(now);
-            turns.last = now;
-            self.rest.took(packets);
+            state.first.get_or_insert(now);
+            state.last = now;
+            self.idle_policy.count_packets(packets);
         }
         self.hand_on(false);
-        turns.turn = match packets {
-            _ if waits => Spent::Stalled,
-            0 => Spent::Starved,
-            _ => Spent::Busy,
+        state.activity = match packets {
+            _ if waits => StageState::Stalled,
+            0 => StageState::Starved,
+            _ => StageState::Busy,
         };
-        if now - turns.shown > Duration::from_millis(20) {
-            turns.shown = now;
-            if let Some(cause) = self.look(turns, waits, stop, watch) {
+        if now - state.last_shown > Duration::from_millis(20) {
+            state.last_shown = now;
+            if let Some(cause) = self.check(state, waits, stop, watch) {
                 return Ok(Some(cause));
             }
         }
         if packets == 0 && !self.busy_poll {
-            match self.rest.idle(now, now - turns.last) {
-                Idle::Look => {}
-                Idle::Rest(time) => std::thread::sleep(time),
+            match self.idle_policy.idle(now, now - state.last) {
+                Idle::Poll => {}
+                Idle::Pause(time) => std::thread::sleep(time),
                 Idle::Sleep => self.receiver.io().wait(Duration::from_millis(1))?,
             }
         }
         Ok(None)
     }
 
-    /// Shows how far the run is, and returns why it is over, once it is.
-    fn look(&mut self, turns: &mut Turns, waits: bool, stop: &AtomicBool, watch: &Watch) -> Option<Cause> {
-        let now = turns.shown;
-        if now - turns.timed > CLOCK_EVERY {
-            turns.timed = now;
+    /// Updates the shown counters, and returns the cause once the run is over.
+    fn check(&mut self, state: &mut LoopState, waits: bool, stop: &AtomicBool, watch: &Watch) -> Option<Cause> {
+        let now = state.last_shown;
+        if now - state.timed > CLOCK_INTERVAL {
+            state.timed = now;
             self.clock.refresh();
         }
         let total = self.receiver.total();
-        if total.placed != turns.placed || waits || self.blocked.is_some() {
-            (turns.placed, turns.settled_ns) = (total.placed, self.listened_ns);
+        if total.placed != state.placed || waits || self.blocked.is_some() {
+            (state.placed, state.settled_ns) = (total.placed, self.elapsed_ns);
         }
-        let silence = Duration::from_nanos(self.listened_ns - turns.settled_ns);
+        let silence = Duration::from_nanos(self.elapsed_ns - state.settled_ns);
         self.show(&total);
-        if turns.first.is_some() {
-            self.enter(&mut turns.spent);
+        if state.first.is_some() {
+            self.report_times(&mut state.spent);
         } else {
-            // Before the first packet the pipeline does not run.
-            turns.spent = [Duration::ZERO; 3];
+            // Before the first packet the pipeline is not running.
+            state.spent = [Duration::ZERO; 3];
         }
-        turns.end = turns.end.or_else(|| self.is_to_end(stop, now - turns.begun));
-        if turns.end.is_some() {
+        state.end = state.end.or_else(|| self.end_cause(stop, now - state.started));
+        if state.end.is_some() {
             watch.stop();
         }
         let over = if watch.has_probe() {
-            // A probe that is gone does not say where it stopped.
-            self.probe_is_over(watch, silence).or(turns.end.filter(|_| watch.gone().is_some()))
+            // An unreachable probe does not report where it stopped.
+            self.probe_end(watch, silence).or(state.end.filter(|_| watch.lost().is_some()))
         } else {
-            turns.end.or_else(|| self.sender_is_over(silence))
+            state.end.or_else(|| self.sender_end(silence))
         };
-        over.map(|cause| turns.end.unwrap_or(cause))
+        over.map(|cause| state.end.unwrap_or(cause))
     }
 
-    /// Lets others see the counts.
+    /// Publishes the counters.
     fn show(&mut self, total: &Books) {
         self.output.live.update(total, self.receiver.io().device().lost());
         self.output.live.set_step(self.joiner.step());
     }
 
-    /// Enters how the time since the last call was spent.
-    fn enter(&self, spent: &mut [Duration; 3]) {
-        for how in [Spent::Busy, Spent::Starved, Spent::Stalled] {
-            self.output.live.receive.spend(how, std::mem::take(&mut spent[how as usize]), 0.0);
+    /// Reports the time spent in each state since the last call.
+    fn report_times(&self, spent: &mut [Duration; 3]) {
+        for activity in [StageState::Busy, StageState::Starved, StageState::Stalled] {
+            self.output.live.receive.add_time(activity, std::mem::take(&mut spent[activity as usize]), 0.0);
         }
     }
 
-    /// Why the run is to end whatever the sender does.
-    fn is_to_end(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
-        // A file that is full because all shots are in it is no early end.
-        let full = if self.lacks_room() { Cause::Full } else { Cause::Shots };
+    /// Returns the cause for which the run ends regardless of the sender.
+    fn end_cause(&self, stop: &AtomicBool, elapsed: Duration) -> Option<Cause> {
+        // A file that is full because all requested shots are in it is no early end.
+        let full = if self.lacks_space() { Cause::Full } else { Cause::Shots };
         let is_full = self.output.live.is_full().then_some(full);
         is_full
             .or_else(|| stop.load(Ordering::Relaxed).then_some(Cause::Signal))
-            .or_else(|| (!self.asked.lasts(elapsed)).then_some(Cause::Time))
-            .or_else(|| self.numbers_are_over().then_some(Cause::NumbersOver))
+            .or_else(|| (!self.requested.continues_after(elapsed)).then_some(Cause::Time))
+            .or_else(|| self.numbers_exhausted().then_some(Cause::NumbersOver))
     }
 
-    /// Whether a link's shots have used up their numbers. A probe has room for those that it was asked for.
-    fn numbers_are_over(&self) -> bool {
-        self.asked.shots.is_none() && self.receiver.numbers_are_over()
+    /// Returns `true` if a link has used up its shot numbers. A probe has enough for the requested shots.
+    fn numbers_exhausted(&self) -> bool {
+        self.requested.shots.is_none() && self.receiver.numbers_exhausted()
     }
 
-    /// Why a sender without set-up sends no more, or enough of it has come.
-    fn sender_is_over(&self, silence: Duration) -> Option<Cause> {
-        let enough = self.asked.shots.is_some_and(|shots| self.events >= shots);
+    /// Returns the cause if a sender without set-up sends no more, or enough was received.
+    fn sender_end(&self, silence: Duration) -> Option<Cause> {
+        let enough = self.requested.shots.is_some_and(|shots| self.events >= shots);
         let silent = self.idle.is_some_and(|idle| silence > idle);
-        let stopped = self.receiver.has_stopped() && silence > STRAGGLERS;
-        let all = if self.asked.wants_more(self.events) { Cause::SenderStopped } else { Cause::Shots };
+        let stopped = self.receiver.has_stopped() && silence > STRAGGLER_TIMEOUT;
+        let all = if self.requested.is_early_after(self.events) { Cause::SenderStopped } else { Cause::Shots };
         (enough || stopped)
             .then_some(all)
             .or_else(|| self.receiver.ended().map(Cause::from))
             .or_else(|| silent.then_some(Cause::Silence))
     }
 
-    /// Why nothing more comes from a probe.
-    fn probe_is_over(&self, watch: &Watch, silence: Duration) -> Option<Cause> {
-        if silence > Duration::from_secs(2) && watch.gone().is_some() {
-            return watch.gone();
+    /// Returns the cause if nothing more arrives from a probe.
+    fn probe_end(&self, watch: &Watch, silence: Duration) -> Option<Cause> {
+        if silence > Duration::from_secs(2) && watch.lost().is_some() {
+            return watch.lost();
         }
-        // The probe has said where it stopped: wait for the stragglers.
+        // The probe has reported where it stopped: wait for the stragglers.
         let reports = watch.reports()?;
         let all_in =
             reports.iter().enumerate().all(|(link, report)| self.receiver.next(link) >= Some(after_last(report)));
-        if !all_in && silence <= STRAGGLERS {
+        if !all_in && silence <= STRAGGLER_TIMEOUT {
             return None;
         }
         let sent = reports.iter().map(|report| report.shots_sent).min();
-        Some(if self.asked.wants_more(sent.unwrap_or(0)) { Cause::ProbeStopped } else { Cause::Shots })
+        Some(if self.requested.is_early_after(sent.unwrap_or(0)) { Cause::ProbeStopped } else { Cause::Shots })
     }
 
     /// Closes all shots and hands on the rest.
@@ -307,17 +307,17 @@ impl<'a, P: PacketIo> Stage<'a, P> {
         self.output.live.set_step(self.joiner.step());
     }
 
-    /// Events received so far.
+    /// Returns the number of events received.
     pub(super) fn received(&self) -> u64 {
         self.events
     }
 
-    /// Whether a shot that was asked for has found no room.
-    pub(super) fn lacks_room(&self) -> bool {
-        self.output.live.is_full() && self.asked.shots.is_none_or(|shots| self.handed < shots)
+    /// Returns `true` if a requested shot had no space in the file.
+    pub(super) fn lacks_space(&self) -> bool {
+        self.output.live.is_full() && self.requested.shots.is_none_or(|shots| self.handed < shots)
     }
 
-    /// Joins what was received, and hands on what is decided; with `all` everything.
+    /// Joins received items, and hands on decided events; with `all`, all events.
     fn hand_on(&mut self, all: bool) {
         self.arriving.extend(self.items.drain(..));
         let mut handed = false;
@@ -327,58 +327,58 @@ impl<'a, P: PacketIo> Stage<'a, P> {
                 break;
             }
             let Some(item) = self.arriving.pop_front() else { break };
-            self.joiner.push(self.listened_ns, item);
+            self.joiner.push(self.elapsed_ns, item);
         }
         if handed {
             (self.output.wake)();
         }
     }
 
-    /// Whether there was anything.
+    /// Hands on decided events. Returns `true` if there were any.
     fn hand_on_decided(&mut self, all: bool) -> bool {
         let mut handed = false;
         loop {
-            self.account_for_left();
+            self.account_for_unjoined();
             let next = match self.blocked.take() {
                 Some(joined) => Some(joined),
-                None => self.joiner.pop(self.listened_ns).or_else(|| if all { self.joiner.flush() } else { None }),
+                None => self.joiner.pop(self.elapsed_ns).or_else(|| if all { self.joiner.flush() } else { None }),
             };
             let Some(joined) = next else { break };
-            self.events += u64::from(matches!(joined, Joined::Event(_)));
-            // Without a gate shots are discarded here, and their buffers are free again.
-            let Some(gate) = &self.output.gate else { continue };
+            self.events += u64::from(matches!(joined, JoinedItem::Event(_)));
+            // Without a queue shots are discarded here, which frees their buffers.
+            let Some(producer) = &self.output.producer else { continue };
             handed = true;
-            let is_event = matches!(joined, Joined::Event(_));
-            if is_event && self.output.rows_left == 0 {
+            let is_event = matches!(joined, JoinedItem::Event(_));
+            if is_event && self.output.rows_remaining == 0 {
                 self.output.live.set_full();
             }
             let receiver = &mut *self.receiver;
-            let mut given_up = 0;
-            let mut give_up = |event: &Event, cause: DropCause| {
-                given_up += 1;
+            let mut discarded = 0;
+            let mut on_drop = |event: &Event, cause: DropCause| {
+                discarded += 1;
                 for (stream, shot) in event.shots.iter().enumerate() {
                     if let Some(shot) = shot {
-                        receiver.books_mut(stream).give_up(shot.meta.is_complete(), cause);
+                        receiver.counters_mut(stream).retract(shot.meta.is_complete(), cause);
                     }
                 }
             };
-            if let Err(event) = gate.put(joined, self.output.rows_left > 0, &mut give_up) {
-                self.blocked = Some(Joined::Event(event));
+            if let Err(event) = producer.put(joined, self.output.rows_remaining > 0, &mut on_drop) {
+                self.blocked = Some(JoinedItem::Event(event));
                 break;
             }
-            self.handed = (self.handed + u64::from(is_event)).saturating_sub(given_up);
-            self.output.rows_left = self.output.rows_left + given_up - u64::from(is_event);
+            self.handed = (self.handed + u64::from(is_event)).saturating_sub(discarded);
+            self.output.rows_remaining = self.output.rows_remaining + discarded - u64::from(is_event);
         }
-        self.account_for_left();
+        self.account_for_unjoined();
         handed
     }
 
-    /// Enters the shots that are in no event.
-    fn account_for_left(&mut self) {
-        while let Some(left) = self.joiner.pop_left() {
-            self.receiver.books_mut(left.link).give_up(left.shot.meta.is_complete(), left.cause);
-            if let Some(gate) = &self.output.gate {
-                gate.lose(left.loss());
+    /// Accounts for the shots that are in no event.
+    fn account_for_unjoined(&mut self) {
+        while let Some(unjoined) = self.joiner.pop_unjoined() {
+            self.receiver.counters_mut(unjoined.link).retract(unjoined.shot.meta.is_complete(), unjoined.cause);
+            if let Some(producer) = &self.output.producer {
+                producer.push_loss(unjoined.loss());
             }
         }
     }

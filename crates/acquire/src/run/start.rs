@@ -1,7 +1,7 @@
-//! Starting a run: its files are laid out, then its sender is asked for shots.
+//! Starts a run: lays out its files, then requests shots from its sender.
 
 use super::error::RunError;
-use super::prepare::{Origin, Prepared};
+use super::prepare::{Origin, PreparedRun};
 use super::sinks::Sinks;
 use crate::clock::Clock;
 use crate::control::Control;
@@ -13,21 +13,21 @@ use shotline_wire::setup::Start;
 use shotline_wire::shot::MAX_SHOTS;
 use std::sync::Arc;
 
-/// A run whose sender has been asked to start, and whose files are there.
-pub(super) struct Started<'a, P> {
-    pub(super) prepared: Prepared<'a>,
+/// A run whose sender was started, and whose files exist.
+pub(super) struct StartedRun<'a, P> {
+    pub(super) prepared: PreparedRun<'a>,
     pub(super) origin: Origin<'a>,
     pub(super) clock: Arc<Clock>,
     pub(super) receiver: Receiver<P>,
     pub(super) sinks: Sinks<'a>,
 }
 
-impl<'a, P: PacketIo> Started<'a, P> {
-    /// Lays out the files, posts the first receives, and asks the probe to start, if there is one.
+impl<'a, P: PacketIo> StartedRun<'a, P> {
+    /// Lays out the files, posts the first receives, and starts the probe, if there is one.
     ///
     /// # Errors
-    /// If any of these fails; files that were made are removed.
-    pub(super) fn start(prepared: Prepared<'a>, mut origin: Origin<'a>, io: P) -> Result<Self, RunError> {
+    /// If any of these fails; files that were created are removed.
+    pub(super) fn start(prepared: PreparedRun<'a>, mut origin: Origin<'a>, io: P) -> Result<Self, RunError> {
         let settings = prepared.resolved.settings;
         if prepared.policy == Policy::Block && !io.capabilities().credits {
             return Err(RunError::Settings(
@@ -64,10 +64,10 @@ impl<'a, P: PacketIo> Started<'a, P> {
     }
 }
 
-/// Has the probe start, if it has numbers for the shots asked for; returns the first. Shots without end go on to the last
-/// number that there is.
+/// Starts the probe, if it has enough shot numbers left; returns the first. A run without a shot limit continues to the
+/// last number.
 fn begin(control: &mut Control<'_>, start: Start) -> Result<u64, RunError> {
-    // Asked before: once it has begun, it uses numbers up.
+    // Query before the start, which uses numbers up.
     let first = control.status(0)?.next_shot;
     if first.saturating_add(start.shots.max(1)) > MAX_SHOTS {
         let shots = if start.shots > 0 { format!(" and {} shots were asked for", start.shots) } else { String::new() };
@@ -75,7 +75,7 @@ fn begin(control: &mut Control<'_>, start: Start) -> Result<u64, RunError> {
             "the probe begins with shot {first}{shots}, numbers stay below 2^48: reset it"
         )));
     }
-    // A probe that may run is stopped, however often it must be asked.
-    control.ask_until(None);
+    // A probe that may be running must be stopped, with as many repetitions as necessary.
+    control.set_cancel_flag(None);
     Ok(control.start(start)?)
 }

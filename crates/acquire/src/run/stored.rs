@@ -1,4 +1,4 @@
-//! The counters of a run as a recording keeps them.
+//! Counters of a run in the form that recordings store.
 
 use crate::align::Counts;
 use crate::books::Books;
@@ -10,37 +10,37 @@ use shotline_store::recorder::WHOLE_RUN;
 use shotline_store::shot::StreamBooks;
 use shotline_transport::PacketIo;
 
-/// The counters of a receiver, and how its links kept in step.
-pub(super) fn stored_books<P: PacketIo>(
+/// Returns the counters of a receiver, and those of the alignment of its links.
+pub(super) fn stored_counters<P: PacketIo>(
     receiver: &mut Receiver<P>,
     configs: &[StreamConfig],
     step: &Step,
 ) -> shotline_store::shot::Books {
     let (device, counters) = (receiver.io().device(), receiver.io().counters());
-    let stored = |stream: u32, books: &Books| StreamBooks {
+    let stored = |stream: u32, counters: &Books| StreamBooks {
         stream,
-        packets_in: books.packets,
-        packets_placed: books.placed,
-        packet_drops: books.packet_drops,
-        shots_seen: books.shots,
-        shots_complete: books.complete,
-        shots_partial: books.partial,
-        shot_drops: books.shot_drops,
+        packets_in: counters.packets,
+        packets_placed: counters.placed,
+        packet_drops: counters.packet_drops,
+        shots_seen: counters.shots,
+        shots_complete: counters.complete,
+        shots_partial: counters.partial,
+        shot_drops: counters.shot_drops,
         more: [
-            ("missing_packets", books.packets_missing),
-            ("repaired_packets", books.repaired),
-            ("icrc_good", books.icrc_good),
-            ("icrc_solved", books.icrc_solved),
-            ("icrc_device", books.icrc_device),
-            ("icrc_unverified", books.icrc_unverified),
-            ("sender_restarts", books.restarts),
+            ("missing_packets", counters.packets_missing),
+            ("repaired_packets", counters.repaired),
+            ("icrc_good", counters.icrc_good),
+            ("icrc_solved", counters.icrc_solved),
+            ("icrc_device", counters.icrc_device),
+            ("icrc_unverified", counters.icrc_unverified),
+            ("sender_restarts", counters.restarts),
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .to_vec(),
     };
     let mut all = Vec::new();
     for (index, config) in configs.iter().enumerate() {
-        let (mut stored, times) = (stored(config.stream, receiver.books(index)), receiver.times(index));
+        let (mut stored, times) = (stored(config.stream, receiver.counters(index)), receiver.times(index));
         stored.more.extend(latencies("latency_from_sender", &times.from_sender));
         stored.more.extend(latencies("latency_from_kernel", &times.from_kernel));
         stored.more.extend(step.links.get(index).filter(|_| configs.len() > 1).map(in_step).into_iter().flatten());
@@ -51,13 +51,13 @@ pub(super) fn stored_books<P: PacketIo>(
     whole.more.extend(lost.map(|(cause, count)| (format!("device_{cause}"), count)));
     whole.more.extend(counters.iter().map(|(name, count)| (format!("counter_{name}"), *count)));
     if configs.len() > 1 {
-        let Counts { complete, partial, dropped, hurried, expired, .. } = step.events;
+        let Counts { complete, partial, dropped, forced, expired, .. } = step.events;
         whole.more.extend((step.window_ns > 0).then(|| ("align_window_ns".to_owned(), step.window_ns)));
         let counts = [
             ("events_complete", complete),
             ("events_partial", partial),
             ("events_below_quorum", dropped),
-            ("events_hurried", hurried),
+            ("events_hurried", forced),
             ("events_expired", expired),
         ];
         whole.more.extend(counts.map(|(name, count)| (name.to_owned(), count)));
@@ -66,14 +66,14 @@ pub(super) fn stored_books<P: PacketIo>(
     shotline_store::shot::Books { streams: all }
 }
 
-/// How a link kept in step, as entries of the books.
+/// Returns the alignment counters of a link.
 fn in_step(link: &LinkStep) -> [(String, u64); 3] {
     let counts = &link.counts;
     [("events_missed", counts.missing), ("link_stops", counts.stops), ("link_rejoins", counts.rejoins)]
         .map(|(name, count)| (name.to_owned(), count))
 }
 
-/// How long complete shots took, as entries of the books.
+/// Returns the latencies of complete shots.
 fn latencies(name: &str, latency: &Latency) -> Vec<(String, u64)> {
     let mut entries = vec![("shots", latency.count())];
     if latency.count() > 0 {

@@ -1,31 +1,31 @@
-//! The threads of a run: the caller's receives, one records, one watches the probe over its control connection, so that
-//! neither of the others waits for its answers.
+//! Threads of a run: the caller's receives, one records, one polls the probe over its control connection, so that
+//! neither of the others waits for its replies.
 
 use super::cause::Cause;
-use super::prepare::{Origin, Prepared};
-use super::recording::Recorded;
+use super::prepare::{Origin, PreparedRun};
+use super::recording::RecordingResult;
 use super::shared::Shared;
-use super::stage::{Output, Ran, Stage};
-use super::start::Started;
-use super::stored::stored_books;
-use super::unseen::Failed;
+use super::stage::{Output, Stage, StageResult};
+use super::start::StartedRun;
+use super::stored::stored_counters;
+use super::unwritten::SinkFailure;
 use super::watch::Watch;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::cpu;
 use crate::live::Live;
 use crate::receiver::Receiver;
-use crate::sink::{Gate, Queue};
+use crate::sink::{Producer, Queue};
 use shotline_transport::PacketIo;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 
-/// What the threads leave behind.
+/// Results of the threads.
 pub(super) struct ThreadResults<'a, P> {
-    pub(super) prepared: Prepared<'a>,
-    /// Where packets came to.
+    pub(super) prepared: PreparedRun<'a>,
+    /// Local address of the packets.
     pub(super) local: SocketAddr,
     /// Receive buffer that was granted, in bytes.
     pub(super) receive_buffer: usize,
@@ -33,57 +33,57 @@ pub(super) struct ThreadResults<'a, P> {
     pub(super) clock: Arc<Clock>,
     pub(super) receiver: Receiver<P>,
     pub(super) watch: Watch,
-    pub(super) ran: Ran,
-    /// Events received.
+    pub(super) result: StageResult,
+    /// Number of events received.
     pub(super) received: u64,
-    /// Whether a shot that was asked for has found no room.
-    pub(super) lacked_room: bool,
-    /// How the sink did; none: shots were discarded.
-    pub(super) recorded: Result<Option<Recorded>, Failed>,
+    /// Set if a requested shot had no space in the file.
+    pub(super) lacked_space: bool,
+    /// Result of the sink; none: shots were discarded.
+    pub(super) recorded: Result<Option<RecordingResult>, SinkFailure>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Receives until the run is over, and waits until everything is in the file. `follow` is what the watch thread does
-/// ([`Watch::follow`]). What fails, a thread that panics included, is in the results.
+/// Receives until the run is over, and waits until everything is in the file. `follow` is the body of the watch thread
+/// ([`Watch::follow`]). Failures, including a thread that panics, are in the results.
 pub(super) fn run<'a, P: PacketIo>(
-    started: Started<'a, P>,
+    started: StartedRun<'a, P>,
     follow: impl FnOnce(&Watch, Control<'a>) + Send,
     stop: &AtomicBool,
     live: &Live,
 ) -> ThreadResults<'a, P> {
-    let Started { prepared, origin, clock, mut receiver, sinks } = started;
+    let StartedRun { prepared, origin, clock, mut receiver, sinks } = started;
     let Origin { control, local, receive_buffer, learned } = origin;
     let settings = prepared.resolved.settings;
-    let (rows_left, waker, mut warnings) = (sinks.rows_left(settings), sinks.waker(), sinks.warnings());
+    let (rows_remaining, waker, mut warnings) = (sinks.rows_remaining(settings), sinks.waker(), sinks.warnings());
     let queue = Queue::new(sinks.queue_events);
-    let books = OnceLock::new();
+    let counters = OnceLock::new();
     let watch = Watch::new(if control.is_some() { prepared.configs.len() as u8 } else { 0 });
     let wake = || waker.iter().for_each(|waker| waker.wake());
-    let (ran, received, lacked_room, recorded) = std::thread::scope(|scope| {
+    let (result, received, lacked_space, recorded) = std::thread::scope(|scope| {
         let watched = &watch;
         let watcher = control.map(|control| scope.spawn(move || watched.run(|| follow(watched, control))));
-        let sink = sinks.spawn(scope, Shared { queue: &queue, books: &books, live });
-        // From here on a panic of this thread lets the others end.
-        let closing = Closing { queue: &queue, watch: &watch, wake: &wake };
+        let sink = sinks.spawn(scope, Shared { queue: &queue, counters: &counters, live });
+        // From here on a panic of this thread makes the others end.
+        let guard = ShutdownGuard { queue: &queue, watch: &watch, wake: &wake };
         if let Some(cpu) = settings.cpu {
             warnings.extend(cpu::pin(cpu).err());
         }
-        let gate = sink.as_ref().map(|_| Gate::new(Arc::clone(&queue), prepared.policy));
-        let output = Output { gate, wake: &wake, rows_left, live };
+        let producer = sink.as_ref().map(|_| Producer::new(Arc::clone(&queue), prepared.policy));
+        let output = Output { producer, wake: &wake, rows_remaining, live };
         let mut stage = Stage::new(&prepared, &mut receiver, output, &clock, receive_buffer);
         live.listens(local);
-        let mut ran = stage.run(stop, &watch);
+        let mut result = stage.run(stop, &watch);
         watch.stop();
         stage.finish(&watch);
-        // Some of the last shots may have found no room only now.
-        let (received, lacked_room) = (stage.received(), stage.lacks_room());
-        let _ = books.set(stored_books(&mut receiver, &prepared.configs, &live.step()));
-        drop(closing);
+        // Some of the last shots may have found no space only now.
+        let (received, lacked_space) = (stage.received(), stage.lacks_space());
+        let _ = counters.set(stored_counters(&mut receiver, &prepared.configs, &live.step()));
+        drop(guard);
         let recorded = sink.map(join).transpose();
-        if let (Ok(_), Some(Err(error))) = (&ran.ended, watcher.map(join)) {
-            ran.ended = Err((Cause::ProbeLost, error));
+        if let (Ok(_), Some(Err(error))) = (&result.ended, watcher.map(join)) {
+            result.ended = Err((Cause::ProbeLost, error));
         }
-        (ran, received, lacked_room, recorded)
+        (result, received, lacked_space, recorded)
     });
     ThreadResults {
         prepared,
@@ -93,27 +93,27 @@ pub(super) fn run<'a, P: PacketIo>(
         clock,
         receiver,
         watch,
-        ran,
+        result,
         received,
-        lacked_room,
+        lacked_space,
         recorded,
         warnings,
     }
 }
 
-/// Waits for a thread. A panic that it has not caught goes on in this one.
+/// Joins a thread. A panic that it has not caught is resumed in this one.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Lets the other threads end, also when this one panics: they would wait for it for ever.
-struct Closing<'a> {
+/// Makes the other threads end, also if this one panics: otherwise they would wait for it forever.
+struct ShutdownGuard<'a> {
     queue: &'a Queue,
     watch: &'a Watch,
     wake: &'a dyn Fn(),
 }
 
-impl Drop for Closing<'_> {
+impl Drop for ShutdownGuard<'_> {
     fn drop(&mut self) {
         self.queue.close();
         self.watch.stop();
@@ -142,13 +142,13 @@ mod tests {
         (std::net::Ipv6Addr::LOCALHOST, port).into()
     }
 
-    /// The shape of shots in packets of 4000 bytes, whose bytes nothing proves.
+    /// Returns the shape of shots in packets of 4000 bytes without a proof of their bytes.
     fn geometry(channels: u16, cut: u32) -> Geometry {
         let geometry = Geometry::new(channels, 1000, 12, Packing::Packed12, 0).unwrap();
         geometry.sent_as(Trailer::None, Cut::uniform(cut)).unwrap()
     }
 
-    /// Sends shots of three packets until the receiver is gone; of the first one the last two packets are left out.
+    /// Sends shots of three packets until the receiver is gone; the last two packets of the first one are left out.
     fn send(mut io: InprocIo, source: Sge) {
         let geometry = geometry(8, 4000);
         assert_eq!(geometry.packets(), 3);
@@ -170,8 +170,8 @@ mod tests {
         }
     }
 
-    /// Receives shots from a sender in this process until the run ends, into a file that is described as having shots of
-    /// `recorded`.
+    /// Receives shots from a sender in this process until the run ends, into a file that is described as having shots
+    /// of `recorded`.
     fn outcome(
         settings: &Settings,
         recorded: Geometry,
@@ -184,7 +184,8 @@ mod tests {
         memory.settle().unwrap();
         let instrument = Instrument { name: "test".into(), pattern_period: 0 };
         let resolved = settings.check_described(false).unwrap();
-        let mut prepared = Prepared::new(resolved, &memory, Arc::new(Udp), geometry(8, 4000), 1, instrument).unwrap();
+        let mut prepared =
+            PreparedRun::new(resolved, &memory, Arc::new(Udp), geometry(8, 4000), 1, instrument).unwrap();
         prepared.configs[0].first_shot = Some(0);
         prepared.geometry = recorded;
         let config = InprocConfig {
@@ -196,7 +197,7 @@ mod tests {
         let sender = InprocConfig { address: address(2), ..config };
         let (io, sender) = pair(300, (config, &memory.regions), (sender, &memory.regions));
         let origin = Origin { control: None, local: address(1), receive_buffer: 1 << 20, learned: None };
-        let mut started = Started::start(prepared, origin, io).unwrap();
+        let mut started = StartedRun::start(prepared, origin, io).unwrap();
         started.origin.control = control;
         std::thread::scope(|scope| {
             scope.spawn(|| send(sender, memory.spare));
@@ -205,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_panics_ends_the_run_and_no_shot_is_unaccounted() {
-        // Under these policies the first shot gets into the file.
+    fn a_panicking_sink_ends_the_run_with_all_shots_counted() {
+        // With these policies the first shot is written to the file.
         for policy in [Policy::Block, Policy::DropNewest] {
             let folder = tempfile::tempdir().unwrap();
             let settings = Settings {
@@ -216,24 +217,24 @@ mod tests {
                 policy: Some(policy),
                 ..Settings::default()
             };
-            // The writer panics at a packet that lies beyond the shot's buffer, which is the second one.
+            // The writer panics at a packet beyond the shot's buffer, which is the second one.
             let (recorded, live, stop) = (geometry(16, 8000), Live::default(), AtomicBool::new(false));
             let outcome = outcome(&settings, recorded, None, Watch::follow, &stop, &live);
             assert_eq!((outcome.end.cause, outcome.end.early), (Cause::RecorderFailed, true), "{policy:?}");
             let error = outcome.end.error.unwrap();
             assert!(error.starts_with("the recorder thread panicked"), "{error}");
-            let books = outcome.streams[0];
-            books.balance().unwrap();
-            assert_eq!((outcome.rows, books.complete, books.partial), (1, 0, 1), "{policy:?}: {books:?}");
-            assert!(books.shot_drops.get(DropCause::SinkError) > 0, "{policy:?}: {books:?}");
+            let counters = outcome.streams[0];
+            counters.balance().unwrap();
+            assert_eq!((outcome.rows, counters.complete, counters.partial), (1, 0, 1), "{policy:?}: {counters:?}");
+            assert!(counters.shot_drops.get(DropCause::SinkError) > 0, "{policy:?}: {counters:?}");
         }
     }
 
     #[test]
-    fn a_watch_that_panics_does_not_keep_the_run_from_ending() {
+    fn a_panicking_watch_does_not_keep_the_run_from_ending() {
         let (listen, pool) = (Some(address(1)), Some(Bytes(4 << 20)));
         let settings = Settings { listen, discard: Some(true), pool, ..Settings::default() };
-        // Where no probe is: nothing is asked.
+        // No probe has this address, and none is queried.
         let control = Control::open(address(9), false).unwrap();
         let (live, stop) = (Live::default(), AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {
@@ -247,8 +248,8 @@ mod tests {
         assert_eq!((outcome.end.cause, outcome.end.early), (Cause::ProbeLost, true));
         let error = outcome.end.error.unwrap();
         assert!(error.starts_with("the watch thread panicked"), "{error}");
-        let books = outcome.streams[0];
-        books.balance().unwrap();
-        assert!(books.complete > 0 && books.complete + books.partial == books.shots, "{books:?}");
+        let counters = outcome.streams[0];
+        counters.balance().unwrap();
+        assert!(counters.complete > 0 && counters.complete + counters.partial == counters.shots, "{counters:?}");
     }
 }

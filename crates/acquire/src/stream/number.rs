@@ -1,7 +1,7 @@
-//! Counters that wrap on the wire, continued to 64 bits.
+//! Unwraps counters on the wire to 64 bits.
 
-/// The 64-bit number nearest to `reference` whose low `bits` bits are `wire`. Ties go forward; the result
-/// is never below zero.
+/// Returns the 64-bit number nearest to `reference` whose low `bits` bits are `wire`. Ties are resolved forward; the
+/// result is never below zero.
 pub fn unwrap(wire: u64, bits: u32, reference: u64) -> u64 {
     if bits >= 64 {
         return wire;
@@ -11,7 +11,7 @@ pub fn unwrap(wire: u64, bits: u32, reference: u64) -> u64 {
     if forward <= modulus / 2 {
         reference.saturating_add(forward)
     } else {
-        // Backwards; before the very first wrap there is nothing behind, so it can only be ahead.
+        // Backwards; before the first wrap there are no lower numbers, so it can only be ahead.
         reference.checked_sub(modulus - forward).unwrap_or_else(|| reference.saturating_add(forward))
     }
 }
@@ -19,15 +19,15 @@ pub fn unwrap(wire: u64, bits: u32, reference: u64) -> u64 {
 /// A shot in a ring of pages whose number is known: the reference for those around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Its number.
+    /// Number of the shot.
     pub number: u64,
     /// Sequence number of its first packet.
     pub first: u32,
 }
 
 impl Ring {
-    /// The number of the shot in `page` whose first packet has the sequence number `first`: sequence numbers say
-    /// how many shots lie between, and the page corrects them where a shot was cut short. None before number 0.
+    /// Returns the number of the shot in `page` whose first packet has the sequence number `first`: sequence numbers
+    /// give the distance in shots, and the page corrects it where a shot was cut short. None before number 0.
     pub fn number_of(&self, page: u32, pages: u32, first: u32, bits: u32, packets: u32) -> Option<u64> {
         let unused = 32 - bits.clamp(1, 32);
         let packets_between = i64::from((first.wrapping_sub(self.first) << unused) as i32 >> unused);
@@ -38,11 +38,12 @@ impl Ring {
         let pages = i64::from(pages.max(1));
         let ahead = (i64::from(page) - about).rem_euclid(pages);
         let nearest = about.checked_add(if ahead > pages / 2 { ahead - pages } else { ahead })?;
-        // All packets of a shot have one first sequence number: another one is another shot, however short it was.
-        let behind = nearest.checked_sub(number)?;
+        // All packets of a shot have the same first sequence number: a different one means a different shot, however
+        // short it was.
+        let distance = nearest.checked_sub(number)?;
         let turns = match packets_between.signum() {
-            1 if behind <= 0 => 1 - behind / pages,
-            -1 if behind >= 0 => -1 - behind / pages,
+            1 if distance <= 0 => 1 - distance / pages,
+            -1 if distance >= 0 => -1 - distance / pages,
             _ => 0,
         };
         u64::try_from(nearest.checked_add(turns * pages)?).ok()
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_continues_over_its_wrap_in_both_directions() {
+    fn a_counter_unwraps_in_both_directions() {
         let m = 1_u64 << 20;
         assert_eq!(unwrap(0, 20, m - 1), m);
         assert_eq!(unwrap(m - 1, 20, m), m - 1);
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_and_a_sequence_number_name_a_shot_together() {
+    fn a_page_and_a_sequence_number_identify_a_shot() {
         let packets = 47;
         let ring = Ring { number: 1002, first: 0xF_FFF0 };
         let at = |shots: i64, slip: i64| {
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shot_behind_one_that_was_cut_short_is_another_shot_even_in_a_ring_of_one_page() {
+    fn a_shot_after_a_short_one_is_distinct_in_any_ring() {
         for pages in [1, 2, 4] {
             let ring = Ring { number: 100, first: 1000 };
             assert_eq!(ring.number_of(100 % pages, pages, 1000, 20, 47), Some(100), "its own packets");

@@ -1,53 +1,53 @@
-//! From the numbers on the wire to the numbers of a run's shots, which have 64 bits and never repeat.
+//! Converts numbers on the wire to the numbers of a run's shots, which have 64 bits and never repeat.
 //!
-//! The newest shot is the reference by which few bits on the wire become many. A framing without shot numbers has a
-//! sequence number, which counts packets from the first one on, or the page of a ring. Where packets say nothing of their
-//! place, because a device keeps the sequence number to itself, they are counted. The end-of-shot record in the last packet
-//! of a shot is then the only sign of where the count should be: where it is not, packets were lost (or came twice) since
-//! the record before, and it is unknown which. The count goes on from the record.
+//! The newest shot is the reference for unwrapping the few bits on the wire. A framing without shot numbers has a
+//! sequence number, which counts packets from the first one on, or the page of a ring. Where packets have no position,
+//! because a device does not report the sequence number, they are counted. The end-of-shot record in the last packet of
+//! a shot is then the only check of the count: if they disagree, packets were lost (or duplicated) since the record
+//! before, and it is unknown which. The count continues from the record.
 
 use super::config::StreamConfig;
 use super::number::{self, Ring};
-use super::restart::{NEAR, Run};
+use super::restart::{MAX_SKIPPED, Run};
 use shotline_wire::framing::Position;
 use shotline_wire::shot::{DropCause, Geometry, MAX_SHOTS};
 
 /// Lower bound of the width of shot numbers in framings whose packets have no CRC of their own, in bits.
 const UNPROTECTED_BITS: u32 = 40;
-/// Shots that a record may be ahead of the count: more is not believed.
-const MOST_AHEAD: u64 = 1 << 16;
+/// Maximum number of shots that a record may be ahead of the count; records further ahead are ignored.
+const MAX_RECORD_AHEAD: u64 = 1 << 16;
 
-/// How a stream's shots are numbered.
+/// Numbering of a stream's shots.
 #[derive(Debug)]
 pub(super) struct Numbering {
     packets: u32,
-    /// Shots by which a number may be ahead of the newest one without being doubtful.
+    /// Maximum number of shots that a number may be ahead of the newest one without confirmation.
     near: u64,
-    /// The announced first shot, or 0; packets are counted from here.
+    /// Announced first shot, or 0; packets are counted from here.
     start: u64,
-    /// The announced sequence number of the first packet.
+    /// Announced sequence number of the first packet.
     first_psn: Option<u32>,
-    /// The newest shot; none until the stream has a first one.
+    /// Newest shot; none until the stream has a first one.
     newest: Option<u64>,
-    /// Whether numbers are known to 64 bits, or only as many as the wire carries.
+    /// Set if numbers are known to 64 bits, and not only to the bits on the wire.
     anchored: bool,
     wire_bits: u32,
-    /// What is added to the sender's numbers: it has begun anew, and a run's numbers never repeat.
+    /// Offset added to the sender's numbers after a restart, because a run's numbers never repeat.
     shift: u64,
-    /// The newest shot in a ring of pages, by its sender's number.
+    /// Newest shot in a ring of pages, by its sender's number.
     ring: Option<Ring>,
-    /// The last packet that named a shot far ahead, and was not believed.
+    /// The last packet of a shot far ahead, which needs confirmation.
     suspect: Option<(u64, u32)>,
-    /// Packets that came, where they say nothing of their place.
+    /// Number of packets that arrived, where they have no position.
     counted: u64,
 }
 
-/// By how much a proven record corrects the number of a shot, and of all newer ones.
+/// Correction of the number of a shot, and of all newer ones, by a proven record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Correction {
-    /// The shots' numbers were this much too low.
+    /// Difference that was added to the shots' numbers.
     pub(super) ahead: u64,
-    /// It is the stream's first record: nothing was lost, the bits that the wire does not carry were unknown.
+    /// Set for the stream's first record: nothing was lost, the bits that the wire does not carry were unknown.
     pub(super) is_first: bool,
 }
 
@@ -55,7 +55,7 @@ impl Numbering {
     pub(super) fn new(config: &StreamConfig) -> Self {
         Self {
             packets: config.geometry.packets(),
-            near: config.window.max(NEAR),
+            near: config.window.max(MAX_SKIPPED),
             start: config.first_shot.unwrap_or(0),
             first_psn: config.first_psn,
             newest: config.first_shot,
@@ -68,7 +68,7 @@ impl Numbering {
         }
     }
 
-    /// The shot number and packet index that a header names. `before` is the cause for a shot before all numbers.
+    /// Returns the shot number and packet index of a header. `before` is the drop cause of a shot before all numbers.
     #[inline]
     pub(super) fn locate(
         &mut self,
@@ -85,7 +85,7 @@ impl Numbering {
             }
             Position::Sequence { bits: 0, .. } => Ok(self.next_counted()),
             Position::Sequence { number: psn, bits, .. } => {
-                // No set-up told where shots begin: nothing can be placed.
+                // Without set-up the start of shots is unknown: nothing can be placed.
                 let first = u64::from(self.first_psn.ok_or(DropCause::BeforeStart)?);
                 let packets = u64::from(self.packets);
                 let reference = first + (self.newest() - self.start) * packets;
@@ -110,29 +110,29 @@ impl Numbering {
         if number >= MAX_SHOTS { Err(DropCause::Malformed) } else { Ok((number, index)) }
     }
 
-    /// The run's number for one that the sender has sent whole, at most [`MAX_SHOTS`].
+    /// Converts a whole number from the sender to the run's number, at most [`MAX_SHOTS`].
     pub(super) fn of_sent(&self, sent: u64) -> u64 {
         sent.wrapping_add(self.shift).min(MAX_SHOTS)
     }
 
-    /// The newest shot; before there is one, the announced first shot or 0.
+    /// Returns the newest shot; before there is one, the announced first shot or 0.
     #[inline]
     pub(super) fn newest(&self) -> u64 {
         self.newest.unwrap_or(self.start)
     }
 
-    /// Begins with this shot: the first one of a stream that is joined.
+    /// Starts with this shot: the first one of a stream that is joined.
     pub(super) fn begin(&mut self, number: u64) {
         self.newest = Some(number);
     }
 
-    /// Takes note of a number that is in use: the newest shot is not older.
+    /// Notes a number in use: the newest shot is not older.
     #[inline]
     pub(super) fn reach(&mut self, number: u64) {
         self.newest = Some(self.newest().max(number));
     }
 
-    /// Takes note of the first packet of a shot.
+    /// Notes the first packet of a shot.
     pub(super) fn note_shot(&mut self, number: u64, position: Position) {
         self.reach(number);
         if let Position::Paged { first, .. } = position
@@ -143,9 +143,9 @@ impl Numbering {
         }
     }
 
-    /// Whether a number is too far ahead to be believed of one packet. Long numbers come in framings
-    /// without an ICRC: one flipped bit would end every shot before it. Another packet of a shot near it
-    /// confirms it, so that after an outage only one packet is lost.
+    /// Returns `true` if a number is too far ahead to be accepted from one packet. Long numbers are used in framings
+    /// without an ICRC: one flipped bit would close every shot before it. A second packet of a nearby shot confirms it,
+    /// so that only one packet is lost after an outage.
     pub(super) fn is_doubtful(&mut self, number: u64, index: u32) -> bool {
         if self.wire_bits < UNPROTECTED_BITS || number <= self.newest().saturating_add(self.near) {
             return false;
@@ -154,8 +154,8 @@ impl Numbering {
         !other.is_some_and(|other| other != (number, index) && other.0.abs_diff(number) <= self.near)
     }
 
-    /// A proven record tells the bits of the shot number that the wire does not carry: of the first shot, and of one after
-    /// an outage so long that the number came round. None if it contradicts the wire.
+    /// Completes the bits of the shot number that the wire does not carry by a proven record: of the first shot, and of
+    /// one after an outage so long that the number wrapped around. None if the record contradicts the wire.
     pub(super) fn anchor(&mut self, number: u64, truth: u64) -> Option<Correction> {
         let bits = self.wire_bits;
         let ahead = truth.checked_sub(number).filter(|_| bits < u64::BITS && truth < MAX_SHOTS)?;
@@ -167,8 +167,8 @@ impl Numbering {
         Some(Correction { ahead, is_first })
     }
 
-    /// Goes on with this number where a restarted sender has begun with another.
-    pub(super) fn go_on(&mut self, from: u64, run: &Run) {
+    /// Continues with this number after a restarted sender has begun with another.
+    pub(super) fn resume_from(&mut self, from: u64, run: &Run) {
         self.shift = from.wrapping_sub(run.first);
         self.newest = Some(from + (run.last - run.first));
         self.ring = run.ring;
@@ -180,27 +180,27 @@ impl Numbering {
         self.shift = self.shift.wrapping_sub(ahead);
     }
 
-    /// Where the next packet that is counted belongs, if none is missing.
+    /// Returns the position of the next counted packet, if none is missing.
     fn next_counted(&self) -> (u64, u32) {
         let packets = u64::from(self.packets);
         (self.start + self.counted / packets, (self.counted % packets) as u32)
     }
 
-    /// Counts a packet of the sender's.
+    /// Counts a packet of the sender.
     pub(super) fn count(&mut self) {
         self.counted += 1;
     }
 
-    /// Sets the count by a packet: one that ends in the record of this shot, or in none.
-    pub(super) fn recount(&mut self, record: Option<u64>) {
+    /// Sets the count by a packet with the record of this shot, or without a record.
+    pub(super) fn set_count(&mut self, record: Option<u64>) {
         let last = self.packets - 1;
         let (number, index) = self.next_counted();
         match record {
-            // One shot back: packets that came twice have led the count astray.
-            Some(shot) if (number.saturating_sub(1)..number + MOST_AHEAD).contains(&shot) => {
+            // The record may be one shot back: duplicated packets have advanced the count.
+            Some(shot) if (number.saturating_sub(1)..number + MAX_RECORD_AHEAD).contains(&shot) => {
                 self.counted = shot.saturating_sub(self.start) * u64::from(self.packets) + u64::from(last);
             }
-            // The end of its shot is missing: this is the next one's.
+            // The end of its shot is missing: this packet belongs to the next one.
             None if index == last => self.counted += 1,
             _ => {}
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_count_packets_from_the_first() {
+    fn sequence_numbers_count_from_the_first_packet() {
         let psn = |number| Position::Sequence { number, bits: 24 };
         let mut announced = numbering(Some(7), Some(0xff_ffff));
         assert_eq!(locate(&mut announced, psn(0xff_ffff)), Ok((7, 0)));
@@ -252,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_far_ahead_is_doubtful_and_a_second_confirms_it() {
+    fn a_packet_far_ahead_needs_confirmation_by_a_second() {
         let mut numbering = numbering(Some(0), None);
-        assert_eq!(locate(&mut numbering, shot(NEAR, 48)), Ok((NEAR, 1)));
-        assert!(!numbering.is_doubtful(NEAR, 1));
+        assert_eq!(locate(&mut numbering, shot(MAX_SKIPPED, 48)), Ok((MAX_SKIPPED, 1)));
+        assert!(!numbering.is_doubtful(MAX_SKIPPED, 1));
         assert!(numbering.is_doubtful(1 << 40, 1));
         assert!(numbering.is_doubtful(1 << 40, 1), "the same packet again");
         assert!(numbering.is_doubtful(1 << 41, 1), "another one far from it");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_the_bits_that_the_wire_does_not_carry() {
+    fn a_record_completes_the_bits_missing_on_the_wire() {
         let mut numbering = numbering(None, None);
         locate(&mut numbering, shot(5, 20)).unwrap();
         numbering.begin(5);
@@ -279,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_numbers_go_on() {
+    fn numbers_continue_after_a_restart() {
         let mut numbering = numbering(Some(100), None);
         let mut restart = Restart::new(&StreamConfig::of_three_packets());
         for number in [0, 1] {
             restart.note_late(shot(number, 48), DropCause::Late, true);
         }
-        numbering.go_on(150, &restart.take().unwrap());
+        numbering.resume_from(150, &restart.take().unwrap());
         assert_eq!((numbering.newest(), numbering.of_sent(2)), (151, 152));
         assert_eq!(locate(&mut numbering, shot(2, 48)), Ok((152, 1)));
         numbering.lower(10);
@@ -293,16 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_sets_the_count_of_packets_without_a_place() {
+    fn a_record_sets_the_count_of_packets() {
         let mut numbering = numbering(Some(10), None);
         let place = |numbering: &mut Numbering| locate(numbering, Position::Sequence { number: 0, bits: 0 }).unwrap();
         numbering.count();
         assert_eq!(place(&mut numbering), (10, 1));
-        numbering.recount(Some(12));
+        numbering.set_count(Some(12));
         assert_eq!(place(&mut numbering), (12, 2), "the packet with the record is the last of its shot");
-        numbering.recount(None);
+        numbering.set_count(None);
         assert_eq!(place(&mut numbering), (13, 0), "no record: the end of the shot is missing");
-        numbering.recount(Some(13 + MOST_AHEAD));
+        numbering.set_count(Some(13 + MAX_RECORD_AHEAD));
         assert_eq!(place(&mut numbering), (13, 0), "not believed");
     }
 }

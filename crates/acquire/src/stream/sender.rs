@@ -1,18 +1,18 @@
-//! The sender of a stream, and its silence.
+//! Sender of a stream, and its silence.
 
 use super::config::StreamConfig;
 use std::net::SocketAddr;
 
-/// Silence after which another sender may take over a stream whose sender was not named, in nanoseconds.
+/// Silence in nanoseconds after which another sender may take over a stream without a configured sender.
 const SENDER_GONE_NS: u64 = 1_000_000_000;
 
-/// The one sender whose packets a stream takes.
+/// The one sender whose packets a stream accepts.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Whether the configuration names the sender.
+    /// Set if the configuration has the sender.
     is_named: bool,
     address: Option<SocketAddr>,
-    /// When the last packet was placed, by the receiver's monotonic clock; 0 until the clock was read once.
+    /// Time of the last placed packet, by the receiver's monotonic clock; 0 until the first reading of the clock.
     last_placed_ns: u64,
     timeout_ns: u64,
 }
@@ -23,12 +23,12 @@ impl Sender {
         Self { is_named: address.is_some(), address, last_placed_ns: 0, timeout_ns }
     }
 
-    /// Whether the configuration names the sender.
+    /// Returns `true` if the configuration has the sender.
     pub(super) fn is_named(&self) -> bool {
         self.is_named
     }
 
-    /// Whether a packet from this address is the sender's. A stream whose sender is not named follows the first
+    /// Returns `true` if a packet from this address is accepted. A stream without a configured sender follows the first
     /// address, and another one only after [`SENDER_GONE_NS`] of silence.
     #[inline]
     pub(super) fn admits(&mut self, source: SocketAddr, now_ns: u64) -> bool {
@@ -36,18 +36,18 @@ impl Sender {
         if self.address.is_none() || !self.is_named && is_gone {
             self.address = Some(source);
         }
-        // A device that drops route headers shows who sent a packet only by what stands for the port.
+        // A device that drops route headers identifies a sender only by the number that stands in for the port.
         self.address
             .is_some_and(|known| known == source || source.ip().is_unspecified() && known.port() == source.port())
     }
 
-    /// Notes that a packet of the sender's was placed.
+    /// Notes that a packet of the sender was placed.
     #[inline]
     pub(super) fn note_placed(&mut self, now_ns: u64) {
         self.last_placed_ns = now_ns;
     }
 
-    /// Measures silence from the first call on, if nothing was placed before.
+    /// Starts measuring silence at the first call, if nothing was placed before.
     #[inline]
     pub(super) fn note_time(&mut self, now_ns: u64) {
         if self.last_placed_ns == 0 {
@@ -55,7 +55,7 @@ impl Sender {
         }
     }
 
-    /// Whether nothing has been placed for the time-out.
+    /// Returns `true` if nothing has been placed for the timeout.
     #[inline]
     pub(super) fn is_silent(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.last_placed_ns) > self.timeout_ns
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_sender_is_never_replaced() {
+    fn a_configured_sender_is_never_replaced() {
         let (named, other) = (address("fd00::1", 5), address("fd00::2", 5));
         let mut sender = sender(Some(named));
         assert!(sender.admits(named, 0) && !sender.admits(other, 0) && !sender.admits(other, 10 * SENDER_GONE_NS));

@@ -1,4 +1,4 @@
-//! What the end of a shot proves of it.
+//! Evidence at the end of a shot.
 
 use shotline_memory::Buffer;
 use shotline_wire::framing::Meaning;
@@ -6,24 +6,24 @@ use shotline_wire::hsb::Metadata;
 use shotline_wire::record::Record;
 use shotline_wire::shot::{Geometry, Presence, RECORD_BYTES};
 
-/// What a shot's trailer says.
+/// Contents of a shot's trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
-    /// The trailer is there, is right, and proves the shot as far as its kind can.
+    /// Set if the trailer is present and correct, and proves the shot as far as its kind can.
     pub(super) good: bool,
-    /// When the first sample was taken, in nanoseconds of TAI; 0 unknown.
+    /// Time of the first sample in nanoseconds of TAI; 0 if unknown.
     pub(super) stamp_tai_ns: u64,
     /// Flags as in an end-of-shot record.
     pub(super) flags: u8,
 }
 
 impl Proof {
-    /// Of a shot without a trailer: it is good if all of it is there.
+    /// Result for a shot without a trailer: it is good if all of its packets are present.
     pub(super) fn of_none(presence: &Presence) -> Self {
         Self { good: presence.is_complete(), ..Self::default() }
     }
 
-    /// By the shot's own record, if it has come. `is_proven`: the CRC over the whole shot holds.
+    /// Result by the shot's own record, if present. `is_proven`: the CRC over the whole shot is correct.
     pub(super) fn of_record(record: Option<&Record>, is_proven: bool) -> Self {
         record.map_or_else(Self::default, |record| Self {
             good: is_proven,
@@ -32,14 +32,14 @@ impl Proof {
         })
     }
 
-    /// By packets of context. That everything is there is all that can be known of such a shot.
+    /// Result by packets of context. Such a shot is proven only by the presence of all packets.
     pub(super) fn of_context(meaning: Meaning, stamp_tai_ns: u64, geometry: &Geometry, presence: &Presence) -> Self {
         let clock_locked = meaning.locked == Some(true);
         let flags = Record { clock_locked, ..Record::of(geometry) }.flags();
         Self { good: presence.is_complete(), stamp_tai_ns, flags }
     }
 
-    /// By the metadata of a sensor bridge. Every packet was proven by its ICRC, so they are believed.
+    /// Result by the metadata of a sensor bridge, which is trusted because every packet was proven by its ICRC.
     pub(super) fn of_metadata(metadata: &Metadata, geometry: &Geometry, presence: &Presence) -> Self {
         let ended_early = metadata.flags & 1 != 0;
         let is_whole = metadata.valid_bytes == u64::from(geometry.sample_bytes()) && !ended_early;
@@ -47,7 +47,7 @@ impl Proof {
     }
 }
 
-/// The end-of-shot record, if it has come and is this stream's.
+/// Returns the end-of-shot record, if it is present and has this stream's number.
 pub(super) fn record(geometry: &Geometry, stream: u32, buffer: &Buffer, presence: &Presence) -> Option<Record> {
     // The record is a bus word that never straddles two packets: padding aligned it.
     if !presence.contains(geometry.packets() - 1) {
@@ -58,15 +58,15 @@ pub(super) fn record(geometry: &Geometry, stream: u32, buffer: &Buffer, presence
     parse_record(&bytes, stream)
 }
 
-/// The record of a stream in these bytes, if they are one.
+/// Parses the record of a stream; none if the bytes are no such record.
 pub(super) fn parse_record(bytes: &[u8; RECORD_BYTES as usize], stream: u32) -> Option<Record> {
     Record::parse(bytes).ok().filter(|record| record.stream == stream)
 }
 
-/// The metadata of a sensor bridge's frame, if they have come.
+/// Returns the metadata of a sensor bridge's frame, if present.
 pub(super) fn metadata(geometry: &Geometry, buffer: &Buffer, presence: &Presence) -> Option<Metadata> {
     let last = geometry.packets() - 1;
-    // A sender that cuts oddly may begin them in the packet before.
+    // With an unusual packet length they may begin in the packet before.
     let is_split = geometry.trailer_offset() < geometry.packet_offset(last);
     if !presence.contains(last) || is_split && !presence.contains(last.saturating_sub(1)) {
         return None;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_begin_in_the_packet_before_need_both() {
+    fn metadata_split_over_two_packets_need_both() {
         let geometry = Geometry::new(1, 1400, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(Trailer::HsbMetadata, Cut::uniform(100)).unwrap();
         let (buffer, last) = (buffer(&geometry), geometry.packets() - 1);

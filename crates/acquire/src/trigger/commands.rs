@@ -1,27 +1,27 @@
-//! Commands to the probe, and their answers.
+//! Trigger commands to the probe, and their acknowledgements.
 
 use super::error::TriggerError;
-use super::noting::{Clock, LONGEST_SLEEP, Listened};
 use super::settings::Wait;
+use super::timestamps::{Clock, MAX_SLEEP, PollTime};
 use shotline_wire::setup::{Acknowledgement, Trigger, Verdict};
 use std::io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// Longest wait for an answer, or for a shot once it has been sampled.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum wait for an acknowledgement, or for a shot after its sampling.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A socket for commands only.
+/// Socket for trigger commands.
 pub(super) struct Commands {
     socket: UdpSocket,
     probe: SocketAddr,
     clock: Clock,
-    /// The last command.
+    /// Last command.
     last: Trigger,
 }
 
 impl Commands {
-    /// Commands like this one.
+    /// Opens a socket for commands with the fields of `like`.
     pub(super) fn open(probe: SocketAddr, wait: Wait, clock: Clock, like: Trigger) -> Result<Self, TriggerError> {
         let any: IpAddr = if probe.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let open = || {
@@ -29,7 +29,7 @@ impl Commands {
             socket.connect(probe)?;
             match wait {
                 Wait::Poll => socket.set_nonblocking(true)?,
-                Wait::Sleep => socket.set_read_timeout(Some(LONGEST_SLEEP))?,
+                Wait::Sleep => socket.set_read_timeout(Some(MAX_SLEEP))?,
             }
             Ok(socket)
         };
@@ -37,7 +37,8 @@ impl Commands {
         Ok(Self { socket, probe, clock, last: Trigger { acknowledge: true, ..like } })
     }
 
-    /// A trigger that asks for an answer, with a number of its own, so that no late answer is taken for its.
+    /// Returns the next trigger, which requests an acknowledgement. Its number is new, so that no late reply matches
+    /// it.
     pub(super) fn next(&mut self) -> Trigger {
         self.last.sequence = self.last.sequence.wrapping_add(1);
         self.last
@@ -45,16 +46,16 @@ impl Commands {
 
     pub(super) fn send(&self, trigger: &Trigger) -> Result<(), TriggerError> {
         match self.socket.send(&trigger.emit()) {
-            // An earlier one found nobody there. That is a loss, which its own wait has seen.
+            // An earlier datagram was rejected by the peer's host. That loss was detected by its own timeout.
             Err(error) if matches!(error.kind(), ConnectionRefused | WouldBlock) => Ok(()),
             sent => sent.map(|_| ()).map_err(|source| TriggerError::Command { probe: self.probe, source }),
         }
     }
 
-    /// What the probe says of this trigger; none if it says nothing.
+    /// Returns the probe's verdict on this trigger; none if no acknowledgement arrives.
     pub(super) fn answer(&self, trigger: &Trigger) -> Result<Option<Verdict>, TriggerError> {
         let mut datagram = [0; Trigger::LEN + 1];
-        let mut listened = Listened::new(self.clock);
+        let mut poll_time = PollTime::new(self.clock);
         loop {
             match self.socket.recv(&mut datagram) {
                 Ok(len) => match Acknowledgement::parse(&datagram[..len]) {
@@ -64,7 +65,7 @@ impl Commands {
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | ConnectionRefused | Interrupted) => {}
                 Err(source) => return Err(TriggerError::Command { probe: self.probe, source }),
             }
-            if listened.ns() > PATIENCE.as_nanos() as u64 {
+            if poll_time.ns() > TIMEOUT.as_nanos() as u64 {
                 return Ok(None);
             }
         }

@@ -1,4 +1,4 @@
-//! Why a measurement fails.
+//! Errors of a measurement.
 
 use crate::books::Imbalance;
 use crate::control::ControlError;
@@ -7,19 +7,19 @@ use shotline_transport::IoError;
 use shotline_wire::shot::GeometryError;
 use std::net::SocketAddr;
 
-/// Why nothing could be measured.
+/// Error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
-    /// Settings that cannot work with this probe.
+    /// Settings that do not fit this probe.
     #[error("{0}")]
     Settings(String),
-    /// The shape of a shot.
+    /// Invalid shape of a shot.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The probe.
+    /// Controlling the probe failed.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The probe is older than acknowledgements.
+    /// The probe does not support acknowledgements.
     #[error(
         "the probe at {probe} does not acknowledge triggers: update its firmware (docs/wire-formats.md, section 7); without an answer a lost trigger looks like a lost shot"
     )]
@@ -27,7 +27,7 @@ pub enum TriggerError {
         /// The probe's set-up address.
         probe: SocketAddr,
     },
-    /// The socket of the commands.
+    /// The socket of the commands failed.
     #[error("cannot send commands to {probe}: {source}")]
     Command {
         /// The probe's set-up address.
@@ -35,10 +35,10 @@ pub enum TriggerError {
         /// The kernel's reason.
         source: std::io::Error,
     },
-    /// The network.
+    /// The transport failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// Memory.
+    /// Memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// A defect of this program.

@@ -1,24 +1,23 @@
-//! How long a shot takes from the trigger command to the last checked byte.
+//! Latency from the trigger command to the last checked byte of a shot.
 //!
 //! [`measure`] sets a probe up as [`crate::run`] does, starts it in the mode in which each shot waits for a trigger
-//! command, and then sends one command at a time: first commands only, whose acknowledgements come back at once, then
-//! triggers, whose shots are assembled and proven like those of any run. A trigger whose shot does not come is
-//! counted under what became of it and never sent again.
+//! command, and then sends one command at a time: first commands without a shot, which are acknowledged at once, then
+//! triggers, whose shots are assembled and proven like those of any run. A trigger without a shot is counted by its
+//! outcome and never sent again.
 
 mod commands;
 mod error;
-mod noting;
 mod prepare;
 mod settings;
+mod timestamps;
 
 use crate::books::Books;
 use crate::control::{Control, ControlError};
 use crate::receiver::{self, Receiver, ReceiverConfig};
 use crate::stream::{Item, StreamConfig};
-use commands::{Commands, PATIENCE};
+use commands::{Commands, TIMEOUT};
 pub use error::TriggerError;
-use noting::{Clock, LONGEST_SLEEP, Listened, Noting};
-use prepare::Prepared;
+use prepare::PreparedMeasurement;
 pub use settings::{Settings, Wait};
 use shotline_backends::{Opened, Wanted};
 use shotline_memory::Regions;
@@ -31,66 +30,70 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use timestamps::{Clock, MAX_SLEEP, PollTime, TimestampedIo};
 
-/// Commands and triggers before those that count: caches, page tables and routes are cold in the first ones.
+/// Number of commands and triggers before those that count: caches, page tables and routes are cold in the first ones.
 pub const WARM_UP: u32 = 20;
-/// Between a shot and the next trigger: the probe has time to come to rest.
+/// Pause between a shot and the next trigger, for the probe to become idle.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// When things happened to one shot, in nanoseconds since its trigger was about to be sent.
+/// Times of one shot, in nanoseconds since just before its trigger was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShotTimes {
-    /// Its first packets lay in their places, ICRC checked.
+    /// Its first packets had landed in their destinations, ICRC checked.
     pub first_ns: u64,
-    /// Its last packets did.
+    /// Its last packets had landed.
     pub last_ns: u64,
     /// It was assembled and its CRC proven, on all links.
     pub complete_ns: u64,
 }
 
-/// What became of the triggers, warm-up included.
+/// Counters of triggers by outcome, including the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TriggerCounters {
     /// Triggers sent.
     pub triggers: u64,
-    /// Brought whole, proven shots on all links.
+    /// Triggers with complete, proven shots on all links.
     pub complete: u64,
-    /// Brought shots that lack something.
+    /// Triggers with incomplete shots.
     pub partial: u64,
-    /// Were accepted, but no shot came.
+    /// Triggers that were accepted, but without a shot.
     pub shots_lost: u64,
-    /// Came while a shot was under way.
+    /// Triggers that arrived during a shot.
     pub busy: u64,
-    /// Were refused for another reason: the run was ended, or the number had been seen.
+    /// Triggers refused for another reason: the run had ended, or the number had been seen.
     pub refused: u64,
-    /// Neither an answer nor a shot came: the trigger was lost, or both of them.
+    /// Triggers with neither acknowledgement nor shot: the trigger was lost, or both of them.
     pub unanswered: u64,
-    /// Shots came without an answer. These are among the complete and the partial ones.
+    /// Triggers with shots but without acknowledgement. They are also counted as complete or partial.
     pub answers_lost: u64,
 }
 
-/// What one setting has given.
+/// Result of one measurement.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What the probe is.
+    /// Description of the probe.
     pub describe: Describe,
-    /// The shots of each link.
+    /// Shape of the shots of each link.
     pub geometry: Geometry,
-    /// Round trips of acknowledged commands that take no shot, in nanoseconds.
+    /// Round-trip times of acknowledged commands without a shot, in nanoseconds.
     pub commands_ns: Vec<u64>,
-    /// Such commands whose acknowledgement never came, warm-up included.
+    /// Such commands whose acknowledgement never arrived, including the warm-up.
     pub commands_lost: u64,
-    /// The whole shots behind the warm-up, in their order.
+    /// Times of the complete shots after the warm-up, in order.
     pub shots: Vec<ShotTimes>,
-    /// What became of each trigger.
-    pub counts: Counts,
-    /// All books.
+    /// Counters of the triggers.
+    pub counts: TriggerCounters,
+    /// Counters of all packets and shots.
     pub books: Books,
     /// The probe's own report for each link.
     pub sent: Vec<Report>,
 }
 
-/// Measures one setting, or as much of it as was done when `stop` was set. `open` makes the transport.
+/// Measures with these settings until done, or until `stop` is set. `open` creates the transport.
+///
+/// # Errors
+/// If the probe or the transport fails, or the counters do not match.
 pub fn measure<P: PacketIo>(
     settings: &Settings,
     stop: &AtomicBool,
@@ -98,12 +101,12 @@ pub fn measure<P: PacketIo>(
 ) -> Result<Point, TriggerError> {
     let framing = receiver::framing(settings.framing).ok_or(ControlError::from(NoSetUp(settings.framing)))?;
     let mut control = Control::open(settings.probe, settings.take_over)?;
-    control.ask_until(Some(stop));
+    control.set_cancel_flag(Some(stop));
     let bind = match settings.bind {
         Some(bind) => bind,
         None => SocketAddr::new(control.local_ip()?, 0),
     };
-    let mut prepared = Prepared::new(settings, &mut control)?;
+    let mut prepared = PreparedMeasurement::new(settings, &mut control)?;
     let Opened { io, local, .. } = open(&prepared.wanted(bind, framing.sealed()), &prepared.memory.regions)?;
     if framing.sealed() {
         let mut io = Ud::new(io);
@@ -126,32 +129,31 @@ struct Bench<'a, P> {
     settings: Settings,
     control: Control<'a>,
     commands: Commands,
-    receiver: Receiver<Noting<P>>,
+    receiver: Receiver<TimestampedIo<P>>,
     clock: Clock,
-    /// The receiver's time.
-    listened: Listened,
-    /// For a shot to come, sampling included.
-    patience_ns: u64,
+    /// Time of the receiver.
+    poll_time: PollTime,
+    /// Maximum wait for a shot, including its sampling.
+    timeout_ns: u64,
     items: Vec<Item>,
     point: Point,
 }
 
 impl<'a, P: PacketIo> Bench<'a, P> {
-    /// Asks the probe whether it acknowledges, while it is at rest and could not take a command for a trigger, and
-    /// starts it.
+    /// Checks that the probe acknowledges, while it is idle and cannot mistake a command for a trigger, and starts it.
     fn new(
         (settings, framing): (&Settings, Arc<dyn Framing>),
         mut control: Control<'a>,
-        prepared: Prepared,
+        prepared: PreparedMeasurement,
         io: P,
     ) -> Result<Self, TriggerError> {
-        let Prepared { describe, geometry, streams, pool, memory } = prepared;
+        let PreparedMeasurement { describe, geometry, streams, pool, memory } = prepared;
         match control.trigger(Trigger { command_only: true, ..Trigger::new(0) }) {
             Err(ControlError::Silent { probe, .. }) => return Err(TriggerError::NoAcknowledgement { probe }),
             answered => answered?,
         };
         let clock = Clock(Instant::now());
-        let io = Noting::new(io, clock);
+        let io = TimestampedIo::new(io, clock);
         let config = ReceiverConfig {
             framing,
             streams: streams.clone(),
@@ -161,8 +163,8 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             clock: None,
         };
         let mut receiver = Receiver::new(io, config);
-        // A probe that may wait for triggers is stopped, however often it must be asked.
-        control.ask_until(None);
+        // A probe that may be waiting for triggers must be stopped, with as many repetitions as necessary.
+        control.set_cancel_flag(None);
         let first_shot = control.start(Start { mode: Mode::ExternalTrigger, shots: 0 })?;
         for (index, config) in streams.into_iter().enumerate() {
             receiver.reconfigure(index, StreamConfig { first_shot: Some(first_shot), ..config });
@@ -177,19 +179,19 @@ impl<'a, P: PacketIo> Bench<'a, P> {
             commands_ns: Vec::with_capacity(settings.count as usize),
             commands_lost: 0,
             shots: Vec::with_capacity(settings.count as usize),
-            counts: Counts::default(),
+            counts: TriggerCounters::default(),
             books: Books::default(),
             sent: Vec::new(),
         };
-        let commands = Commands::open(settings.probe, settings.wait, clock, control.signed(Trigger::new(0)))?;
+        let commands = Commands::open(settings.probe, settings.wait, clock, control.with_token(Trigger::new(0)))?;
         Ok(Self {
             settings: *settings,
             control,
             commands,
             receiver,
             clock,
-            listened: Listened::new(clock),
-            patience_ns: PATIENCE.as_nanos() as u64 + sampling_ns,
+            poll_time: PollTime::new(clock),
+            timeout_ns: TIMEOUT.as_nanos() as u64 + sampling_ns,
             items: Vec::with_capacity(16),
             point,
         })
@@ -197,7 +199,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
 
     fn run(mut self, stop: &AtomicBool) -> Result<Point, TriggerError> {
         let measured = self.all(stop);
-        // Also after an error the probe is not left waiting for triggers that nobody will send.
+        // After an error, too, the probe must not keep waiting for triggers.
         let sent: Result<Vec<_>, _> = (0..self.settings.links).map(|link| self.control.stop(link)).collect();
         measured?;
         self.point.sent = sent?;
@@ -217,7 +219,7 @@ impl<'a, P: PacketIo> Bench<'a, P> {
                 Some(_) => {}
                 None => {
                     self.point.commands_lost += 1;
-                    // A command may be lost. If the probe is, so are all that follow, and each would be waited for.
+                    // A single command may be lost. If the probe is unreachable, all following commands would time out.
                     self.control.status(0)?;
                 }
             }
@@ -231,32 +233,32 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         Ok(())
     }
 
-    /// The round trip of a command that takes no shot; none if its answer never came.
+    /// Returns the round-trip time of a command without a shot; none if its acknowledgement never arrived.
     fn command(&mut self) -> Result<Option<u64>, TriggerError> {
         let command = Trigger { command_only: true, ..self.commands.next() };
         let sent_ns = self.clock.ns();
         self.commands.send(&command)?;
         let answer = self.commands.answer(&command)?;
-        let took = self.clock.ns() - sent_ns;
-        Ok(answer.map(|_| took))
+        let round_trip_ns = self.clock.ns() - sent_ns;
+        Ok(answer.map(|_| round_trip_ns))
     }
 
-    /// One trigger, and what became of it; the times of a whole shot.
+    /// Sends one trigger and counts its outcome; returns the times of a complete shot.
     fn shot(&mut self) -> Result<Option<ShotTimes>, TriggerError> {
         let trigger = self.commands.next();
         self.receiver.io().first_ns = None;
         let sent_ns = self.clock.ns();
         self.commands.send(&trigger)?;
-        let came = self.await_shot()?;
+        let received = self.await_shot()?;
         let now_ns = self.clock.ns();
-        // Asked for only now, so that waiting for the shot costs no call more.
+        // Read the acknowledgement only now, so that waiting for the shot needs no further system call.
         let verdict = self.commands.answer(&trigger)?;
-        let outcome = Outcome::of(verdict, came);
-        self.point.counts.book(outcome, verdict.is_none());
+        let outcome = Outcome::of(verdict, received);
+        self.point.counts.count(outcome, verdict.is_none());
         if outcome != Outcome::Complete {
             self.resynchronise()?;
         }
-        let Noting { first_ns, last_ns, .. } = *self.receiver.io();
+        let TimestampedIo { first_ns, last_ns, .. } = *self.receiver.io();
         Ok(first_ns.filter(|_| outcome == Outcome::Complete).map(|first_ns| ShotTimes {
             first_ns: first_ns - sent_ns,
             last_ns: last_ns - sent_ns,
@@ -264,38 +266,38 @@ impl<'a, P: PacketIo> Bench<'a, P> {
         }))
     }
 
-    /// The next shot of every link, unless the patience is spent before.
-    fn await_shot(&mut self) -> Result<Option<Came>, TriggerError> {
-        let deadline_ns = self.listened.ns() + self.patience_ns;
-        let mut came: Option<Came> = None;
+    /// Waits for the next shot of every link, until the timeout.
+    fn await_shot(&mut self) -> Result<Option<ReceivedShot>, TriggerError> {
+        let deadline_ns = self.poll_time.ns() + self.timeout_ns;
+        let mut received: Option<ReceivedShot> = None;
         let mut links = 0;
         loop {
-            let now_ns = self.listened.ns();
+            let now_ns = self.poll_time.ns();
             let packets = self.receiver.poll(now_ns, 1, &mut self.items)?;
             for item in self.items.drain(..) {
                 let Item::Shot(shot) = item else { continue };
-                let whole = shot.meta.is_complete() && came.is_none_or(|came| came.whole);
-                came = Some(Came { shot: shot.meta.number, whole });
+                let whole = shot.meta.is_complete() && received.is_none_or(|received| received.whole);
+                received = Some(ReceivedShot { shot: shot.meta.number, whole });
                 links += 1;
             }
             if links >= self.settings.links {
-                return Ok(came);
+                return Ok(received);
             }
             if now_ns > deadline_ns {
-                // Some links only: something is missing.
-                return Ok(came.map(|came| Came { whole: false, ..came }));
+                // Some links have no shot: it is incomplete.
+                return Ok(received.map(|received| ReceivedShot { whole: false, ..received }));
             }
             if packets == 0 {
                 match self.settings.wait {
                     Wait::Poll => std::hint::spin_loop(),
-                    Wait::Sleep => self.receiver.io().wait(LONGEST_SLEEP)?,
+                    Wait::Sleep => self.receiver.io().wait(MAX_SLEEP)?,
                 }
             }
         }
     }
 
-    /// After a trigger without its whole shot: the next one begins with the shot that the probe says is next, and what
-    /// may still come of older ones is late.
+    /// After a trigger without a complete shot: continues with the next shot that the probe reports, so that packets of
+    /// older ones are late.
     fn resynchronise(&mut self) -> Result<(), TriggerError> {
         let next = self.control.status(0)?.next_shot;
         self.receiver.finish(&vec![Some(next); self.settings.links.into()], &mut self.items);
@@ -316,14 +318,14 @@ impl<'a, P: PacketIo> Bench<'a, P> {
     }
 }
 
-/// The shot that followed a trigger.
+/// Shot that followed a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Came {
+struct ReceivedShot {
     shot: u64,
     whole: bool,
 }
 
-/// What became of a trigger.
+/// Outcome of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Complete,
@@ -335,16 +337,16 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(verdict: Option<Verdict>, came: Option<Came>) -> Self {
-        let came = match (verdict, came) {
+    fn of(verdict: Option<Verdict>, received: Option<ReceivedShot>) -> Self {
+        let received = match (verdict, received) {
             (Some(Verdict::Busy), _) => return Self::Busy,
-            // Another shot is not an answer to this trigger: somebody else triggers, too.
-            (Some(Verdict::Accepted { shot }), came) => came.filter(|came| came.shot == shot),
-            (None, came) => came,
+            // Another shot is not the result of this trigger: there is a second source of triggers.
+            (Some(Verdict::Accepted { shot }), received) => received.filter(|received| received.shot == shot),
+            (None, received) => received,
             (Some(_), _) => return Self::Refused,
         };
-        match came {
-            Some(Came { whole: true, .. }) => Self::Complete,
+        match received {
+            Some(ReceivedShot { whole: true, .. }) => Self::Complete,
             Some(_) => Self::Partial,
             None if verdict.is_some() => Self::ShotLost,
             None => Self::Unanswered,
@@ -352,8 +354,8 @@ impl Outcome {
     }
 }
 
-impl Counts {
-    fn book(&mut self, outcome: Outcome, no_answer: bool) {
+impl TriggerCounters {
+    fn count(&mut self, outcome: Outcome, no_answer: bool) {
         self.triggers += 1;
         let count = match outcome {
             Outcome::Complete => &mut self.complete,
@@ -375,13 +377,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trigger_counts_under_what_became_of_it_and_a_foreign_shot_is_not_its_own() {
-        let whole = |shot| Some(Came { shot, whole: true });
+    fn a_trigger_counts_by_outcome_ignoring_other_shots() {
+        let whole = |shot| Some(ReceivedShot { shot, whole: true });
         let accepted = Some(Verdict::Accepted { shot: 5 });
-        for (verdict, came, outcome) in [
+        for (verdict, received, outcome) in [
             (accepted, whole(5), Outcome::Complete),
             (None, whole(5), Outcome::Complete),
-            (accepted, Some(Came { shot: 5, whole: false }), Outcome::Partial),
+            (accepted, Some(ReceivedShot { shot: 5, whole: false }), Outcome::Partial),
             (accepted, whole(4), Outcome::ShotLost),
             (accepted, None, Outcome::ShotLost),
             (Some(Verdict::Busy), None, Outcome::Busy),
@@ -390,18 +392,19 @@ mod tests {
             (Some(Verdict::Repeated), whole(5), Outcome::Refused),
             (None, None, Outcome::Unanswered),
         ] {
-            assert_eq!(Outcome::of(verdict, came), outcome, "{verdict:?} {came:?}");
+            assert_eq!(Outcome::of(verdict, received), outcome, "{verdict:?} {received:?}");
         }
     }
 
     #[test]
     fn every_trigger_is_in_exactly_one_count() {
         use Outcome::{Busy, Complete, Partial, Refused, ShotLost, Unanswered};
-        let mut counts = Counts::default();
+        let mut counts = TriggerCounters::default();
         for outcome in [Complete, Partial, ShotLost, Busy, Refused, Unanswered] {
-            counts.book(outcome, outcome == Partial || outcome == Unanswered);
+            counts.count(outcome, outcome == Partial || outcome == Unanswered);
         }
-        let Counts { triggers, complete, partial, shots_lost, busy, refused, unanswered, answers_lost } = counts;
+        let TriggerCounters { triggers, complete, partial, shots_lost, busy, refused, unanswered, answers_lost } =
+            counts;
         assert_eq!(triggers, complete + partial + shots_lost + busy + refused + unanswered);
         assert_eq!([complete, partial, shots_lost, busy, refused, unanswered, answers_lost], [1; 7]);
     }

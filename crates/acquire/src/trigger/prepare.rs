@@ -1,4 +1,4 @@
-//! Memory for the shots, and where the probe is to send them.
+//! Memory for the shots, and their destinations at the probe.
 
 use super::error::TriggerError;
 use super::settings::Settings;
@@ -13,13 +13,13 @@ use shotline_wire::shot::Geometry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// An incomplete shot is closed when nothing of it has come for so long.
+/// Time without packets after which an incomplete shot is closed.
 const SHOT_TIMEOUT_NS: u64 = 200_000_000;
-/// Room for whole shots of many links.
+/// Receive buffer in bytes: whole shots of many links.
 const RECEIVE_BUFFER: usize = 32 << 20;
 
-/// Memory and shapes.
-pub(super) struct Prepared {
+/// Memory and shapes of a measurement.
+pub(super) struct PreparedMeasurement {
     pub(super) describe: Describe,
     pub(super) geometry: Geometry,
     pub(super) streams: Vec<StreamConfig>,
@@ -27,7 +27,7 @@ pub(super) struct Prepared {
     pub(super) memory: Memory,
 }
 
-impl Prepared {
+impl PreparedMeasurement {
     pub(super) fn new(settings: &Settings, control: &mut Control<'_>) -> Result<Self, TriggerError> {
         let describe = control.query()?;
         let links = settings.links;
@@ -48,9 +48,9 @@ impl Prepared {
             timeout_ns: SHOT_TIMEOUT_NS,
         };
         let streams: Vec<_> = (0..links).map(stream).collect();
-        let slots = receiver::held(&streams) + 2 * streams.len();
+        let slots = receiver::assembly_buffers(&streams) + 2 * streams.len();
         let mut memory = Memory::new(slots as u64 * u64::from(geometry.slot_bytes()))?;
-        // No latency that is measured has the first touch of a page in it.
+        // No measured latency must include a page fault.
         memory.settle()?;
         let pool = memory.pool(geometry.slot_bytes())?;
         Ok(Self { describe, geometry, streams, pool, memory })

@@ -1,34 +1,34 @@
-//! What to measure, and how.
+//! Settings of a measurement.
 
 use shotline_wire::framing::Kind;
 use std::net::SocketAddr;
 
-/// How the receiver waits for what is to come.
+/// How the receiver waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It asks again and again: the shortest latency, for a whole processor.
+    /// Busy polling: the lowest latency, for a whole processor.
     Poll,
-    /// It sleeps until the kernel wakes it.
+    /// Sleep until the kernel wakes the thread.
     Sleep,
 }
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The probe's set-up address.
     pub probe: SocketAddr,
-    /// Overrule another receiver.
+    /// Overrides another receiver.
     pub take_over: bool,
-    /// How packets name their places.
+    /// Framing of the packets.
     pub framing: Kind,
-    /// Links whose shots a trigger must bring.
+    /// Number of links whose shots a trigger must produce.
     pub links: u8,
     /// Samples per channel and shot (N_s).
     pub samples: u32,
-    /// How to wait.
+    /// How the receiver waits.
     pub wait: Wait,
-    /// Commands, and then triggers, that count. [`WARM_UP`](super::WARM_UP) of each come before.
+    /// Number of commands, and then of triggers, that count. [`WARM_UP`](super::WARM_UP) of each are sent before.
     pub count: u32,
-    /// Local address for the shots; none: the one that the probe is reached from, any port.
+    /// Local address for the shots; none: the address that reaches the probe, with any port.
     pub bind: Option<SocketAddr>,
 }

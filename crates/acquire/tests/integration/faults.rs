@@ -1,9 +1,9 @@
-//! Every fault of a wire, in all combinations and thousands of seeds, against an oracle that knows what was
-//! sent: no wrong byte in a complete shot, zeros where packets are missing, exact books.
+//! Every fault of a network, in all combinations and thousands of seeds, against an oracle that knows what was sent: no
+//! wrong byte in a complete shot, zeros where packets are missing, exact counters.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
-use shotline_acquire::{Ended, Item, Receiver, ReceiverConfig, StreamConfig, receiver};
+use shotline_acquire::{EndReason, Item, Receiver, ReceiverConfig, StreamConfig, receiver};
 use shotline_memory::{Pool, Region, Registrar, Sge};
 use shotline_testing::{cases, seeds};
 use shotline_transport::inproc::{InprocConfig, InprocIo, pair};
@@ -27,7 +27,7 @@ fn geometry() -> Geometry {
     Geometry::new(8, 1000, 12, Packing::Packed12, 0).unwrap()
 }
 
-/// The bytes of a shot as its sender made them.
+/// Returns the bytes of a shot as its sender created them.
 fn shot_bytes(stream: u32, number: u64) -> Vec<u8> {
     let g = geometry();
     let mut bytes: Vec<u8> = (0..u64::from(g.trailer_offset()))
@@ -41,7 +41,7 @@ fn shot_bytes(stream: u32, number: u64) -> Vec<u8> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlannedPacket {
     stream: u32,
     shot: u64,
     index: u32,
@@ -92,7 +92,7 @@ impl Bench {
         Self { sender, wire, wire_sge, receiver, framing }
     }
 
-    fn send(&mut self, planned: &Planned) {
+    fn send(&mut self, planned: &PlannedPacket) {
         let g = geometry();
         let bytes = shot_bytes(planned.stream, planned.shot);
         let psn = FIRST_PSN.wrapping_add((planned.shot as u32).wrapping_mul(g.packets())).wrapping_add(planned.index);
@@ -104,7 +104,7 @@ impl Bench {
         self.wire.write(0, payload);
         let mut seal = Seal::Compute;
         if planned.corrupt {
-            // One bit of the payload changes after the CRC was made.
+            // One bit of the payload changes after the CRC was computed.
             seal = Seal::Remainder(shotline_wire::crc::remainder(payload));
             self.wire.write(17, &[payload[17] ^ 0x20]);
         }
@@ -113,34 +113,34 @@ impl Bench {
         assert_eq!(sent, 1);
     }
 
-    /// Receives everything that is there.
+    /// Receives all pending packets.
     fn drain(&mut self, now_ns: u64, items: &mut Vec<Item>) {
         while self.receiver.poll(now_ns, 100, items).unwrap() > 0 {}
     }
 }
 
-/// What came out, checked byte for byte against what was sent.
+/// Received shots, checked byte by byte against those sent.
 #[derive(Default)]
-struct Seen {
+struct Output {
     complete: BTreeSet<(u32, u64)>,
     partial: BTreeMap<(u32, u64), Vec<u32>>,
     lost: BTreeSet<(u32, u64)>,
 }
 
-impl Seen {
+impl Output {
     fn of(items: Vec<Item>) -> Self {
-        let mut seen = Self::default();
+        let mut output = Self::default();
         for item in items {
             match item {
                 Item::Loss(loss) => {
                     for number in loss.first..loss.first + loss.count {
-                        assert!(seen.lost.insert((loss.stream, number)));
+                        assert!(output.lost.insert((loss.stream, number)));
                     }
                 }
-                Item::Shot(shot) => seen.check(&shot),
+                Item::Shot(shot) => output.check(&shot),
             }
         }
-        seen
+        output
     }
 
     fn check(&mut self, shot: &shotline_store::shot::Shot) {
@@ -167,15 +167,15 @@ impl Seen {
     }
 }
 
-/// What is sent, in order, with the faults of a tape of random bytes.
-fn plan(shots: u64, first: u64, faults: &[u8]) -> Vec<Planned> {
+/// Returns the packets to send, in order, with faults selected by random bytes.
+fn plan(shots: u64, first: u64, faults: &[u8]) -> Vec<PlannedPacket> {
     let mut plan = Vec::new();
     let mut fault = faults.iter().cycle();
     for shot in first..first + shots {
         for stream in 0..STREAMS {
             for index in 0..geometry().packets() {
-                let packet = Planned { stream, shot, index, corrupt: false };
-                let corrupt = Planned { corrupt: true, ..packet };
+                let packet = PlannedPacket { stream, shot, index, corrupt: false };
+                let corrupt = PlannedPacket { corrupt: true, ..packet };
                 match fault.next().copied().unwrap_or(255) {
                     0..=9 => {}
                     10..=19 => plan.extend([packet, packet]),
@@ -197,7 +197,7 @@ fn plan(shots: u64, first: u64, faults: &[u8]) -> Vec<Planned> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
     #[test]
-    fn loss_duplication_reordering_and_corruption_are_named_exactly(
+    fn loss_duplication_reordering_corruption_are_counted_exactly(
         faults in prop::collection::vec(any::<u8>(), 40..200),
         shots in 5_u64..30,
         polls in prop::collection::vec(1_usize..40, 1..8),
@@ -215,7 +215,7 @@ proptest! {
         }
         bench.drain(1, &mut items);
         bench.receiver.finish(&[Some(shots); STREAMS as usize], &mut items);
-        let seen = Seen::of(items);
+        let output = Output::of(items);
 
         let good: BTreeSet<_> = plan.iter().filter(|p| !p.corrupt).map(|p| (p.stream, p.shot, p.index)).collect();
         let corrupted = plan.iter().filter(|p| p.corrupt).count() as u64;
@@ -232,32 +232,32 @@ proptest! {
         for key in (0..STREAMS).flat_map(|stream| (0..shots).map(move |shot| (stream, shot))) {
             let missing: Vec<u32> = (0..packets).filter(|i| !good.contains(&(key.0, key.1, *i))).collect();
             match missing.len() as u32 {
-                0 => prop_assert!(seen.complete.contains(&key)),
-                all if all == packets => prop_assert!(seen.lost.contains(&key)),
-                _ => prop_assert_eq!(seen.partial.get(&key), Some(&missing)),
+                0 => prop_assert!(output.complete.contains(&key)),
+                all if all == packets => prop_assert!(output.lost.contains(&key)),
+                _ => prop_assert_eq!(output.partial.get(&key), Some(&missing)),
             }
         }
     }
 }
 
 #[test]
-fn live_traffic_is_joined_at_the_first_whole_shot_and_numbers_come_from_the_record() {
+fn live_traffic_is_joined_at_a_whole_shot_and_its_number() {
     let first = (5 << 20) + 7; // the wire carries 20 bits of it
     let mut bench = Bench::new(Kind::Ud, None, 4);
     let mut items = Vec::new();
     plan(6, first, &[255])[1..].iter().for_each(|packet| bench.send(packet));
     bench.drain(1, &mut items);
     bench.receiver.finish(&[None, None], &mut items);
-    let seen = Seen::of(items);
-    assert_eq!(seen.complete.iter().filter(|(stream, _)| *stream == 0).count(), 5);
-    assert!(seen.complete.contains(&(1, first)) && !seen.complete.contains(&(0, first)));
-    assert!(seen.partial.is_empty() && seen.lost.is_empty());
+    let output = Output::of(items);
+    assert_eq!(output.complete.iter().filter(|(stream, _)| *stream == 0).count(), 5);
+    assert!(output.complete.contains(&(1, first)) && !output.complete.contains(&(0, first)));
+    assert!(output.partial.is_empty() && output.lost.is_empty());
     let total = bench.receiver.total();
     assert_eq!(total.balance(), Ok(()));
     assert_eq!(total.packet_drops.get(DropCause::BeforeStart), 2);
 }
 
-/// Random numbers by a seed.
+/// Random number generator.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -265,7 +265,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `end` (xorshift).
+    /// Returns a number below `end` (xorshift).
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -273,7 +273,7 @@ impl Random {
         self.0 % end
     }
 
-    /// Has each overtake others by up to so many places.
+    /// Reorders items: each may overtake others by up to `places` places.
     pub(crate) fn reorder<T>(&mut self, sent: &mut Vec<T>, places: u64) {
         let keys = (0..).zip(sent.drain(..)).map(|(at, item)| (at + self.below(places + 1), item));
         let mut keyed: Vec<_> = keys.collect();
@@ -283,7 +283,7 @@ impl Random {
 }
 
 #[test]
-fn after_an_outage_in_which_the_number_came_round_the_record_tells_what_was_lost() {
+fn the_record_counts_losses_after_the_number_wrapped() {
     let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let (before, after) = (3, (5 << 20) + 7); // the wire carries 20 bits of it
     let mut items = Vec::new();
@@ -292,13 +292,13 @@ fn after_an_outage_in_which_the_number_came_round_the_record_tells_what_was_lost
     bench.drain(1 + 2 * TIMEOUT_NS, &mut items);
     bench.receiver.finish(&[None, None], &mut items);
     for stream in 0..STREAMS {
-        let books = bench.receiver.books(stream as usize);
-        assert_eq!((books.shots, books.complete, books.partial), (after + 3, 6, 0));
-        assert_eq!(books.shot_drops.get(DropCause::WireGap), after - before);
+        let counters = bench.receiver.counters(stream as usize);
+        assert_eq!((counters.shots, counters.complete, counters.partial), (after + 3, 6, 0));
+        assert_eq!(counters.shot_drops.get(DropCause::WireGap), after - before);
     }
     items.retain(|item| matches!(item, Item::Shot(_)));
-    let seen = Seen::of(items);
-    assert!(seen.complete.contains(&(0, after)) && seen.complete.contains(&(1, after + 2)));
+    let output = Output::of(items);
+    assert!(output.complete.contains(&(0, after)) && output.complete.contains(&(1, after + 2)));
 }
 
 #[test]
@@ -316,12 +316,12 @@ fn first_packets_out_of_order_lose_no_shot() {
         bench.receiver.finish(&[None, None], &mut items);
         let total = bench.receiver.total();
         assert_eq!((total.placed, total.complete, total.shots), (36, 12, 12), "seed {seed}: {total:?}");
-        assert_eq!((Seen::of(items).complete.len(), total.balance()), (12, Ok(())));
+        assert_eq!((Output::of(items).complete.len(), total.balance()), (12, Ok(())));
     }
 }
 
 #[test]
-fn a_few_packets_do_not_wait_for_more_to_be_a_beginning() {
+fn a_few_packets_are_joined_after_the_timeout() {
     let mut bench = Bench::new(Kind::Udp, None, 4);
     let patient = StreamConfig { timeout_ns: u64::MAX, ..bench.receiver.config(0) };
     bench.receiver.reconfigure(0, patient);
@@ -330,11 +330,11 @@ fn a_few_packets_do_not_wait_for_more_to_be_a_beginning() {
     bench.drain(1, &mut items);
     assert_eq!(items.len(), 0, "what was sent before may yet come");
     bench.drain(1_000_000_000, &mut items);
-    assert_eq!(Seen::of(items).complete.len(), 1);
+    assert_eq!(Output::of(items).complete.len(), 1);
 }
 
 #[test]
-fn a_sender_whose_shots_carry_their_numbers_ends_the_run_when_it_begins_anew() {
+fn a_restart_ends_the_run_if_shots_contain_numbers() {
     let mut bench = Bench::new(Kind::Ud, None, 4);
     for stream in 0..STREAMS as usize {
         let unnamed = StreamConfig { source: None, ..bench.receiver.config(stream) };
@@ -348,15 +348,15 @@ fn a_sender_whose_shots_carry_their_numbers_ends_the_run_when_it_begins_anew() {
         bench.send(packet);
         bench.drain(3 * TIMEOUT_NS + step as u64, &mut items);
     }
-    assert_eq!(bench.receiver.ended(), Some(Ended::Anew));
+    assert_eq!(bench.receiver.ended(), Some(EndReason::Restarted));
     bench.receiver.finish(&[None, None], &mut items);
     let total = bench.receiver.total();
-    assert_eq!((Seen::of(items).complete.len(), total.shots, total.restarts), (16, 16, u64::from(STREAMS)));
+    assert_eq!((Output::of(items).complete.len(), total.shots, total.restarts), (16, 16, u64::from(STREAMS)));
     assert_eq!((total.packet_drops.get(DropCause::SenderRestart), total.balance()), (48, Ok(())));
 }
 
 #[test]
-fn stragglers_before_a_pause_are_no_new_beginning() {
+fn stragglers_before_a_pause_are_no_restart() {
     let mut bench = Bench::new(Kind::Ud, Some(0), 4);
     let mut items = Vec::new();
     let sent = plan(4, 0, &[255]);
@@ -371,7 +371,7 @@ fn stragglers_before_a_pause_are_no_new_beginning() {
 }
 
 #[test]
-fn corruption_that_only_the_record_can_see_makes_a_shot_partial() {
+fn corruption_found_only_by_the_record_makes_a_shot_partial() {
     let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut plan = plan(3, 0, &[255]);
     plan[1].corrupt = true;
@@ -386,8 +386,8 @@ fn corruption_that_only_the_record_can_see_makes_a_shot_partial() {
         })
         .collect();
     assert_eq!(bad, [(0, 0)]);
-    let books = bench.receiver.books(0);
-    assert_eq!((books.complete, books.partial), (2, 1));
+    let counters = bench.receiver.counters(0);
+    assert_eq!((counters.complete, counters.partial), (2, 1));
 }
 
 #[test]
@@ -411,26 +411,26 @@ fn a_silent_link_does_not_hold_back_the_other() {
 #[test]
 fn another_sender_on_the_same_stream_changes_nothing() {
     let mut bench = Bench::new(Kind::Ud, Some(0), 4);
-    // Set-up named another address than the one these packets come from.
+    // Set-up configured another address than the source of these packets.
     let elsewhere = StreamConfig { source: Some(address(6)), ..bench.receiver.config(0) };
     bench.receiver.reconfigure(0, elsewhere);
     plan(2, 0, &[255]).iter().for_each(|packet| bench.send(packet));
     let mut items = Vec::new();
     bench.drain(1, &mut items);
-    let (foreign, own) = (bench.receiver.books(0), bench.receiver.books(1));
+    let (foreign, own) = (bench.receiver.counters(0), bench.receiver.counters(1));
     assert_eq!((foreign.placed, foreign.packet_drops.get(DropCause::UnknownStream)), (0, 6));
     assert_eq!((own.complete, own.placed), (2, 6));
 }
 
 #[test]
-fn a_pool_without_free_buffers_drops_whole_shots_as_no_buffer() {
+fn an_exhausted_pool_drops_whole_shots_as_no_buffer() {
     let mut bench = Bench::new(Kind::Ud, Some(0), 4);
-    let mut held = Vec::new(); // a sink that never lets go
+    let mut buffered = Vec::new(); // a sink that never releases its buffers
     plan(120, 0, &[255]).iter().for_each(|packet| {
         bench.send(packet);
-        bench.drain(1, &mut held);
+        bench.drain(1, &mut buffered);
     });
-    bench.receiver.finish(&[Some(120); 2], &mut held);
+    bench.receiver.finish(&[Some(120); 2], &mut buffered);
     let total = bench.receiver.total();
     assert_eq!(total.complete, 128, "one for each buffer of the pool");
     assert_eq!(total.shot_drops.get(DropCause::NoBuffer), 2 * 120 - 128);
@@ -439,14 +439,14 @@ fn a_pool_without_free_buffers_drops_whole_shots_as_no_buffer() {
 }
 
 #[test]
-fn a_number_beyond_all_shots_is_damage_and_closes_nothing() {
+fn a_number_beyond_the_maximum_is_malformed() {
     let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut items = Vec::new();
     for packet in plan(6, 0, &[255]) {
         bench.send(&packet);
-        // Two of them, so that they would confirm each other.
+        // Two of them, which would confirm each other.
         for index in 0..2 {
-            bench.send(&Planned { shot: u64::MAX - 1, index, ..packet });
+            bench.send(&PlannedPacket { shot: u64::MAX - 1, index, ..packet });
         }
         bench.drain(1, &mut items);
     }
@@ -458,11 +458,11 @@ fn a_number_beyond_all_shots_is_damage_and_closes_nothing() {
 }
 
 #[test]
-fn a_far_jump_needs_a_second_packet_where_no_icrc_vouches_for_the_first() {
+fn a_far_jump_without_an_icrc_needs_a_second_packet() {
     let mut bench = Bench::new(Kind::Udp, Some(0), 4);
     let mut items = Vec::new();
     let mut plan = plan(6, 0, &[255]);
-    plan.insert(7, Planned { stream: 0, shot: 1 << 40, index: 1, corrupt: false });
+    plan.insert(7, PlannedPacket { stream: 0, shot: 1 << 40, index: 1, corrupt: false });
     for packet in &plan {
         bench.send(packet);
         bench.drain(1, &mut items);

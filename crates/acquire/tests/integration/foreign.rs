@@ -1,13 +1,13 @@
-//! Senders that are not ours, with every fault of a wire, against an oracle that knows what was sent: heaps of
-//! SPEAD whose first packet has another header than the others, frames of a sensor bridge whose last one has.
+//! Senders of other vendors, with every fault of a network, against an oracle that knows what was sent: SPEAD heaps
+//! whose first packet has a different header, frames of a sensor bridge whose last packet has.
 //!
-//! Packets are of one size, so that batches reach over the ends of shots, and a loss within one shifts headers of
-//! one length to where those of another were foretold.
+//! Packets are of one size, so that batches extend beyond the ends of shots, and a loss within one shifts headers of
+//! one length to where those of another were predicted.
 
 use crate::faults::Random;
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
-use shotline_acquire::learn::{Held, Hints, Until, learn};
+use shotline_acquire::learn::{BufferedIo, Hints, LearnCallbacks, learn};
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, receiver};
 use shotline_memory::{Pool, Region, Regions, Registrar, Sge};
 use shotline_store::shot::Loss;
@@ -29,9 +29,9 @@ const TIMEOUT_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
-    /// Heaps; the last packet is as large as the others, or not.
+    /// Heaps; `exact`: the last packet is as large as the others.
     Spead { exact: bool },
-    /// Frames with their metadata in the last packet, or in one of their own.
+    /// Frames; `apart`: their metadata has a packet of its own.
     Bridge { apart: bool },
 }
 
@@ -45,16 +45,16 @@ impl Sender {
 
     fn geometry(self) -> Geometry {
         let (samples, trailer, cut) = match self {
-            // Three items more in the first packet, 24 bytes.
+            // Three more items in the first packet, 24 bytes.
             Self::Spead { exact } => {
                 let samples = if exact { 576 } else { 550 };
                 (samples, Trailer::None, Cut { first: 76, rest: 100, trailer_apart: false })
             }
-            // 132 and a header of 28 bytes are as much as 128 and one of 32.
+            // 132 bytes and a header of 28 are as much as 128 and one of 32.
             Self::Bridge { apart: true } => {
                 (528, Trailer::HsbMetadata, Cut { trailer_apart: true, ..Cut::uniform(132) })
             }
-            // And so are 140 bytes and the last 136 of 1536.
+            // 140 bytes are as much as the last 136 of 1536 and a longer header.
             Self::Bridge { apart: false } => (1400, Trailer::HsbMetadata, Cut::uniform(140)),
         };
         Geometry::new(1, samples, 8, Packing::Uint8, 0).unwrap().sent_as(trailer, cut).unwrap()
@@ -74,8 +74,8 @@ impl Sender {
         }
     }
 
-    /// Shots that it takes to learn the sender.
-    fn lesson(self) -> u64 {
+    /// Number of shots needed to learn the sender.
+    fn shots_to_learn(self) -> u64 {
         if let Self::Spead { .. } = self { 1 } else { u64::from(PAGES) + 1 }
     }
 
@@ -93,7 +93,7 @@ impl Sender {
         header
     }
 
-    /// A shot as it is in memory.
+    /// Returns a shot as it is stored in memory.
     fn bytes(self, number: u64) -> Vec<u8> {
         let g = self.geometry();
         let byte = |i: u64| (i * 31 + 1).wrapping_add(number.wrapping_mul(7)) as u8;
@@ -117,20 +117,20 @@ fn address(port: u16) -> SocketAddr {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlannedPacket {
     shot: u64,
     index: u32,
     corrupt: bool,
 }
 
-/// What is sent, in order, with the faults of a tape of random bytes; the first shots are spared.
-fn plan(sender: Sender, shots: u64, spared: u64, faults: &[u8]) -> Vec<Planned> {
+/// Returns the packets to send, in order, with faults selected by random bytes; the first `spared` shots have none.
+fn plan(sender: Sender, shots: u64, spared: u64, faults: &[u8]) -> Vec<PlannedPacket> {
     let mut plan = Vec::new();
     let mut fault = faults.iter().cycle();
     for shot in 0..shots {
         for index in 0..sender.geometry().packets() {
-            let packet = Planned { shot, index, corrupt: false };
-            let corrupt = Planned { corrupt: true, ..packet };
+            let packet = PlannedPacket { shot, index, corrupt: false };
+            let corrupt = PlannedPacket { corrupt: true, ..packet };
             match fault.next().copied().filter(|_| shot >= spared).unwrap_or(255) {
                 0..=9 => {}
                 10..=19 => plan.extend([packet, packet]),
@@ -144,7 +144,7 @@ fn plan(sender: Sender, shots: u64, spared: u64, faults: &[u8]) -> Vec<Planned> 
             }
         }
     }
-    // Without an ICRC nothing would tell: SPEAD leaves that to the UDP checksum.
+    // Without an ICRC corruption would be undetected: SPEAD leaves that to the UDP checksum.
     plan.retain(|packet| !packet.corrupt || sender.kind() == Kind::Hsb);
     plan
 }
@@ -154,12 +154,12 @@ struct Bench {
     sender: InprocIo,
     wire: Arc<Region>,
     wire_sge: Sge,
-    receiver: Receiver<Held<InprocIo>>,
+    receiver: Receiver<BufferedIo<InprocIo>>,
 }
 
 impl Bench {
-    /// With a receiver that was told of the sender, or that learns it from the packets that are sent before.
-    fn new(kind: Sender, before: Option<&[Planned]>) -> Self {
+    /// Creates a receiver that has the sender's description, or that learns it from the packets sent before.
+    fn new(kind: Sender, before: Option<&[PlannedPacket]>) -> Self {
         let g = kind.geometry();
         let mut registrar = Registrar::new();
         let pool = Pool::new(&mut registrar, 128, g.slot_bytes()).unwrap();
@@ -176,7 +176,7 @@ impl Bench {
             send(kind, &mut sender, (&wire, wire_sge), planned);
         }
         let (framing, io, first_shot) = match before {
-            None => (kind.framing(), Held::nothing(io, &regions, scratch), None),
+            None => (kind.framing(), BufferedIo::nothing(io, &regions, scratch), None),
             Some(_) => learned(kind, io, &regions, scratch),
         };
         let stream = StreamConfig {
@@ -193,7 +193,7 @@ impl Bench {
         Self { kind, sender, wire, wire_sge, receiver: Receiver::new(io, config) }
     }
 
-    fn send(&mut self, planned: &Planned) {
+    fn send(&mut self, planned: &PlannedPacket) {
         send(self.kind, &mut self.sender, (&self.wire, self.wire_sge), planned);
     }
 
@@ -206,31 +206,31 @@ impl Bench {
     }
 }
 
-/// What the learner makes of what was sent, which must be what the sender is.
+/// Learns the sender from the packets sent, and checks the result.
 fn learned(
     kind: Sender,
     io: InprocIo,
     regions: &Regions,
     scratch: Sge,
-) -> (Arc<dyn Framing>, Held<InprocIo>, Option<u64>) {
+) -> (Arc<dyn Framing>, BufferedIo<InprocIo>, Option<u64>) {
     let g = kind.geometry();
     let ended = |silence: std::time::Duration| silence.as_secs() > 10;
-    // It looks on until shots can be received.
-    let mut looks = 0;
+    // Learning continues until shots can be received.
+    let mut polls = 0;
     let ready = || {
-        looks += 1;
-        looks > 5
+        polls += 1;
+        polls > 5
     };
-    let until = Until { ready, ended, refused: |_, _: &str| {} };
-    let (mut learned, io) = learn(kind.kind(), Hints::default(), io, (regions, scratch), until).unwrap();
-    assert!(looks > 5);
+    let callbacks = LearnCallbacks { ready, ended, refused: |_, _: &str| {} };
+    let (mut learned, io) = learn(kind.kind(), Hints::default(), io, (regions, scratch), callbacks).unwrap();
+    assert!(polls > 5);
     let learned = learned.remove(0);
     assert_eq!(format!("{:?}", learned.framing), format!("{:?}", kind.framing()));
     assert_eq!((learned.sample_bytes, learned.trailer, learned.cut), (g.sample_bytes(), g.trailer(), g.cut()));
     (learned.framing, io, learned.first_shot)
 }
 
-fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), planned: &Planned) {
+fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), planned: &PlannedPacket) {
     let g = kind.geometry();
     let bytes = kind.bytes(planned.shot);
     let psn = FIRST_PSN.wrapping_add((planned.shot as u32).wrapping_mul(g.packets())).wrapping_add(planned.index);
@@ -239,7 +239,7 @@ fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), p
     wire.write(0, payload);
     let mut seal = if kind.framing().sealed() { Seal::Compute } else { Seal::None };
     if planned.corrupt {
-        // One bit of the payload changes after the CRC was made.
+        // One bit of the payload changes after the CRC was computed.
         seal = Seal::Remainder(shotline_wire::crc::remainder(payload));
         wire.write(17, &[payload[17] ^ 0x20]);
     }
@@ -248,24 +248,24 @@ fn send(kind: Sender, sender: &mut InprocIo, (wire, wire_sge): (&Region, Sge), p
     assert_eq!(sent, 1);
 }
 
-/// What came out, checked byte for byte against what was sent.
+/// Received shots, checked byte by byte against those sent.
 #[derive(Default)]
-struct Seen {
+struct Output {
     complete: BTreeSet<u64>,
     partial: BTreeMap<u64, Vec<u32>>,
     lost: BTreeSet<u64>,
 }
 
-impl Seen {
+impl Output {
     fn of(kind: Sender, items: Vec<Item>) -> Self {
-        let mut seen = Self::default();
+        let mut output = Self::default();
         for item in items {
             match item {
-                Item::Loss(loss) => seen.lost.extend(loss.first..loss.first + loss.count),
-                Item::Shot(shot) => seen.check(kind, &shot),
+                Item::Loss(loss) => output.lost.extend(loss.first..loss.first + loss.count),
+                Item::Shot(shot) => output.check(kind, &shot),
             }
         }
-        seen
+        output
     }
 
     fn check(&mut self, kind: Sender, shot: &shotline_store::shot::Shot) {
@@ -282,8 +282,8 @@ impl Seen {
         shot.buffer.read(0, &mut bytes);
         let differ = bytes.iter().zip(&expected).position(|(a, b)| a != b);
         assert_eq!(differ, None, "shot {number} without {missing:?} has a wrong byte");
-        let told = g.trailer() == Trailer::HsbMetadata && !missing.contains(&(g.packets() - 1));
-        assert_eq!(shot.meta.stamp_tai_ns, if told { stamp(number) } else { 0 });
+        let has_stamp = g.trailer() == Trailer::HsbMetadata && !missing.contains(&(g.packets() - 1));
+        assert_eq!(shot.meta.stamp_tai_ns, if has_stamp { stamp(number) } else { 0 });
         assert_eq!(shot.meta.is_complete(), missing.is_empty());
         if missing.is_empty() {
             assert!(self.complete.insert(number));
@@ -296,7 +296,7 @@ impl Seen {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(1000)))]
     #[test]
-    fn loss_duplication_reordering_and_corruption_are_named_exactly(
+    fn loss_duplication_reordering_corruption_are_counted_exactly(
         faults in prop::collection::vec(any::<u8>(), 40..200),
         shots in 8_u64..24,
         polls in prop::collection::vec(1_usize..40, 1..8),
@@ -304,7 +304,7 @@ proptest! {
         kind in prop::sample::select(Sender::ALL.to_vec()),
         learning: bool,
     ) {
-        let plan = plan(kind, shots, if learning { kind.lesson() } else { 1 }, &faults);
+        let plan = plan(kind, shots, if learning { kind.shots_to_learn() } else { 1 }, &faults);
         let mut bench = Bench::new(kind, learning.then_some(plan.as_slice()));
         let mut items = Vec::new();
         if !learning {
@@ -315,7 +315,7 @@ proptest! {
         }
         bench.drain(&mut items);
         bench.receiver.finish(&[Some(shots)], &mut items);
-        let seen = Seen::of(kind, items);
+        let output = Output::of(kind, items);
 
         let good: BTreeSet<_> = plan.iter().filter(|p| !p.corrupt).map(|p| (p.shot, p.index)).collect();
         let corrupted = plan.iter().filter(|p| p.corrupt).count() as u64;
@@ -332,22 +332,22 @@ proptest! {
         for shot in 0..shots {
             let missing: Vec<u32> = (0..packets).filter(|index| !good.contains(&(shot, *index))).collect();
             match missing.len() as u32 {
-                0 => prop_assert!(seen.complete.contains(&shot)),
-                all if all == packets => prop_assert!(seen.lost.contains(&shot)),
-                _ => prop_assert_eq!(seen.partial.get(&shot), Some(&missing)),
+                0 => prop_assert!(output.complete.contains(&shot)),
+                all if all == packets => prop_assert!(output.lost.contains(&shot)),
+                _ => prop_assert_eq!(output.partial.get(&shot), Some(&missing)),
             }
         }
     }
 }
 
 #[test]
-fn headers_that_are_not_where_they_were_foretold_cost_a_copy_and_nothing_else() {
+fn mispredicted_headers_cost_only_a_copy() {
     for kind in [Sender::Spead { exact: true }, Sender::Bridge { apart: true }, Sender::Bridge { apart: false }] {
         let whole = plan(kind, 6, 6, &[255]);
         let packets = kind.geometry().packets() as usize;
         for lost in packets..2 * packets {
             let mut bench = Bench::new(kind, None);
-            // A batch of two shots and more, without one packet of the second.
+            // A batch of more than two shots, without one packet of the second.
             let (batch, rest) = whole.split_at(3 * packets);
             batch.iter().enumerate().filter(|(at, _)| *at != lost).for_each(|(_, packet)| bench.send(packet));
             let mut items = Vec::new();
@@ -355,9 +355,9 @@ fn headers_that_are_not_where_they_were_foretold_cost_a_copy_and_nothing_else() 
             rest.iter().for_each(|packet| bench.send(packet));
             bench.drain(&mut items);
             bench.receiver.finish(&[Some(6)], &mut items);
-            let seen = Seen::of(kind, items);
-            assert_eq!(seen.partial, BTreeMap::from([(1, vec![(lost - packets) as u32])]), "{kind:?}");
-            assert_eq!(seen.complete.len(), 5, "{kind:?}");
+            let output = Output::of(kind, items);
+            assert_eq!(output.partial, BTreeMap::from([(1, vec![(lost - packets) as u32])]), "{kind:?}");
+            assert_eq!(output.complete.len(), 5, "{kind:?}");
             let total = bench.receiver.total();
             assert!(total.repaired > 0, "{kind:?}: what came behind packet {lost} had slid");
             assert_eq!(total.balance(), Ok(()));
@@ -380,7 +380,7 @@ fn nothing_is_copied_twice_where_nothing_is_lost() {
 }
 
 #[test]
-fn corruption_that_a_bridges_icrc_sees_is_not_in_the_frame() {
+fn a_bridges_corrupt_packet_is_missing_from_the_frame() {
     let kind = Sender::Bridge { apart: false };
     let mut bench = Bench::new(kind, None);
     let mut plan = plan(kind, 3, 3, &[255]);
@@ -389,12 +389,12 @@ fn corruption_that_a_bridges_icrc_sees_is_not_in_the_frame() {
     let mut items = Vec::new();
     bench.drain(&mut items);
     bench.receiver.finish(&[Some(3)], &mut items);
-    let seen = Seen::of(kind, items);
-    assert_eq!((seen.complete.len(), seen.partial), (2, BTreeMap::from([(1, vec![5])])));
+    let output = Output::of(kind, items);
+    assert_eq!((output.complete.len(), output.partial), (2, BTreeMap::from([(1, vec![5])])));
 }
 
-/// What comes out when a sender that was at this shot is switched off and on: it sends eight shots before and behind.
-/// The sender's number of each shot, by that of the run, and the losses.
+/// Restarts a sender at this shot: it sends eight shots before and eight after. Returns the sender's number of each
+/// shot by that of the run, and the losses.
 fn restarted(kind: Sender, at: u64, learned: Option<u64>) -> (Bench, BTreeMap<u64, u64>, Vec<Loss>) {
     let mut bench = Bench::new(kind, None);
     if let Some(first) = learned {
@@ -427,23 +427,23 @@ fn restarted(kind: Sender, at: u64, learned: Option<u64>) -> (Bench, BTreeMap<u6
     (bench, shots, losses)
 }
 
-/// The packets of one shot.
-fn whole(kind: Sender, shot: u64) -> impl Iterator<Item = Planned> {
-    (0..kind.geometry().packets()).map(move |index| Planned { shot, index, corrupt: false })
+/// Returns the packets of one shot.
+fn whole(kind: Sender, shot: u64) -> impl Iterator<Item = PlannedPacket> {
+    (0..kind.geometry().packets()).map(move |index| PlannedPacket { shot, index, corrupt: false })
 }
 
 #[test]
-fn a_sender_that_begins_anew_goes_on_with_numbers_of_the_run() {
+fn a_restarted_sender_continues_with_the_runs_numbers() {
     for (kind, learned) in Sender::ALL.into_iter().flat_map(|kind| [(kind, None), (kind, Some(1000))]) {
-        // A ring of pages tells no number of the first frame.
+        // A ring of pages has no number of the first frame.
         let learned = learned.filter(|_| kind.kind() == Kind::Spead);
         let (bench, shots, losses) = restarted(kind, 1000, learned);
         let first = *shots.keys().next().unwrap();
-        let told = |at: u64, shot: u64| (first + at, shot);
-        let before = (0..8).map(|shot| told(shot, 1000 + shot));
-        // A shot's worth of packets says so.
-        let behind = (1..8).map(|shot| told(8 + shot, shot));
-        assert_eq!(shots, before.chain(behind).collect(), "{kind:?}");
+        let pair_at = |at: u64, shot: u64| (first + at, shot);
+        let before = (0..8).map(|shot| pair_at(shot, 1000 + shot));
+        // A shot's worth of packets shows the restart.
+        let after = (1..8).map(|shot| pair_at(8 + shot, shot));
+        assert_eq!(shots, before.chain(after).collect(), "{kind:?}");
         let expected = Loss { stream: 0, cause: DropCause::SenderRestart, first: first + 8, count: 1 };
         assert_eq!(losses, [expected], "{kind:?}");
         let total = bench.receiver.total();
@@ -455,9 +455,9 @@ fn a_sender_that_begins_anew_goes_on_with_numbers_of_the_run() {
 }
 
 #[test]
-fn a_bridges_frame_numbers_tell_a_restart_that_seems_to_be_far_ahead() {
+fn frame_numbers_reveal_a_restart_that_seems_far_ahead() {
     for kind in [Sender::Bridge { apart: true }, Sender::Bridge { apart: false }] {
-        // Its sequence numbers are nearly half way round: those of a new beginning lie ahead.
+        // Its sequence numbers are nearly half way round: those after a restart are ahead.
         let at = 0x9_0000 / u64::from(kind.geometry().packets());
         let (bench, shots, losses) = restarted(kind, at, None);
         let sent: Vec<_> = shots.values().copied().collect();
@@ -479,18 +479,18 @@ fn an_outage_of_a_bridges_link_is_no_restart() {
     bench.receiver.finish(&[None], &mut items);
     let total = bench.receiver.total();
     assert_eq!((total.restarts, total.complete, total.shot_drops.get(DropCause::WireGap)), (0, 16, 39_992));
-    assert_eq!(Seen::of(kind, items).complete.len(), 16);
+    assert_eq!(Output::of(kind, items).complete.len(), 16);
 }
 
 #[test]
-fn a_ring_is_joined_at_a_whole_frame_however_its_first_packets_are_reordered() {
+fn a_ring_is_joined_at_a_whole_frame_despite_reordering() {
     for seed in seeds(0..300) {
         let (kind, mut random) = (Sender::Bridge { apart: seed.is_multiple_of(2) }, Random::new(seed));
         let mut sent: Vec<_> = (4..16).flat_map(|shot| whole(kind, shot)).collect();
         random.reorder(&mut sent, 5);
         let mut bench = Bench::new(kind, None);
         let mut items = Vec::new();
-        // From anywhere in the first frames on.
+        // Start anywhere in the first frames.
         let begin = random.below(30) as usize;
         for packet in &sent[begin..] {
             bench.send(packet);
@@ -508,7 +508,7 @@ fn a_ring_is_joined_at_a_whole_frame_however_its_first_packets_are_reordered() {
 }
 
 #[test]
-fn a_heap_that_has_data_is_a_shot_although_the_stop_bears_its_number() {
+fn a_heap_with_data_is_a_shot_despite_a_stop_of_its_number() {
     let kind = Sender::Spead { exact: false };
     let packets = kind.geometry().packets() as usize;
     let mut bench = Bench::new(kind, None);
@@ -516,7 +516,7 @@ fn a_heap_that_has_data_is_a_shot_although_the_stop_bears_its_number() {
     let (last, before) = sent.split_last().unwrap();
     assert_eq!(before.len(), 2 * packets - 1);
     before.iter().for_each(|packet| bench.send(packet));
-    // An empty heap of another size, with the counter of the one that is still open.
+    // An empty heap of another size, with the counter of the heap that is still open.
     let stop = Packet { shot: 1, ..Packet::default() };
     let mut header = ArrayVec::<u8, MAX_HEADER>::new();
     kind.framing().emit(&Link::default(), &stop, &mut header);
@@ -529,6 +529,6 @@ fn a_heap_that_has_data_is_a_shot_although_the_stop_bears_its_number() {
     bench.receiver.finish(&[None], &mut items);
     let total = bench.receiver.total();
     assert_eq!((total.complete, total.shots, total.packet_drops.get(DropCause::NotData)), (2, 2, 1));
-    let seen = Seen::of(kind, items);
-    assert_eq!((seen.complete.len(), seen.lost.len()), (2, 0));
+    let output = Output::of(kind, items);
+    assert_eq!((output.complete.len(), output.lost.len()), (2, 0));
 }

@@ -1,5 +1,5 @@
-//! A device that puts each packet into its oldest receive, whatever the packet is: no wrong byte in a shot, exact books,
-//! and no copies once the line of receives is straight again.
+//! A device that puts each packet into its oldest receive, regardless of its contents: no wrong byte in a shot, exact
+//! counters, and no copies once the receive queue is aligned again.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -28,18 +28,18 @@ fn sender() -> SocketAddr {
     "192.0.2.1:77".parse().unwrap()
 }
 
-fn stranger() -> SocketAddr {
+fn other_sender() -> SocketAddr {
     "192.0.2.9:77".parse().unwrap()
 }
 
-/// A device's receive queue: bytes are written when packets arrive, and completions are taken later.
+/// Receive queue of a device: bytes are written when packets arrive, completions are polled later.
 struct Device {
     regions: Regions,
     posted: VecDeque<Recv>,
     completed: VecDeque<(u32, [u8; Completed::LEN], u32, u32, SocketAddr)>,
-    /// Packets that came while no receive was posted.
+    /// Packets that arrived while no receive was posted.
     dropped: u64,
-    room: usize,
+    capacity: usize,
 }
 
 impl Device {
@@ -74,7 +74,7 @@ impl PacketIo for Device {
     }
     fn post(&mut self, receives: &[Recv]) -> usize {
         self.posted.extend(receives);
-        assert!(self.posted.len() <= self.room, "more receives than the device was opened for");
+        assert!(self.posted.len() <= self.capacity, "more receives than the device was opened for");
         receives.len()
     }
     fn withdraw(&mut self, _ids: &[u32]) {}
@@ -115,7 +115,7 @@ impl PacketIo for Device {
     }
 }
 
-/// Three packets a shot, the last of them short; or one; or many.
+/// Shots of three packets with a short last one, of one packet, or of many.
 fn geometry(channels: u16) -> Geometry {
     Geometry::new(channels, 1000, 12, Packing::Packed12, 0).unwrap()
 }
@@ -165,14 +165,14 @@ impl Bench {
             timeout_ns: TIMEOUT_NS,
         };
         let mut registrar = Registrar::new();
-        let slots = slots + receiver::held_in_order(&config) as u32;
+        let slots = slots + receiver::in_order_buffers(&config) as u32;
         let pool = Pool::new(&mut registrar, slots, geometry.slot_bytes()).unwrap();
         let spare = Region::host(receiver::SPARE_BYTES as usize).unwrap();
         let spare = Sge { region: registrar.add(spare), offset: 0, len: receiver::SPARE_BYTES };
         let regions = registrar.finish();
         let (posted, completed) = (VecDeque::new(), VecDeque::new());
-        let room = receiver::capacity(&[config]);
-        let device = Device { regions: regions.clone(), posted, completed, dropped: 0, room };
+        let capacity = receiver::capacity(&[config]);
+        let device = Device { regions: regions.clone(), posted, completed, dropped: 0, capacity };
         let config = ReceiverConfig { framing, streams: vec![config], pool, regions, spare, clock: None };
         let receiver = Receiver::new(device, config);
         let [complete, partial, lost] = [const { BTreeSet::new() }; 3];
@@ -190,10 +190,10 @@ impl Bench {
 
     fn poll(&mut self) {
         while self.receiver.poll(self.now_ns, 4, &mut self.items).unwrap() > 0 {}
-        self.look();
+        self.check();
     }
 
-    /// Silence for so long that every open shot is closed.
+    /// Silence after which every open shot is closed.
     fn pause(&mut self) {
         self.poll();
         self.now_ns += 2 * TIMEOUT_NS;
@@ -207,8 +207,8 @@ impl Bench {
         self.poll();
     }
 
-    /// Checks what has left, byte by byte.
-    fn look(&mut self) {
+    /// Checks the emitted shots byte by byte.
+    fn check(&mut self) {
         let g = self.geometry;
         for item in std::mem::take(&mut self.items) {
             let shot = match item {
@@ -234,11 +234,11 @@ impl Bench {
         }
     }
 
-    /// Ends; returns the books, which account for everything.
+    /// Ends; returns the counters, which account for everything.
     fn end(&mut self, shots: u64) -> Books {
         self.poll();
         self.receiver.finish(&[Some(shots)], &mut self.items);
-        self.look();
+        self.check();
         let total = self.receiver.total();
         assert_eq!(total.balance(), Ok(()));
         assert_eq!(total.packets + self.receiver.io().dropped, self.sent);
@@ -260,7 +260,7 @@ fn without_a_loss_nothing_is_copied() {
 }
 
 #[test]
-fn after_a_loss_payloads_slide_until_the_line_is_through_and_then_it_is_straight_again() {
+fn a_loss_shifts_payloads_until_the_queue_is_consumed() {
     for (channels, lost) in [(8, vec![(5, 1)]), (8, vec![(5, 2), (6, 0), (6, 1)]), (96, vec![(5, 30), (5, 31), (9, 0)])]
     {
         let mut bench = Bench::new(channels, 32);
@@ -282,12 +282,12 @@ fn after_a_loss_payloads_slide_until_the_line_is_through_and_then_it_is_straight
 }
 
 #[test]
-fn after_strangers_packets_the_line_is_as_long_as_before_and_straight_again() {
+fn the_queue_recovers_from_packets_of_other_senders() {
     let mut bench = Bench::new(8, 32);
     let posted = bench.receiver.io().posted.len();
     for shot in 0..60 {
         if shot < 20 {
-            (0..5).for_each(|index| bench.arrives(shot, index % 3, stranger()));
+            (0..5).for_each(|index| bench.arrives(shot, index % 3, other_sender()));
         }
         bench.whole_shot(shot);
     }
@@ -300,10 +300,10 @@ fn after_strangers_packets_the_line_is_as_long_as_before_and_straight_again() {
 }
 
 #[test]
-fn strangers_alone_cannot_use_the_line_up() {
+fn other_senders_cannot_exhaust_the_queue() {
     let mut bench = Bench::new(8, 32);
     for _ in 0..2000 {
-        bench.arrives(0, 0, stranger());
+        bench.arrives(0, 0, other_sender());
         bench.poll();
     }
     (0..50).for_each(|shot| bench.whole_shot(shot));
@@ -312,7 +312,7 @@ fn strangers_alone_cannot_use_the_line_up() {
 }
 
 #[test]
-fn a_shot_without_its_end_leaves_in_time_although_its_places_are_the_devices() {
+fn a_shot_without_its_end_leaves_while_the_device_owns_buffers() {
     let mut bench = Bench::new(8, 32);
     for shot in 0..30 {
         for index in 0..2 {
@@ -338,7 +338,7 @@ fn counted(channels: u16, shots: u64, without: &[(u64, u32)]) -> (Bench, Books) 
 }
 
 #[test]
-fn counted_packets_that_all_come_are_whole_shots() {
+fn counted_packets_without_loss_are_whole_shots() {
     for channels in [1, 8, 96] {
         let (_, total) = counted(channels, 40, &[]);
         assert_eq!((total.complete, total.repaired), (40, 0));
@@ -346,20 +346,20 @@ fn counted_packets_that_all_come_are_whole_shots() {
 }
 
 #[test]
-fn a_loss_among_counted_packets_is_known_by_the_record_alone_and_of_that_shot_nothing_is_shown() {
+fn a_loss_among_counted_packets_discards_the_whole_shot() {
     for (channels, lost) in [(8, (5, 0)), (8, (5, 1)), (96, (5, 17)), (96, (5, 0))] {
         let (bench, total) = counted(channels, 20, &[lost]);
         assert_eq!(bench.partial, BTreeSet::from([5]), "{lost:?}");
         assert_eq!((total.complete, total.packets_missing), (19, 1));
-        let came = u64::from(bench.geometry.packets() - 1);
-        assert_eq!(total.packet_drops.get(DropCause::Unplaced), came, "{lost:?}");
-        assert_eq!(total.placed + came, total.packets);
+        let arrived = u64::from(bench.geometry.packets() - 1);
+        assert_eq!(total.packet_drops.get(DropCause::Unplaced), arrived, "{lost:?}");
+        assert_eq!(total.placed + arrived, total.packets);
         assert_eq!(total.placed_bytes, 19 * u64::from(bench.geometry.sent_bytes()), "{lost:?}");
     }
 }
 
 #[test]
-fn without_its_end_a_counted_shot_gives_way_to_the_next_one() {
+fn a_counted_shot_without_its_end_is_replaced_by_the_next() {
     let (bench, total) = counted(8, 20, &[(5, 2)]);
     assert_eq!((bench.partial, total.complete), (BTreeSet::from([5]), 19));
     let whole: Vec<_> = (0..3).map(|index| (5, index)).collect();
@@ -367,7 +367,7 @@ fn without_its_end_a_counted_shot_gives_way_to_the_next_one() {
     assert!(total.complete >= 18 && bench.lost.len() + bench.partial.len() <= 2, "{total:?}");
 }
 
-/// Another framing under the name of counted packets.
+/// A different framing with the name of counted packets.
 #[derive(Debug)]
 struct Namesake(Arc<dyn Framing>);
 
@@ -414,7 +414,7 @@ impl Extras for Namesake {
 }
 
 #[test]
-fn packets_of_a_framing_named_counted_keep_their_places() {
+fn a_framing_named_counted_keeps_packet_positions() {
     let mut bench = Bench::over(Arc::new(Namesake(received::of(Kind::Ud).unwrap())), 8, 32);
     for shot in 0..20 {
         for index in (0..3).filter(|index| (shot, *index) != (5, 1)) {
@@ -430,7 +430,7 @@ fn packets_of_a_framing_named_counted_keep_their_places() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(200)))]
     #[test]
-    fn whatever_is_lost_repeated_overtaken_or_strange_no_byte_is_wrong_and_the_books_are_exact(
+    fn any_faults_leave_correct_bytes_and_exact_counters(
         faults in prop::collection::vec(any::<u8>(), 40..300),
         channels in prop::sample::select(vec![1_u16, 8, 20]),
         slots in 12_u32..200,
@@ -448,7 +448,7 @@ proptest! {
                 match *fault.next().unwrap() {
                     0..=24 => {}
                     25..=34 => plan.extend([packet, packet]),
-                    35..=44 => plan.extend([(shot, index, stranger()), packet]),
+                    35..=44 => plan.extend([(shot, index, other_sender()), packet]),
                     45..=64 => {
                         let at = plan.len() - plan.len().min(1 + usize::from(index as u8 + shot as u8) % 4);
                         plan.insert(at, packet);
@@ -470,7 +470,7 @@ proptest! {
         bench.pause();
         let total = bench.end(shots);
         prop_assert!(total.placed > 0 || plan.len() < 20, "of so many packets some have a place");
-        // With buffers for all that is under way the line is never shorter than a burst.
+        // With buffers for all packets in flight the queue is never shorter than a burst.
         prop_assert!(slots < 140 || bench.receiver.io().dropped == 0);
     }
 }

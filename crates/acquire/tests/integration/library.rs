@@ -1,4 +1,4 @@
-//! Recording as a library, with framings of the caller's, over real sockets.
+//! Recording as a library, with framings supplied by the caller, over real sockets.
 
 #[allow(dead_code, reason = "the example's main is not called")]
 #[path = "../../../../examples/02-record-your-own-framing.rs"]
@@ -22,25 +22,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Frames of a cycle, in each of which the second lacks a packet.
+/// Number of frames of a cycle; the second of each cycle lacks a packet.
 const FRAMES: u32 = 3;
-/// Frames that are recorded.
+/// Number of frames recorded.
 const SHOTS: u64 = 12;
-/// Between two frames: the receive buffer holds those of a receiver that the machine does not run for long.
+/// Time between two frames: the receive buffer holds enough of them while the receiver is not scheduled.
 const PAUSE: Duration = Duration::from_millis(10);
 const PACKET: usize = 4096;
-/// 64 x 128 pixels of 16 bits.
+/// Bytes of a frame of 64 x 128 pixels of 16 bits.
 const FRAME: usize = 4 * PACKET;
 
-/// The byte at a place of a frame.
+/// Returns the byte at an offset of a frame.
 fn pixel(frame: u32, at: usize) -> u8 {
     (at as u8).wrapping_mul(3).wrapping_add(frame as u8)
 }
 
-/// Sends frames to the receiver until it has them; of frame 1 the packet at 8192 is never sent.
+/// Sends frames until the receiver has them; of frame 1 the packet at 8192 is never sent.
 fn send(to: SocketAddr, over: &AtomicBool) {
     let camera = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
-    // The receiver may not listen yet, so frames before those that are checked are sent again and again.
+    // The receiver may not be listening yet, so frames are sent until it has enough.
     let mut number = 0_u32;
     while !over.load(Ordering::Relaxed) && number < 100_000 {
         for offset in (0..FRAME).step_by(PACKET) {
@@ -51,7 +51,7 @@ fn send(to: SocketAddr, over: &AtomicBool) {
             packet.extend(number.to_le_bytes());
             packet.extend((offset as u32).to_le_bytes());
             packet.extend((offset..offset + PACKET).map(|at| pixel(number, at)));
-            // An error is the receiver's closed port: before it listens, or when it is done.
+            // An error is the receiver's closed port: before it listens, or after it is done.
             let _ = camera.send_to(&packet, to);
         }
         number += 1;
@@ -60,17 +60,17 @@ fn send(to: SocketAddr, over: &AtomicBool) {
 }
 
 #[test]
-fn the_example_records_a_framing_of_its_own() {
+fn the_example_records_its_own_framing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("camera.h5");
-    // An address of its own, so that no other test takes the port between the two sockets.
+    // A separate address, so that no other test takes the port between the two sockets.
     let listen = UdpSocket::bind(("127.0.2.2", 0)).unwrap().local_addr().unwrap();
     let settings = Settings {
         listen: Some(listen),
         out: Some(vec![out.clone()]),
         shots: Some(SHOTS),
         capacity: Some(SHOTS),
-        // A frame that lacks a packet is closed by those after it, and by no pause of the sender.
+        // A frame that lacks a packet is closed by those after it, and not by a pause of the sender.
         window: Some(4),
         timeout_ms: Some(60_000),
         ..Settings::default()
@@ -89,8 +89,8 @@ fn the_example_records_a_framing_of_its_own() {
     assert_eq!((total.complete, total.partial), assert_frames(&out));
 }
 
-/// Each frame has come byte for byte but for the packet that was never sent, which is missing and zeros. The receiver may
-/// have begun to listen in the middle of the first one. Returns the numbers of complete and of partial frames.
+/// Checks each frame byte by byte, except for the packet that was never sent, which is missing and zeros. The receiver
+/// may have begun to listen within the first one. Returns the numbers of complete and of partial frames.
 fn assert_frames(out: &Path) -> (u64, u64) {
     let recording = Recording::open(out).unwrap();
     assert_eq!((recording.run().framing.as_str(), recording.run().instrument.as_str()), ("camera", "camera"));
@@ -99,8 +99,8 @@ fn assert_frames(out: &Path) -> (u64, u64) {
     for (index, row) in (0..).zip(recording.rows_of(0).map(Result::unwrap)) {
         let number = row.number as u32;
         let slot = slots.read(index, 0).unwrap();
-        let came = |packet: usize| row.presence[0] >> packet & 1 == 1;
-        let missing: Vec<usize> = (0..FRAME / PACKET).filter(|packet| !came(*packet)).collect();
+        let arrived = |packet: usize| row.presence[0] >> packet & 1 == 1;
+        let missing: Vec<usize> = (0..FRAME / PACKET).filter(|packet| !arrived(*packet)).collect();
         let left_out: &[usize] = if number % FRAMES == 1 { &[2] } else { &[] };
         if index == 0 {
             assert!(left_out.iter().all(|packet| missing.contains(packet)), "frame {number} lacks {missing:?}");
@@ -108,7 +108,7 @@ fn assert_frames(out: &Path) -> (u64, u64) {
             assert_eq!(missing, left_out, "missing of frame {number}");
         }
         for (packet, bytes) in slot[..FRAME].chunks(PACKET).enumerate() {
-            let expected = |at: usize| if came(packet) { pixel(number, packet * PACKET + at) } else { 0 };
+            let expected = |at: usize| if arrived(packet) { pixel(number, packet * PACKET + at) } else { 0 };
             assert!(
                 bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at)),
                 "frame {number}, packet {packet}"
@@ -121,7 +121,7 @@ fn assert_frames(out: &Path) -> (u64, u64) {
     (complete, partial)
 }
 
-/// Packets like those of [`Udp`], with an ICRC behind them.
+/// Packets like those of [`Udp`], followed by an ICRC.
 #[derive(Debug)]
 struct Sealed;
 
@@ -148,7 +148,7 @@ impl Framing for Sealed {
     }
 }
 
-/// A sender of two packets a shot.
+/// Describes a sender of two packets per shot.
 fn sealed() -> Described {
     let geometry = Geometry::cut_as((8, 512), (8, Packing::Uint8), 0, Trailer::None, Cut::uniform(2048)).unwrap();
     Described { framing: Arc::new(Sealed), geometry, name: "sealed".into() }
@@ -161,7 +161,7 @@ fn received(settings: &Settings, sender: Described) -> Result<Outcome, RunError>
     })
 }
 
-/// Sends shots on two links to the receiver until it has them; every third shot of link 1 has a packet with a wrong ICRC.
+/// Sends shots on two links until the receiver has them; every third shot of link 1 has a packet with a wrong ICRC.
 fn send_sealed(to: SocketAddr, over: &AtomicBool) {
     let geometry = sealed().geometry;
     let mut registrar = Registrar::new();
@@ -177,7 +177,7 @@ fn send_sealed(to: SocketAddr, over: &AtomicBool) {
             let gather = [Sge { region: payload, offset: 0, len: packet.len }];
             let is_wrong = stream == 1 && shot % 3 == 0 && index == 1;
             let seal = if is_wrong { Seal::Forced(0) } else { Seal::Compute };
-            // An error is the receiver's closed port: before it listens, or when it is done.
+            // An error is the receiver's closed port: before it listens, or after it is done.
             let _ = io.send(to, &[Send { header: &header, gather: &gather, seal }]);
         }
         std::thread::sleep(PAUSE);
@@ -185,7 +185,7 @@ fn send_sealed(to: SocketAddr, over: &AtomicBool) {
 }
 
 #[test]
-fn a_sealed_framing_of_the_callers_is_received_by_its_own_keys() {
+fn a_callers_sealed_framing_is_received_by_its_keys() {
     let listen = UdpSocket::bind(("::1", 0)).unwrap().local_addr().unwrap();
     let settings = Settings {
         listen: Some(listen),
@@ -205,7 +205,7 @@ fn a_sealed_framing_of_the_callers_is_received_by_its_own_keys() {
     })
     .unwrap();
     let [first, second] = outcome.streams.as_slice() else { panic!("{} streams", outcome.streams.len()) };
-    // The receiver may have begun to listen in the middle of the first shot, and ends in the middle of the last one.
+    // The receiver may have begun to listen within the first shot, and ends within the last one.
     assert!(first.complete >= SHOTS - 2 && first.icrc_good == first.placed, "{first:?}");
     assert!(second.partial >= SHOTS / 3 && second.icrc_good == second.placed, "{second:?}");
     let wrong = outcome.unknown.packet_drops;
@@ -213,7 +213,7 @@ fn a_sealed_framing_of_the_callers_is_received_by_its_own_keys() {
 }
 
 #[test]
-fn settings_that_describe_a_described_sender_are_refused() {
+fn settings_of_a_described_sender_are_refused() {
     let listens = Settings { listen: "[::1]:0".parse().ok(), discard: Some(true), ..Settings::default() };
     for (settings, key) in [
         (Settings { framing: "digitizer".parse().ok(), ..listens.clone() }, Key::framing),

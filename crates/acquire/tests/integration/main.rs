@@ -1,7 +1,7 @@
-//! The receiver under every fault of a wire, against oracles that know what was sent.
+//! Receiver tests with every fault of a network, against oracles that know what was sent.
 
 mod faults;
 mod foreign;
 mod in_order;
 mod library;
-mod unseen;
+mod single_packets;

@@ -1,8 +1,8 @@
-//! Each rule, by the key that it names.
+//! Tests of each rule, by the key that its error has.
 
 use super::*;
 
-/// Settings of this text; where it names no sender or no sink, one that listens, and one that discards.
+/// Parses settings; without a sender or a sink in `text`, adds one that listens, and one that discards.
 fn settings(text: &str) -> Settings {
     let names = |key: &str| text.lines().any(|line| line.starts_with(key));
     let mut all = text.to_owned();
@@ -48,7 +48,7 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_probe_is_not_listened_to_and_the_other_way_round() {
+fn settings_of_probes_and_listening_exclude_each_other() {
     assert_eq!(settings("probe = \"[::1]:9\"\nrate_hz = 5.0").check().map(drop), Ok(()));
     assert_eq!(settings("external_trigger = false").check().map(drop), Ok(()));
     assert_refused(&[
@@ -66,7 +66,7 @@ fn a_probe_is_not_listened_to_and_the_other_way_round() {
 }
 
 #[test]
-fn what_a_probe_cannot_be_asked_for_is_refused() {
+fn settings_that_a_probe_does_not_support_are_refused() {
     let sequence = |events: usize| settings(&format!("probe = \"[::1]:9\"\ntransmit_sequence = {:?}", vec![1; events]));
     assert_eq!(sequence(55).check().map(drop), Ok(()));
     assert!(sequence(56).check().is_err_and(|error| error.key == Key::transmit_sequence));
@@ -82,7 +82,7 @@ fn what_a_probe_cannot_be_asked_for_is_refused() {
 }
 
 #[test]
-fn a_framing_without_set_up_needs_what_only_settings_say() {
+fn a_framing_without_set_up_needs_its_settings() {
     let named = settings("framing = \"ud\"\nqueue_pair = 17\nq_key = 18");
     assert_eq!(named.check().unwrap().queue_pair, Some(QueuePair { number: 17, q_key: 18 }));
     assert_eq!(settings("framing = \"udp\"\nlinks = 2\nquorum = 2").check().unwrap().queue_pair, None);
@@ -97,7 +97,7 @@ fn a_framing_without_set_up_needs_what_only_settings_say() {
 }
 
 #[test]
-fn a_sender_that_the_caller_describes_is_not_described_twice() {
+fn settings_must_not_describe_a_described_sender() {
     for text in [
         "framing = \"digitizer\"",
         "channels = 4",
@@ -121,8 +121,8 @@ fn a_sender_that_the_caller_describes_is_not_described_twice() {
 }
 
 #[test]
-fn large_shots_have_a_larger_pool_and_fewer_writes_in_flight() {
-    let defaults = |resolved: Resolved<'_>| (resolved.framing, resolved.pool_bytes, resolved.in_flight);
+fn large_shots_have_a_larger_pool_and_fewer_writes() {
+    let defaults = |resolved: ResolvedSettings<'_>| (resolved.framing, resolved.pool_bytes, resolved.in_flight);
     let (small, large) = (settings("framing = \"udp\""), settings("framing = \"digitizer\"\nlinks = 2"));
     assert_eq!(defaults(small.check().unwrap()), (Some(Kind::Udp), 256 << 20, 16));
     assert_eq!(defaults(large.check().unwrap()), (Some(Kind::Digitizer), 3 << 30, 4));
@@ -134,7 +134,7 @@ fn large_shots_have_a_larger_pool_and_fewer_writes_in_flight() {
 }
 
 #[test]
-fn settings_that_need_another_are_refused_without_it() {
+fn settings_that_need_another_are_refused_alone() {
     assert_eq!(settings("out = [\"a.h5\", \"b.h5\"]\npre_trigger = 1.0\npost_trigger = 2.0").check().map(drop), Ok(()));
     assert_refused(&[
         ("out = []", Key::out, "--out"),
@@ -151,7 +151,7 @@ fn settings_that_need_another_are_refused_without_it() {
 }
 
 #[test]
-fn a_packet_capture_has_none_of_the_ways_of_a_recording() {
+fn a_packet_capture_refuses_settings_of_recordings() {
     let given = [
         ("pre_trigger = 1.0", Key::pre_trigger),
         ("compress = \"lz4\"", Key::compress),
@@ -165,7 +165,7 @@ fn a_packet_capture_has_none_of_the_ways_of_a_recording() {
         ("roll_shots = 5", Key::roll_shots),
         ("keep = \"1GiB\"", Key::keep),
     ];
-    assert_eq!(given.map(|(_, key)| key), NOT_OF_CAPTURES);
+    assert_eq!(given.map(|(_, key)| key), NOT_FOR_CAPTURES);
     for (text, key) in given {
         assert_refused(&[(&format!("out = \"a.pcapng\"\n{text}"), key, "a packet capture is one plain file")]);
     }
@@ -174,7 +174,7 @@ fn a_packet_capture_has_none_of_the_ways_of_a_recording() {
 }
 
 #[test]
-fn what_is_to_be_recorded_is_not_discarded_unless_flags_overrule_a_file() {
+fn discard_and_recording_conflict_unless_flags_override_a_file() {
     for (text, key) in [
         ("out = \"run.h5\"", Key::out),
         ("durable = true", Key::durable),
@@ -195,7 +195,7 @@ fn what_is_to_be_recorded_is_not_discarded_unless_flags_overrule_a_file() {
 }
 
 #[test]
-fn a_flag_wins_over_a_key_of_the_file_that_contradicts_it() {
+fn a_flag_overrides_a_contradicting_key_of_the_file() {
     let listens = settings("framing = \"ud\"\nqueue_pair = 17\nq_key = 17\nidle_s = 1.0\nshots = 5");
     let asks = settings("probe = \"[::1]:8\"\nbind = \"[::1]:9\"\nrate_hz = 5.0\ntransmit_sequence = [1]\nshots = 5");
     let flags = |text: &str| toml::from_str::<Settings>(text).unwrap();

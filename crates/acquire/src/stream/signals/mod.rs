@@ -1,5 +1,5 @@
-//! What a sender says besides samples: numbers that are no shots', that it stops, what samples mean, which packets it
-//! never sent, and that what follows is another stream.
+//! Messages of a sender other than samples: numbers that are no shots', its stop, what samples mean, which packets it
+//! never sent, and that another stream follows.
 
 use super::config::StreamConfig;
 use context::Context;
@@ -11,46 +11,46 @@ use std::ops::Range;
 
 mod context;
 
-/// Shots that may be missing before the sender's word that it has ended.
-const MOST_BEFORE_STOP: u64 = 1 << 16;
-/// Numbers that were no shots' and lie ahead of those that have left, at most: more are counted as missing.
-const MOST_NUMBERS: usize = 64;
+/// Maximum number of shots missing before a sender's stop; a stop further ahead is ignored.
+const MAX_GAP_BEFORE_STOP: u64 = 1 << 16;
+/// Maximum number of pending numbers that are no shots'; more are counted as missing.
+const MAX_NUMBERS: usize = 64;
 
-/// Why a stream has ended before its run.
+/// Reason why a stream has ended before its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Samples of another kind have come.
-    Other,
-    /// Its sender has begun anew, and its shots carry numbers of their own, which the run has already.
-    Anew,
+pub enum EndReason {
+    /// Samples of another kind have arrived.
+    FormatChanged,
+    /// Its sender was restarted, and its shots contain their own numbers, which the run already has.
+    Restarted,
 }
 
-impl Ended {
-    /// Why what comes now is dropped.
+impl EndReason {
+    /// Returns the drop cause of packets after the end.
     pub(super) fn cause(self) -> DropCause {
         match self {
-            Self::Other => DropCause::NotData,
-            Self::Anew => DropCause::SenderRestart,
+            Self::FormatChanged => DropCause::NotData,
+            Self::Restarted => DropCause::SenderRestart,
         }
     }
 }
 
-/// What the sender of a stream has said besides samples.
+/// Messages of a stream's sender other than samples.
 #[derive(Debug)]
 pub(super) struct Signals {
     packets: u32,
-    /// Numbers that stream control or the like took from the shots, ascending.
+    /// Numbers used by stream control or similar packets instead of shots, ascending.
     numbers: VecDeque<u64>,
-    /// The number with which the sender has ended its stream.
+    /// Number at which the sender stopped.
     stopped: Option<u64>,
-    /// What packets of context said, where they are what closes a shot.
+    /// Contents of packets of context, if these replace the trailer.
     context: Option<Context>,
-    /// What comes now is not what the stream was: it has ended.
-    ended: Option<Ended>,
+    /// Set once the stream has ended.
+    ended: Option<EndReason>,
 }
 
 impl Signals {
-    /// `meaning` is what samples mean before any packet says so.
+    /// Creates the state; `meaning` is what samples mean before any packet of context.
     pub(super) fn new(config: &StreamConfig, meaning: Meaning) -> Self {
         let has_context = config.geometry.trailer() == Trailer::Context;
         Self {
@@ -62,81 +62,82 @@ impl Signals {
         }
     }
 
-    /// A packet has taken this number from the shots, of which `next` is the first that has not left. With `stop` it is
-    /// the sender's last one. A number that has data is a shot's (`is_shot`), whatever else bears it.
+    /// Notes that a packet which is no shot's has taken this number; `next` is the first shot that has not left. With
+    /// `stop` it is the sender's last one. A number with data is a shot's (`is_shot`), even if another packet has it,
+    /// too.
     pub(super) fn note_number(&mut self, number: u64, stop: bool, next: u64, is_shot: bool) {
         if stop {
             self.stopped = Some(number);
         }
         self.numbers.retain(|number| *number >= next);
-        if number >= next && !is_shot && !self.numbers.contains(&number) && self.numbers.len() < MOST_NUMBERS {
+        if number >= next && !is_shot && !self.numbers.contains(&number) && self.numbers.len() < MAX_NUMBERS {
             let at = self.numbers.partition_point(|other| *other < number);
             self.numbers.insert(at, number);
         }
     }
 
-    /// A packet of context says what samples mean from a shot on. With `lost`, samples were lost just before.
+    /// Notes what samples mean from a shot on. With `lost`, samples were lost just before.
     pub(super) fn note_meaning(&mut self, from: u64, meaning: Meaning, lost: bool) {
         if let Some(context) = &mut self.context {
             context.note_meaning(from, meaning, lost);
         }
     }
 
-    /// Whether packets' counts tell which of them were never sent.
+    /// Returns `true` if packets have counts, which show the packets that were never sent.
     #[inline]
     pub(super) fn has_counts(&self) -> bool {
         self.context.is_some()
     }
 
-    /// Takes note of the sender's count in a packet of samples.
+    /// Notes the sender's count in a packet of samples.
     pub(super) fn note_count(&mut self, number: u64, index: u32, count: u8) {
         if let Some(context) = &mut self.context {
             context.note_count(number, number * u64::from(self.packets) + u64::from(index), count);
         }
     }
 
-    /// A shot has this number, whatever else bears it.
+    /// Notes that a shot has this number, even if another packet has it, too.
     #[inline]
     pub(super) fn note_shot(&mut self, number: u64) {
         self.numbers.retain(|signal| *signal != number);
     }
 
-    /// Ends the stream: what comes from now on is dropped.
-    pub(super) fn end(&mut self, ended: Ended) {
+    /// Ends the stream: following packets are dropped.
+    pub(super) fn end(&mut self, ended: EndReason) {
         self.ended = Some(ended);
     }
 
-    /// Why the stream has ended, if it has.
+    /// Returns the reason why the stream has ended, if it has.
     #[inline]
-    pub(super) fn ended(&self) -> Option<Ended> {
+    pub(super) fn ended(&self) -> Option<EndReason> {
         self.ended
     }
 
-    /// Whether the sender has said that no more shots come.
+    /// Returns `true` if the sender has announced that no more shots follow.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// The number after the sender's last shot, if it has stopped. No CRC protects its word: an end that is far behind
-    /// `next` is not believed.
+    /// Returns the number after the sender's last shot, if it has stopped. No CRC protects the stop, so an end far
+    /// beyond `next` is ignored.
     pub(super) fn stop(&self, next: u64) -> Option<u64> {
-        self.stopped.map(|number| number + 1).filter(|end| end.saturating_sub(next) < MOST_BEFORE_STOP)
+        self.stopped.map(|number| number + 1).filter(|end| end.saturating_sub(next) < MAX_GAP_BEFORE_STOP)
     }
 
-    /// Forgets numbers and the stop: the sender has begun anew.
+    /// Discards numbers and the stop after a restart of the sender.
     pub(super) fn forget_numbers(&mut self) {
         self.stopped = None;
         self.numbers.clear();
     }
 
-    /// Whether no shot has the number `next`.
+    /// Returns `true` if no shot has the number `next`.
     #[inline]
-    pub(super) fn is_at(&self, next: u64) -> bool {
+    pub(super) fn is_taken(&self, next: u64) -> bool {
         self.numbers.front() == Some(&next)
     }
 
-    /// Divides shots that never came by why: numbers that were no shots', those that were never sent, and the others,
-    /// which have this cause. Calls `enter` for each range, in ascending order; ranges may be empty.
+    /// Splits missing shots by cause: numbers that were no shots', those that were never sent, and the others, which
+    /// have the cause `cause`. Calls `enter` for each range, in ascending order; ranges may be empty.
     pub(super) fn divide(&mut self, shots: Range<u64>, cause: DropCause, mut enter: impl FnMut(Range<u64>, DropCause)) {
         let Range { start: mut first, end } = shots;
         while let Some(number) = self.numbers.front().copied().filter(|number| *number < end) {
@@ -150,12 +151,12 @@ impl Signals {
         self.divide_shots(first..end, cause, &mut enter);
     }
 
-    /// The same where all of the numbers are shots'.
+    /// Splits missing shots like [`Self::divide`], where all of the numbers are shots'.
     fn divide_shots(&self, shots: Range<u64>, cause: DropCause, enter: &mut impl FnMut(Range<u64>, DropCause)) {
         let (Range { start: mut first, end }, packets) = (shots, u64::from(self.packets));
         let gaps = self.context.as_ref().filter(|_| cause == DropCause::WireGap);
-        for left_out in gaps.into_iter().flat_map(Context::left_out) {
-            let (start, end) = (left_out.start.div_ceil(packets).max(first), (left_out.end / packets).min(end));
+        for unsent in gaps.into_iter().flat_map(Context::unsent) {
+            let (start, end) = (unsent.start.div_ceil(packets).max(first), (unsent.end / packets).min(end));
             if start < end {
                 enter(first..start, cause);
                 enter(start..end, DropCause::Overrun);
@@ -165,15 +166,16 @@ impl Signals {
         enter(first..end, cause);
     }
 
-    /// How many of the packets that a shot lacks were never sent.
+    /// Returns the number of a shot's missing packets that were never sent.
     pub(super) fn unsent(&self, number: u64, presence: &Presence) -> u64 {
         let first = number.saturating_mul(u64::from(self.packets));
         self.context.as_ref().map_or(0, |context| {
-            presence.missing().filter(|index| context.is_left_out(first + u64::from(*index))).count() as u64
+            presence.missing().filter(|index| context.is_unsent(first + u64::from(*index))).count() as u64
         })
     }
 
-    /// Writes what is known of a shot's samples to its slot, as the trailer that was not sent. Returns what they mean.
+    /// Writes the description of a shot's samples to its slot, in place of a trailer from the sender. Returns their
+    /// meaning.
     pub(super) fn describe(&mut self, number: u64, geometry: &Geometry, buffer: &Buffer) -> Meaning {
         self.context.as_mut().map_or_else(Meaning::default, |context| context.describe(number, geometry, buffer))
     }
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use shotline_wire::shot::{Cut, Packing};
 
-    /// Of a stream of shots of three packets.
+    /// Creates the state for shots of three packets.
     fn signals(trailer: Trailer) -> Signals {
         let geometry = Geometry::new(1, 2400, 8, Packing::Uint8, 0).unwrap();
         let geometry = geometry.sent_as(trailer, Cut::uniform(800)).unwrap();
@@ -201,44 +203,47 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_no_shots_divides_a_loss() {
+    fn a_number_of_no_shot_splits_a_loss() {
         let mut signals = signals(Trailer::None);
         for number in [7, 5, 7, 2] {
             signals.note_number(number, false, 3, false);
         }
         signals.note_number(9, false, 3, true);
-        assert!(!signals.is_at(3) && signals.is_at(5));
+        assert!(!signals.is_taken(3) && signals.is_taken(5));
         let [gap, none] = [DropCause::WireGap, DropCause::NotData];
         assert_eq!(divided(&mut signals, 3..7), [(3, 5, gap), (5, 6, none), (6, 7, gap)]);
-        assert!(signals.is_at(7));
+        assert!(signals.is_taken(7));
         signals.note_shot(7);
         assert_eq!(divided(&mut signals, 7..10), [(7, 10, gap)], "7 has data, and so has 9");
     }
 
     #[test]
-    fn numbers_ahead_take_bounded_room() {
+    fn pending_numbers_are_bounded() {
         let mut signals = signals(Trailer::None);
         (0..1000).for_each(|number| signals.note_number(number, false, 0, false));
-        assert_eq!(signals.numbers.len(), MOST_NUMBERS);
+        assert_eq!(signals.numbers.len(), MAX_NUMBERS);
         signals.note_number(1000, false, 1000, false);
         assert_eq!(signals.numbers, [1000], "what has left is forgotten");
     }
 
     #[test]
-    fn a_stop_far_ahead_is_not_believed() {
+    fn a_stop_far_ahead_is_ignored() {
         let mut signals = signals(Trailer::None);
         assert!(!signals.has_stopped() && signals.stop(0).is_none());
-        signals.note_number(MOST_BEFORE_STOP, true, 0, false);
-        assert_eq!((signals.has_stopped(), signals.stop(0), signals.stop(2)), (true, None, Some(MOST_BEFORE_STOP + 1)));
+        signals.note_number(MAX_GAP_BEFORE_STOP, true, 0, false);
+        assert_eq!(
+            (signals.has_stopped(), signals.stop(0), signals.stop(2)),
+            (true, None, Some(MAX_GAP_BEFORE_STOP + 1))
+        );
         signals.forget_numbers();
-        assert!(!signals.has_stopped() && !signals.is_at(MOST_BEFORE_STOP));
+        assert!(!signals.has_stopped() && !signals.is_taken(MAX_GAP_BEFORE_STOP));
     }
 
     #[test]
-    fn whole_shots_that_were_never_sent_are_no_loss_of_the_wire() {
+    fn unsent_shots_are_overruns() {
         let mut signals = signals(Trailer::Context);
         signals.note_count(1, 2, 0);
-        signals.note_count(5, 1, 1); // ten packets are missing, and the count says that none of them was sent
+        signals.note_count(5, 1, 1); // ten packets are missing, none of them sent according to the count
         assert_eq!(signals.unsent(2, &Presence::empty(3)), 3);
         let [gap, overrun] = [DropCause::WireGap, DropCause::Overrun];
         assert_eq!(divided(&mut signals, 1..6), [(1, 2, gap), (2, 5, overrun), (5, 6, gap)]);
@@ -246,11 +251,11 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_stream_drops_what_comes() {
+    fn an_ended_stream_drops_packets() {
         let mut signals = signals(Trailer::None);
         assert_eq!(signals.ended(), None);
-        signals.end(Ended::Other);
-        assert_eq!(signals.ended().map(Ended::cause), Some(DropCause::NotData));
-        assert_eq!(Ended::Anew.cause(), DropCause::SenderRestart);
+        signals.end(EndReason::FormatChanged);
+        assert_eq!(signals.ended().map(EndReason::cause), Some(DropCause::NotData));
+        assert_eq!(EndReason::Restarted.cause(), DropCause::SenderRestart);
     }
 }

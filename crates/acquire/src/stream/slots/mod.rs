@@ -1,11 +1,11 @@
-//! The memory that a stream's packets land in.
+//! Memory that a stream's packets land in.
 //!
-//! A stream holds a fixed number of *entries*. An entry owns one buffer, whose packets' places are posted; it is *ready*
-//! until a new shot takes it. Each place has a receive id: entry by entry, packet by packet, and then the spares of a line
-//! ([`line`]), where a device takes receives in their order.
+//! A stream has a fixed number of *entries*. An entry owns one buffer, and a receive is posted for each of its packets;
+//! it is *ready* until a new shot takes it. Each receive has an id: entry by entry, packet by packet, followed by the
+//! spares of a queue ([`receive_queue`]) for a device that consumes receives in order.
 
 use super::config::StreamConfig;
-use line::Line;
+use receive_queue::ReceiveQueue;
 use shotline_memory::{Buffer, Pool, Regions, Sge};
 use shotline_transport::Recv;
 use shotline_wire::crc::{self, Shift};
@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-mod line;
+mod receive_queue;
 
-pub(crate) use line::{SPARES, extra};
+pub(crate) use receive_queue::{SPARES, extra};
 
 #[derive(Debug)]
 struct Entry {
@@ -27,37 +27,37 @@ struct Entry {
     drops: Drops,
 }
 
-/// What was in an entry when its shot left it.
+/// Contents of an entry when its shot leaves it.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// The buffer with all that came; none if there was no other one for a copy.
+pub(super) struct TakenShot {
+    /// The buffer with all packets; none if there was no other one for a copy.
     pub(super) buffer: Option<Buffer>,
     /// Shared from here on: a presence map is too large (2 KiB) to be passed on by value.
     pub(super) presence: Arc<Presence>,
-    /// Packets of the shot that were dropped.
+    /// Packets of the shot that were dropped, by cause.
     pub(super) drops: Drops,
-    /// Bytes copied to a buffer that no device has places of.
+    /// Bytes copied to a buffer of which the device owns nothing.
     pub(super) copied_bytes: u64,
 }
 
-/// The entries of a stream, and the receive ids of their places.
+/// Entries of a stream, and the ids of their receives.
 #[derive(Debug)]
 pub(crate) struct Slots {
     geometry: Geometry,
     packets: u32,
-    /// The first of this stream's receive ids.
+    /// First receive id of this stream.
     base_id: u32,
     entries: Vec<Entry>,
     /// Entries with a buffer and without a shot, in the order of their use.
     ready: VecDeque<usize>,
-    /// Shifts a CRC register over one full packet.
+    /// Operator that shifts a CRC register over one full packet.
     full: Shift,
-    /// The receives, where a device takes them in their order.
-    line: Option<Line>,
+    /// The receive queue, for a device that consumes receives in order.
+    queue: Option<ReceiveQueue>,
 }
 
 impl Slots {
-    /// Entries without buffers: [`Self::refill`] gives them some.
+    /// Creates entries without buffers: [`Self::refill`] adds these.
     pub(super) fn new(config: &StreamConfig, base_id: u32, depth: usize) -> Self {
         let packets = config.geometry.packets();
         let entry = || Entry {
@@ -73,69 +73,69 @@ impl Slots {
             entries: (0..depth).map(|_| entry()).collect(),
             ready: VecDeque::with_capacity(depth),
             full: Shift::new(u64::from(config.geometry.cut().rest)),
-            line: None,
+            queue: None,
         }
     }
 
-    /// From now on a device takes the receives in their order.
-    pub(crate) fn stand_in_line(&mut self, pool: &Arc<Pool>, regions: &Regions) {
-        self.line = Some(Line::new(pool, regions, self.geometry, self.base_id, self.entries.len()));
+    /// Switches to a device that consumes receives in order.
+    pub(crate) fn use_receive_queue(&mut self, pool: &Arc<Pool>, regions: &Regions) {
+        self.queue = Some(ReceiveQueue::new(pool, regions, self.geometry, self.base_id, self.entries.len()));
     }
 
-    /// Takes the buffers that a line needs beside those of its entries, which have theirs.
-    pub(crate) fn furnish_line(&mut self) {
-        self.line.iter_mut().for_each(Line::furnish);
+    /// Takes the queue's own buffers, after those of the entries.
+    pub(crate) fn take_queue_buffers(&mut self) {
+        self.queue.iter_mut().for_each(ReceiveQueue::take_buffers);
     }
 
-    /// Receive ids of this stream.
+    /// Returns the receive ids of this stream.
     #[inline]
     pub(crate) fn ids(&self) -> Range<u32> {
-        if let Some(line) = &self.line {
-            return line.ids();
+        if let Some(queue) = &self.queue {
+            return queue.ids();
         }
         self.base_id..self.base_id + self.entries.len() as u32 * self.packets
     }
 
-    /// The receive id of an entry's packet.
+    /// Returns the receive id of an entry's packet.
     #[inline]
     pub(crate) fn id(&self, entry: usize, index: u32) -> u32 {
         self.base_id + entry as u32 * self.packets + index
     }
 
-    /// The entry and packet index of one of this stream's receive ids.
+    /// Returns the entry and packet index of one of this stream's receive ids.
     #[inline]
     pub(crate) fn slot(&self, id: u32) -> (usize, u32) {
         let position = id - self.base_id;
         ((position / self.packets) as usize, position % self.packets)
     }
 
-    /// Where a packet of an entry belongs.
+    /// Returns the destination of a packet of an entry.
     #[inline]
-    pub(crate) fn place(&self, entry: usize, index: u32) -> Option<Sge> {
+    pub(crate) fn destination(&self, entry: usize, index: u32) -> Option<Sge> {
         let (offset, bytes) = (self.geometry.packet_offset(index), self.geometry.packet_bytes(index));
         self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes))
     }
 
-    /// Where a packet lies that landed in the place of a receive id.
-    fn landing_place(&self, id: u32) -> Option<Sge> {
-        if let Some(place) = self.line.as_ref().and_then(|line| line.spare_place(id)) {
-            return Some(place);
+    /// Returns the memory in which the packet of a receive landed.
+    fn landing_memory(&self, id: u32) -> Option<Sge> {
+        if let Some(destination) = self.queue.as_ref().and_then(|queue| queue.spare_memory(id)) {
+            return Some(destination);
         }
-        // A line's places are longer than packets that belong there.
+        // The receives of a queue are longer than the packets that belong there.
         let (entry, index) = self.slot(id);
         let geometry = &self.geometry;
         let (offset, bytes) = (geometry.packet_offset(index), geometry.cut().rest.max(geometry.packet_bytes(index)));
         self.entries[entry].buffer.as_ref().map(|buffer| buffer.sge(offset, bytes.min(buffer.len() - offset)))
     }
 
-    /// Gives every empty entry a buffer, and lists what to post for it.
+    /// Assigns a buffer to every empty entry, and appends the receives to post for it.
     pub(crate) fn refill(&mut self, pool: &Arc<Pool>, posts: &mut Vec<Recv>) {
-        self.line.iter_mut().for_each(Line::relieve);
-        while let Some(line) = &mut self.line
-            && let Some(entry) = line.next_kept()
+        self.queue.iter_mut().for_each(ReceiveQueue::reserve_buffer);
+        while let Some(queue) = &mut self.queue
+            && let Some(entry) = queue.next_to_append()
         {
             if let Some(buffer) = &self.entries[entry].buffer {
-                line.lay(entry, buffer, posts);
+                queue.append(entry, buffer, posts);
                 self.ready.push_back(entry);
             }
         }
@@ -145,24 +145,24 @@ impl Slots {
             }
             let Some(buffer) = pool.take() else { break };
             let buffer = self.entries[entry].buffer.insert(buffer);
-            if let Some(line) = &mut self.line {
-                line.lay(entry, buffer, posts);
+            if let Some(queue) = &mut self.queue {
+                queue.append(entry, buffer, posts);
                 self.ready.push_back(entry);
                 continue;
             }
             for index in 0..self.packets {
-                if let Some(sge) = self.place(entry, index) {
+                if let Some(sge) = self.destination(entry, index) {
                     posts.push(Recv { id: self.id(entry, index), sge: [sge, Sge::EMPTY] });
                 }
             }
             self.ready.push_back(entry);
         }
-        if let Some(line) = &mut self.line {
-            line.straighten(posts);
+        if let Some(queue) = &mut self.queue {
+            queue.append_spares(posts);
         }
     }
 
-    /// The entry that the shot after `ahead` other new ones will take.
+    /// Returns the entry that the shot after `ahead` other new ones will take.
     #[inline]
     pub(super) fn ready(&self, ahead: usize) -> Option<usize> {
         self.ready.get(ahead).copied()
@@ -174,7 +174,7 @@ impl Slots {
         self.ready.pop_front()
     }
 
-    /// Whether the packet of a slot has arrived.
+    /// Returns `true` if the packet of a slot has arrived.
     #[inline]
     pub(crate) fn is_filled(&self, entry: usize, index: u32) -> bool {
         self.entries[entry].presence.contains(index)
@@ -183,12 +183,12 @@ impl Slots {
     /// Marks a packet as arrived.
     ///
     /// # Errors
-    /// If it was there already, or cannot be brought to its place: its shot's drops then have it.
+    /// If it is a duplicate, or cannot be moved to its destination: the drop is then counted for its shot.
     #[inline]
     pub(super) fn fill(&mut self, entry: usize, index: u32, remainder: u32) -> Result<(), DropCause> {
-        if let Some(line) = &self.line
+        if let Some(queue) = &self.queue
             && !self.is_filled(entry, index)
-            && line.is_stuck(self.id(entry, index))
+            && queue.is_blocked(self.id(entry, index))
         {
             self.entries[entry].drops.add(DropCause::NoBuffer, 1);
             return Err(DropCause::NoBuffer);
@@ -207,58 +207,58 @@ impl Slots {
         self.entries[entry].drops.add(cause, 1);
     }
 
-    /// Whether a shot is complete, and all of it in its buffer.
+    /// Returns `true` if a shot is complete, and all of it in its buffer.
     #[inline]
     pub(super) fn is_whole(&self, entry: usize) -> bool {
-        self.entries[entry].presence.is_complete() && !self.line.as_ref().is_some_and(|line| line.has_lent(entry))
+        self.entries[entry].presence.is_complete() && !self.queue.as_ref().is_some_and(|queue| queue.has_posted(entry))
     }
 
-    /// Packets of an entry's shot that have not arrived, ascending.
+    /// Returns the packets of an entry's shot that have not arrived, ascending.
     pub(super) fn missing(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
         self.entries[entry].presence.missing()
     }
 
-    /// What has come of an entry's shot.
+    /// Returns the buffer of an entry and the packets present.
     pub(super) fn contents(&self, entry: usize) -> Option<(&Buffer, &Presence)> {
         let entry = &self.entries[entry];
         entry.buffer.as_ref().map(|buffer| (buffer, &entry.presence))
     }
 
-    /// Takes the shot out of an entry, which is then empty. Where a device has places of its buffer, the shot leaves in a
-    /// copy, and the entry keeps the buffer for another shot.
-    pub(super) fn take(&mut self, entry: usize) -> Taken {
-        let (buffer, copied_bytes) = match &self.line {
-            Some(line) if line.has_lent(entry) => self.copy_out(entry),
+    /// Takes the shot out of an entry, which is then empty. If the device owns receives of its buffer, the shot leaves
+    /// in a copy, and the entry keeps the buffer for another shot.
+    pub(super) fn take(&mut self, entry: usize) -> TakenShot {
+        let (buffer, copied_bytes) = match &self.queue {
+            Some(queue) if queue.has_posted(entry) => self.copy_out(entry),
             _ => (self.entries[entry].buffer.take(), 0),
         };
         let state = &mut self.entries[entry];
         let presence = Arc::new(state.presence.clone());
         state.presence = Presence::empty(self.packets);
-        Taken { buffer, presence, drops: std::mem::take(&mut state.drops), copied_bytes }
+        TakenShot { buffer, presence, drops: std::mem::take(&mut state.drops), copied_bytes }
     }
 
-    /// Copies an entry's shot to another buffer, if there is one. Returns it and the bytes copied.
+    /// Copies an entry's shot to another buffer, if there is one. Returns it and the number of bytes copied.
     fn copy_out(&mut self, entry: usize) -> (Option<Buffer>, u64) {
         let (geometry, state) = (&self.geometry, &self.entries[entry]);
         let first_id = self.base_id + entry as u32 * self.packets;
-        let Some(line) = &mut self.line else { return (None, 0) };
-        line.keep(entry);
-        let copy = line.fresh();
+        let Some(queue) = &mut self.queue else { return (None, 0) };
+        queue.keep_buffer(entry);
+        let copy = queue.take_buffer();
         let mut copied_bytes = 0;
         for index in (0..self.packets).filter(|index| state.presence.contains(*index)) {
             let (offset, bytes) = (geometry.packet_offset(index), geometry.packet_bytes(index));
-            let parked = line.fetch(first_id + index);
+            let parked = queue.unpark(first_id + index);
             let from = parked.or_else(|| state.buffer.as_ref().map(|buffer| buffer.sge(offset, bytes)));
             if let Some((from, copy)) = from.zip(copy.as_ref()) {
-                line.copy(Sge { len: bytes, ..from }, copy.sge(offset, bytes));
+                queue.copy(Sge { len: bytes, ..from }, copy.sge(offset, bytes));
                 copied_bytes += u64::from(bytes);
             }
         }
         (copy, copied_bytes)
     }
 
-    /// Zeroes what did not come of a shot that was taken, and what no packet brings; `withdraw` gets the receives of its
-    /// missing packets. Returns the bytes of samples that came.
+    /// Zeroes the missing packets of a shot that was taken, and the bytes outside of all packets; `withdraw` gets the
+    /// receives of its missing packets. Returns the number of sample bytes received.
     pub(super) fn zero_gaps(&self, entry: usize, buffer: &Buffer, presence: &Presence, withdraw: &mut Vec<u32>) -> u32 {
         let geometry = &self.geometry;
         let mut valid_bytes = 0;
@@ -278,7 +278,8 @@ impl Slots {
         valid_bytes
     }
 
-    /// Whether the CRC over a whole shot that was taken holds, folded from what the packets' own check left behind.
+    /// Returns `true` if the CRC over a whole shot that was taken is correct, combined from the packets' CRC
+    /// remainders.
     pub(super) fn is_crc_good(&self, entry: usize) -> bool {
         let (last, full) = self.entries[entry].remainders.split_last().unwrap_or((&0, &[]));
         let register = full.iter().fold(u32::MAX, |register, remainder| self.full.apply(register) ^ remainder);
@@ -286,42 +287,42 @@ impl Slots {
         crc::shift(register, u64::from(last_bytes)) ^ last == crc::RESIDUE
     }
 
-    /// A packet has landed in the place of this id, the foremost of a line. False if there is no line.
-    pub(crate) fn land(&mut self, id: u32) -> bool {
-        self.line.as_mut().map(|line| line.land(id)).is_some()
+    /// Notes that a packet has landed in this receive, the oldest of a queue. Returns `false` if there is no queue.
+    pub(crate) fn note_landed(&mut self, id: u32) -> bool {
+        self.queue.as_mut().map(|queue| queue.note_landed(id)).is_some()
     }
 
-    /// The packet that has just landed in a line has no place.
-    pub(crate) fn refuse(&mut self) {
-        self.line.iter_mut().for_each(Line::refuse);
+    /// Notes that the packet that has just landed in a queue has no destination.
+    pub(crate) fn note_no_destination(&mut self) {
+        self.queue.iter_mut().for_each(ReceiveQueue::note_no_destination);
     }
 
-    /// The packet that has just landed in the place of `id` belongs to this slot. Returns from where to where its payload
-    /// is to be copied; none if it is there already.
-    pub(crate) fn bring(&mut self, id: u32, entry: usize, index: u32) -> Option<(Sge, Sge)> {
-        let (from, place) = (self.landing_place(id), self.place(entry, index));
+    /// Assigns the packet that has just landed in the receive `id` to this slot. Returns source and destination of the
+    /// copy; none if the payload is in its destination.
+    pub(crate) fn assign(&mut self, id: u32, entry: usize, index: u32) -> Option<(Sge, Sge)> {
+        let (from, destination) = (self.landing_memory(id), self.destination(entry, index));
         let slot = self.id(entry, index);
-        let to = self.line.as_mut().zip(place).and_then(|(line, place)| line.bring(slot, place));
+        let to = self.queue.as_mut().zip(destination).and_then(|(queue, destination)| queue.assign(slot, destination));
         from.zip(to)
     }
 
-    /// The payload that waits for the place of this id, if one does, and that place. It waits no longer.
-    pub(crate) fn fetch(&mut self, id: u32) -> Option<(Sge, Sge)> {
-        let from = self.line.as_mut()?.fetch(id)?;
+    /// Returns the payload parked for the destination of this id, if any, and that destination. It is no longer parked.
+    pub(crate) fn unpark(&mut self, id: u32) -> Option<(Sge, Sge)> {
+        let from = self.queue.as_mut()?.unpark(id)?;
         let (entry, index) = self.slot(id);
-        self.place(entry, index).map(|to| (from, to))
+        self.destination(entry, index).map(|to| (from, to))
     }
 
-    /// The end of a packet that landed in the place of this id, as long as a record, if the packet is as long as a shot's
-    /// last one.
+    /// Returns the last bytes of a packet that landed in this receive, as long as a record, if the packet has the
+    /// length of a shot's last one.
     pub(super) fn read_end(&self, id: u32, len: u32) -> Option<[u8; RECORD_BYTES as usize]> {
         if len != self.geometry.packet_bytes(self.packets - 1) {
             return None;
         }
-        let place = self.landing_place(id)?;
-        let offset = place.offset + u64::from(len.checked_sub(RECORD_BYTES)?);
+        let destination = self.landing_memory(id)?;
+        let offset = destination.offset + u64::from(len.checked_sub(RECORD_BYTES)?);
         let mut bytes = [0; RECORD_BYTES as usize];
-        self.line.as_ref()?.read(place.region, offset, &mut bytes);
+        self.queue.as_ref()?.read(destination.region, offset, &mut bytes);
         Some(bytes)
     }
 }
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
     use shotline_memory::Registrar;
 
-    /// Two entries of three packets whose ids begin at 100, and a pool of this number of buffers.
+    /// Creates two entries of three packets whose ids begin at 100, and a pool of this number of buffers.
     fn slots(buffers: u32) -> (Slots, Arc<Pool>, Regions) {
         let config = StreamConfig::of_three_packets();
         let mut registrar = Registrar::new();
@@ -340,19 +341,19 @@ mod tests {
     }
 
     #[test]
-    fn each_place_has_one_receive_id() {
+    fn each_destination_has_one_receive_id() {
         let (mut slots, pool, _) = slots(2);
         let mut posts = Vec::new();
         slots.refill(&pool, &mut posts);
         assert_eq!(posts.iter().map(|post| post.id).collect::<Vec<_>>(), slots.ids().collect::<Vec<_>>());
         for post in posts {
             let (entry, index) = slots.slot(post.id);
-            assert_eq!((slots.id(entry, index), slots.place(entry, index)), (post.id, Some(post.sge[0])));
+            assert_eq!((slots.id(entry, index), slots.destination(entry, index)), (post.id, Some(post.sge[0])));
         }
     }
 
     #[test]
-    fn entries_are_ready_while_there_are_buffers() {
+    fn entries_are_ready_while_the_pool_has_buffers() {
         let (mut slots, pool, _) = slots(1);
         slots.refill(&pool, &mut Vec::new());
         assert_eq!((slots.ready(0), slots.ready(1)), (Some(0), None));
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shot_takes_each_packet_once_and_leaves_its_entry_empty() {
+    fn a_shot_accepts_each_packet_once_and_empties_its_entry() {
         let (mut slots, pool, _) = slots(2);
         slots.refill(&pool, &mut Vec::new());
         assert_eq!((slots.fill(0, 1, 5), slots.fill(0, 1, 6)), (Ok(()), Err(DropCause::Duplicate)));
@@ -384,18 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shot_leaves_a_line_in_a_copy_while_a_device_has_places() {
-        let extra = 64; // at least what a line keeps of shots of three packets
+    fn a_shot_leaves_in_a_copy_while_the_device_owns_its_buffer() {
+        let extra = 64; // at least the number of extra buffers for shots of three packets
         let (mut slots, pool, regions) = slots(2 + extra);
-        slots.stand_in_line(&pool, &regions);
+        slots.use_receive_queue(&pool, &regions);
         slots.refill(&pool, &mut Vec::new());
-        slots.furnish_line();
-        let own = slots.place(0, 0).unwrap();
-        assert!(slots.land(100));
-        assert_eq!((slots.bring(100, 0, 0), slots.fill(0, 0, 0)), (None, Ok(())), "it is in its place");
+        slots.take_queue_buffers();
+        let own = slots.destination(0, 0).unwrap();
+        assert!(slots.note_landed(100));
+        assert_eq!((slots.assign(100, 0, 0), slots.fill(0, 0, 0)), (None, Ok(())), "it is in its place");
         let taken = slots.take(0);
         assert_eq!(taken.copied_bytes, 4096);
         assert_ne!(taken.buffer.unwrap().sge(0, 4096), own);
-        assert_eq!(slots.place(0, 0), Some(own), "the entry keeps its buffer");
+        assert_eq!(slots.destination(0, 0), Some(own), "the entry keeps its buffer");
     }
 }

@@ -1,4 +1,4 @@
-//! Packets that no GRO joins, over real sockets: the steer's forecast of what comes next.
+//! Packets that GRO does not join, over real sockets: the steer's prediction of the next ones.
 
 use arrayvec::ArrayVec;
 use shotline_acquire::{Item, Receiver, ReceiverConfig, StreamConfig, receiver};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const SPEAD: Spead = Spead { flavour: Flavour::F48, first_items: 4, items: 4 };
 
-/// Sends heaps of so many packets, each packet by itself, and receives them; returns the books.
+/// Sends heaps of `packets` packets, each separately, and receives them; returns the counters.
 fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::books::Books {
     let cut = Cut::uniform(1000);
     let geometry = Geometry::new(1, 1000 * packets - 10, 8, Packing::Uint8, 0).unwrap();
@@ -57,7 +57,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
             let gather = [Sge { len: packet.len, ..wire }, Sge::EMPTY];
             sent += sender.send(to, &[Send { header: &header, gather: &gather, seal: Seal::None }]).unwrap() as u64;
         }
-        // So that a take of 16 ends now within a heap, now at its end.
+        // With this spacing a batch of 16 ends sometimes within a heap, sometimes at its end.
         if heap % 3 == 0 {
             take(&mut receiver, sent, &mut items);
             items.clear();
@@ -70,7 +70,7 @@ fn received(packets: u32, heaps: u64, lost: &[(u64, u32)]) -> shotline_acquire::
     total
 }
 
-/// Receives until so many packets have come.
+/// Receives until this number of packets has arrived.
 fn take(receiver: &mut Receiver<UdpIo>, sent: u64, items: &mut Vec<Item>) {
     until("every packet that was sent", || {
         while receiver.poll(1, 4, items).unwrap() > 0 {}
@@ -79,7 +79,7 @@ fn take(receiver: &mut Receiver<UdpIo>, sent: u64, items: &mut Vec<Item>) {
 }
 
 #[test]
-fn single_packets_in_order_land_in_their_places_whatever_the_length_of_a_shot() {
+fn single_packets_in_order_land_in_place_for_any_shot_length() {
     for packets in [1, 2, 5, 16, 40] {
         let heaps = 600 / u64::from(packets);
         let total = received(packets, heaps, &[]);
@@ -88,7 +88,7 @@ fn single_packets_in_order_land_in_their_places_whatever_the_length_of_a_shot() 
 }
 
 #[test]
-fn after_a_loss_single_packets_are_whole_again_at_the_price_of_some_copies() {
+fn a_loss_among_single_packets_costs_only_some_copies() {
     let total = received(5, 200, &[(100, 2)]);
     assert_eq!((total.complete, total.partial, total.packets_missing), (199, 1, 1));
     assert!((1..40).contains(&total.repaired), "{} payloads moved", total.repaired);

@@ -1,116 +1,112 @@
-//! How the buffers of the pool are shared: assembly, the queue to the recorder, events that wait for links or triggers.
+//! Division of the pool's buffers: assembly, the queue to the recorder, events that wait for links or triggers.
 
 use super::error::RunError;
-use crate::config::{Resolved, Sink};
+use crate::config::{ResolvedSettings, Sink};
 use crate::receiver;
 use crate::stream::StreamConfig;
 use shotline_wire::setup::Mode;
 
-/// Shots in the queue to the recorder that the pool has room for at least.
-const LEAST_QUEUE: usize = 4;
-/// A quarter of this number of events may wait for links that are behind, however large the pool is.
-const MOST_WAITING: usize = 1 << 14;
+/// Minimum capacity of the queue to the recorder, in shots.
+const MIN_QUEUE: usize = 4;
+/// Four times the maximum number of events that wait for lagging links, regardless of the pool's size.
+const MAX_WAITING: usize = 1 << 14;
 
-/// The room of a run.
+/// Division of a run's pool.
 #[derive(Clone, Copy)]
-pub(super) struct Room<'a> {
-    pub(super) resolved: Resolved<'a>,
+pub(super) struct PoolBudget<'a> {
+    pub(super) resolved: ResolvedSettings<'a>,
     pub(super) configs: &'a [StreamConfig],
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     pub(super) slot_bytes: u32,
-    /// Buffers that assembly holds because a device takes receives in their order.
+    /// Buffers that assembly holds for a device that consumes receives in order.
     pub(super) in_order: usize,
 }
 
-impl Room<'_> {
+impl PoolBudget<'_> {
     /// Refuses a pool that is too small.
     ///
     /// # Errors
-    /// With the size that is needed.
+    /// If it is too small, with the size that is needed.
     pub(super) fn check(&self) -> Result<(), RunError> {
         let slot_bytes = u64::from(self.slot_bytes);
-        let least = (self.reserve() + self.in_order + LEAST_QUEUE * self.configs.len()) as u64;
-        // Regions are rounded up to whole huge pages: what counts is what was asked for.
+        let min_slots = (self.reserve() + self.in_order + MIN_QUEUE * self.configs.len()) as u64;
+        // Regions are rounded up to whole huge pages: the requested size counts.
         let pool_bytes = self.resolved.pool_bytes;
         let slots = pool_bytes / slot_bytes;
-        if slots >= least {
+        if slots >= min_slots {
             return Ok(());
         }
         Err(RunError::Settings(format!(
-            "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {least}: --pool {}MiB",
-            (least * slot_bytes).div_ceil(1 << 20),
+            "a pool of {pool_bytes} bytes holds {slots} shots of {slot_bytes} bytes, assembly and the queue need {min_slots}: --pool {}MiB",
+            (min_slots * slot_bytes).div_ceil(1 << 20),
         )))
     }
 
-    /// Buffers that are neither free nor in the queue when everything is busy: under assembly, waiting for the other
-    /// links' shots of their events, on their way into the file.
+    /// Returns the number of buffers that are neither free nor in the queue at full load: under assembly, waiting for
+    /// the other links' shots of their events, on their way into the file.
     fn reserve(&self) -> usize {
-        let (Resolved { settings, sink, in_flight, .. }, configs) = (self.resolved, self.configs);
+        let (ResolvedSettings { settings, sink, in_flight, .. }, configs) = (self.resolved, self.configs);
         let joining: usize = configs.iter().map(|config| config.window as usize + 1).sum();
         let writing = match sink {
             Sink::Discard => 0,
             Sink::Capture(_) => in_flight as usize + configs.len(),
             Sink::Recording(outs) => {
-                // Where files follow one another, one may still be writing when the next begins.
+                // If files follow one another, one may still be writing when the next begins.
                 let recorders = outs.len() * if settings.rolls() { 2 } else { 1 };
                 recorders * (in_flight as usize + compressing(&self.resolved)) + configs.len()
             }
         };
-        receiver::held(configs) + joining + writing
+        receiver::assembly_buffers(configs) + joining + writing
     }
 
-    /// Events that a pool of `slots` buffers has room for beside what assembly needs.
+    /// Returns the number of events that fit a pool of `slots` buffers in addition to the reserve.
     fn spare_events(&self, slots: u32) -> usize {
         (slots as usize - self.reserve() - self.in_order) / self.configs.len()
     }
 
-    /// Of these, events that wait for links that are behind: a quarter.
+    /// Returns the number of these events that may wait for lagging links: a quarter.
     pub(super) fn waiting_events(&self, slots: u32) -> usize {
-        if self.configs.len() > 1 {
-            self.spare_events(slots).saturating_sub(LEAST_QUEUE).min(MOST_WAITING) / 4
-        } else {
-            0
-        }
+        if self.configs.len() > 1 { self.spare_events(slots).saturating_sub(MIN_QUEUE).min(MAX_WAITING) / 4 } else { 0 }
     }
 
-    /// Events that the queue to the recorder may hold, so that assembly never lacks a buffer.
+    /// Returns the capacity of the queue to the recorder in events, such that assembly never lacks a buffer.
     pub(super) fn queue_events(&self, slots: u32) -> usize {
         self.spare_events(slots) - self.waiting_events(slots)
     }
 
-    /// Splits that room between the queue and events that are held for a trigger, `before_s` seconds of them.
+    /// Divides that capacity between the queue and events buffered for a trigger, `before_s` seconds of them.
     ///
     /// # Errors
-    /// If the rate is known, and the room too small.
+    /// If the rate is known, and the pool too small.
     pub(super) fn split_for_trigger(&self, slots: u32, mode: Mode, before_s: f64) -> Result<(usize, usize), RunError> {
         let all = self.queue_events(slots);
         let Mode::FixedRate { millihertz } = mode else {
             // The rate is unknown: the recorder's queue takes a quarter.
-            let queue = (all / 4).max(LEAST_QUEUE.min(all));
+            let queue = (all / 4).max(MIN_QUEUE.min(all));
             return Ok((queue, (all - queue).max(1)));
         };
         let needed = (before_s * millihertz as f64 / 1000.0).ceil() as usize + 1;
         let links = self.configs.len();
-        if needed + LEAST_QUEUE > all {
-            // Of what is spare a quarter waits for other links, if there are any.
-            let spare = needed + LEAST_QUEUE;
+        if needed + MIN_QUEUE > all {
+            // A quarter of the spare buffers waits for other links, if there are any.
+            let spare = needed + MIN_QUEUE;
             let spare = if links > 1 { spare * 4 / 3 + 2 } else { spare };
             let bytes = (self.reserve() + self.in_order + spare * links) as u64 * u64::from(self.slot_bytes);
             return Err(RunError::Settings(format!(
                 "{before_s} s before a trigger are {needed} events of {links} links, a pool of {} bytes holds {}: --pool {}MiB",
                 self.resolved.pool_bytes,
-                all.saturating_sub(LEAST_QUEUE),
+                all.saturating_sub(MIN_QUEUE),
                 bytes.div_ceil(1 << 20)
             )));
         }
-        // What is spare is shared: more queue does no harm, and a rate is not kept to the shot.
-        let spare = all - needed - LEAST_QUEUE;
-        Ok((LEAST_QUEUE + spare / 2, needed + spare / 2))
+        // The spare buffers are shared: a longer queue does no harm, and the rate is not exact to the shot.
+        let spare = all - needed - MIN_QUEUE;
+        Ok((MIN_QUEUE + spare / 2, needed + spare / 2))
     }
 }
 
-/// Shots that compression holds at most.
-fn compressing(resolved: &Resolved<'_>) -> usize {
+/// Returns the maximum number of shots under compression.
+fn compressing(resolved: &ResolvedSettings<'_>) -> usize {
     let threads = || resolved.settings.compress_threads.unwrap_or_else(shotline_store::recorder::default_threads);
     resolved.codec.map_or(0, |_| shotline_store::codec::held(threads()))
 }
@@ -121,14 +117,14 @@ mod tests {
     use crate::config::{Bytes, Settings};
     use shotline_wire::shot::{Geometry, Packing};
 
-    /// The size of the pool that an error asks for.
+    /// Returns the size of the pool that an error suggests.
     fn suggested<T>(refused: Result<T, RunError>) -> Bytes {
         let message = refused.map(drop).unwrap_err().to_string();
         message.split("--pool ").nth(1).unwrap().parse().unwrap()
     }
 
     #[test]
-    fn a_pool_of_the_size_that_an_error_suggests_is_accepted() {
+    fn a_pool_of_the_suggested_size_is_accepted() {
         let geometry = Geometry::new(16, 50_000, 12, Packing::Packed12, 0).unwrap();
         let slot_bytes = geometry.slot_bytes();
         let config = |stream| StreamConfig {
@@ -154,22 +150,25 @@ mod tests {
             let text = format!("listen = \"[::1]:9\"\nframing = \"udp\"\nlinks = {links}\n{how}");
             let settings: Settings = toml::from_str(&text).unwrap();
             let configs: Vec<_> = (0..links).map(config).collect();
-            let with_room = |pool: Bytes, act: &dyn Fn(Room<'_>, u32) -> Result<(), RunError>| {
+            let with_budget = |pool: Bytes, act: &dyn Fn(PoolBudget<'_>, u32) -> Result<(), RunError>| {
                 let settings = Settings { pool: Some(pool), ..settings.clone() };
                 let resolved = settings.check().unwrap();
-                act(Room { resolved, configs: &configs, slot_bytes, in_order }, (pool.0 / u64::from(slot_bytes)) as u32)
+                act(
+                    PoolBudget { resolved, configs: &configs, slot_bytes, in_order },
+                    (pool.0 / u64::from(slot_bytes)) as u32,
+                )
             };
-            let check = |room: Room<'_>, _: u32| room.check();
-            let split = |room: Room<'_>, slots: u32| {
-                let (queue, held) = room.split_for_trigger(slots, mode, 0.5)?;
-                assert!(queue >= LEAST_QUEUE && held >= 51, "{case}: {queue} and {held}");
+            let check = |budget: PoolBudget<'_>, _: u32| budget.check();
+            let split = |budget: PoolBudget<'_>, slots: u32| {
+                let (queue, buffered) = budget.split_for_trigger(slots, mode, 0.5)?;
+                assert!(queue >= MIN_QUEUE && buffered >= 51, "{case}: {queue} and {buffered}");
                 Ok(())
             };
-            let least = suggested(with_room(Bytes(1), &check));
-            with_room(least, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
-            let for_trigger = suggested(with_room(least, &split));
-            with_room(for_trigger, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
-            with_room(for_trigger, &split).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let min_slots = suggested(with_budget(Bytes(1), &check));
+            with_budget(min_slots, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let for_trigger = suggested(with_budget(min_slots, &split));
+            with_budget(for_trigger, &check).unwrap_or_else(|error| panic!("{case}: {error}"));
+            with_budget(for_trigger, &split).unwrap_or_else(|error| panic!("{case}: {error}"));
         }
     }
 }

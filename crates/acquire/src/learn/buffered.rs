@@ -1,4 +1,4 @@
-//! Packets that were looked at, handed on before anything newer.
+//! Replays packets that were examined during learning, before any newer ones.
 
 use shotline_memory::{Regions, Sge};
 use shotline_transport::{Done, Icrc, IoError, Landed, MAX_HEADER, PacketIo, Seen, Steer, delegate_packet_io};
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A packet as it came, without its ICRC.
+/// A received packet without its ICRC.
 #[derive(Debug)]
 pub(super) struct Packet {
     bytes: Vec<u8>,
@@ -24,28 +24,27 @@ impl Packet {
     }
 }
 
-/// A `PacketIo` that hands on the packets it holds first, by way of the scratch memory. They come without their
-/// CRC remainders, so shots that end in our record cannot be proven from them: such senders have set-up, and need
-/// not be learned.
+/// A `PacketIo` that first passes on its buffered packets, by way of the scratch memory. They have no CRC remainders,
+/// so shots with an end-of-shot record cannot be proven from them: such senders have set-up, and are not learned.
 #[derive(Debug)]
-pub struct Held<P> {
+pub struct BufferedIo<P> {
     io: P,
     regions: Regions,
     scratch: Sge,
     packets: VecDeque<Packet>,
 }
 
-impl<P> Held<P> {
+impl<P> BufferedIo<P> {
     pub(super) fn new(io: P, regions: &Regions, scratch: Sge, packets: Vec<Packet>) -> Self {
         Self { io, regions: regions.clone(), scratch, packets: packets.into() }
     }
 
-    /// Holds nothing.
+    /// Creates a `PacketIo` without buffered packets.
     pub fn nothing(io: P, regions: &Regions, scratch: Sge) -> Self {
         Self::new(io, regions, scratch, Vec::new())
     }
 
-    fn hand_on(&mut self, packet: &Packet, steer: &mut impl Steer) {
+    fn deliver(&mut self, packet: &Packet, steer: &mut impl Steer) {
         let bytes = packet.bytes.as_slice();
         let len = bytes.len() as u32;
         let first = &bytes[..bytes.len().min(MAX_HEADER)];
@@ -69,7 +68,7 @@ impl<P> Held<P> {
     }
 }
 
-impl<P: PacketIo> PacketIo for Held<P> {
+impl<P: PacketIo> PacketIo for BufferedIo<P> {
     delegate_packet_io!(io; except poll, wait);
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
@@ -80,7 +79,7 @@ impl<P: PacketIo> PacketIo for Held<P> {
         while packets < max
             && let Some(packet) = self.packets.pop_front()
         {
-            self.hand_on(&packet, steer);
+            self.deliver(&packet, steer);
             packets += 1;
         }
         Ok(packets)
@@ -99,7 +98,7 @@ mod tests {
     use shotline_transport::conformance::{self, Ends, Fixture, Memory};
 
     #[test]
-    fn held_passes_on_what_it_does_not_change() {
+    fn buffered_io_delegates_everything_else() {
         let memory = Memory::new();
         let packet = || Packet {
             bytes: vec![1; 60],
@@ -108,22 +107,22 @@ mod tests {
             icrc: Icrc::Absent,
             fault: None,
         };
-        let wrapper = Wrapper { name: "Held", changes: &[], steer: None };
-        delegation::check(&wrapper, |io| Held::nothing(io, &memory.regions, memory.scratch)).unwrap();
-        // While it holds a packet, that one comes first.
-        let held = |io| Held::new(io, &memory.regions, memory.scratch, vec![packet()]);
-        assert!(delegation::check(&wrapper, held).is_err_and(|why| why.contains("what arrives of wait")));
+        let wrapper = Wrapper { name: "BufferedIo", changes: &[], steer: None };
+        delegation::check(&wrapper, |io| BufferedIo::nothing(io, &memory.regions, memory.scratch)).unwrap();
+        // A buffered packet is delivered first.
+        let buffered = |io| BufferedIo::new(io, &memory.regions, memory.scratch, vec![packet()]);
+        assert!(delegation::check(&wrapper, buffered).is_err_and(|reason| reason.contains("what arrives of wait")));
     }
 
     #[test]
-    fn held_conforms_as_the_transport_below_it() {
+    fn buffered_io_conforms_like_the_transport_below() {
         let memory = Memory::new();
         let open = |memory: &Memory| {
-            let held = |io| Held::nothing(io, &memory.regions, memory.scratch);
-            Ok(Ends::in_process(memory, true, held))
+            let buffered = |io| BufferedIo::nothing(io, &memory.regions, memory.scratch);
+            Ok(Ends::in_process(memory, true, buffered))
         };
         let capabilities = Capabilities { steers: true, credits: true };
-        let fixture = Fixture { name: "held".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
+        let fixture = Fixture { name: "buffered".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
         let report = conformance::run(fixture, &memory);
         report.expect_conformance();
     }

@@ -1,4 +1,4 @@
-//! What a sink that fails leaves behind: shots that were handed to it, and that readers of the file do not see.
+//! Shots lost with a failed sink: those handed to it that readers of the file do not see.
 
 use super::error::RunError;
 use arrayvec::ArrayVec;
@@ -7,62 +7,62 @@ use shotline_store::shot::{Event, MAX_LINKS};
 use shotline_wire::shot::DropCause;
 use std::collections::VecDeque;
 
-/// Why a sink ended, and the shots that are lost with it.
-pub(super) struct Failed {
+/// Error of a sink, and the shots that are lost with it.
+pub(super) struct SinkFailure {
     pub(super) error: RunError,
-    pub(super) given_up: Vec<GivenUp>,
+    pub(super) discarded: Vec<GivenUp>,
 }
 
-/// Of each link of an event, whether its shot is complete; none if the event has no shot of the link.
+/// For each link of an event: `true` if its shot is complete; none if the event has no shot of the link.
 type Links = ArrayVec<Option<bool>, MAX_LINKS>;
 
-/// Events that were taken from the queue and are not seen in the file yet.
+/// Events that were taken from the queue and are not visible in the file yet.
 #[derive(Default)]
-pub(super) struct Unseen {
-    /// Those that wait for a trigger, oldest first.
-    held: VecDeque<Links>,
-    /// Those on their way into the file, oldest first.
+pub(super) struct Unwritten {
+    /// Events that wait for a trigger, oldest first.
+    buffered: VecDeque<Links>,
+    /// Events on their way into the file, oldest first.
     events: VecDeque<Links>,
-    /// Rows that readers see.
+    /// Number of rows that readers see.
     seen: u64,
-    /// Shots that no trigger asked for.
+    /// Shots that no trigger selected.
     discarded: Vec<GivenUp>,
 }
 
-impl Unseen {
-    /// Enters an event that goes into the file.
-    pub(super) fn enter(&mut self, event: &Event) {
+impl Unwritten {
+    /// Adds an event that goes into the file.
+    pub(super) fn push(&mut self, event: &Event) {
         self.events.push_back(links(event));
     }
 
-    /// Enters an event that waits for a trigger.
+    /// Adds an event that waits for a trigger.
     pub(super) fn hold(&mut self, event: &Event) {
-        self.held.push_back(links(event));
+        self.buffered.push_back(links(event));
     }
 
     /// Notes that the oldest event that waits for a trigger goes into the file.
     pub(super) fn release(&mut self) {
-        self.events.extend(self.held.pop_front());
+        self.events.extend(self.buffered.pop_front());
     }
 
-    /// Notes that no trigger asked for the oldest event that waits for one.
+    /// Notes that no trigger selected the oldest event that waits for one.
     pub(super) fn discard(&mut self) {
-        if let Some(links) = self.held.pop_front() {
+        if let Some(links) = self.buffered.pop_front() {
             add(&mut self.discarded, &links, DropCause::NotTriggered);
         }
     }
 
     /// Notes that readers see this number of rows.
-    pub(super) fn see(&mut self, rows: u64) {
+    pub(super) fn set_visible(&mut self, rows: u64) {
         let more = (rows.saturating_sub(self.seen) as usize).min(self.events.len());
         self.events.drain(..more);
         self.seen += more as u64;
     }
 
-    /// The shots that no file has, by link and cause.
-    pub(super) fn give_up(self) -> Vec<GivenUp> {
+    /// Returns the shots that no file has, by link and cause.
+    pub(super) fn into_discarded(self) -> Vec<GivenUp> {
         let mut all = self.discarded;
-        for links in self.events.iter().chain(&self.held) {
+        for links in self.events.iter().chain(&self.buffered) {
             add(&mut all, links, DropCause::SinkError);
         }
         all
@@ -73,7 +73,7 @@ fn links(event: &Event) -> Links {
     event.shots.iter().take(MAX_LINKS).map(|shot| shot.as_ref().map(|shot| shot.meta.is_complete())).collect()
 }
 
-/// Counts the shots of an event as given up.
+/// Counts the shots of an event as discarded.
 fn add(all: &mut Vec<GivenUp>, links: &Links, cause: DropCause) {
     for (link, complete) in links.iter().enumerate() {
         let Some(complete) = complete else { continue };
@@ -93,7 +93,7 @@ mod tests {
     use shotline_wire::shot::{Drops, Presence};
     use std::sync::Arc;
 
-    /// An event of two links, of which the first has a shot, complete or not.
+    /// Creates an event of two links, of which the first has a shot, complete or not.
     fn event(pool: &Arc<Pool>, complete: bool) -> Event {
         let mut presence = Presence::empty(1);
         presence.insert(0);
@@ -113,31 +113,35 @@ mod tests {
         Event { number: 0, shots: [Some(shot), None].into_iter().collect() }
     }
 
-    /// What is given up, as (link, cause, complete, partial).
-    fn given_up(unseen: Unseen) -> Vec<(usize, DropCause, u64, u64)> {
-        unseen.give_up().iter().map(|given| (given.link, given.cause, given.complete, given.partial)).collect()
+    /// Returns the discarded shots, as (link, cause, complete, partial).
+    fn discarded(unwritten: Unwritten) -> Vec<(usize, DropCause, u64, u64)> {
+        unwritten
+            .into_discarded()
+            .iter()
+            .map(|given| (given.link, given.cause, given.complete, given.partial))
+            .collect()
     }
 
     #[test]
-    fn shots_that_no_row_shows_are_given_up() {
+    fn shots_without_a_visible_row_are_discarded() {
         let pool = Pool::new(&mut Registrar::new(), 16, 64).unwrap();
-        let mut unseen = Unseen::default();
-        [true, true, false, true].iter().for_each(|complete| unseen.enter(&event(&pool, *complete)));
-        unseen.see(1);
-        unseen.see(1);
-        assert_eq!(given_up(unseen), [(0, DropCause::SinkError, 2, 1)]);
+        let mut unwritten = Unwritten::default();
+        [true, true, false, true].iter().for_each(|complete| unwritten.push(&event(&pool, *complete)));
+        unwritten.set_visible(1);
+        unwritten.set_visible(1);
+        assert_eq!(discarded(unwritten), [(0, DropCause::SinkError, 2, 1)]);
     }
 
     #[test]
-    fn shots_that_wait_for_a_trigger_are_given_up_too() {
+    fn shots_that_wait_for_a_trigger_are_discarded_too() {
         let pool = Pool::new(&mut Registrar::new(), 16, 64).unwrap();
-        let mut unseen = Unseen::default();
-        [false, true, true, false].iter().for_each(|complete| unseen.hold(&event(&pool, *complete)));
-        unseen.discard();
-        unseen.release();
-        unseen.release();
-        unseen.see(1);
+        let mut unwritten = Unwritten::default();
+        [false, true, true, false].iter().for_each(|complete| unwritten.hold(&event(&pool, *complete)));
+        unwritten.discard();
+        unwritten.release();
+        unwritten.release();
+        unwritten.set_visible(1);
         let [cause, none] = [DropCause::SinkError, DropCause::NotTriggered];
-        assert_eq!(given_up(unseen), [(0, none, 0, 1), (0, cause, 1, 1)]);
+        assert_eq!(discarded(unwritten), [(0, none, 0, 1), (0, cause, 1, 1)]);
     }
 }
