@@ -79,14 +79,14 @@ impl Latency {
 
 /// Latencies of shots.
 #[derive(Clone, Debug, Default)]
-pub struct Times {
+pub struct ShotLatencies {
     /// From the sender's stamp to completion.
     pub from_sender: Latency,
     /// From the kernel's receipt of the first packet to completion.
     pub from_kernel: Latency,
 }
 
-impl Times {
+impl ShotLatencies {
     /// Adds a complete shot; unknown times are left out.
     pub fn add(&mut self, shot: &ShotMeta) {
         for (start_ns, latency) in

@@ -26,6 +26,6 @@ mod stream;
 mod sys;
 pub mod trigger;
 
-pub use latency::Times;
+pub use latency::ShotLatencies;
 pub use receiver::{Receiver, ReceiverConfig};
 pub use stream::{EndReason, Item, StreamConfig};

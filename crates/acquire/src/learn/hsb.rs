@@ -200,7 +200,7 @@ mod tests {
             let mut bridge = Bridge::new(Hints::default());
             let mut learned = None;
             for shot in 1..=4 {
-                assert!(learned.is_none(), "before page 0 came again");
+                assert!(learned.is_none(), "before page 0 was repeated");
                 for packet in frame(&geometry, shot) {
                     learned = bridge.examine(&packet).unwrap();
                 }

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((learned.sample_bytes, learned.trailer), (2500, Trailer::None));
         assert_eq!(learned.cut, Cut::uniform(1000));
         assert_eq!(learned.description, "SPEAD-64-48: heaps of 2500 bytes in 3 packets of 1000");
-        assert_eq!(learned.first_shot, Some(2), "heap 1 was under way, heap 3 came side by side with heap 2");
+        assert_eq!(learned.first_shot, Some(2), "heap 1 had begun before, heap 3 was interleaved with heap 2");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::latency::Times;
+use crate::latency::ShotLatencies;
 use crate::stream::{EndReason, Item, SPARES, Stream, StreamConfig, extra};
 use shotline_memory::{Pool, Regions, Sge};
 use shotline_transport::{IoError, PacketIo};
@@ -179,7 +179,7 @@ impl<P: PacketIo> Receiver<P> {
     }
 
     /// Returns the latencies of a stream's shots.
-    pub fn times(&self, stream: usize) -> &Times {
+    pub fn times(&self, stream: usize) -> &ShotLatencies {
         self.steering.streams[stream].times()
     }
 

@@ -9,7 +9,7 @@ use crate::align::Counts;
 use crate::books::Books;
 use crate::clock;
 use crate::config::Settings;
-use crate::latency::Times;
+use crate::latency::ShotLatencies;
 use crate::live::{Live, Step};
 use crate::receiver::Receiver;
 use crate::stages;
@@ -61,7 +61,7 @@ pub struct Outcome {
     /// Size of the pool in bytes.
     pub pool_bytes: usize,
     /// Latencies of each stream's shots.
-    pub times: Vec<Times>,
+    pub times: Vec<ShotLatencies>,
     /// The receiver's clock, and its health at the end.
     pub clock: (clock::Source, clock::Health),
     /// Description of a learned sender.

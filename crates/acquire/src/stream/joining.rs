@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(joining.is_ready(Some(5), 1), None);
             joining.note(101 + index, 0, 5);
         }
-        assert_eq!(joining.is_ready(Some(5), 1), Some(301), "enough have come");
+        assert_eq!(joining.is_ready(Some(5), 1), Some(301), "enough packets have arrived");
         assert_eq!(joining.begin(101), None);
         assert_eq!([100, 101].map(|number| joining.cause(number)), [DropCause::BeforeStart, DropCause::Late]);
     }

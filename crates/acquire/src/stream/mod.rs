@@ -18,7 +18,7 @@
 
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::latency::Times;
+use crate::latency::ShotLatencies;
 use joining::Joining;
 use numbering::Numbering;
 use open_shots::{Departure, OpenShot, OpenShots};
@@ -277,7 +277,7 @@ impl Stream {
     }
 
     /// Returns the latencies of shots.
-    pub(crate) fn times(&self) -> &Times {
+    pub(crate) fn times(&self) -> &ShotLatencies {
         self.open_shots.times()
     }
 

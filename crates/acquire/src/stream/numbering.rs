@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn short_numbers_follow_the_newest_shot() {
         let mut numbering = numbering(None, None);
-        assert_eq!(locate(&mut numbering, shot(250, 8)), Ok((250, 1)), "nothing is known yet");
+        assert_eq!(locate(&mut numbering, shot(250, 8)), Ok((250, 1)), "there is no reference");
         numbering.begin(250);
         assert_eq!(locate(&mut numbering, shot(3, 8)), Ok((259, 1)));
         numbering.note_shot(259, shot(3, 8));
@@ -303,6 +303,6 @@ mod tests {
         numbering.set_count(None);
         assert_eq!(place(&mut numbering), (13, 0), "no record: the end of the shot is missing");
         numbering.set_count(Some(13 + MAX_RECORD_AHEAD));
-        assert_eq!(place(&mut numbering), (13, 0), "not believed");
+        assert_eq!(place(&mut numbering), (13, 0), "too far ahead");
     }
 }

@@ -6,7 +6,7 @@
 use super::config::StreamConfig;
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::latency::Times;
+use crate::latency::ShotLatencies;
 use shotline_memory::Buffer;
 use shotline_store::shot::{Loss, Shot, ShotMeta};
 use shotline_wire::shot::DropCause;
@@ -54,7 +54,7 @@ pub(super) struct OpenShots {
     /// First shot that has not left; none until the stream has joined.
     next: Option<u64>,
     clock: Option<Arc<Clock>>,
-    times: Times,
+    times: ShotLatencies,
 }
 
 impl OpenShots {
@@ -68,7 +68,7 @@ impl OpenShots {
             open: Vec::with_capacity(2 * depth),
             next: config.first_shot,
             clock,
-            times: Times::default(),
+            times: ShotLatencies::default(),
         }
     }
 
@@ -96,7 +96,7 @@ impl OpenShots {
     }
 
     /// Returns the latencies of shots.
-    pub(super) fn times(&self) -> &Times {
+    pub(super) fn times(&self) -> &ShotLatencies {
         &self.times
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn a_gap_leaves_as_far_as_it_is_passed_or_timed_out() {
         let mut open_shots = open_shots(5, &[8]);
         let first = *open_shots.first().unwrap();
-        assert_eq!(open_shots.next_departure(8, 100, |_| true), None, "what is missing may yet come");
+        assert_eq!(open_shots.next_departure(8, 100, |_| true), None, "missing packets may still arrive");
         assert_eq!(
             open_shots.next_departure(9, 100, |_| true),
             Some(Departure::Gap { end: 6, first, is_stale: false })

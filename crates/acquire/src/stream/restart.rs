@@ -151,7 +151,7 @@ mod tests {
     fn stragglers_are_no_restart() {
         let mut restart = restart();
         (0..100).for_each(|_| restart.note_late(shot(3), DropCause::Late, false));
-        assert!(!restart.is_detected(), "others came meanwhile");
+        assert!(!restart.is_detected(), "others arrived in between");
         for number in [3, 3 + 1000, 3] {
             restart.note_late(shot(number), DropCause::Late, true);
         }

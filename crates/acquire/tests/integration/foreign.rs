@@ -359,7 +359,7 @@ fn mispredicted_headers_cost_only_a_copy() {
             assert_eq!(output.partial, BTreeMap::from([(1, vec![(lost - packets) as u32])]), "{kind:?}");
             assert_eq!(output.complete.len(), 5, "{kind:?}");
             let total = bench.receiver.total();
-            assert!(total.repaired > 0, "{kind:?}: what came behind packet {lost} had slid");
+            assert!(total.repaired > 0, "{kind:?}: packets after {lost} were shifted");
             assert_eq!(total.balance(), Ok(()));
         }
     }

@@ -223,7 +223,7 @@ mod tests {
         (0..1000).for_each(|number| signals.note_number(number, false, 0, false));
         assert_eq!(signals.numbers.len(), MAX_NUMBERS);
         signals.note_number(1000, false, 1000, false);
-        assert_eq!(signals.numbers, [1000], "what has left is forgotten");
+        assert_eq!(signals.numbers, [1000], "numbers of emitted shots are removed");
     }
 
     #[test]

@@ -361,7 +361,7 @@ mod tests {
         drop(slots.take(0));
         let mut posts = Vec::new();
         slots.refill(&pool, &mut posts);
-        assert_eq!((slots.ready(0), posts.len()), (Some(0), 3), "the buffer came back");
+        assert_eq!((slots.ready(0), posts.len()), (Some(0), 3), "the buffer was returned");
     }
 
     #[test]
