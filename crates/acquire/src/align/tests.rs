@@ -42,19 +42,19 @@ enum Action {
 /// Actions of a source: its numbers in turn, some lost with or without a report, some twice, some late by up to 3; then
 /// it may fall silent, and come back later.
 fn actions() -> impl Strategy<Value = Vec<Action>> {
-    let fate = prop_oneof![8 => Just(0_u8), 1 => Just(1), 1 => Just(2), 1 => Just(3), 1 => Just(4)];
-    (prop::collection::vec((fate, 0..4_usize), 0..60), 0..20_u64).prop_map(|(fates, first)| {
+    let fault = prop_oneof![8 => Just(0_u8), 1 => Just(1), 1 => Just(2), 1 => Just(3), 1 => Just(4)];
+    (prop::collection::vec((fault, 0..4_usize), 0..60), 0..20_u64).prop_map(|(faults, first)| {
         let mut actions = Vec::new();
         let mut number = first;
-        for (fate, back) in fates {
-            match fate {
+        for (fault, back) in faults {
+            match fault {
                 1 => actions.push(Action::Lost(number, 1 + back as u64)),
                 2 => {}
                 3 => actions.extend([Action::Item(number), Action::Item(number)]),
                 4 => actions.insert(actions.len().saturating_sub(back), Action::Item(number)),
                 _ => actions.push(Action::Item(number)),
             }
-            number += if fate == 1 { 1 + back as u64 } else { 1 };
+            number += if fault == 1 { 1 + back as u64 } else { 1 };
         }
         actions
     })
@@ -250,24 +250,24 @@ proptest! {
         clocks in prop::collection::vec((-1_000_000_i64..1_000_000, -50_000_i64..50_000, 0..1000_u64), 1..6),
         spacing in 20_000..2_000_000_u64,
         share in 0.3..0.49_f64,
-        fates in prop::collection::vec((prop::collection::vec((0..12_u8, 0.0..1.0_f64), 6), 0.5..1.5_f64), 300),
+        faults in prop::collection::vec((prop::collection::vec((0..12_u8, 0.0..1.0_f64), 6), 0.5..1.5_f64), 300),
     ) {
         let window_ns = (spacing as f64 * 0.5 * share * 2.0) as u64;
         let mut aligner = Aligner::new(Config { lock_ns: 100, ..config(clocks.len(), AlignBy::Stamp { window_ns: Some(window_ns) }) });
         let (mut at, mut out) = (0, Vec::new());
         let mut numbers: Vec<u64> = clocks.iter().map(|(_, _, first)| *first).collect();
         let mut taken = 0_usize;
-        for (index, (fates, pause)) in fates.iter().enumerate() {
+        for (index, (faults, pause)) in faults.iter().enumerate() {
             at += spacing.max((spacing as f64 * pause) as u64);
             // Packets are delayed, but by less than the window.
             let mut arrivals: Vec<(u64, usize)> =
-                (0..clocks.len()).map(|source| (at + 5_000 + (fates[source].1 * window_ns as f64 / 8.0) as u64, source)).collect();
+                (0..clocks.len()).map(|source| (at + 5_000 + (faults[source].1 * window_ns as f64 / 8.0) as u64, source)).collect();
             arrivals.sort_unstable();
             for (add_arrival, source) in arrivals {
                 let (offset, drift_ppb, _) = clocks[source];
                 let ahead = offset + (i128::from(at) * i128::from(drift_ppb) / 1_000_000_000) as i64;
                 numbers[source] += 1;
-                if fates[source].0 == 0 {
+                if faults[source].0 == 0 {
                     aligner.lose(source, add_arrival, DropCause::WireGap, numbers[source], 1);
                     continue;
                 }
@@ -288,7 +288,7 @@ proptest! {
             prop_assert!(last < items.first().copied(), "events {last:?}, {items:?}");
             last = items.first().copied();
             for (source, reason) in missing(event).into_iter().enumerate().filter_map(|(s, reason)| Some((s, reason?))) {
-                prop_assert_eq!(fates[items[0]].0[source].0, 0, "source {} is missing as {:?}", source, reason);
+                prop_assert_eq!(faults[items[0]].0[source].0, 0, "source {} is missing as {:?}", source, reason);
             }
         }
         prop_assert_eq!(received, taken);

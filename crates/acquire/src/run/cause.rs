@@ -44,7 +44,7 @@ impl Cause {
     }
 
     /// Returns words that follow "ended after 0.7 of 10 s:".
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Shots => "all shots have come",
             Self::Time => "the time is over",

@@ -115,7 +115,7 @@ impl fmt::Display for End {
         }
         match &self.error {
             Some(error) => write!(f, ": {error}"),
-            None => write!(f, ": {}", self.cause.words()),
+            None => write!(f, ": {}", self.cause.text()),
         }
     }
 }
