@@ -1,4 +1,4 @@
-//! `auto`: of the other transports the one that touches each byte least.
+//! `auto`: selects the transport with the fewest copies per byte.
 
 use crate::ibverbs::Ibverbs;
 use crate::registry::Transport;
@@ -6,28 +6,28 @@ use crate::route;
 use crate::udp::Udp;
 use crate::xdp::Xdp;
 use shotline_memory::{Region, Registrar, Sge};
-use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
+use shotline_transport::xdp::{AttachMode, CopyMode, XdpConfig, XdpIo};
 use shotline_transport::{IoError, SCRATCH_BYTES};
 use shotline_verbs::ibverbs::find;
 use std::net::{IpAddr, SocketAddr};
 
-/// Which transport to take, and why.
+/// A recommended transport, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// The transport, another than [`Transport::Auto`].
+    /// The transport, never [`Transport::Auto`].
     pub transport: Transport,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub why: String,
-    /// What would be better, if anything would.
+    /// What would allow a better transport, if anything.
     pub better: Option<String>,
 }
 
-/// The transport that [`Transport::Auto`] stands for, for packets to the local address on `links` links, if their number is
-/// known: the one that touches each byte least.
+/// Selects the transport that [`Transport::Auto`] stands for: the one with the fewest copies per byte, for packets to
+/// the local address on `links` links, if their number is known.
 ///
-/// That is an RDMA card that has the address, which writes payloads to their places (of one link, as its queue pair takes no
-/// more); else AF_XDP where the driver receives into our memory, else sockets, which copy each byte once, as AF_XDP would
-/// with a kernel's copy twice. An interface is asked by opening it for a moment.
+/// An RDMA card with the address is preferred, because it writes payloads to their destinations (for one link only, the
+/// limit of its queue pair). Next is AF_XDP with a zero-copy driver, else sockets, which copy each byte once, while
+/// AF_XDP in copy mode copies it twice. AF_XDP is probed by opening the interface's queues briefly.
 pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
     if let (Some(1), Ok(Some(found))) = (links, find::at(local))
         && found.hardware
@@ -50,7 +50,7 @@ pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
     match try_zero_copy(&interface, local) {
         Ok(()) => {
             let why = format!("AF_XDP: the driver of {interface} receives into this program's memory");
-            let xdp = Xdp { interface, queues: None, mode: Mode::Native, copy: Copy::Zero, chunks: None };
+            let xdp = Xdp { interface, queues: None, mode: AttachMode::Native, copy: CopyMode::Zero, chunks: None };
             Advice { transport: Transport::Xdp(xdp), why, better: None }
         }
         Err(error) => sockets(
@@ -60,13 +60,13 @@ pub fn advise(local: IpAddr, links: Option<u8>) -> Advice {
     }
 }
 
-/// Opens an interface's queues for a moment, without a copy.
+/// Opens an interface's queues briefly in zero-copy mode, and returns the error if that fails.
 fn try_zero_copy(interface: &str, local: IpAddr) -> Result<(), String> {
     let mut registrar = Registrar::new();
     let scratch = Region::heap(SCRATCH_BYTES as usize).map_err(|error| error.to_string())?;
     let scratch = Sge { region: registrar.add(scratch), offset: 0, len: SCRATCH_BYTES };
     let config = XdpConfig::new(interface, SocketAddr::new(local, 0), scratch);
-    let config = XdpConfig { mode: Mode::Native, copy: Copy::Zero, chunks: 64, capacity: 1, ..config };
+    let config = XdpConfig { mode: AttachMode::Native, copy: CopyMode::Zero, chunks: 64, capacity: 1, ..config };
     XdpIo::open(config, &registrar.finish()).map(drop).map_err(|error| match error {
         IoError::System { what, source, .. } => format!("{what}: {source}"),
         error => error.to_string(),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_found_and_best_served_by_sockets() {
+    fn loopback_uses_sockets() {
         assert_eq!(route::interface_of([127, 0, 0, 1].into()).as_deref(), Some("lo"));
         let best = advise([127, 0, 0, 1].into(), Some(1));
         assert_eq!((best.transport, best.better), (Transport::Udp(Udp), None));

@@ -1,4 +1,4 @@
-//! What each transport of the registry implements.
+//! The trait that each transport of the registry implements.
 
 use crate::opening::{Opened, Options, Outgoing, Role, Sending, Wanted};
 use shotline_memory::Regions;
@@ -20,10 +20,10 @@ pub enum Flag {
 }
 
 impl Flag {
-    /// All of them.
+    /// All flags.
     pub const ALL: [Self; 4] = [Self::Mtu, Self::PeerMac, Self::Eal, Self::ReceiveBuffer];
 
-    /// The flag as it is typed.
+    /// Returns the flag as it is typed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mtu => "--mtu",
@@ -33,7 +33,7 @@ impl Flag {
         }
     }
 
-    /// Whether it was given.
+    /// Returns `true` if the flag was given.
     pub fn is_in(self, options: &Options) -> bool {
         match self {
             Self::Mtu => options.mtu.is_some(),
@@ -44,98 +44,98 @@ impl Flag {
     }
 }
 
-/// What is known of a transport without opening it.
+/// Static properties of a transport.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Its name, in front of the colon.
+    /// The name, before the colon.
     pub name: &'static str,
-    /// What stands behind the colon, in capitals; none if it has no words.
+    /// The placeholder of the argument after the colon, in capitals; `None` if it has no arguments.
     pub argument: Option<&'static str>,
-    /// What to type, for messages.
+    /// Complete examples, for messages.
     pub examples: &'static [&'static str],
-    /// Whether it asks the steer before it copies: `yes`, `no`, or when.
+    /// Whether it calls the steer before the copy: `yes`, `no`, or when.
     pub steers: &'static str,
     /// Whether a full receiver stops the sender: `yes`, `no`, or when.
     pub credits: &'static str,
     /// Roles in which it carries only one link.
     pub one_link: &'static [Role],
-    /// Whether emulated devices send packets through it.
+    /// `true` if emulated devices can send packets through it.
     pub sends: bool,
-    /// Whether it sends frames that are whole.
+    /// `true` if it sends complete frames.
     pub sends_whole_frames: bool,
-    /// Copies of each payload byte when it receives, and who makes them.
+    /// Copies of each payload byte on receive, and by which component.
     pub copies: &'static str,
-    /// Packets that it receives at once.
+    /// Packets per receive batch.
     pub batch: &'static str,
-    /// What a user must be allowed to do.
+    /// Required privileges.
     pub privileges: &'static str,
-    /// The feature that a build needs for it, if it needs one.
+    /// The Cargo feature that it requires, if any.
     pub feature: Option<&'static str>,
-    /// Why this build does not have it, if it does not, and what to do.
+    /// If it is missing from this build, how to get it.
     pub missing: Option<&'static str>,
     /// Flags that a receiver uses.
     pub receiver_flags: &'static [Flag],
     /// Flags that a sender uses.
     pub sender_flags: &'static [Flag],
-    /// Flags that a sender of whole frames uses.
+    /// Flags that a sender of complete frames uses.
     pub whole_frames_flags: &'static [Flag],
 }
 
 impl About {
-    /// The transport as it is typed, its words in capitals.
+    /// Returns the transport as it is typed, with the placeholder of its argument.
     pub(crate) fn form(&self) -> String {
         self.argument.map_or_else(|| self.name.into(), |argument| format!("{}:{argument}", self.name))
     }
 }
 
-/// Why a transport that this build does not have cannot be opened.
-pub(crate) fn not_built(about: &About, words: &str) -> String {
+/// Returns the error message for a transport that is missing from this build.
+pub(crate) fn not_built(about: &About, arguments: &str) -> String {
     let (name, mend) = (about.name.to_uppercase(), about.missing.unwrap_or_default());
-    format!("this shotline was built without {name}, so it cannot open {words}: {mend}")
+    format!("this shotline was built without {name}, so it cannot open {arguments}: {mend}")
 }
 
-/// What `doctor` says of a transport.
+/// The result of a transport's `doctor` check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     pub name: &'static str,
-    /// Whether it is as it should be; otherwise runs work, but not at their best.
+    /// `true` if nothing needs to be fixed; otherwise runs work, but not optimally.
     pub good: bool,
-    /// What was found.
+    /// The current state.
     pub found: String,
-    /// What is wanted.
+    /// The recommended state.
     pub wanted: &'static str,
-    /// What to type or to get; empty if nothing helps.
+    /// Command or action that fixes it; empty if there is none.
     pub fix: String,
-    /// Names that were found, with what they are.
+    /// Found names, with their kind.
     pub names: Option<(&'static str, Vec<String>)>,
 }
 
 /// One transport of the registry.
 pub trait Backend: Sized {
-    /// What is known of it without opening it.
+    /// Static properties.
     const ABOUT: About;
-    /// What receives.
+    /// The receiver.
     type Io: PacketIo;
-    /// What sends; [`Never`] if it only receives, as [`About::sends`] and [`About::sends_whole_frames`] say.
+    /// The sender; [`Never`] if it only receives, according to [`About::sends`] and [`About::sends_whole_frames`].
     type Sender: PrebuiltIo;
 
-    /// Reads the words behind the colon, empty if there are none. `None`: there should be some.
+    /// Parses the arguments after the colon, which may be empty. Returns `None` if they are required and missing.
     ///
     /// # Errors
-    /// For words that it does not know, with those that it does.
-    fn parse(words: &str) -> Result<Option<Self>, String>;
-    /// The words, so that [`Self::parse`] reads the same again.
-    fn words(&self) -> String;
+    /// For unknown arguments; the error lists the known ones.
+    fn parse(arguments: &str) -> Result<Option<Self>, String>;
+    /// Returns the arguments in the form that [`Self::parse`] accepts.
+    fn arguments(&self) -> String;
     /// Opens it as receiver.
     ///
     /// # Errors
-    /// With what to do about it.
+    /// If it cannot be opened, with a remedy in the message.
     fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Self::Io>, IoError>;
     /// Opens it as sender. The default is for transports that only receive.
     ///
     /// # Errors
-    /// With what to do about it, or that it only receives.
+    /// If it cannot be opened, with a remedy in the message, or if it only receives.
     fn open_sender(
         &self,
         _sending: &Sending,
@@ -144,13 +144,13 @@ pub trait Backend: Sized {
     ) -> Result<Outgoing<Self::Sender>, IoError> {
         Err(IoError::Config(format!("{} only receives: send by udp", Self::ABOUT.name)))
     }
-    /// What `doctor` says of it, for packets to this address, if it is known. The default: nothing.
+    /// Runs the `doctor` check, for packets to this address, if it is known. The default has no check.
     fn doctor(_local: Option<IpAddr>) -> Option<Finding> {
         None
     }
 }
 
-/// What there is to send or receive with where nothing can be opened.
+/// An uninhabited transport, for roles and builds in which nothing can be opened.
 #[derive(Debug)]
 pub enum Never {}
 

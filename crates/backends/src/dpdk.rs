@@ -1,4 +1,4 @@
-//! `dpdk:DEVICE`: a port that DPDK drives. A build without the feature knows the name and says what it lacks.
+//! `dpdk:DEVICE`: a DPDK port. A build without the feature parses the name and reports what is missing.
 
 use crate::backend::{About, Backend, Flag};
 #[cfg(not(feature = "dpdk"))]
@@ -13,17 +13,17 @@ use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
 #[cfg(feature = "dpdk")]
 use std::{net::SocketAddr, time::Duration};
 
-/// A device as DPDK writes it.
+/// A device in DPDK's syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dpdk(pub String);
 
-/// How long a sender waits for the other side of its link.
+/// Time that a sender waits for the peer of its link.
 #[cfg(feature = "dpdk")]
-const LINK_PATIENCE: Duration = Duration::from_secs(30);
-/// The port that packets come from which no kernel sends.
+const LINK_TIMEOUT: Duration = Duration::from_secs(30);
+/// UDP source port of packets that the kernel does not send.
 #[cfg(feature = "dpdk")]
 const SOURCE_PORT: u16 = 47921;
-/// What a build without the feature says behind the device's name.
+/// Remedy in the error message of a build without the feature.
 const MISSING: &str = "apt install libdpdk-dev, then build it with --features dpdk";
 
 #[cfg(feature = "dpdk")]
@@ -53,19 +53,19 @@ impl Backend for Dpdk {
     type Io = Port;
     type Sender = Port;
 
-    fn parse(words: &str) -> Result<Option<Self>, String> {
-        Ok((!words.is_empty()).then(|| Self(words.into())))
+    fn parse(arguments: &str) -> Result<Option<Self>, String> {
+        Ok((!arguments.is_empty()).then(|| Self(arguments.into())))
     }
 
-    fn words(&self) -> String {
+    fn arguments(&self) -> String {
         self.0.clone()
     }
 
     #[cfg(feature = "dpdk")]
     fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<DpdkIo>, IoError> {
         let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
-        let usual = self.config(options, DpdkConfig::new(self.0.as_str(), bind, scratch))?;
-        let config = DpdkConfig { sealed, remainders, capacity, ..usual };
+        let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), bind, scratch))?;
+        let config = DpdkConfig { sealed, remainders, capacity, ..defaults };
         let receive_buffer = usize::from(config.descriptors) * usize::from(config.mtu);
         Ok(Opened { io: DpdkIo::open(config, regions)?, local: bind, receive_buffer })
     }
@@ -79,11 +79,12 @@ impl Backend for Dpdk {
     ) -> Result<Outgoing<DpdkIo>, IoError> {
         let ip = sending.source.unwrap_or_else(|| route::neighbour(sending.to.ip()));
         let source = SocketAddr::new(ip, SOURCE_PORT);
-        let usual = self.config(options, DpdkConfig::new(self.0.as_str(), source, sending.scratch))?;
-        let eal = EalConfig { memory_mib: usual.eal.memory_mib + (sending.frames >> 20) as u32, ..usual.eal };
-        let (lend, sealed) = (sending.frames > 0, sending.sealed);
-        let mut io = DpdkIo::open(DpdkConfig { eal, lend, sealed, remainders: false, capacity: 0, ..usual }, regions)?;
-        io.wait_link(LINK_PATIENCE)?;
+        let defaults = self.config(options, DpdkConfig::new(self.0.as_str(), source, sending.scratch))?;
+        let eal = EalConfig { memory_mib: defaults.eal.memory_mib + (sending.frames >> 20) as u32, ..defaults.eal };
+        let (zero_copy, sealed) = (sending.frames > 0, sending.sealed);
+        let mut io =
+            DpdkIo::open(DpdkConfig { eal, zero_copy, sealed, remainders: false, capacity: 0, ..defaults }, regions)?;
+        io.wait_link(LINK_TIMEOUT)?;
         Ok(Outgoing { source: io.local_addr(), io })
     }
 
@@ -100,11 +101,11 @@ impl Backend for Dpdk {
 
 #[cfg(feature = "dpdk")]
 impl Dpdk {
-    /// A port's configuration with what the user said.
-    fn config(&self, options: &Options, usual: DpdkConfig) -> Result<DpdkConfig, IoError> {
+    /// Returns a port's configuration with the user's flags applied.
+    fn config(&self, options: &Options, defaults: DpdkConfig) -> Result<DpdkConfig, IoError> {
         let peer = options.peer().map_err(IoError::Config)?;
         let arguments = options.eal.as_deref().unwrap_or("").split_whitespace().map(str::to_owned).collect();
         let eal = EalConfig { arguments, ..EalConfig::default() };
-        Ok(DpdkConfig { eal, peer, mtu: options.mtu.unwrap_or(usual.mtu), ..usual })
+        Ok(DpdkConfig { eal, peer, mtu: options.mtu.unwrap_or(defaults.mtu), ..defaults })
     }
 }

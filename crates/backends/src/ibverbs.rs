@@ -10,12 +10,12 @@ use shotline_verbs::ibverbs::ud::{UdConfig, UdIo};
 use shotline_wire::shot::PACKET_BYTES;
 use std::net::IpAddr;
 
-/// A device, which of its addresses, and how it receives: `mlx5_0,port=1,gid=3,headers=keep`.
+/// A device, one of its addresses, and how it receives: `mlx5_0,port=1,gid=3,headers=keep`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ibverbs {
-    /// The device and its address.
+    /// The device and its address (port and GID).
     pub choice: Choice,
-    /// Whether route headers are kept although the device could drop them.
+    /// Keep route headers although the device could drop them.
     pub keep_headers: bool,
 }
 
@@ -43,13 +43,13 @@ impl Backend for Ibverbs {
     type Io = UdIo;
     type Sender = Never;
 
-    fn parse(words: &str) -> Result<Option<Self>, String> {
-        let choice: Vec<_> = words.split(',').filter(|word| *word != KEEP).collect();
-        let keep_headers = words.split(',').any(|word| word == KEEP);
+    fn parse(arguments: &str) -> Result<Option<Self>, String> {
+        let choice: Vec<_> = arguments.split(',').filter(|word| *word != KEEP).collect();
+        let keep_headers = arguments.split(',').any(|word| word == KEEP);
         Ok(Some(Self { choice: choice.join(",").parse()?, keep_headers }))
     }
 
-    fn words(&self) -> String {
+    fn arguments(&self) -> String {
         if self.keep_headers { format!("{},{KEEP}", self.choice) } else { self.choice.to_string() }
     }
 
@@ -57,11 +57,11 @@ impl Backend for Ibverbs {
         let Self { choice, keep_headers } = self.clone();
         let (local, capacity) = (wanted.bind.ip(), wanted.capacity);
         let io = UdIo::open(&UdConfig { choice, local, capacity, remainders: true, keep_headers }, regions)?;
-        // What the device holds is what was posted.
+        // The device buffers only what was posted.
         Ok(Opened { local: io.local_addr(), receive_buffer: wanted.capacity * PACKET_BYTES as usize, io })
     }
 
-    /// The machine's RDMA devices, and whether one of them could receive.
+    /// Reports the machine's RDMA devices, and if one of them can receive.
     fn doctor(local: Option<IpAddr>) -> Option<Finding> {
         let mut devices: Vec<_> = std::fs::read_dir("/sys/class/infiniband")
             .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
@@ -77,7 +77,7 @@ impl Backend for Ibverbs {
                     format!("{names}; {device} ({kind}) has this address: --transport ibverbs:{device} --links 1");
                 (true, found, "")
             }
-            // A user who has a device and cannot use it needs the reason.
+            // If there is a device that cannot be used, the user needs the reason.
             Some(Err(error)) => (false, format!("{names}; {error}"), "sudo apt install libibverbs1 ibverbs-providers"),
             Some(Ok(None)) | None => (true, format!("{names}: none has the address that packets come to"), ""),
         };
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_may_have_a_port_an_address_and_its_headers() {
+    fn parse_accepts_port_gid_and_headers() {
         let choice = Choice { device: Some("mlx5_0".into()), port: Some(2), gid: Some(3) };
         let expected = Ibverbs { choice, keep_headers: true };
         assert_eq!(Ibverbs::parse("mlx5_0,port=2,gid=3,headers=keep"), Ok(Some(expected)));

@@ -1,9 +1,9 @@
-//! The transports that `--transport` names, as a registry: [`Transport`] is the enum of them, and each has one file here
-//! that reads its words, opens it as receiver and as sender, and says what it can do and what `doctor` finds of it.
+//! The registry of transports that `--transport` selects: [`Transport`] is the enum of them, and each has one file here
+//! that parses its arguments, opens it as receiver and as sender, and defines its capabilities and its `doctor` check.
 //!
-//! A new transport is a backend in `shotline-transport` (or a provider's, as `ibverbs`), a file here that implements
-//! [`Backend`], and a line of the registry. [`Io`] and [`Sender`] are then one more variant large: programs that are
-//! generic over [`PacketIo`](shotline_transport::PacketIo) are compiled once for all transports.
+//! To add a transport, write a backend in `shotline-transport` (or in a provider's crate, as `ibverbs`), a file here
+//! that implements [`Backend`], and a line in the registry. [`Io`] and [`Sender`] then have one more variant; programs
+//! that are generic over [`PacketIo`](shotline_transport::PacketIo) are compiled once for all transports.
 
 mod auto;
 mod backend;

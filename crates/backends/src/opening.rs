@@ -1,22 +1,22 @@
-//! What opens a transport, and what it gives.
+//! Parameters and results of opening a transport.
 
 use shotline_memory::Sge;
 use std::net::{IpAddr, SocketAddr};
 
-/// What a receiver wants of a transport.
+/// Parameters of opening a transport as receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The local address.
     pub bind: SocketAddr,
-    /// Whether packets end in an ICRC.
+    /// `true` if packets end in an ICRC.
     pub sealed: bool,
-    /// Whether payload CRC remainders are wanted of packets that do not.
+    /// Compute payload CRC remainders also for packets without an ICRC.
     pub remainders: bool,
-    /// Receives that will be posted at once.
+    /// Maximum number of posted receives.
     pub capacity: usize,
-    /// Registered memory for payloads without a place.
+    /// Registered memory for payloads without a destination.
     pub scratch: Sge,
-    /// Receive buffer to ask for, in bytes.
+    /// Receive buffer to request, in bytes.
     pub receive_buffer: usize,
 }
 
@@ -25,31 +25,32 @@ pub struct Wanted {
 pub struct Opened<P> {
     /// The transport.
     pub io: P,
-    /// Where a sender reaches it.
+    /// Address at which a sender reaches it.
     pub local: SocketAddr,
-    /// Receive buffer that was granted, in bytes.
+    /// Granted receive buffer, in bytes.
     pub receive_buffer: usize,
 }
 
 impl<P> Opened<P> {
-    /// The same with the transport as another type.
+    /// Converts the transport to another type.
     pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> Opened<Q> {
         Opened { io: into(self.io), local: self.local, receive_buffer: self.receive_buffer }
     }
 }
 
-/// What a sender wants of a transport.
+/// Parameters of opening a transport as sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending {
-    /// The local address; without one that of the route, or for a device that no kernel knows one next to `to`.
+    /// The local address; `None`: the address of the route, or for a device that the kernel does not use, one next to
+    /// `to`.
     pub source: Option<IpAddr>,
-    /// Where packets go.
+    /// Destination address.
     pub to: SocketAddr,
-    /// Whether packets end in an ICRC.
+    /// `true` if packets end in an ICRC.
     pub sealed: bool,
-    /// Bytes of prebuilt frames, which a memif client leaves where they are until they have been read.
+    /// Bytes of prebuilt frames, which the peer of a memif client reads in place.
     pub frames: usize,
-    /// Registered memory that the transport may use; empty where the sender has none.
+    /// Registered memory that the transport may use; may be empty.
     pub scratch: Sge,
 }
 
@@ -58,56 +59,56 @@ pub struct Sending {
 pub struct Outgoing<P> {
     /// The transport.
     pub io: P,
-    /// Where its packets come from.
+    /// Source address of its packets.
     pub source: SocketAddr,
 }
 
 impl<P> Outgoing<P> {
-    /// The same with the transport as another type.
+    /// Converts the transport to another type.
     pub fn map<Q>(self, into: impl FnOnce(P) -> Q) -> Outgoing<Q> {
         Outgoing { io: into(self.io), source: self.source }
     }
 }
 
-/// What a program opens a transport for.
+/// The role in which a transport is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To receive packets.
+    /// Receives packets.
     Receiver,
-    /// To send packets whose headers the program or the backend makes.
+    /// Sends packets whose headers the program or the backend builds.
     Sender,
-    /// To send frames that are whole, Ethernet headers included.
+    /// Sends complete frames, including Ethernet headers.
     WholeFrames,
 }
 
-/// Flags of the user that only some transports use. Which transport uses which is in [`About`](crate::About).
+/// User flags that only some transports use. [`About`](crate::About) lists which transport uses which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `--mtu`: longest IP packet in bytes.
+    /// `--mtu`: maximum IP packet in bytes.
     pub mtu: Option<u16>,
-    /// `--peer-mac`: Ethernet address of the other side or the router.
+    /// `--peer-mac`: Ethernet address of the peer or the router.
     pub peer_mac: Option<String>,
-    /// `--eal`: more words for DPDK's command line.
+    /// `--eal`: more arguments for DPDK's command line.
     pub eal: Option<String>,
-    /// `--receive-buffer` in bytes, if it was given. What opens a receiver is [`Wanted::receive_buffer`], which has a
+    /// `--receive-buffer` in bytes, if it was given. Opening a receiver uses [`Wanted::receive_buffer`], which has a
     /// default.
     pub receive_buffer: Option<u64>,
 }
 
 impl Options {
-    /// The Ethernet address of the other side, if it is given.
+    /// Parses the Ethernet address of the peer, if it is given.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not a valid Ethernet address.
     pub fn peer(&self) -> Result<Option<[u8; 6]>, String> {
         self.peer_mac.as_deref().map(mac).transpose()
     }
 }
 
-/// An Ethernet address.
+/// Parses an Ethernet address.
 ///
 /// # Errors
-/// If the text is none.
+/// If the text is not a valid Ethernet address.
 pub fn mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());

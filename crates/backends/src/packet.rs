@@ -1,4 +1,4 @@
-//! `packet:INTERFACE`: frames as the kernel shows them to those who ask (AF_PACKET).
+//! `packet:INTERFACE`: raw frames through the kernel (AF_PACKET).
 
 use crate::backend::{About, Backend, Flag};
 use crate::opening::{Opened, Options, Outgoing, Sending, Wanted};
@@ -8,7 +8,7 @@ use shotline_transport::IoError;
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
 use std::net::SocketAddr;
 
-/// An interface.
+/// The name of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet(pub String);
 
@@ -34,11 +34,11 @@ impl Backend for Packet {
     type Io = FrameIo;
     type Sender = FrameIo;
 
-    fn parse(words: &str) -> Result<Option<Self>, String> {
-        Ok((!words.is_empty()).then(|| Self(words.into())))
+    fn parse(arguments: &str) -> Result<Option<Self>, String> {
+        Ok((!arguments.is_empty()).then(|| Self(arguments.into())))
     }
 
-    fn words(&self) -> String {
+    fn arguments(&self) -> String {
         self.0.clone()
     }
 
@@ -71,7 +71,7 @@ impl Backend for Packet {
         let config = FrameConfig {
             interface: self.0.clone(),
             bind: SocketAddr::new(route::source(sending.source, sending.to)?, 0),
-            // Loopback has one host, and no Ethernet address for it.
+            // Loopback has one host and no Ethernet addresses.
             peer: peer.or((self.0 == "lo").then_some([0; 6])),
             sealed: sending.sealed,
             remainders: false,

@@ -1,4 +1,4 @@
-//! The enum of all transports, and what it does by the one that it is.
+//! The enum of all transports, with dispatch to the selected one.
 
 use crate::backend::{About, Backend, Finding, Flag, not_built};
 use crate::dpdk::Dpdk;
@@ -17,17 +17,17 @@ use std::str::FromStr;
 
 macro_rules! registry {
     ($( $(#[doc = $doc:literal])+ $backend:ident, )+) => {
-        /// What carries packets, as `--transport` names it.
+        /// A transport for packets, as selected by `--transport`.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub enum Transport {
-            /// Of the others, the one that touches each byte least: [`advise`](crate::advise) says which. It is not opened
-            /// itself.
+            /// The transport with the fewest copies per byte, which [`advise`](crate::advise) selects. It cannot be
+            /// opened itself.
             Auto,
             $( $(#[doc = $doc])+ $backend($backend), )+
         }
 
-        /// A transport that was opened as receiver.
+        /// A transport opened as receiver.
         #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
         pub enum Io {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Io), )+
@@ -37,7 +37,7 @@ macro_rules! registry {
             delegate_packet_io!(match $($backend),+);
         }
 
-        /// A transport that was opened as sender.
+        /// A transport opened as sender.
         #[allow(clippy::large_enum_variant, reason = "there is one of it for a run, and a box would cost each call a load")]
         pub enum Sender {
             $( $(#[doc = $doc])+ $backend(<$backend as Backend>::Sender), )+
@@ -51,45 +51,46 @@ macro_rules! registry {
             delegate_prebuilt_io!(match $($backend),+);
         }
 
-        /// What is known of each transport, in the order of the registry.
+        /// Static properties of each transport, in the order of the registry.
         pub(crate) const ALL: &[About] = &[AUTO, $( $backend::ABOUT, )+];
 
-        // What a transport says of sending is so: `Never` alone has no bytes. A build that lacks a transport has nothing
-        // that sends by it.
+        // Checks that the declared sending roles are true: only the sender type `Never` has size 0. A transport that is
+        // missing from this build has no sender.
         const _: () = { $(
             let About { sends, sends_whole_frames, missing, .. } = $backend::ABOUT;
             let has_sender = size_of::<<$backend as Backend>::Sender>() > 0;
             assert!(missing.is_some() || has_sender == (sends || sends_whole_frames));
         )+ };
 
-        /// What `doctor` says of the transports, for packets to this address, if it is known: in the order of the
+        /// Runs the `doctor` checks of all transports, for packets to this address, if it is known, in the order of the
         /// registry.
         pub fn findings(local: Option<IpAddr>) -> Vec<Finding> {
             [$( $backend::doctor(local), )+].into_iter().flatten().collect()
         }
 
         impl Transport {
-            /// Reads the words of the transport with this name; none if there is no such transport, or if it needs words.
-            fn read(name: &str, words: &str) -> Result<Option<Self>, String> {
+            /// Parses the arguments of the transport with this name; `None` if there is no such transport, or if it
+            /// requires arguments.
+            fn read(name: &str, arguments: &str) -> Result<Option<Self>, String> {
                 if name == AUTO.name {
                     return Ok(Some(Self::Auto));
                 }
                 $(
                     if name == $backend::ABOUT.name {
-                        return Ok($backend::parse(words)?.map(Self::$backend));
+                        return Ok($backend::parse(arguments)?.map(Self::$backend));
                     }
                 )+
                 Ok(None)
             }
 
-            fn words(&self) -> String {
+            fn arguments(&self) -> String {
                 match self {
                     Self::Auto => String::new(),
-                    $( Self::$backend(backend) => backend.words(), )+
+                    $( Self::$backend(backend) => backend.arguments(), )+
                 }
             }
 
-            /// What is known of it without opening it.
+            /// Returns its static properties.
             pub fn about(&self) -> About {
                 match self {
                     Self::Auto => AUTO,
@@ -100,10 +101,10 @@ macro_rules! registry {
             /// Opens it as receiver.
             ///
             /// # Errors
-            /// With what to do about it.
+            /// If it cannot be opened, with a remedy in the message.
             pub fn open(&self, wanted: &Wanted, options: &Options, regions: &Regions) -> Result<Opened<Io>, IoError> {
                 match self {
-                    Self::Auto => Err(stands_for_another()),
+                    Self::Auto => Err(auto_error()),
                     $( Self::$backend(backend) => Ok(backend.open(wanted, options, regions)?.map(Io::$backend)), )+
                 }
             }
@@ -111,7 +112,7 @@ macro_rules! registry {
             /// Opens it as sender.
             ///
             /// # Errors
-            /// With what to do about it, or why it only receives.
+            /// If it cannot be opened, with a remedy in the message, or if it only receives.
             pub fn open_sender(
                 &self,
                 sending: &Sending,
@@ -119,7 +120,7 @@ macro_rules! registry {
                 regions: &Regions,
             ) -> Result<Outgoing<Sender>, IoError> {
                 match self {
-                    Self::Auto => Err(stands_for_another()),
+                    Self::Auto => Err(auto_error()),
                     $(
                         Self::$backend(backend) => {
                             Ok(backend.open_sender(sending, options, regions)?.map(Sender::$backend))
@@ -134,17 +135,17 @@ macro_rules! registry {
 registry! {
     /// UDP sockets.
     Udp,
-    /// Frames of an interface, taken from its driver (AF_XDP).
+    /// Frames received from an interface's driver (AF_XDP).
     Xdp,
-    /// Frames of an interface, as the kernel shows them to those who ask (AF_PACKET).
+    /// Raw frames of an interface, through the kernel (AF_PACKET).
     Packet,
     /// A queue pair of an RDMA device.
     Ibverbs,
-    /// A device that DPDK drives.
+    /// A DPDK port.
     Dpdk,
 }
 
-/// What is known of [`Transport::Auto`].
+/// Static properties of [`Transport::Auto`].
 const AUTO: About = About {
     name: "auto",
     argument: None,
@@ -159,14 +160,14 @@ const AUTO: About = About {
     privileges: "none; root to try xdp",
     feature: None,
     missing: None,
-    // Used where it takes sockets.
+    // Used if it selects sockets.
     receiver_flags: &[Flag::ReceiveBuffer],
     sender_flags: &[],
     whole_frames_flags: &[],
 };
 
-/// Why [`Transport::Auto`] is not opened.
-fn stands_for_another() -> IoError {
+/// Returns the error of opening [`Transport::Auto`].
+fn auto_error() -> IoError {
     IoError::Config("auto stands for another transport: open the one that `advise` names".into())
 }
 
@@ -180,20 +181,21 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let About { name, argument, .. } = self.about();
         f.write_str(name)?;
-        argument.map_or(Ok(()), |_| write!(f, ":{}", self.words()))
+        argument.map_or(Ok(()), |_| write!(f, ":{}", self.arguments()))
     }
 }
 
 impl FromStr for Transport {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, words) = text.split_once(':').map_or((text, None), |(name, words)| (name, Some(words)));
-        let has_words = ALL.iter().any(|about| about.name == name && about.argument.is_some() == words.is_some());
-        let read = if has_words { Self::read(name, words.unwrap_or_default())? } else { None };
+        let (name, arguments) = text.split_once(':').map_or((text, None), |(name, arguments)| (name, Some(arguments)));
+        let has_arguments =
+            ALL.iter().any(|about| about.name == name && about.argument.is_some() == arguments.is_some());
+        let read = if has_arguments { Self::read(name, arguments.unwrap_or_default())? } else { None };
         read.ok_or_else(|| {
             let examples: Vec<_> = ALL.iter().flat_map(|about| about.examples).map(|text| (*text).to_owned()).collect();
             let forms: Vec<_> = ALL.iter().map(About::form).collect();
-            format!("expected {}, such as {}, found {text}", listed(&forms, " or "), listed(&examples, " or "))
+            format!("expected {}, such as {}, found {text}", join_words(&forms, " or "), join_words(&examples, " or "))
         })
     }
 }
@@ -212,22 +214,22 @@ impl From<Transport> for String {
 }
 
 impl Transport {
-    /// The device, if it carries only one link in this role.
+    /// Returns the device if it carries only one link in this role.
     pub fn one_link(&self, role: Role) -> Option<String> {
-        self.about().one_link.contains(&role).then(|| self.words())
+        self.about().one_link.contains(&role).then(|| self.arguments())
     }
 
-    /// Whether it can be opened in this role with these flags, as far as that is known before.
+    /// Checks that it can be opened in this role with these flags, as far as that is known beforehand.
     ///
     /// # Errors
-    /// If it does not send, is not in this build, or a flag is given that it does not use.
+    /// If it does not have the role, is missing from this build, or a flag is given that it does not use.
     pub fn check(&self, role: Role, options: &Options) -> Result<(), String> {
         let about = self.about();
         if !serves(&about, role) {
             return Err(refusal(role));
         }
         if about.missing.is_some() {
-            return Err(not_built(&about, &self.words()));
+            return Err(not_built(&about, &self.arguments()));
         }
         let unused = Flag::ALL.into_iter().find(|flag| flag.is_in(options) && !flags(&about, role).contains(flag));
         if let Some(flag) = unused {
@@ -237,7 +239,10 @@ impl Transport {
             return Err(match users.as_slice() {
                 [] => format!("nothing here uses {flag}: leave it out"),
                 users => {
-                    format!("{self} does not use {flag}: leave it out, or give --transport {}", listed(users, " or "))
+                    format!(
+                        "{self} does not use {flag}: leave it out, or give --transport {}",
+                        join_words(users, " or ")
+                    )
                 }
             });
         }
@@ -245,7 +250,7 @@ impl Transport {
     }
 }
 
-/// Whether a transport has this role.
+/// Returns `true` if a transport has this role.
 fn serves(about: &About, role: Role) -> bool {
     match role {
         Role::Receiver => true,
@@ -254,7 +259,7 @@ fn serves(about: &About, role: Role) -> bool {
     }
 }
 
-/// The flags that it uses in this role.
+/// Returns the flags that a transport uses in this role.
 fn flags(about: &About, role: Role) -> &'static [Flag] {
     match role {
         Role::Receiver => about.receiver_flags,
@@ -263,17 +268,17 @@ fn flags(about: &About, role: Role) -> &'static [Flag] {
     }
 }
 
-/// Why a transport does not have this role, and which have.
+/// Returns the error message for a transport without this role, which lists those that have it.
 fn refusal(role: Role) -> String {
     let forms = |have: bool| -> Vec<String> {
         ALL.iter().filter(|about| serves(about, role) == have).map(About::form).collect()
     };
     let what = if role == Role::WholeFrames { "do not send whole frames" } else { "are for receivers" };
-    format!("{} {what}: send by {}", listed(&forms(false), " and "), listed(&forms(true), ", or by "))
+    format!("{} {what}: send by {}", join_words(&forms(false), " and "), join_words(&forms(true), ", or by "))
 }
 
-/// Words with commas between them, and `last` before the last one.
-fn listed(words: &[String], last: &str) -> String {
+/// Joins words with commas, and with `last` before the last one.
+fn join_words(words: &[String], last: &str) -> String {
     match words {
         [] => String::new(),
         [word] => word.clone(),

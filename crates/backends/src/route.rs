@@ -5,7 +5,7 @@ use nix::sys::socket::SockaddrStorage;
 use shotline_transport::IoError;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// The interface that has an address.
+/// Returns the interface that has an address.
 pub fn interface_of(ip: IpAddr) -> Option<String> {
     let has = |address: &SockaddrStorage| match ip {
         IpAddr::V4(ip) => address.as_sockaddr_in().is_some_and(|found| found.ip() == ip),
@@ -14,7 +14,7 @@ pub fn interface_of(ip: IpAddr) -> Option<String> {
     getifaddrs().ok()?.find(|entry| entry.address.as_ref().is_some_and(has)).map(|entry| entry.interface_name)
 }
 
-/// The local address of the route to a host, to which its packets come.
+/// Returns the local address of the route to a host, at which the host's packets arrive.
 ///
 /// # Errors
 /// If there is no route.
@@ -25,7 +25,7 @@ pub fn local_ip(host: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The address to send from: the given one, or that of the route.
+/// Returns the source address: the given one, or that of the route.
 pub(crate) fn source(given: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, IoError> {
     given.map_or_else(|| local_ip(to), Ok).map_err(|source| IoError::System {
         what: format!("finding the route to {to}"),
@@ -34,7 +34,7 @@ pub(crate) fn source(given: Option<IpAddr>, to: SocketAddr) -> Result<IpAddr, Io
     })
 }
 
-/// Another address of the same network.
+/// Returns another address of the same network.
 #[cfg(feature = "dpdk")]
 pub(crate) fn neighbour(address: IpAddr) -> IpAddr {
     match address {

@@ -1,9 +1,9 @@
-//! What every transport can do, as a table.
+//! Table of the capabilities of all transports.
 
 use crate::opening::Role;
 use crate::registry::ALL;
 
-/// What the columns of [`rows`] are.
+/// Column headings of [`rows`].
 pub const HEADER: [&str; 11] = [
     "transport",
     "receives",
@@ -18,7 +18,7 @@ pub const HEADER: [&str; 11] = [
     "this build",
 ];
 
-/// A row for each transport, in the order of the registry.
+/// Returns a row for each transport, in the order of the registry.
 pub fn rows() -> Vec<[String; HEADER.len()]> {
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     ALL.iter()
@@ -45,7 +45,7 @@ pub fn rows() -> Vec<[String; HEADER.len()]> {
         .collect()
 }
 
-/// How many links a transport carries, by the roles in which it is only one.
+/// Describes how many links a transport carries, given the roles in which it carries only one.
 fn links(one_link: &[Role]) -> String {
     let one = one_link.iter().map(|role| match role {
         Role::Receiver => "one to receive",

@@ -34,11 +34,11 @@ impl Backend for Udp {
     type Io = UdpIo;
     type Sender = UdpIo;
 
-    fn parse(_words: &str) -> Result<Option<Self>, String> {
+    fn parse(_arguments: &str) -> Result<Option<Self>, String> {
         Ok(Some(Self))
     }
 
-    fn words(&self) -> String {
+    fn arguments(&self) -> String {
         String::new()
     }
 

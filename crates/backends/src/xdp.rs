@@ -1,27 +1,27 @@
-//! `xdp:INTERFACE`: frames taken from an interface's driver (AF_XDP).
+//! `xdp:INTERFACE`: frames received from an interface's driver (AF_XDP).
 
 use crate::backend::{About, Backend, Never};
 use crate::opening::{Opened, Options, Wanted};
 use shotline_memory::Regions;
 use shotline_transport::IoError;
-use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
+use shotline_transport::xdp::{AttachMode, CopyMode, XdpConfig, XdpIo};
 
-/// An interface and how its frames are taken: `eth1,queues=0-3,mode=native,copy=zero,chunks=8192`.
+/// An interface and how its frames are received: `eth1,queues=0-3,mode=native,copy=zero,chunks=8192`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdp {
     /// The interface.
     pub interface: String,
-    /// First and last of its receive queues; none: all.
+    /// First and last of its receive queues; `None`: all.
     pub queues: Option<(u32, u32)>,
-    /// Where the program runs.
-    pub mode: Mode,
-    /// How frames come into memory.
-    pub copy: Copy,
-    /// Chunks for each queue, a power of two; none: the backend's usual number.
+    /// Where the XDP program runs.
+    pub mode: AttachMode,
+    /// How received frames get into memory.
+    pub copy: CopyMode,
+    /// Chunks for each queue, a power of two; `None`: the backend's default.
     pub chunks: Option<u32>,
 }
 
-/// `2`, or `0-3`: fewer than 4096 of them.
+/// Parses a queue `2` or a range `0-3`. Queue numbers must be below 4096.
 fn queues(range: &str) -> Option<(u32, u32)> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
@@ -50,11 +50,11 @@ impl Backend for Xdp {
     type Io = XdpIo;
     type Sender = Never;
 
-    fn parse(words: &str) -> Result<Option<Self>, String> {
-        let mut rest = words.split(',');
+    fn parse(arguments: &str) -> Result<Option<Self>, String> {
+        let mut rest = arguments.split(',');
         let interface = rest.next().filter(|name| !name.is_empty() && !name.contains('=')).map(str::to_owned);
-        let interface = interface.ok_or_else(|| format!("\"{words}\" names no interface: such as xdp:eth1"))?;
-        let mut this = Self { interface, queues: None, mode: Mode::Auto, copy: Copy::Auto, chunks: None };
+        let interface = interface.ok_or_else(|| format!("\"{arguments}\" names no interface: such as xdp:eth1"))?;
+        let mut this = Self { interface, queues: None, mode: AttachMode::Auto, copy: CopyMode::Auto, chunks: None };
         for word in rest {
             let unknown = || {
                 format!(
@@ -63,10 +63,10 @@ impl Backend for Xdp {
             };
             match word.split_once('=').ok_or_else(unknown)? {
                 ("queues", range) => this.queues = Some(queues(range).ok_or_else(unknown)?),
-                ("mode", "native") => this.mode = Mode::Native,
-                ("mode", "generic") => this.mode = Mode::Generic,
-                ("copy", "yes") => this.copy = Copy::Copy,
-                ("copy", "zero") => this.copy = Copy::Zero,
+                ("mode", "native") => this.mode = AttachMode::Native,
+                ("mode", "generic") => this.mode = AttachMode::Generic,
+                ("copy", "yes") => this.copy = CopyMode::Copy,
+                ("copy", "zero") => this.copy = CopyMode::Zero,
                 ("chunks", count) => this.chunks = Some(count.parse().map_err(|_| unknown())?),
                 _ => return Err(unknown()),
             }
@@ -74,36 +74,36 @@ impl Backend for Xdp {
         Ok(Some(this))
     }
 
-    fn words(&self) -> String {
-        let mut words = self.interface.clone();
+    fn arguments(&self) -> String {
+        let mut arguments = self.interface.clone();
         if let Some((first, last)) = self.queues {
-            words += &format!(",queues={first}-{last}");
+            arguments += &format!(",queues={first}-{last}");
         }
-        words += match self.mode {
-            Mode::Auto => "",
-            Mode::Native => ",mode=native",
-            Mode::Generic => ",mode=generic",
+        arguments += match self.mode {
+            AttachMode::Auto => "",
+            AttachMode::Native => ",mode=native",
+            AttachMode::Generic => ",mode=generic",
         };
-        words += match self.copy {
-            Copy::Auto => "",
-            Copy::Copy => ",copy=yes",
-            Copy::Zero => ",copy=zero",
+        arguments += match self.copy {
+            CopyMode::Auto => "",
+            CopyMode::Copy => ",copy=yes",
+            CopyMode::Zero => ",copy=zero",
         };
-        self.chunks.map_or(words.clone(), |chunks| format!("{words},chunks={chunks}"))
+        self.chunks.map_or(arguments.clone(), |chunks| format!("{arguments},chunks={chunks}"))
     }
 
     fn open(&self, wanted: &Wanted, _options: &Options, regions: &Regions) -> Result<Opened<XdpIo>, IoError> {
         let Wanted { bind, sealed, remainders, capacity, scratch, .. } = *wanted;
-        let usual = XdpConfig::new(self.interface.as_str(), bind, scratch);
+        let defaults = XdpConfig::new(self.interface.as_str(), bind, scratch);
         let config = XdpConfig {
             queues: self.queues.map_or_else(Vec::new, |(first, last)| (first..=last).collect()),
             mode: self.mode,
             copy: self.copy,
-            chunks: self.chunks.unwrap_or(usual.chunks),
+            chunks: self.chunks.unwrap_or(defaults.chunks),
             sealed,
             remainders,
             capacity,
-            ..usual
+            ..defaults
         };
         let io = XdpIo::open(config, regions)?;
         Ok(Opened { local: io.local_addr(), receive_buffer: io.receive_buffer(), io })
@@ -115,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_may_have_queues_a_mode_a_copy_and_chunks() {
+    fn parse_accepts_queues_mode_copy_and_chunks() {
         let read = Xdp::parse("eth1,queues=2-4,mode=native,copy=zero,chunks=1024");
-        let (mode, copy) = (Mode::Native, Copy::Zero);
+        let (mode, copy) = (AttachMode::Native, CopyMode::Zero);
         let expected = Xdp { interface: "eth1".into(), queues: Some((2, 4)), mode, copy, chunks: Some(1024) };
         assert_eq!(read, Ok(Some(expected)));
         for bad in ["", "queues=1", "eth1,queues=4-2", "eth1,queues=0-99999", "eth1,mode=fast"] {

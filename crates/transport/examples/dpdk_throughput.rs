@@ -1,14 +1,15 @@
-//! What goes through a port that DPDK drives, for `bench/memif.py`, which runs `dpdk-testpmd` beside it.
+//! Measures the throughput of a DPDK port, for `bench/memif.py`, which also runs `dpdk-testpmd`.
 //!
 //! ```text
 //! cargo run --release --features dpdk --example dpdk_throughput -- ROLE DEVICE SECONDS [BYTES [POOL_MIB [LOOK]]]
 //! ```
 //!
-//! Roles: `slots` receives datagrams of `BYTES` long frames, payloads into one slot after the other; `frames` sends such
+//! Roles: `slots` receives datagrams in frames of `BYTES` bytes, payloads into consecutive slots; `frames` sends such
 //! frames as prebuilt ones; `shots` receives shots of a probe as RoCEv2 UD packets of 4096 bytes into contiguous
-//! buffers, one fewer than the probe has patterns, every ICRC checked; `probe` sends them, every ICRC made. The receivers open a memif as its server, wait for
-//! the sender, and print one JSON object `SECONDS` after its first packet; with `LOOK` they look at each frame before it
-//! gets its place. Senders stop when the link does, and lend their frames as the device's words say (`zero-copy=yes`).
+//! buffers, one fewer than the probe has patterns, and verifies every ICRC; `probe` sends them, and computes every
+//! ICRC. The receivers open a memif as its server, wait for the sender, and print one JSON object `SECONDS` after its
+//! first packet; with `LOOK` they read each frame's header before choosing its destination. Senders stop when the link
+//! goes down; with `zero-copy=yes` in the device's arguments their frames are read in place.
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::dpdk::{DpdkConfig, DpdkIo, EalConfig};
@@ -26,28 +27,28 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const PAYLOAD: u32 = 4096;
 const HEADER: usize = Bth::LEN + Deth::LEN + ImmDt::LEN;
-/// A shot of 96 channels, 2000 samples of 12 bits each, with its record.
+/// Packets of a shot of 96 channels, 2000 samples of 12 bits each, with its record.
 const PACKETS: u32 = 71;
-/// Numbers that a shot can have.
+/// Number of distinct shot numbers.
 const SHOTS: u32 = 1 << 20;
 const SHOT_BYTES: u32 = PACKETS * PAYLOAD;
 const QUEUE_PAIR: u32 = 0x11;
 const Q_KEY: u32 = 0x1234_5678;
 const BATCH: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [role, device, seconds, rest @ ..] = words.as_slice() else {
         return Err("expected ROLE DEVICE SECONDS [BYTES [POOL_MIB]]".into());
     };
-    let length = Duration::from_secs_f64(seconds.parse()?);
+    let duration = Duration::from_secs_f64(seconds.parse()?);
     let frame: u32 = rest.first().map_or(Ok(PAYLOAD), |text| text.parse())?;
     let pool_mib: u32 = rest.get(1).map_or(Ok(32), |text| text.parse())?;
     let ahead = rest.get(2).is_none();
     let memory = Memory::new(pool_mib.clamp(1, 2048) << 20)?;
     let sealed = matches!(role.as_str(), "shots" | "probe");
-    // Those of dpdk-testpmd's own packets, which it sends to the second.
+    // The addresses in dpdk-testpmd's packets, which it sends to the second.
     let (sender, receiver) = ("198.18.0.1:49152".parse()?, "198.18.0.2:4791".parse()?);
     let bind: SocketAddr = if matches!(role.as_str(), "slots" | "shots") { receiver } else { sender };
     let mut config = DpdkConfig { sealed, remainders: false, ..DpdkConfig::new(device, bind, memory.scratch) };
@@ -57,16 +58,16 @@ fn main() -> Outcome<()> {
         "slots" => receive(
             &mut io,
             &mut Slots { memory: &memory, payload: frame - FRAME_HEADERS, ahead, next: 0, bytes: 0, packets: 0 },
-            length,
+            duration,
         ),
-        "shots" => receive(&mut io, &mut Shots::new(&memory, ahead), length),
-        "frames" => send_frames(&mut io, &memory, receiver, frame, length),
-        "probe" => send_shots(&mut io, &memory, receiver, length),
+        "shots" => receive(&mut io, &mut Shots::new(&memory, ahead), duration),
+        "frames" => send_frames(&mut io, &memory, receiver, frame, duration),
+        "probe" => send_shots(&mut io, &memory, receiver, duration),
         _ => Err(format!("no role {role}: slots, shots, frames or probe").into()),
     }
 }
 
-/// One pool, and scratch.
+/// A pool and scratch memory.
 struct Memory {
     pool: Arc<Region>,
     pool_sge: Sge,
@@ -79,7 +80,7 @@ impl Memory {
         let mut registrar = Registrar::new();
         let pool = Region::huge(bytes as usize).or_else(|_| Region::host(bytes as usize))?;
         for page in 0..bytes as usize / 4096 {
-            pool.zero(page * 4096, 8); // its first touch is not measured
+            pool.zero(page * 4096, 8); // touch each page before the measurement
         }
         let pool_sge = Sge { region: registrar.add(Arc::clone(&pool)), offset: 0, len: bytes };
         let scratch = registrar.add(Region::host(SCRATCH_BYTES as usize)?);
@@ -91,12 +92,12 @@ impl Memory {
         Sge { offset: u64::from(offset), len, ..self.pool_sge }
     }
 
-    /// Whole shots that the pool holds.
+    /// Number of whole shots that fit in the pool.
     fn shots(&self) -> u32 {
         self.pool_sge.len / SHOT_BYTES
     }
 
-    /// Fills the pool with words that say where they are.
+    /// Fills the pool with words that depend on their offset.
     fn fill(&self) {
         for at in (0..u64::from(self.pool_sge.len)).step_by(8) {
             self.pool.write(at as usize, &word(at));
@@ -104,7 +105,7 @@ impl Memory {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread, in seconds.
 fn thread_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
@@ -114,51 +115,51 @@ fn word(at: u64) -> [u8; 8] {
     at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()
 }
 
-/// A steer that counts what is measured.
-trait Measured: Steer {
-    /// Bytes that are what the rate is of, and packets.
-    fn counts(&self) -> (u64, u64);
-    /// Whatever else is to be said, as members of a JSON object.
-    fn rest(&self) -> Outcome<String>;
+/// A steer with counters for the measurement.
+trait MeasuredSteer: Steer {
+    /// Returns the bytes that the rate is computed from, and the packets.
+    fn bytes_and_packets(&self) -> (u64, u64);
+    /// Returns further results, as members of a JSON object.
+    fn details(&self) -> Outcome<String>;
 }
 
-fn receive<S: Measured>(io: &mut DpdkIo, steer: &mut S, length: Duration) -> Outcome<()> {
-    io.wait_link(PATIENCE)?;
+fn receive<S: MeasuredSteer>(io: &mut DpdkIo, steer: &mut S, duration: Duration) -> Outcome<()> {
+    io.wait_link(TIMEOUT)?;
     let mut run = |until: Instant, first: bool| -> Outcome<()> {
-        while Instant::now() < until && (!first || steer.counts().1 == 0) {
+        while Instant::now() < until && (!first || steer.bytes_and_packets().1 == 0) {
             for _ in 0..64 {
                 io.poll(steer, 4 * BATCH)?;
             }
         }
         Ok(())
     };
-    run(Instant::now() + PATIENCE, true)?;
+    run(Instant::now() + TIMEOUT, true)?;
     eprintln!("receiving");
-    run(Instant::now() + length / 4, false)?; // caches, and the sender's way to its full rate
-    let (before, begun) = (steer.counts(), Instant::now());
-    // Processor time, but for that of looking in vain.
+    run(Instant::now() + duration / 4, false)?; // warm up caches, and let the sender reach its full rate
+    let (before, started) = (steer.bytes_and_packets(), Instant::now());
+    // Processor time, excluding polls that return nothing.
     let mut cpu = 0.0;
-    let until = begun + length;
+    let until = started + duration;
     while Instant::now() < until {
         let before = thread_seconds();
         let packets = io.poll(steer, 4 * BATCH)?;
         cpu += if packets > 0 { thread_seconds() - before } else { 0.0 };
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    let (bytes, packets) = steer.counts();
+    let seconds = started.elapsed().as_secs_f64();
+    let (bytes, packets) = steer.bytes_and_packets();
     let (bytes, packets) = (bytes - before.0, packets - before.1);
-    let statistics = io.statistics();
+    let counters = io.dpdk_counters();
     println!(
         "{{\"gbps\": {:.3}, \"packets\": {packets}, \"seconds\": {seconds:.6}, \"cpu_s\": {cpu:.6}, \"link_downs\": {}, \"missed\": {}, {}}}",
         bytes as f64 * 8e-9 / seconds,
-        statistics.link_downs,
-        statistics.causes().iter().map(|(_, count)| count).sum::<u64>(),
-        steer.rest()?
+        counters.link_downs,
+        counters.causes().iter().map(|(_, count)| count).sum::<u64>(),
+        steer.details()?
     );
     Ok(())
 }
 
-/// Every payload into the next slot. Counts frames as testpmd does, with their headers.
+/// Receives every payload into the next slot. Counts the bytes of frames with their headers, as testpmd does.
 struct Slots<'a> {
     memory: &'a Memory,
     payload: u32,
@@ -172,7 +173,7 @@ struct Slots<'a> {
 const FRAME_HEADERS: u32 = 42;
 
 impl Slots<'_> {
-    fn make_room(&mut self, bytes: u32) {
+    fn wrap_at_end(&mut self, bytes: u32) {
         if self.next + bytes > self.memory.pool_sge.len {
             self.next = 0;
         }
@@ -186,7 +187,7 @@ impl Steer for Slots<'_> {
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
         let slot = seen.segment.next_multiple_of(64);
         for pick in picks {
-            self.make_room(slot);
+            self.wrap_at_end(slot);
             pick.to = To::Memory([self.memory.at(self.next, slot), Sge::EMPTY]);
         }
     }
@@ -194,7 +195,7 @@ impl Steer for Slots<'_> {
         if !self.ahead {
             return 0;
         }
-        self.make_room(self.payload);
+        self.wrap_at_end(self.payload);
         picks[0] = Pick { to: To::Memory([self.memory.at(self.next, self.payload), Sge::EMPTY]), header_len: Some(0) };
         1
     }
@@ -210,21 +211,21 @@ impl Steer for Slots<'_> {
     }
 }
 
-impl Measured for Slots<'_> {
-    fn counts(&self) -> (u64, u64) {
+impl MeasuredSteer for Slots<'_> {
+    fn bytes_and_packets(&self) -> (u64, u64) {
         (self.bytes, self.packets)
     }
-    fn rest(&self) -> Outcome<String> {
+    fn details(&self) -> Outcome<String> {
         Ok("\"what\": \"frames\"".into())
     }
 }
 
-/// Every payload to its place in its shot.
+/// Receives every payload to its offset in its shot.
 struct Shots<'a> {
     memory: &'a Memory,
-    /// Of each buffer: the shot that it holds, and which of its packets have come.
+    /// For each buffer: its shot, and a bitmap of the packets received.
     held: Vec<(u32, u128)>,
-    /// Shot and packet that come next, and whether anybody asks for them.
+    /// The expected next shot and packet.
     next: (u32, u32),
     ahead: bool,
     whole: u64,
@@ -247,7 +248,7 @@ impl<'a> Shots<'a> {
         }
     }
 
-    /// Shot and packet of a header.
+    /// Returns the shot and packet number of a header.
     fn numbers(header: &[u8]) -> Option<(u32, u32)> {
         let (bth, rest) = Bth::parse(header).ok()?;
         let (deth, rest) = Deth::parse(rest).ok()?;
@@ -278,8 +279,8 @@ impl Steer for Shots<'_> {
             return 0;
         }
         let (shot, packet) = self.next;
-        let place = self.memory.at(self.buffer(shot) * SHOT_BYTES + packet * PAYLOAD, PAYLOAD);
-        picks[0] = Pick { to: To::Memory([place, Sge::EMPTY]), header_len: Some(HEADER as u16) };
+        let slot = self.memory.at(self.buffer(shot) * SHOT_BYTES + packet * PAYLOAD, PAYLOAD);
+        picks[0] = Pick { to: To::Memory([slot, Sge::EMPTY]), header_len: Some(HEADER as u16) };
         1
     }
     fn around(&self, _to: To) -> [u32; 2] {
@@ -307,12 +308,12 @@ impl Steer for Shots<'_> {
     }
 }
 
-impl Measured for Shots<'_> {
-    fn counts(&self) -> (u64, u64) {
+impl MeasuredSteer for Shots<'_> {
+    fn bytes_and_packets(&self) -> (u64, u64) {
         (self.bytes, self.packets)
     }
-    /// Every buffer that holds a whole shot holds what was sent.
-    fn rest(&self) -> Outcome<String> {
+    /// Verifies the content of every buffer that holds a complete shot.
+    fn details(&self) -> Outcome<String> {
         let mut bytes = vec![0; SHOT_BYTES as usize];
         let mut checked = 0;
         for (index, (shot, seen)) in self.held.iter().enumerate() {
@@ -331,7 +332,7 @@ impl Measured for Shots<'_> {
     }
 }
 
-fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, length: Duration) -> Outcome<()> {
+fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, duration: Duration) -> Outcome<()> {
     let stride = frame.next_multiple_of(64);
     let mut region = memory.pool_sge.region;
     if let Some(own) = io.frame_memory(memory.pool_sge.len as usize)? {
@@ -343,8 +344,8 @@ fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, len
     for index in 0..run.count {
         io.prebuild(to, run.frame(index))?;
     }
-    io.wait_link(PATIENCE)?;
-    let end = Instant::now() + length;
+    io.wait_link(TIMEOUT)?;
+    let end = Instant::now() + duration;
     while io.link_is_up() && Instant::now() < end {
         let mut taken = 0;
         while taken < run.count as usize && io.link_is_up() {
@@ -354,10 +355,10 @@ fn send_frames(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, frame: u32, len
     Ok(())
 }
 
-fn send_shots(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, length: Duration) -> Outcome<()> {
+fn send_shots(io: &mut DpdkIo, memory: &Memory, to: SocketAddr, duration: Duration) -> Outcome<()> {
     memory.fill();
-    io.wait_link(PATIENCE)?;
-    let end = Instant::now() + length;
+    io.wait_link(TIMEOUT)?;
+    let end = Instant::now() + duration;
     let mut headers = [[0; HEADER]; BATCH];
     let mut gathers = [[Sge::EMPTY; 1]; BATCH];
     let mut psn = 0_u32;

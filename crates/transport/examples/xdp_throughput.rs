@@ -1,13 +1,14 @@
-//! What an AF_XDP or AF_PACKET receiver takes from an interface, for `bench/xdp.py`, which runs `dpdk-testpmd` beside it.
+//! Measures the throughput of an AF_XDP or AF_PACKET receiver, for `bench/xdp.py`, which also runs `dpdk-testpmd`.
 //!
 //! ```text
 //! cargo run --release --example xdp_throughput -- receive HOW:INTERFACE ADDRESS:PORT SECONDS [POOL_MIB]
 //! cargo run --release --example xdp_throughput -- send ADDRESS:PORT ADDRESS:PORT SECONDS BYTES
 //! ```
 //!
-//! HOW is `xdp`, `ring` (AF_PACKET, through a ring) or `calls` (AF_PACKET, by system calls). `receive` copies the payload of each datagram into registered memory, one place after the other, for so long after
-//! the first has come, and prints one JSON object. `send` sends datagrams of so many bytes from the first address to the
-//! second, through a socket, in batches that the kernel cuts (GSO).
+//! HOW is `xdp`, `ring` (AF_PACKET, through a ring) or `calls` (AF_PACKET, by system calls). `receive` copies the
+//! payload of each datagram into registered memory, one slot after the other, for SECONDS after the first packet, and
+//! prints one JSON object. `send` sends datagrams of BYTES bytes from the first address to the second, through a
+//! socket, in batches that the kernel segments (GSO).
 
 use shotline_memory::{Region, Regions, Registrar, Sge};
 use shotline_transport::af_packet::{FrameConfig, FrameIo};
@@ -22,11 +23,11 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Bytes of Ethernet, IPv4 and UDP headers.
 const FRAME_HEADERS: u64 = 42;
 const BATCH: usize = 16;
-/// As many descriptors as testpmd's driver has by itself.
+/// The default number of descriptors of testpmd's driver.
 const CHUNKS: u32 = 2048;
-/// A receiver that measures its processor time a packet sleeps where there is nothing.
-const NAP: Duration = Duration::from_millis(5);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum sleep while there are no packets, in measurements of processor time per packet.
+const MAX_SLEEP: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -44,13 +45,13 @@ fn main() -> Outcome<()> {
 fn memory(bytes: u32) -> Outcome<(Regions, Sge, Sge)> {
     let mut registrar = Registrar::new();
     let pool = Region::host(bytes as usize)?;
-    pool.zero(0, bytes as usize); // its first touch is not measured
+    pool.zero(0, bytes as usize); // touch each page before the measurement
     let pool = Sge { region: registrar.add(pool), offset: 0, len: bytes };
     let scratch = registrar.add(Region::host(SCRATCH_BYTES as usize)?);
     Ok((registrar.finish(), pool, Sge { region: scratch, offset: 0, len: SCRATCH_BYTES }))
 }
 
-/// One place after the other.
+/// Receives payloads into one slot after the other.
 struct Slots {
     pool: Sge,
     next: u32,
@@ -63,14 +64,14 @@ impl Steer for Slots {
         0
     }
     fn pick(&mut self, seen: &Seen<'_>, picks: &mut [Pick]) {
-        let room = seen.segment.next_multiple_of(64);
+        let slot_bytes = seen.segment.next_multiple_of(64);
         for pick in picks {
-            if self.next + room > self.pool.len {
+            if self.next + slot_bytes > self.pool.len {
                 self.next = 0;
             }
-            let place = Sge { offset: self.pool.offset + u64::from(self.next), len: room, ..self.pool };
-            pick.to = To::Memory([place, Sge::EMPTY]);
-            self.next += room;
+            let slot = Sge { offset: self.pool.offset + u64::from(self.next), len: slot_bytes, ..self.pool };
+            pick.to = To::Memory([slot, Sge::EMPTY]);
+            self.next += slot_bytes;
         }
     }
     fn expect(&mut self, _picks: &mut [Pick]) -> usize {
@@ -87,7 +88,7 @@ impl Steer for Slots {
     }
 }
 
-fn receive(how: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
+fn receive(how: &str, bind: &str, duration: Duration, pool: u32) -> Outcome<()> {
     let (regions, pool, scratch) = memory(pool)?;
     let (how, interface) = how.split_once(':').ok_or("expected HOW:INTERFACE")?;
     let slots = Slots { pool, next: 0, packets: 0, bytes: 0 };
@@ -97,8 +98,8 @@ fn receive(how: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
             let config = XdpConfig { sealed: false, remainders: false, chunks: CHUNKS, ..config };
             let io = XdpIo::open(config, &regions)?;
             eprintln!("listening, {}", if io.is_native() { "in the driver" } else { "in the kernel's own path" });
-            let lost = |io: &XdpIo| io.statistics().no_chunk + io.statistics().dropped;
-            return measure(io, slots, length, None, lost);
+            let lost = |io: &XdpIo| io.xdp_counters().no_chunk + io.xdp_counters().dropped;
+            return measure(io, slots, duration, None, lost);
         }
         "ring" => true,
         "calls" => false,
@@ -118,37 +119,37 @@ fn receive(how: &str, bind: &str, length: Duration, pool: u32) -> Outcome<()> {
     };
     eprintln!("listening");
     let io = FrameIo::open(config, &regions)?;
-    measure(io, slots, length, Some(NAP), |io| io.device().lost())
+    measure(io, slots, duration, Some(MAX_SLEEP), |io| io.device().lost())
 }
 
-/// Receives for so long after the first packet; `nap` is how long to sleep at most where there is nothing.
+/// Receives for `duration` after the first packet; `max_sleep` is the maximum sleep while there are no packets.
 fn measure<P: PacketIo>(
     mut io: P,
     mut slots: Slots,
-    length: Duration,
-    nap: Option<Duration>,
+    duration: Duration,
+    max_sleep: Option<Duration>,
     lost: impl Fn(&P) -> u64,
 ) -> Outcome<()> {
     let opened = Instant::now();
     while slots.packets == 0 {
         io.wait(Duration::from_millis(10))?;
         io.poll(&mut slots, BATCH)?;
-        if opened.elapsed() > PATIENCE {
+        if opened.elapsed() > TIMEOUT {
             return Err(IoError::Config("nothing came".into()).into());
         }
     }
-    let (begun, before) = (Instant::now(), processor()?);
+    let (started, before) = (Instant::now(), processor()?);
     (slots.packets, slots.bytes) = (0, 0);
-    while begun.elapsed() < length {
-        // Without a nap: as testpmd does.
+    while started.elapsed() < duration {
+        // Without sleeping, the poll loop is that of testpmd.
         for _ in 0..64 {
-            if let (0, Some(nap)) = (io.poll(&mut slots, 64)?, nap) {
-                io.wait(nap)?;
+            if let (0, Some(max_sleep)) = (io.poll(&mut slots, 64)?, max_sleep) {
+                io.wait(max_sleep)?;
                 break;
             }
         }
     }
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), (processor()? - before).as_secs_f64());
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), (processor()? - before).as_secs_f64());
     println!(
         r#"{{"packets": {}, "seconds": {seconds:.3}, "cpu_s": {cpu:.3}, "gbps": {:.3}, "lost": {}}}"#,
         slots.packets,
@@ -158,14 +159,14 @@ fn measure<P: PacketIo>(
     Ok(())
 }
 
-/// What this process has used of the processor.
+/// Returns the processor time of this process.
 fn processor() -> Outcome<Duration> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let ran: u64 = text.split(' ').next().unwrap_or_default().parse()?;
     Ok(Duration::from_nanos(ran))
 }
 
-fn send(bind: &str, to: &str, length: Duration, bytes: u32) -> Outcome<()> {
+fn send(bind: &str, to: &str, duration: Duration, bytes: u32) -> Outcome<()> {
     let (regions, pool, scratch) = memory(1 << 20)?;
     let config = UdpConfig {
         bind: bind.parse()?,
@@ -181,12 +182,12 @@ fn send(bind: &str, to: &str, length: Duration, bytes: u32) -> Outcome<()> {
     let to = to.parse()?;
     let gather = [Sge { len: bytes, ..pool }];
     let batch = [Send { header: &[], gather: &gather, seal: Seal::None }; BATCH];
-    let (begun, mut packets) = (Instant::now(), 0);
-    while begun.elapsed() < length {
+    let (started, mut packets) = (Instant::now(), 0);
+    while started.elapsed() < duration {
         for _ in 0..64 {
             packets += io.send(to, &batch)?;
         }
     }
-    println!(r#"{{"packets": {packets}, "seconds": {:.3}}}"#, begun.elapsed().as_secs_f64());
+    println!(r#"{{"packets": {packets}, "seconds": {:.3}}}"#, started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Delegation of [`PacketIo`](crate::PacketIo), [`PrebuiltIo`](crate::prebuilt::PrebuiltIo) and
 //! [`Steer`](crate::Steer) by one macro each, for implementations that wrap another one.
 //!
-//! None of these traits has a defaulted method, so a wrapper that forgets one does not compile. A wrapper names the
-//! methods that it changes, and the macro writes all others:
+//! None of these traits has a default method, so a wrapper that omits one does not compile. A wrapper names the methods
+//! that it overrides, and the macro generates all others:
 //!
 //! ```
 //! use shotline_transport::{IoError, PacketIo, Send, delegate_packet_io};
@@ -25,11 +25,12 @@
 //! }
 //! ```
 //!
-//! An enum whose variants each hold an implementation delegates to the one that it is: `delegate_packet_io!(match A, B)`.
+//! An enum whose variants each hold an implementation delegates to its current variant: `delegate_packet_io!(match A,
+//! B)`.
 
-/// All methods of a [`PacketIo`](crate::PacketIo), by the one in a field (`delegate_packet_io!(io)`), but for those that
-/// the implementation writes itself (`delegate_packet_io!(io; except poll, send)`); or by the one in a variant of an
-/// enum (`delegate_packet_io!(match Udp, Inproc)`).
+/// Implements all methods of a [`PacketIo`](crate::PacketIo) by delegation to a field (`delegate_packet_io!(io)`),
+/// except those that the implementation defines itself (`delegate_packet_io!(io; except poll, send)`); or by delegation
+/// to the variants of an enum (`delegate_packet_io!(match Udp, Inproc)`).
 #[macro_export]
 macro_rules! delegate_packet_io {
     (match $($variant:ident),* $(,)?) => {
@@ -116,7 +117,8 @@ macro_rules! delegate_packet_io {
     };
 }
 
-/// All methods of a [`PrebuiltIo`](crate::prebuilt::PrebuiltIo), as [`delegate_packet_io`](crate::delegate_packet_io).
+/// Implements all methods of a [`PrebuiltIo`](crate::prebuilt::PrebuiltIo), as
+/// [`delegate_packet_io`](crate::delegate_packet_io) does.
 #[macro_export]
 macro_rules! delegate_prebuilt_io {
     (match $($variant:ident),* $(,)?) => {
@@ -170,8 +172,8 @@ macro_rules! delegate_prebuilt_io {
     };
 }
 
-/// All methods of a [`Steer`](crate::Steer) by the one in a field, but for those that the implementation writes itself:
-/// `delegate_steer!(steer; except landed)`.
+/// Implements all methods of a [`Steer`](crate::Steer) by delegation to a field, except those that the implementation
+/// defines itself: `delegate_steer!(steer; except landed)`.
 #[macro_export]
 macro_rules! delegate_steer {
     ($steer:tt $(; except $($own:ident),+ $(,)?)?) => {
@@ -211,8 +213,8 @@ macro_rules! delegate_steer {
     };
 }
 
-/// One call of a delegated method: to the value in a field, or to the one in whichever variant `self` is. An enum is
-/// dereferenced for the match, so that variants without a value, and an enum without variants, are complete.
+/// Expands to one call of a delegated method: on a field, or on the value of the enum's current variant. The enum is
+/// dereferenced for the match, so that an enum without variants also compiles.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! delegate_call {
@@ -234,8 +236,8 @@ macro_rules! delegate_call {
     };
 }
 
-/// An item, unless its name is in the list. A macro can compare names only with ones that are written out, so each method
-/// of the traits above has a rule; the last two look further in the list, and give the item.
+/// Expands to an item unless its name is in the list. A macro can compare names only with literal ones, so each method
+/// of the traits above has a rule; the last two advance in the list and expand to the item.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! delegate_unless {

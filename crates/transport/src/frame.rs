@@ -1,4 +1,4 @@
-//! Frames around datagrams: read with every check that a kernel makes, and written.
+//! Ethernet, IP and UDP headers of datagrams: parsed with the checks that a kernel makes, and built.
 
 use arrayvec::ArrayVec;
 use shotline_wire::icrc::Network;
@@ -9,28 +9,28 @@ use std::num::NonZeroU16;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Bytes of the headers in front of a datagram, at most.
+/// Maximum bytes of the headers in front of a datagram.
 pub const MAX_HEADERS: usize = ethernet::Header::LEN + ipv6::Header::LEN + udp::Header::LEN;
 
-/// A datagram in its frame.
+/// A datagram parsed from its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     pub mac: Mac,
     pub source: SocketAddr,
     pub destination: SocketAddr,
-    /// The addresses as the ICRC has them, with the identification that was read.
+    /// The addresses as the ICRC covers them, with the received identification.
     pub network: Network,
-    /// The network marked it as having met congestion.
+    /// The network marked it as having experienced congestion (ECN).
     pub congested: bool,
-    /// From the IP header's first byte on, with the frame's padding.
+    /// The bytes from the IP header on, including the frame's padding.
     pub packet: &'a [u8],
-    /// After UDP.
+    /// The bytes after the UDP header.
     pub payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// The datagrams that it stands for, of so many bytes each but the last, if an offload has left them together: over
-    /// IPv4 each has the identification that it would have had on the wire.
+    /// Returns the datagrams that an offload has merged into this one, of `segment` bytes each except the last. Over
+    /// IPv4 each gets the identification that it would have had on the wire.
     pub fn segments(self, segment: Option<NonZeroU16>) -> impl Iterator<Item = Self> {
         let segment = segment.map(|segment| usize::from(segment.get())).filter(|segment| *segment < self.payload.len());
         let several = segment.is_some();
@@ -40,7 +40,7 @@ impl<'a> Datagram<'a> {
             let mut one = self;
             one.payload = &self.payload[begin..self.payload.len().min(begin + len)];
             if several {
-                one.packet = &[]; // nobody has seen the one that it would have been
+                one.packet = &[]; // the individual packet never existed
             }
             if let Network::V4 { id, .. } = &mut one.network {
                 *id = id.wrapping_add(index as u16);
@@ -50,7 +50,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Reads a frame.
+/// Parses a frame.
 pub fn parse(frame: &[u8]) -> Result<Datagram<'_>, ParseError> {
     let (ethernet, packet) = ethernet::Header::parse(frame)?;
     let (network, class, protocol, rest) = if ethernet.ether_type == ethernet::IPV6 {
@@ -82,8 +82,9 @@ pub fn parse(frame: &[u8]) -> Result<Datagram<'_>, ParseError> {
     })
 }
 
-/// The headers of a datagram with a payload of so many bytes; none if the addresses are of two families or it is
-/// longer than a packet can be. Over IPv4 it must not be fragmented, and its identification is 0, as a socket's.
+/// Builds the headers of a datagram with a payload of `payload_len` bytes; `None` if the addresses are of different
+/// families or the packet would be too long. Over IPv4 the packet must not be fragmented, and its identification is 0,
+/// as that of a socket.
 pub fn headers(
     macs: [Mac; 2],
     from: SocketAddr,
@@ -130,13 +131,13 @@ pub fn headers(
     out.extend(ethernet.emit());
     out.extend(v4.into_iter().flatten());
     out.extend(v6.into_iter().flatten());
-    // No checksum: the ICRC covers what it would, and RoCEv2 sends none.
+    // No UDP checksum: the ICRC covers the same bytes, and RoCEv2 sends none.
     let payload_len = payload_len as u16;
     out.extend(udp::Header { source: from.port(), destination: to.port(), payload_len, checksum: 0 }.emit());
     Some(out)
 }
 
-/// Whether both name the same host and port; only one of them says on which link.
+/// Returns `true` if both addresses have the same host and port. Scope ids are ignored: only one of the two has one.
 pub fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_for_both_families_and_padding_is_left_out() {
+    fn built_headers_parse_for_both_families_and_ignore_padding() {
         for (from, to) in [("10.0.0.1:49152", "10.0.0.2:4791"), ("[fd00::1]:49152", "[fd00::2]:4791")] {
             let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
             let mut frame = headers([[2; 6], [4; 6]], from, to, 5, true).unwrap().to_vec();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_stands_for_several_packets_gives_each_once_with_its_own_identification() {
+    fn segments_of_a_merged_frame_have_consecutive_ids() {
         let (from, to) = ("10.0.0.1:49152".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
         let mut frame = headers([[2; 6], [4; 6]], from, to, 10, false).unwrap().to_vec();
         frame.extend(*b"aaaabbbbcc");
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_packet_is_not_written() {
+    fn headers_of_impossible_packets_are_not_built() {
         let (v4, v6) = ("10.0.0.1:1".parse().unwrap(), "[fd00::1]:1".parse().unwrap());
         assert!(headers([[0; 6]; 2], v4, v6, 5, false).is_none());
         assert!(headers([[0; 6]; 2], v4, v4, 65_507, false).is_some());

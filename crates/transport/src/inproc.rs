@@ -1,9 +1,9 @@
-//! Two ends in one process, with credits: a full queue stops the sender, so nothing is ever lost.
+//! An in-process link with credits: a full queue stops the sender, so no packet is ever lost.
 //!
-//! For tests, and for pipelines inside one program. Packets are sealed and checked exactly as on a wire,
-//! and arrive in GRO-like batches: runs of equal packets, the last perhaps shorter.
+//! For tests, and for pipelines inside one program. Packets are sealed and verified exactly as on a wire, and arrive in
+//! GRO-like batches: runs of packets of equal length, of which the last may be shorter.
 
-use crate::payload::Places;
+use crate::payload::PostedReceives;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{
     Capabilities, DeviceCounts, Done, Icrc, IoError, Landed, MAX_BATCH, MAX_HEADER, PacketIo, Pick, Recv, Seal, Seen,
@@ -19,16 +19,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How to open one end.
+/// Configuration of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct InprocConfig {
-    /// The address that this end pretends to have (the ICRC covers it).
+    /// The nominal address of this end (the ICRC covers it).
     pub address: SocketAddr,
-    /// Whether packets end in an ICRC.
+    /// `true` if packets end in an ICRC.
     pub sealed: bool,
-    /// Posted receives that it can hold.
+    /// Maximum number of posted receives.
     pub capacity: usize,
-    /// Registered memory for payloads without a place: one batch of [`crate::SCRATCH_BYTES`].
+    /// Registered memory for payloads without a destination: one batch of [`crate::SCRATCH_BYTES`].
     pub scratch: Sge,
 }
 
@@ -41,40 +41,42 @@ struct Packet {
 struct Queue {
     packets: Mutex<VecDeque<Packet>>,
     arrived: Condvar,
-    /// Readable while packets are here; made for the first who asks, and told of only from then on.
-    bell: OnceLock<OwnedFd>,
+    /// Eventfd that is readable while packets are queued; created, and from then on updated, when it is first
+    /// requested.
+    ready_fd: OnceLock<OwnedFd>,
 }
 
 impl Queue {
-    /// The descriptor, rung already if packets are here.
-    fn bell(&self) -> Option<BorrowedFd<'_>> {
-        let packets = self.lock(); // nothing arrives or leaves before the bell hangs
-        if self.bell.get().is_none() {
-            let bell = eventfd(u32::from(!packets.is_empty()), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-            let _ = self.bell.set(bell); // nobody else sets it: the queue is locked
+    /// Returns the eventfd, created as readable if packets are queued.
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        let packets = self.lock(); // the queue must not change until the eventfd is set
+        if self.ready_fd.get().is_none() {
+            let ready_fd =
+                eventfd(u32::from(!packets.is_empty()), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            let _ = self.ready_fd.set(ready_fd); // never set already: the queue is locked
         }
-        self.bell.get().map(AsFd::as_fd)
+        self.ready_fd.get().map(AsFd::as_fd)
     }
 
-    /// Says that packets came.
-    fn ring(&self) {
+    /// Signals that packets were queued.
+    fn notify(&self) {
         self.arrived.notify_one();
-        if let Some(bell) = self.bell.get() {
-            // It can only fail by having counted to 2^64 - 2 already, and then it is readable.
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        if let Some(ready_fd) = self.ready_fd.get() {
+            // It can only fail if the count is 2^64 - 2 already, and then it is readable.
+            let _ = rustix::io::write(ready_fd, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Says that the last packet left.
-    fn hush(&self) {
-        if let Some(bell) = self.bell.get() {
-            // It fails if it was not rung, and then it is silent.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+    /// Clears the eventfd after the last packet was taken.
+    fn clear_ready(&self) {
+        if let Some(ready_fd) = self.ready_fd.get() {
+            // It fails if the count is 0, and then it is not readable.
+            let _ = rustix::io::read(ready_fd, &mut [0; 8]);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Packet>> {
-        // A panic of the other side leaves whole packets behind: they are still good.
+        // A panic on the other side cannot leave partial packets in the queue.
         self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,11 +87,11 @@ pub struct InprocIo {
     credits: usize,
     inbox: Arc<Queue>,
     outbox: Arc<Queue>,
-    places: Places,
+    posted: PostedReceives,
     sealer: Sealer,
 }
 
-/// Connects two ends; each queue holds `credits` packets.
+/// Creates two connected ends; each queue holds `credits` packets.
 pub fn pair(credits: usize, a: (InprocConfig, &Regions), b: (InprocConfig, &Regions)) -> (InprocIo, InprocIo) {
     let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
     let end = |(config, regions): (InprocConfig, &Regions), inbox: &Arc<Queue>, outbox: &Arc<Queue>| InprocIo {
@@ -97,14 +99,14 @@ pub fn pair(credits: usize, a: (InprocConfig, &Regions), b: (InprocConfig, &Regi
         credits,
         inbox: Arc::clone(inbox),
         outbox: Arc::clone(outbox),
-        places: Places::new(config.capacity, regions),
+        posted: PostedReceives::new(config.capacity, regions),
         sealer: Sealer::new(),
     };
     (end(a, &to_a, &to_b), end(b, &to_b, &to_a))
 }
 
 impl InprocIo {
-    /// The next run of packets that a receiver would see as one batch.
+    /// Takes the next run of packets that a receiver would see as one batch.
     fn take_batch(&self) -> Vec<Packet> {
         let mut inbox = self.inbox.lock();
         let mut batch: Vec<Packet> = Vec::new();
@@ -124,7 +126,7 @@ impl InprocIo {
             batch.extend(inbox.pop_front());
         }
         if inbox.is_empty() && !batch.is_empty() {
-            self.inbox.hush();
+            self.inbox.clear_ready();
         }
         batch
     }
@@ -148,15 +150,15 @@ impl PacketIo for InprocIo {
     }
 
     fn register(&mut self, regions: &Regions) {
-        self.places.regions = regions.clone();
+        self.posted.regions = regions.clone();
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.places.post(receives)
+        self.posted.post(receives)
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        self.places.withdraw(ids);
+        self.posted.withdraw(ids);
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
@@ -180,8 +182,8 @@ impl PacketIo for InprocIo {
             let mut done = Vec::with_capacity(batch.len());
             let mut scratch = self.config.scratch;
             for (index, packet) in batch.iter().enumerate() {
-                let most = packet.bytes.len().saturating_sub(trailer).min(MAX_HEADER);
-                let header = picks[index].header_len.map_or(header, |foretold| usize::from(foretold).min(most));
+                let max_header = packet.bytes.len().saturating_sub(trailer).min(MAX_HEADER);
+                let header = picks[index].header_len.map_or(header, |chosen| usize::from(chosen).min(max_header));
                 let mut entry = Done {
                     landed: Landed::Scratch(Sge::EMPTY),
                     header: &packet.bytes,
@@ -200,7 +202,7 @@ impl PacketIo for InprocIo {
                     entry.len = payload.len() as u32;
                     entry.fault = None;
                     entry.payload_crc = crc::remainder(payload);
-                    entry.landed = self.places.land(picks[index].to, payload, scratch);
+                    entry.landed = self.posted.land(picks[index].to, payload, scratch);
                     if let Landed::Scratch(used) = entry.landed {
                         scratch.offset += u64::from(used.len);
                     }
@@ -239,7 +241,7 @@ impl PacketIo for InprocIo {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inbox.bell()
+        self.inbox.ready_fd()
     }
 
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
@@ -247,13 +249,13 @@ impl PacketIo for InprocIo {
             return Err(IoError::Disconnected);
         }
         let mut outbox = self.outbox.lock();
-        let room = self.credits.saturating_sub(outbox.len()).min(packets.len());
-        for (index, packet) in packets[..room].iter().enumerate() {
+        let free = self.credits.saturating_sub(outbox.len()).min(packets.len());
+        for (index, packet) in packets[..free].iter().enumerate() {
             let mut bytes = packet.header.to_vec();
             for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
                 let at = bytes.len();
                 bytes.resize(at + sge.len as usize, 0);
-                self.places.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
+                self.posted.regions.get(sge.region).read(sge.offset as usize, &mut bytes[at..]);
             }
             if self.config.sealed {
                 let payload = &bytes[packet.header.len()..];
@@ -280,9 +282,9 @@ impl PacketIo for InprocIo {
             }
             outbox.push_back(Packet { source: self.config.address, bytes });
         }
-        if room > 0 {
-            self.outbox.ring();
+        if free > 0 {
+            self.outbox.notify();
         }
-        Ok(room)
+        Ok(free)
     }
 }

@@ -1,8 +1,8 @@
-//! Landing one datagram, for backends that have its frame in hand.
+//! Delivery of one datagram to a steer, for backends that hold its frame.
 
 use crate::frame::{self, Datagram};
-use crate::neighbour::Neighbours;
-use crate::payload::Places;
+use crate::neighbour::NeighbourCache;
+use crate::payload::PostedReceives;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_HEADER, Pick, Seen, Steer};
 use shotline_memory::Sge;
@@ -11,27 +11,27 @@ use shotline_wire::{ParseError, crc, icrc};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
-/// What it takes to land a datagram.
+/// The state needed to deliver a datagram.
 pub struct Landing<'a> {
-    pub places: &'a mut Places,
+    pub posted: &'a mut PostedReceives,
     pub sealer: &'a mut Sealer,
     pub scratch: Sge,
     /// Packets end in an ICRC.
     pub sealed: bool,
-    /// Remainders of payloads without an ICRC are asked for, too.
+    /// Payload remainders are also wanted for packets without an ICRC.
     pub remainders: bool,
 }
 
 impl Landing<'_> {
-    /// Lands the datagram of a frame if it is for this address and port, or all that an offload has put into it, of
-    /// `segment` bytes each but the last. Returns how many there were; whose ICRC is good is known as a neighbour from then
-    /// on.
+    /// Delivers the datagram of a frame if it is for this address and port, or all datagrams that an offload has merged
+    /// into it, of `segment` bytes each except the last. Returns how many there were. A sender whose ICRC is valid is
+    /// added to `neighbours`.
     pub fn land_frame<S: Steer>(
         &mut self,
         frame: &[u8],
         segment: Option<NonZeroU16>,
         local: SocketAddr,
-        neighbours: &mut Neighbours,
+        neighbours: &mut NeighbourCache,
         steer: &mut S,
     ) -> Result<usize, ParseError> {
         let mut datagram = frame::parse(frame)?;
@@ -39,7 +39,7 @@ impl Landing<'_> {
             return Ok(0);
         }
         if let (SocketAddr::V6(source), SocketAddr::V6(local)) = (&mut datagram.source, local) {
-            source.set_scope_id(local.scope_id()); // 0 but on addresses that hold for one link
+            source.set_scope_id(local.scope_id()); // 0 except for link-local addresses
         }
         let (mut good, mut packets) = (false, 0);
         for datagram in datagram.segments(segment) {
@@ -47,12 +47,12 @@ impl Landing<'_> {
             packets += 1;
         }
         if good {
-            neighbours.seen(datagram.source.ip(), datagram.mac);
+            neighbours.learn(datagram.source.ip(), datagram.mac);
         }
         Ok(packets)
     }
 
-    /// Has the steer choose a place for a datagram, copies its payload there, and tells the verdict.
+    /// Lets the steer choose a destination for a datagram, copies its payload there, and returns the ICRC's verdict.
     pub fn land<S: Steer>(&mut self, datagram: &Datagram<'_>, steer: &mut S) -> Icrc {
         let bytes = datagram.payload;
         let len = bytes.len() as u32;
@@ -71,23 +71,23 @@ impl Landing<'_> {
             fault: Some(DropCause::Malformed),
         };
         let header = steer.header_len(&seen).min(MAX_HEADER);
-        if let Some(most) = bytes.len().checked_sub(trailer).filter(|most| header <= *most) {
+        if let Some(front_len) = bytes.len().checked_sub(trailer).filter(|front_len| header <= *front_len) {
             let mut pick = [Pick::default()];
             steer.pick(&seen, &mut pick);
-            let header = pick[0].header_len.map_or(header, |foretold| usize::from(foretold).min(MAX_HEADER).min(most));
-            let (front, sealed) = bytes.split_at(most);
+            let header = pick[0].header_len.map_or(header, |chosen| usize::from(chosen).min(MAX_HEADER).min(front_len));
+            let (front, sealed) = bytes.split_at(front_len);
             let (header, payload) = front.split_at(header);
             done.header = header;
             done.len = payload.len() as u32;
             done.fault = None;
-            done.landed = self.places.land(pick[0].to, payload, self.scratch);
+            done.landed = self.posted.land(pick[0].to, payload, self.scratch);
             if self.sealed || self.remainders {
-                done.payload_crc = crc::remainder(payload); // of bytes that the copy has just read
+                done.payload_crc = crc::remainder(payload); // these bytes are still in the cache
             }
             let ports = [datagram.source.port(), datagram.destination.port()];
             if let Ok(received) = sealed.try_into().map(u32::from_le_bytes) {
                 done.icrc = self.sealer.check_known(datagram.network, ports, &done, received);
-                // Inputs that no socket of ours sends with: options, or packets that may be fragmented.
+                // The sender may use inputs that our sockets do not: IP options, or packets that may be fragmented.
                 if done.icrc == Icrc::Bad && icrc::verify_ip_packet(datagram.packet) == Ok(true) {
                     done.icrc = Icrc::Good;
                 }

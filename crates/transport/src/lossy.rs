@@ -1,45 +1,46 @@
-//! A path that loses packets, for trials of what happens then.
+//! A wrapper that drops packets on send, to test recovery from loss.
 
 use crate::{IoError, PacketIo, Send};
 use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
-/// Loses some of the packets that are sent, at random but the same for the same seed. What is received is not touched.
+/// Drops some of the sent packets at random, reproducibly for a given seed. Received packets are not affected.
 #[derive(Debug)]
 pub struct Lossy<P> {
     io: P,
     rate: f64,
     random: SplitMix64,
-    /// Packets that still pass before one is lost.
+    /// Packets to pass before the next one is dropped.
     left: u64,
     lost: u64,
 }
 
 impl<P> Lossy<P> {
-    /// Loses each packet with the probability `rate`, from 0 to 1.
+    /// Creates a wrapper that drops each packet with probability `rate`, from 0 to 1.
     pub fn new(io: P, rate: f64, seed: u64) -> Self {
         let mut lossy = Self { io, rate, random: SplitMix64::new(seed), left: 0, lost: 0 };
         lossy.left = lossy.draw();
         lossy
     }
 
-    /// Packets lost so far.
+    /// Returns the number of packets dropped so far.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The transport below.
+    /// Returns the wrapped transport.
     pub fn io(&self) -> &P {
         &self.io
     }
 
-    /// How many packets pass until one is lost: one draw a loss, and none a packet.
+    /// Draws how many packets pass until the next loss (geometric distribution): one random number per loss instead of
+    /// one per packet.
     fn draw(&mut self) -> u64 {
         let uniform = self.random.next_f64();
         if self.rate <= 0.0 {
             return u64::MAX;
         }
-        ((1.0 - uniform).ln() / (1.0 - self.rate.min(1.0)).ln()) as u64 // a cast never overflows: it saturates
+        ((1.0 - uniform).ln() / (1.0 - self.rate.min(1.0)).ln()) as u64 // a float cast saturates
     }
 }
 

@@ -1,9 +1,9 @@
-//! Ethernet addresses of the hosts on the link: those given, those seen, and those that the kernel knows.
+//! Ethernet addresses of the hosts on the link: configured, learned from packets, or from the kernel's neighbour table.
 //!
-//! Whoever sends to a host that nobody knows yet loses packets, as on any path, while the kernel asks for it.
+//! Packets to a host with an unknown address are lost while the kernel resolves it.
 
 use crate::frame::Mac;
-use crate::link;
+use crate::interface;
 use rustix::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
@@ -11,70 +11,70 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Hosts remembered.
-const MOST: usize = 64;
-/// Time between two looks into the kernel's table.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// Maximum number of cached hosts.
+const MAX_HOSTS: usize = 64;
+/// Minimum time between two lookups in the kernel's table.
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is known of the hosts on one link.
-pub struct Neighbours {
+/// Cache of the Ethernet addresses of the hosts on one link.
+pub struct NeighbourCache {
     interface: u32,
-    /// Of every host, if it was given.
-    given: Option<Mac>,
-    known: Vec<(IpAddr, Mac)>,
+    /// The address used for every host, if configured.
+    fixed: Option<Mac>,
+    entries: Vec<(IpAddr, Mac)>,
     newest: usize,
     oldest: usize,
-    asked: Option<Instant>,
+    last_lookup: Option<Instant>,
 }
 
-impl Neighbours {
-    /// Nobody yet, or this one for every address.
-    pub fn new(interface: u32, given: Option<Mac>) -> Self {
-        Self { interface, given, known: Vec::new(), newest: 0, oldest: 0, asked: None }
+impl NeighbourCache {
+    /// Creates an empty cache, or one that returns `fixed` for every host.
+    pub fn new(interface: u32, fixed: Option<Mac>) -> Self {
+        Self { interface, fixed, entries: Vec::new(), newest: 0, oldest: 0, last_lookup: None }
     }
 
-    /// A packet with a good CRC came from there. What is known of a host stays: a CRC has no secret, so whoever writes
-    /// another's address into a packet must not have that host's packets sent to himself.
-    pub fn seen(&mut self, ip: IpAddr, mac: Mac) {
-        if self.given.is_some() || self.known.get(self.newest) == Some(&(ip, mac)) {
+    /// Learns the sender's address of a packet with a valid CRC. A known entry is not replaced: a CRC is not
+    /// authenticated, so an attacker that spoofs a host's IP address must not be able to redirect that host's packets.
+    pub fn learn(&mut self, ip: IpAddr, mac: Mac) {
+        if self.fixed.is_some() || self.entries.get(self.newest) == Some(&(ip, mac)) {
             return;
         }
-        if let Some(index) = self.known.iter().position(|(known, _)| *known == ip) {
+        if let Some(index) = self.entries.iter().position(|(host, _)| *host == ip) {
             self.newest = index;
-        } else if self.known.len() < MOST {
-            self.newest = self.known.len();
-            self.known.push((ip, mac));
+        } else if self.entries.len() < MAX_HOSTS {
+            self.newest = self.entries.len();
+            self.entries.push((ip, mac));
         } else {
-            self.oldest = (self.oldest + 1) % MOST;
+            self.oldest = (self.oldest + 1) % MAX_HOSTS;
             self.newest = self.oldest;
-            self.known[self.newest] = (ip, mac);
+            self.entries[self.newest] = (ip, mac);
         }
     }
 
-    /// The address of a host. If nobody knows it, the kernel is asked, and a later call may.
+    /// Returns the address of a host. If it is unknown, address resolution is started, and a later call may return it.
     pub fn find(&mut self, ip: IpAddr) -> Option<Mac> {
-        if self.given.is_some() {
-            return self.given;
+        if self.fixed.is_some() {
+            return self.fixed;
         }
-        if let Some((known, mac)) = self.known.get(self.newest)
-            && *known == ip
+        if let Some((host, mac)) = self.entries.get(self.newest)
+            && *host == ip
         {
             return Some(*mac);
         }
-        if let Some(index) = self.known.iter().position(|(known, _)| *known == ip) {
+        if let Some(index) = self.entries.iter().position(|(host, _)| *host == ip) {
             self.newest = index;
-            return Some(self.known[index].1);
+            return Some(self.entries[index].1);
         }
-        // A clock on this path only, where the packet is lost anyway.
-        if self.asked.is_some_and(|asked| asked.elapsed() < PATIENCE) {
+        // The clock is read on this path only, where the packet is lost anyway.
+        if self.last_lookup.is_some_and(|last_lookup| last_lookup.elapsed() < LOOKUP_INTERVAL) {
             return None;
         }
-        let found = ask_kernel(self.interface, ip).ok().flatten();
+        let found = query_kernel(self.interface, ip).ok().flatten();
         match found {
-            Some(mac) => self.seen(ip, mac),
+            Some(mac) => self.learn(ip, mac),
             None => {
-                link::ask_for(ip, self.interface);
-                self.asked = Some(Instant::now());
+                interface::resolve(ip, self.interface);
+                self.last_lookup = Some(Instant::now());
             }
         }
         found
@@ -89,18 +89,18 @@ const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// States in which the address is good: permanent, no ARP, probe, delay, stale, reachable.
-const VALID: u16 = 0x80 | 0x40 | 0x10 | 0x08 | 0x04 | 0x02;
+/// States in which the address is valid: permanent, no ARP, probe, delay, stale, reachable.
+const VALID_STATES: u16 = 0x80 | 0x40 | 0x10 | 0x08 | 0x04 | 0x02;
 
-/// Looks into the kernel's neighbour table.
-fn ask_kernel(interface: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
+/// Looks a host up in the kernel's neighbour table.
+fn query_kernel(interface: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
     let fd: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?; // NETLINK_ROUTE
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut request = Vec::with_capacity(28);
     request.extend(28_u32.to_ne_bytes());
     request.extend(RTM_GETNEIGH.to_ne_bytes());
     request.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 8]); // sequence and port numbers: one question, one socket
+    request.extend([0; 8]); // sequence and port numbers: one request per socket
     request.push(family.as_raw() as u8);
     request.extend([0; 3]);
     request.extend(interface.to_ne_bytes());
@@ -110,37 +110,37 @@ fn ask_kernel(interface: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
     loop {
         let (len, _) = recv(&fd, bytes.as_mut_slice(), RecvFlags::empty())?;
         match search(&bytes[..len], interface, ip) {
-            Search::On => {}
+            Search::Continue => {}
             Search::Found(mac) => return Ok(Some(mac)),
-            Search::End => return Ok(None),
+            Search::NotFound => return Ok(None),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Search {
-    /// Not yet in what was read.
-    On,
+    /// Not in this datagram; more may follow.
+    Continue,
     Found(Mac),
-    /// Not in the table.
-    End,
+    /// The dump is complete.
+    NotFound,
 }
 
-/// Searches one datagram of the kernel's answer.
+/// Searches one datagram of the kernel's reply.
 fn search(mut bytes: &[u8], interface: u32, ip: IpAddr) -> Search {
     while let Some((message, kind, rest)) =
         split(bytes, 16, |bytes| Some((u32::from_ne_bytes(*bytes.first_chunk()?) as usize, u16_at(bytes, 4)?)))
     {
         bytes = rest;
         if matches!(kind, NLMSG_DONE | NLMSG_ERROR) {
-            return Search::End;
+            return Search::NotFound;
         }
         // Family, padding, interface, state, flags, kind; then attributes.
         let Some((fields, mut attributes)) = message.split_at_checked(12).filter(|_| kind == RTM_NEWNEIGH) else {
             continue;
         };
         let state = u16_at(fields, 8).unwrap_or(0);
-        if fields[4..8] != interface.to_ne_bytes() || state & VALID == 0 {
+        if fields[4..8] != interface.to_ne_bytes() || state & VALID_STATES == 0 {
             continue;
         }
         let (mut is_it, mut mac) = (false, None);
@@ -159,11 +159,11 @@ fn search(mut bytes: &[u8], interface: u32, ip: IpAddr) -> Search {
             return Search::Found(mac);
         }
     }
-    Search::On
+    Search::Continue
 }
 
-/// The value, the kind and what follows of a message or attribute whose header has so many bytes and says the length
-/// with the header. Each begins at a multiple of four.
+/// Splits off a netlink message or attribute and returns its value, its kind and the remaining bytes. `header` is its
+/// header's size in bytes; the encoded length includes the header. Each starts at a multiple of four bytes.
 fn split(
     bytes: &[u8],
     header: usize,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_valid_entry_of_this_interface_and_host_is_found_and_no_other() {
+    fn only_a_valid_entry_of_interface_and_host_is_found() {
         let ip = IpAddr::from([10, 0, 0, 7]);
         let wrong = [
             entry(4, 2, &[10, 0, 0, 7], &MAC),
@@ -216,20 +216,20 @@ mod tests {
             entry(3, 2, &[10, 0, 0, 7], &[]),
         ]
         .concat();
-        assert_eq!(search(&wrong, 3, ip), Search::On);
+        assert_eq!(search(&wrong, 3, ip), Search::Continue);
         let right = [wrong.clone(), entry(3, 4, &[10, 0, 0, 7], &MAC)].concat();
         assert_eq!(search(&right, 3, ip), Search::Found(MAC));
-        assert_eq!(search(&[wrong, message(NLMSG_DONE, &[0; 4])].concat(), 3, ip), Search::End);
+        assert_eq!(search(&[wrong, message(NLMSG_DONE, &[0; 4])].concat(), 3, ip), Search::NotFound);
         let v6 = IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         let IpAddr::V6(octets) = v6 else { unreachable!() };
         assert_eq!(search(&entry(3, 2, &octets.octets(), &MAC), 3, v6), Search::Found(MAC));
     }
 
     #[test]
-    fn an_answer_that_breaks_off_or_lies_about_lengths_is_no_panic_and_no_endless_loop() {
+    fn truncated_or_corrupt_dumps_neither_panic_nor_loop() {
         let whole = entry(3, 2, &[10, 0, 0, 7], &MAC);
         for len in 0..whole.len() {
-            assert_eq!(search(&whole[..len], 3, [10, 0, 0, 7].into()), Search::On);
+            assert_eq!(search(&whole[..len], 3, [10, 0, 0, 7].into()), Search::Continue);
         }
         for at in 0..whole.len() {
             for byte in [0, 1, 3, 15, 17, 0xFF] {
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_hosts_is_not_remembered_without_end() {
-        let mut neighbours = Neighbours::new(1, None);
+    fn neighbour_cache_is_bounded() {
+        let mut neighbours = NeighbourCache::new(1, None);
         for host in 0..10_000_u32 {
-            neighbours.seen(IpAddr::from(host.to_be_bytes()), MAC);
+            neighbours.learn(IpAddr::from(host.to_be_bytes()), MAC);
         }
-        assert_eq!(neighbours.known.len(), MOST);
+        assert_eq!(neighbours.entries.len(), MAX_HOSTS);
         assert_eq!(neighbours.find(IpAddr::from(9_999_u32.to_be_bytes())), Some(MAC));
-        neighbours.seen(IpAddr::from(9_999_u32.to_be_bytes()), [2; 6]);
+        neighbours.learn(IpAddr::from(9_999_u32.to_be_bytes()), [2; 6]);
         assert_eq!(neighbours.find(IpAddr::from(9_999_u32.to_be_bytes())), Some(MAC), "what is known stays");
     }
 }

@@ -1,25 +1,25 @@
-//! Payloads and their places, for backends that have a packet's bytes in hand.
+//! Posted receives and payload CRCs, for backends that hold a packet's bytes.
 
 use crate::{Landed, Recv, To};
 use shotline_memory::{Regions, Sge};
 use shotline_wire::crc;
 
-/// Posted places.
-pub struct Places {
+/// The posted receives of a backend.
+pub struct PostedReceives {
     pub regions: Regions,
-    posted: Vec<Option<[Sge; 2]>>,
+    slots: Vec<Option<[Sge; 2]>>,
 }
 
-impl Places {
-    /// Room for so many.
+impl PostedReceives {
+    /// Creates a table for `capacity` receives.
     pub fn new(capacity: usize, regions: &Regions) -> Self {
-        Self { regions: regions.clone(), posted: vec![None; capacity] }
+        Self { regions: regions.clone(), slots: vec![None; capacity] }
     }
 
     /// As [`crate::PacketIo::post`].
     pub fn post(&mut self, receives: &[Recv]) -> usize {
         for receive in receives {
-            self.posted[receive.id as usize] = Some(receive.sge);
+            self.slots[receive.id as usize] = Some(receive.sge);
         }
         receives.len()
     }
@@ -27,36 +27,36 @@ impl Places {
     /// As [`crate::PacketIo::withdraw`].
     pub fn withdraw(&mut self, ids: &[u32]) {
         for id in ids {
-            self.posted[*id as usize] = None;
+            self.slots[*id as usize] = None;
         }
     }
 
-    /// The memory of a place that is in one piece.
+    /// Returns the memory of a destination if it is in one piece.
     #[cfg(feature = "dpdk")]
-    pub fn whole(&self, to: To) -> Option<Sge> {
+    pub fn contiguous(&self, to: To) -> Option<Sge> {
         let sges = match to {
             To::Scratch => None,
-            To::Posted(id) => *self.posted.get(id as usize)?,
+            To::Posted(id) => *self.slots.get(id as usize)?,
             To::Memory(sges) => Some(sges),
         };
         sges.filter(|sges| sges[1].len == 0).map(|sges| sges[0])
     }
 
-    /// A payload has landed in a place.
+    /// Marks a destination as used by a payload.
     #[cfg(feature = "dpdk")]
-    pub fn use_up(&mut self, to: To) {
+    pub fn consume(&mut self, to: To) {
         if let To::Posted(id) = to {
             self.withdraw(&[id]);
         }
     }
 
-    /// Copies a payload to where a steer chose, or to the front of `scratch` if that does not hold it.
+    /// Copies a payload to the destination that a steer chose, or to the front of `scratch` if it does not fit there.
     pub fn land(&mut self, to: To, payload: &[u8], scratch: Sge) -> Landed {
         let fits = |sge: &[Sge; 2]| payload.len() <= sge[0].len as usize + sge[1].len as usize;
         let taken = match to {
             To::Scratch => None,
             To::Posted(id) => self
-                .posted
+                .slots
                 .get_mut(id as usize)
                 .and_then(|posted| posted.take_if(|sge| fits(sge)))
                 .map(|sge| (Landed::Slot(id), sge)),
@@ -74,14 +74,14 @@ impl Places {
     }
 }
 
-/// The CRC remainder of a payload that is about to be sent.
+/// Returns the CRC remainder of a payload to send.
 pub fn remainder(regions: &Regions, gather: &[Sge]) -> u32 {
     gather.iter().fold(0, |register, sge| payload_crc(regions, register, *sge))
 }
 
-/// Runs a CRC register over bytes of registered memory, which whoever lent them to a transport leaves alone meanwhile.
-/// Memory that others than this process may change ([`Region::is_shared`](shotline_memory::Region::is_shared)) is
-/// copied first, block by block: there is never a slice of it.
+/// Updates a CRC register over bytes of registered memory, which must not change during the call. Memory that another
+/// process may change ([`Region::is_shared`](shotline_memory::Region::is_shared)) is first copied in blocks: a slice of
+/// it is never formed.
 pub fn payload_crc(regions: &Regions, mut register: u32, sge: Sge) -> u32 {
     if sge.len == 0 {
         return register;
@@ -97,13 +97,13 @@ pub fn payload_crc(regions: &Regions, mut register: u32, sge: Sge) -> u32 {
         }
         return register;
     }
-    // SAFETY: the element is inside a region that the table keeps alive, of memory that only this process writes; who
-    // lent it to the transport leaves it alone until it is sent, or has not heard yet that it was filled.
+    // SAFETY: the element is inside a region that the table keeps alive, of memory that only this process writes. Its
+    // owner does not write it until it is sent, or, if it was received, until the backend reports it.
     let bytes = unsafe { std::slice::from_raw_parts(regions.address(sge), sge.len as usize) };
     crc::register(register, bytes)
 }
 
-/// Bytes of a payload.
+/// Returns the bytes of a payload.
 pub fn len(gather: &[Sge]) -> usize {
     gather.iter().map(|sge| sge.len as usize).sum()
 }

@@ -1,8 +1,8 @@
-//! Making and checking ICRCs at the edge, for every backend.
+//! Computation and verification of ICRCs, for every backend.
 //!
-//! A payload is read once: its CRC remainder is a by-product that the layer above folds into the shot's
-//! CRC, and the ICRC follows from it and the header by linearity (`wire::icrc`). What depends only on the
-//! addresses and the length is kept per flow, so that a packet costs its header's few bytes.
+//! A payload is read once: its CRC remainder is a by-product that the layer above folds into the shot's CRC, and the
+//! ICRC follows from it and the header by linearity (`wire::icrc`). State that depends only on the addresses and the
+//! length is cached per flow, so each packet costs only the CRC of its header.
 
 use crate::{Done, Icrc, Seal, Send, payload};
 use shotline_memory::Regions;
@@ -14,47 +14,47 @@ use std::net::{IpAddr, SocketAddr};
 /// Bytes of an ICRC on the wire.
 pub const ICRC_BYTES: usize = 4;
 
-/// IPv4 identifications that our own senders use: segment `i` of a batch is sent with id `i`.
+/// Number of IPv4 identifications that our own senders use: segment `i` of a batch is sent with id `i`.
 const OWN_IDS: usize = crate::MAX_BATCH;
-/// IPv4 header bytes after the identification, and the UDP header.
+/// Bytes of the IPv4 header after the identification, plus the UDP header.
 const AFTER_ID: u64 = 14 + 8;
-/// How far an identification may be ahead of the last one of the same flow: other flows may share its counter, and Linux
-/// skips some after a pause, one a clock tick at most.
-const FOLLOWS: u16 = 1024;
-/// Senders whose last identification is remembered.
-const COUNTING: usize = 4096;
-/// Flows and lengths remembered; a shot needs two (full packets and its last).
-const REMEMBERED: usize = 8;
+/// Maximum distance of an identification from the previous one of the same flow: other flows may share its counter, and
+/// after a pause Linux skips up to one per clock tick.
+const MAX_ID_GAP: u16 = 1024;
+/// Maximum number of senders whose last identification is remembered.
+const MAX_SENDERS: usize = 4096;
+/// Maximum number of cached flows and lengths; a shot needs two (full packets and its last).
+const MAX_FLOWS: usize = 8;
 
-/// Seals and checks the packets of one local address.
+/// Seals and verifies the packets of one local address.
 pub struct Sealer {
     contexts: Vec<Context>,
     newest: usize,
     oldest: usize,
     shifts: Shifts,
-    /// The last identification of each sender that uses its own, by address and port: Linux has a counter for each
-    /// connected socket, and one for all others to an address.
+    /// The last identification of each sender that numbers its packets, by address and port: Linux has a counter for
+    /// each connected socket, and one for all others to an address.
     identifications: HashMap<SocketAddr, u16>,
 }
 
-/// What is the same for all packets of one flow and length.
+/// CRC state common to all packets of one flow and length.
 struct Context {
     source: SocketAddr,
     destination: SocketAddr,
     udp_len: u16,
     /// The CRC register after the IP and UDP headers; for IPv4 one per identification.
     prefixes: Vec<u32>,
-    /// The identification that is likely next.
+    /// The most likely next identification.
     next_id: usize,
 }
 
 impl Sealer {
-    /// Knows no flow yet.
+    /// Creates a sealer with empty caches.
     pub fn new() -> Self {
         Self { contexts: Vec::new(), newest: 0, oldest: 0, shifts: Shifts::default(), identifications: HashMap::new() }
     }
 
-    /// The ICRC of a packet: `header` is everything between UDP and payload, `remainder` the payload's CRC
+    /// Returns the ICRC of a packet: `header` is everything between UDP and payload, `remainder` the payload's CRC
     /// remainder, `segment` the packet's position in its batch (over IPv4 its identification).
     pub fn seal(
         &mut self,
@@ -71,7 +71,8 @@ impl Sealer {
         !(self.shifts.shift(after, payload_len) ^ remainder)
     }
 
-    /// The ICRC of a packet to send that stands alone, from the first of these addresses to the second.
+    /// Returns the ICRC of a packet that is sent alone (not in a batch), from the first of these addresses to the
+    /// second.
     pub fn seal_send(
         &mut self,
         regions: &Regions,
@@ -87,8 +88,8 @@ impl Sealer {
         self.seal(from, to, 0, packet.header, payload_len, remainder)
     }
 
-    /// The verdict on a received ICRC.
-    #[allow(clippy::too_many_arguments)] // the packet's facts, each of another origin
+    /// Verifies a received ICRC.
+    #[allow(clippy::too_many_arguments)] // the fields of a packet have different sources
     pub fn check(
         &mut self,
         source: SocketAddr,
@@ -118,7 +119,7 @@ impl Sealer {
         let after = icrc::after_header(context.prefix(0), header);
         let with_id_0 = !(self.shifts.shift(after, payload_len) ^ remainder);
         if with_id_0 == received {
-            context.next_id = 1; // the next batch begins: lone packets come here every time
+            context.next_id = 1; // a new batch begins; single packets take this path every time
             return Icrc::Good;
         }
         match icrc::solve_ipv4_id(received, with_id_0, AFTER_ID + (header.len() + payload_len) as u64) {
@@ -131,16 +132,18 @@ impl Sealer {
         }
     }
 
-    /// Whether an identification may be the next of a sender, of which it is the last from now on: if it is not, the
-    /// packet after it can be. The first of a sender has none before it, and is taken.
+    /// Returns `true` if an identification plausibly follows the sender's previous one, and stores it as the new
+    /// previous one: after one that does not follow, the next packet can. The first packet of a sender has no
+    /// predecessor and is accepted.
     fn follows(&mut self, sender: SocketAddr, id: u16) -> bool {
-        if self.identifications.len() >= COUNTING && !self.identifications.contains_key(&sender) {
-            self.identifications.clear(); // strangers' most likely: whoever is honest is known again after one packet
+        if self.identifications.len() >= MAX_SENDERS && !self.identifications.contains_key(&sender) {
+            // Most entries are probably spoofed; an honest sender is known again after one packet.
+            self.identifications.clear();
         }
-        self.identifications.insert(sender, id).is_none_or(|last| id.wrapping_sub(last) <= FOLLOWS)
+        self.identifications.insert(sender, id).is_none_or(|last| id.wrapping_sub(last) <= MAX_ID_GAP)
     }
 
-    /// The verdict on a received ICRC of which every input is known.
+    /// Verifies a received ICRC of which every input is known.
     pub fn check_known(&mut self, network: Network, ports: [u16; 2], done: &Done<'_>, received: u32) -> Icrc {
         let payload_len = done.len as usize;
         let udp_payload_len = u16::try_from(done.header.len() + payload_len + ICRC_BYTES).unwrap_or(u16::MAX);
@@ -160,11 +163,11 @@ impl Sealer {
             found
         } else {
             let context = Context::new(source, destination, udp_len);
-            if self.contexts.len() < REMEMBERED {
+            if self.contexts.len() < MAX_FLOWS {
                 self.contexts.push(context);
                 self.contexts.len() - 1
             } else {
-                self.oldest = (self.oldest + 1) % REMEMBERED;
+                self.oldest = (self.oldest + 1) % MAX_FLOWS;
                 self.contexts[self.oldest] = context;
                 self.oldest
             }
@@ -203,8 +206,8 @@ fn v6_octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Shift operators of the payload lengths in use. A table is built when a length is met twice in a row
-/// among the unknown ones, so that a flood of odd lengths builds none.
+/// Cached shift operators for the payload lengths in use. A table is built when an uncached length occurs twice in a
+/// row, so a flood of random lengths builds none.
 #[derive(Default)]
 struct Shifts {
     known: Vec<(usize, Shift)>,
@@ -219,10 +222,10 @@ impl Shifts {
         }
         if self.candidate == bytes {
             let entry = (bytes, Shift::new(bytes as u64));
-            if self.known.len() < REMEMBERED {
+            if self.known.len() < MAX_FLOWS {
                 self.known.push(entry);
             } else {
-                self.oldest = (self.oldest + 1) % REMEMBERED;
+                self.oldest = (self.oldest + 1) % MAX_FLOWS;
                 self.known[self.oldest] = entry;
             }
         }

@@ -1,4 +1,4 @@
-//! System calls that several backends need.
+//! System calls used by several backends.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -6,10 +6,10 @@ use std::io;
 use std::mem::size_of;
 use std::time::Duration;
 
-/// A piece of memory for the kernel to read or fill.
-pub type Piece = libc::iovec;
+/// A piece of memory for the kernel to read or write.
+pub type IoVec = libc::iovec;
 
-/// Sleeps until the descriptor is readable, or for `timeout`.
+/// Blocks until the descriptor is readable, or for `timeout`.
 pub fn wait(fd: &OwnedFd, timeout: Duration) -> io::Result<()> {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
@@ -18,8 +18,8 @@ pub fn wait(fd: &OwnedFd, timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// Asks for a receive or send buffer and returns what was granted, in the kernel's accounting (which
-/// charges packet overhead, too). The forced variant needs CAP_NET_ADMIN and is tried first.
+/// Requests a receive or send buffer and returns the granted size, in the kernel's accounting (which includes packet
+/// overhead). The forced variant needs CAP_NET_ADMIN and is tried first.
 pub fn set_buffer(fd: &OwnedFd, receive: bool, bytes: usize) -> io::Result<usize> {
     let (forced, plain) =
         if receive { (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF) } else { (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF) };
@@ -48,12 +48,12 @@ fn get_option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<libc::c_int> {
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// An instruction of the kernel's packet filter for sockets.
+/// Builds an instruction of a socket filter (classic BPF).
 pub fn filter_instruction(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
 }
 
-/// Has the kernel keep from a socket what a program refuses.
+/// Attaches a socket filter: the kernel drops the packets that the program rejects.
 pub fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: the pointer and the length describe the live program, which the kernel copies.

@@ -1,9 +1,9 @@
-//! What the registry reads, shows, refuses and opens.
+//! Tests of parsing, formatting, refusing and opening transports.
 
 use super::*;
 use shotline_memory::Sge;
 use shotline_transport::Capabilities;
-use shotline_transport::conformance::{self, Collector, Ends, Fixture, Memory, PLACES};
+use shotline_transport::conformance::{self, BUFFERS, Collector, Ends, Fixture, Memory};
 
 fn read(text: &str) -> Result<Transport, String> {
     text.parse()
@@ -11,12 +11,12 @@ fn read(text: &str) -> Result<Transport, String> {
 
 fn wanted(bind: &str, sealed: bool, memory: &Memory) -> Wanted {
     let bind = bind.parse().unwrap();
-    let (capacity, receive_buffer) = (PLACES as usize, 4 << 20);
+    let (capacity, receive_buffer) = (BUFFERS as usize, 4 << 20);
     Wanted { bind, sealed, remainders: true, capacity, scratch: memory.scratch, receive_buffer }
 }
 
 #[test]
-fn a_transport_is_a_name_and_perhaps_words() {
+fn transport_parses_as_a_name_with_optional_arguments() {
     assert_eq!(read("udp"), Ok(Transport::Udp(Udp)));
     assert_eq!(read("dpdk:0000:03:00.0"), Ok(Transport::Dpdk(Dpdk("0000:03:00.0".into()))));
     assert_eq!(read("dpdk:net_memif0,id=0"), Ok(Transport::Dpdk(Dpdk("net_memif0,id=0".into()))));
@@ -32,7 +32,7 @@ fn a_transport_is_a_name_and_perhaps_words() {
 }
 
 #[test]
-fn what_is_shown_of_a_transport_is_read_as_the_same() {
+fn display_of_a_transport_parses_to_the_same() {
     for text in [
         "auto",
         "udp",
@@ -54,7 +54,7 @@ fn what_is_shown_of_a_transport_is_read_as_the_same() {
 }
 
 #[test]
-fn a_transport_that_only_receives_says_which_send() {
+fn receive_only_transports_name_those_that_send() {
     let options = Options::default();
     for text in ["auto", "xdp:eth1", "packet:eth1", "ibverbs:mlx5_0"] {
         assert_eq!(
@@ -69,7 +69,7 @@ fn a_transport_that_only_receives_says_which_send() {
 }
 
 #[test]
-fn a_flag_that_a_transport_does_not_use_is_refused() {
+fn flags_that_a_transport_does_not_use_are_refused() {
     let given = [
         Options { mtu: Some(1500), ..Options::default() },
         Options { peer_mac: Some("02:00:00:00:00:01".into()), ..Options::default() },
@@ -113,7 +113,7 @@ fn sockets_opened_by_the_registry_conform() {
 }
 
 #[test]
-fn what_is_open_can_do_what_the_table_says() {
+fn opened_transports_have_the_listed_capabilities() {
     let memory = Memory::new();
     for text in ["udp", "packet:lo"] {
         let transport = read(text).unwrap();
@@ -129,7 +129,7 @@ fn what_is_open_can_do_what_the_table_says() {
 }
 
 #[test]
-fn remainders_are_made_of_plain_packets_only_if_wanted() {
+fn remainders_of_plain_packets_are_computed_only_if_wanted() {
     let memory = Memory::new();
     for text in ["udp", "packet:lo"] {
         for remainders in [true, false] {
@@ -142,14 +142,14 @@ fn remainders_are_made_of_plain_packets_only_if_wanted() {
             let Opened { mut io, local, .. } = opened;
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.send_to(&[7; 200], local).unwrap();
-            let got = conformance::receive(&mut io, Collector::new(&memory, [].into()), 1).unwrap();
-            assert_eq!(got[0].payload_crc != 0, remainders, "{text}");
+            let received = conformance::receive(&mut io, Collector::new(&memory, [].into()), 1).unwrap();
+            assert_eq!(received[0].payload_crc != 0, remainders, "{text}");
         }
     }
 }
 
 #[test]
-fn an_rdma_device_is_known_to_receive_one_link() {
+fn only_rdma_devices_receive_one_link() {
     assert_eq!(read("ibverbs:mlx5_0").unwrap().one_link(Role::Receiver).as_deref(), Some("mlx5_0"));
     for text in ["auto", "udp", "xdp:eth1", "packet:eth1"] {
         for role in [Role::Receiver, Role::Sender, Role::WholeFrames] {
@@ -159,7 +159,7 @@ fn an_rdma_device_is_known_to_receive_one_link() {
 }
 
 #[test]
-fn what_only_receives_opens_no_sender() {
+fn receive_only_transports_open_no_sender() {
     let memory = Memory::new();
     let to = "127.0.0.1:9".parse().unwrap();
     let sending = Sending { source: None, to, sealed: true, frames: 0, scratch: Sge::EMPTY };
@@ -170,7 +170,7 @@ fn what_only_receives_opens_no_sender() {
 }
 
 #[test]
-fn each_transport_has_a_row_that_begins_with_its_form() {
+fn each_transport_has_a_row_starting_with_its_form() {
     let rows = crate::rows();
     let forms: Vec<_> = rows.iter().map(|row| row[0].as_str()).collect();
     assert_eq!(forms, ["auto", "udp", "xdp:INTERFACE", "packet:INTERFACE", "ibverbs:DEVICE", "dpdk:DEVICE"]);

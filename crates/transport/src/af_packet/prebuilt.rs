@@ -1,4 +1,4 @@
-//! Frames that lie in memory from their Ethernet header on, sent as they are.
+//! Sending prebuilt frames, which are in memory from their Ethernet header on.
 
 use super::{FrameIo, sys};
 use crate::IoError;
@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a host has to answer when the kernel asks for its Ethernet address.
-const ASKED: Duration = Duration::from_secs(1);
-/// Time between two looks at what the kernel has heard.
-const LOOK: Duration = Duration::from_millis(10);
+/// Maximum time for the kernel to resolve a host's Ethernet address.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time between two lookups while the kernel resolves an address.
+const RESOLVE_INTERVAL: Duration = Duration::from_millis(10);
 
 impl PrebuiltIo for FrameIo {
     fn headroom(&self) -> usize {
@@ -21,21 +21,21 @@ impl PrebuiltIo for FrameIo {
         ethernet::Header::LEN + ip + udp::Header::LEN
     }
 
-    /// Waits for the host's Ethernet address if nobody knows it yet.
+    /// Blocks until the host's Ethernet address is resolved if it is unknown.
     fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError> {
         if self.config.sealed {
             return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
         }
-        let asked = Instant::now();
+        let started = Instant::now();
         let mac = loop {
             match self.neighbours.find(to.ip()) {
                 Some(mac) => break mac,
-                None if asked.elapsed() > ASKED => {
+                None if started.elapsed() > RESOLVE_TIMEOUT => {
                     let (host, interface) = (to.ip(), &self.config.interface);
                     let what = format!("{host} does not tell its Ethernet address on {interface} (ip neighbour)");
                     return Err(IoError::Config(what));
                 }
-                None => std::thread::sleep(LOOK),
+                None => std::thread::sleep(RESOLVE_INTERVAL),
             }
         };
         let headers = (frame.len as usize)
@@ -44,11 +44,11 @@ impl PrebuiltIo for FrameIo {
             .ok_or_else(|| {
                 IoError::Config(format!("no frame from {} to {to} is {} bytes long", self.local, frame.len))
             })?;
-        self.places.regions.get(frame.region).write(frame.offset as usize, &headers);
+        self.posted.regions.get(frame.region).write(frame.offset as usize, &headers);
         Ok(())
     }
 
-    /// None: the kernel copies frames from wherever they lie.
+    /// Returns `None`: the kernel copies frames from any memory.
     fn frame_memory(&mut self, _bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
         Ok(None)
     }
@@ -57,16 +57,16 @@ impl PrebuiltIo for FrameIo {
         0
     }
 
-    /// The headers say where to, so `to` stands in messages only.
+    /// The destination is in the frames' headers; `to` is used in error messages only.
     fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
         let mut taken = 0;
         while taken < frames.count as usize {
             let rest = frames.after(taken);
             let batch = rest.count.min(sys::DEPTH as u32);
-            self.outgoing.clear();
+            self.tx_batch.clear();
             for index in 0..batch {
                 let frame = rest.frame(index);
-                self.outgoing.push(std::iter::once((self.places.regions.address(frame), frame.len as usize)));
+                self.tx_batch.push(std::iter::once((self.posted.regions.address(frame), frame.len as usize)));
             }
             // SAFETY: the pieces are elements of registered regions, which stay readable.
             let sent = unsafe { self.transmit(to) }?;

@@ -1,9 +1,10 @@
-//! A ring that the kernel copies frames into (`TPACKET_V3`; the kernel's Documentation/networking/packet_mmap.rst).
+//! A receive ring shared with the kernel (`TPACKET_V3`; the kernel's Documentation/networking/packet_mmap.rst).
 //!
-//! The ring is a row of blocks. The kernel fills one with as many frames as it holds, or until [`RETIRE_MS`] have passed
-//! since its first, then hands it over; it gets it back when all of its frames were read. No frame costs a system call.
+//! The ring consists of blocks. The kernel fills a block with frames until it is full or [`RETIRE_MS`] have passed
+//! since its first frame, then passes it to user space; the block is returned to the kernel when all its frames have
+//! been read. No system call is made per frame.
 
-use super::came::{Came, Offload, VNET_HEADER};
+use super::offload::{Offload, RxFrame, VNET_HEADER};
 use crate::sys::set_option;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -12,15 +13,15 @@ use std::mem::{offset_of, size_of};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a block: room for sixteen of the longest frames that an offload has left whole.
+/// Bytes of a block: sixteen of the longest unsegmented frames.
 pub const BLOCK: usize = 1 << 20;
-/// A block that is not full is handed over after so many milliseconds.
+/// Timeout, in milliseconds, after which the kernel passes on a block that is not full.
 const RETIRE_MS: u32 = 1;
-/// Most blocks: a ring is memory that nobody else gets.
-const MOST_BLOCKS: usize = 256;
-/// Where the sender's kind of a frame is told, behind its header.
+/// Maximum number of blocks; a ring's memory is pinned.
+const MAX_BLOCKS: usize = 256;
+/// Offset of the `sockaddr_ll` of a frame, after its header.
 const ADDRESS: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
-/// The header of a block, whose status is shared with the kernel.
+/// Offsets in the header of a block, whose status is shared with the kernel.
 const STATUS: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status);
 const PACKETS: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, num_pkts);
 const FIRST: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt);
@@ -29,25 +30,25 @@ const FIRST: usize = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc
 pub struct Ring {
     at: NonNull<u8>,
     blocks: usize,
-    /// The block whose turn it is.
+    /// Index of the current block.
     block: usize,
-    /// Frames of it that are not read yet, and where the next one begins.
-    left: u32,
+    /// Unread frames of the current block, and the offset of the next one.
+    unread: u32,
     next: usize,
 }
 
-// SAFETY: the mapping is this value's own, and what it shares with the kernel is shared with no thread.
+// SAFETY: the mapping is owned by this value, and shared with the kernel only.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Of about so many bytes. Nothing may have been received by the socket yet.
+    /// Creates a ring of about `bytes` bytes. The socket must not have received anything yet.
     pub fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        let blocks = bytes.div_ceil(BLOCK).clamp(2, MOST_BLOCKS);
+        let blocks = bytes.div_ceil(BLOCK).clamp(2, MAX_BLOCKS);
         set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)?;
         let request = libc::tpacket_req3 {
             tp_block_size: BLOCK as u32,
             tp_block_nr: blocks as u32,
-            tp_frame_size: BLOCK as u32, // means nothing here, but that it divides the block
+            tp_frame_size: BLOCK as u32, // unused in TPACKET_V3, but must divide the block size
             tp_frame_nr: blocks as u32,
             tp_retire_blk_tov: RETIRE_MS,
             tp_sizeof_priv: 0,
@@ -65,35 +66,37 @@ impl Ring {
         // SAFETY: a new mapping, at an address of the kernel's choice.
         let at = unsafe { mmap(std::ptr::null_mut(), blocks * BLOCK, protection, flags, fd, 0) }?;
         let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
-        Ok(Self { at, blocks, block: 0, left: 0, next: 0 })
+        Ok(Self { at, blocks, block: 0, unread: 0, next: 0 })
     }
 
-    /// Bytes of it.
+    /// Returns the size of the ring in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks * BLOCK
     }
 
-    /// The next frame. It is the kernel's again with the call after.
-    pub fn next(&mut self) -> Option<Came<'_>> {
-        if self.left == 0 && !self.turn() {
+    /// Returns the next frame, which is valid until the next call.
+    pub fn next(&mut self) -> Option<RxFrame<'_>> {
+        if self.unread == 0 && !self.next_block() {
             return None;
         }
         let at = self.next;
         let header: libc::tpacket3_hdr = self.read(at)?;
-        self.left -= 1;
+        self.unread -= 1;
         self.next = at + header.tp_next_offset as usize;
         let address: libc::sockaddr_ll = self.read(at + ADDRESS)?;
         let offload: Offload = self.read((at + usize::from(header.tp_mac)).checked_sub(VNET_HEADER)?)?;
         let (len, begin) = (header.tp_snaplen as usize, at + usize::from(header.tp_mac));
         let whole = header.tp_snaplen == header.tp_len && begin.checked_add(len).is_some_and(|end| end <= BLOCK);
-        let ours = address.sll_pkttype == libc::PACKET_HOST;
-        // SAFETY: inside the block (`whole`), which is ours until `turn` gives it back, from `&mut self`.
+        let is_ours = address.sll_pkttype == libc::PACKET_HOST;
+        // SAFETY: inside the block (`whole`), which belongs to user space until `next_block`, which needs `&mut self`,
+        // returns it.
         let bytes = if whole { unsafe { std::slice::from_raw_parts(self.block_at().add(begin), len) } } else { &[] };
-        Some(Came { bytes, segment: offload.segment(), ours })
+        Some(RxFrame { bytes, segment: offload.segment(), is_ours })
     }
 
-    /// Gives back the block that was read, if any, and begins the next one. False if the kernel has it still.
-    fn turn(&mut self) -> bool {
+    /// Returns the finished block, if any, to the kernel and starts the next one. Returns `false` if the kernel still
+    /// owns that one.
+    fn next_block(&mut self) -> bool {
         if self.next > 0 {
             self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
             self.block = (self.block + 1) % self.blocks;
@@ -103,8 +106,8 @@ impl Ring {
             return false;
         }
         let (Some(packets), Some(first)) = (self.read(PACKETS), self.read::<u32>(FIRST)) else { return false };
-        (self.left, self.next) = (packets, first as usize);
-        self.left > 0
+        (self.unread, self.next) = (packets, first as usize);
+        self.unread > 0
     }
 
     fn block_at(&self) -> *mut u8 {
@@ -113,22 +116,22 @@ impl Ring {
     }
 
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: inside the block's header, aligned, and shared with the kernel, which is what an atomic is for.
+        // SAFETY: inside the block's header, aligned, and only accessed atomically.
         unsafe { AtomicU32::from_ptr(self.block_at().add(STATUS).cast()) }
     }
 
-    /// What the kernel has written at a place of the block; none if it is not inside.
+    /// Reads a value at an offset of the block; `None` if it is not inside the block.
     fn read<T: Plain>(&self, at: usize) -> Option<T> {
         at.checked_add(size_of::<T>()).filter(|end| *end <= BLOCK)?;
-        // SAFETY: inside the block, which the kernel has handed over, and any bytes are such a value.
+        // SAFETY: inside the block, which belongs to user space, and any bytes are a valid value.
         Some(unsafe { self.block_at().add(at).cast::<T>().read_unaligned() })
     }
 }
 
-/// Values that any bytes are.
+/// Types for which any bytes are a valid value.
 ///
 /// # Safety
-/// They consist of integers only.
+/// The type must consist of integers only.
 unsafe trait Plain: Copy {}
 // SAFETY: integers only.
 unsafe impl Plain for u32 {}
@@ -141,7 +144,7 @@ unsafe impl Plain for Offload {}
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this is the one mapping made in `new`, and whoever had a pointer into it borrowed this.
+        // SAFETY: the mapping was created in `new`, and every pointer into it borrows `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes()) };
     }
 }

@@ -1,28 +1,28 @@
-//! The system calls of raw frames.
+//! System calls for raw frames.
 
-use super::came::{Came, Offload, VNET_HEADER};
+use super::offload::{Offload, RxFrame, VNET_HEADER};
 use super::ring::Ring;
-use crate::sys::{Piece, attach_filter, filter_instruction as instruction, set_option};
+use crate::sys::{IoVec, attach_filter, filter_instruction as instruction, set_option};
 use arrayvec::ArrayVec;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
 
-/// Most frames of one call.
+/// Maximum frames per call.
 pub const DEPTH: usize = 32;
-/// Any frame, and any that some offload has left unsegmented; with its [`Offload`].
-const MOST_BYTES: usize = (1 << 16) + 128;
+/// Maximum bytes of a frame, including one that an offload has left unsegmented, with its [`Offload`] header.
+const MAX_FRAME_BYTES: usize = (1 << 16) + 128;
 
-/// Opens a socket for the frames of an interface that carry UDP to this address and port, and fragments of such.
-/// Each comes behind an [`Offload`]; through a ring of so many bytes, if it is wanted.
+/// Opens a socket for the frames of an interface that carry UDP to this address and port, and for fragments of them.
+/// Each frame is preceded by an [`Offload`] header. With `ring`, frames are received through a ring of that many bytes.
 pub fn open(interface: &str, local: SocketAddr, ring: Option<usize>) -> io::Result<Opened> {
     // SAFETY: the call takes no memory. Protocol 0: nothing is received before the filter is in place.
     let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and owned by nothing else.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     let index = rustix::net::netdevice::name_to_index(&fd, interface)?;
     attach_filter(&fd, &filter(local))?;
@@ -48,7 +48,7 @@ pub fn open(interface: &str, local: SocketAddr, ring: Option<usize>) -> io::Resu
     Ok(Opened { fd, index, mac: *ethernet, ring })
 }
 
-/// An open socket for frames, with the interface's number and Ethernet address.
+/// An open socket for frames, with the interface's index and Ethernet address.
 pub struct Opened {
     pub fd: OwnedFd,
     pub index: u32,
@@ -56,7 +56,7 @@ pub struct Opened {
     pub ring: Option<Ring>,
 }
 
-/// Frames that came for the socket and that nobody took in time, since this was asked last.
+/// Returns the number of frames dropped because the socket's buffer was full, since the last call.
 pub fn dropped(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all-zero is a valid value of this C struct.
     let mut counted: libc::tpacket_stats_v3 = unsafe { zeroed() };
@@ -69,12 +69,13 @@ pub fn dropped(fd: &OwnedFd) -> io::Result<u64> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(counted.tp_drops.into()) }
 }
 
-/// A program of the kernel's packet filter: offsets are those of an Ethernet frame, jumps count instructions.
+/// Builds the socket filter (classic BPF): offsets are those of an Ethernet frame, jumps count instructions.
 fn filter(local: SocketAddr) -> Vec<libc::sock_filter> {
     use libc::{BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_W};
     let load = |size, at| instruction(BPF_LD | size | BPF_ABS, 0, 0, at);
-    // The last two instructions take a frame and leave it; to the last goes what fails a test with so many behind it.
-    let unless = |value, behind: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, behind - 1, value);
+    // The last two instructions accept and reject a frame. A failed test, which `after` instructions follow, jumps to
+    // the last.
+    let unless = |value, after: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, after - 1, value);
     let port = u32::from(local.port());
     let mut program = match local.ip() {
         IpAddr::V4(ip) => vec![
@@ -111,27 +112,27 @@ fn filter(local: SocketAddr) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Frames that came at once.
-pub struct Frames {
+/// Frames received by one call.
+pub struct RxBatch {
     names: [libc::sockaddr_ll; DEPTH],
     messages: [libc::mmsghdr; DEPTH],
     bytes: Vec<u8>,
 }
 
-// SAFETY: the pointers in `messages` are set anew by every `receive` and not followed outside it.
-unsafe impl Send for Frames {}
+// SAFETY: the pointers in `messages` are set by every `receive` and not followed outside it.
+unsafe impl Send for RxBatch {}
 
-impl Frames {
-    /// None yet.
+impl RxBatch {
+    /// Creates an empty batch.
     pub fn new() -> Self {
         // SAFETY: all-zero is a valid value of these C structs.
-        unsafe { Self { names: zeroed(), messages: zeroed(), bytes: vec![0; DEPTH * MOST_BYTES] } }
+        unsafe { Self { names: zeroed(), messages: zeroed(), bytes: vec![0; DEPTH * MAX_FRAME_BYTES] } }
     }
 
-    /// Takes up to `most` frames without waiting. Returns how many.
-    pub fn receive(&mut self, fd: &OwnedFd, most: usize) -> io::Result<usize> {
-        let mut pieces = [Piece { iov_base: std::ptr::null_mut(), iov_len: MOST_BYTES }; DEPTH];
-        for (index, slot) in self.bytes.chunks_exact_mut(MOST_BYTES).enumerate() {
+    /// Receives up to `max` frames without blocking. Returns how many.
+    pub fn receive(&mut self, fd: &OwnedFd, max: usize) -> io::Result<usize> {
+        let mut pieces = [IoVec { iov_base: std::ptr::null_mut(), iov_len: MAX_FRAME_BYTES }; DEPTH];
+        for (index, slot) in self.bytes.chunks_exact_mut(MAX_FRAME_BYTES).enumerate() {
             pieces[index].iov_base = slot.as_mut_ptr().cast();
             let header = &mut self.messages[index].msg_hdr;
             header.msg_name = (&raw mut self.names[index]).cast();
@@ -139,10 +140,10 @@ impl Frames {
             header.msg_iov = &raw mut pieces[index];
             header.msg_iovlen = 1;
         }
-        let (messages, count) = (self.messages.as_mut_ptr(), most.min(DEPTH) as u32);
+        let (messages, count) = (self.messages.as_mut_ptr(), max.min(DEPTH) as u32);
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         loop {
-            // SAFETY: the messages point at live names and pieces, and these at memory that is exclusively ours.
+            // SAFETY: the messages point at live names and pieces, and these at memory that is exclusively borrowed.
             let n = unsafe { libc::recvmmsg(fd.as_raw_fd(), messages, count, flags, std::ptr::null_mut()) };
             if n >= 0 {
                 return Ok(n as usize);
@@ -156,40 +157,41 @@ impl Frames {
         }
     }
 
-    /// A frame that the last [`Self::receive`] took.
-    pub fn get(&self, index: usize) -> Came<'_> {
-        let slot = &self.bytes[index * MOST_BYTES..][..MOST_BYTES];
+    /// Returns a frame of the last [`Self::receive`].
+    pub fn get(&self, index: usize) -> RxFrame<'_> {
+        let slot = &self.bytes[index * MAX_FRAME_BYTES..][..MAX_FRAME_BYTES];
         let whole = slot.get(..self.messages[index].msg_len as usize).unwrap_or_default();
         let (offload, bytes) = whole.split_at(whole.len().min(VNET_HEADER));
         let offload = match *offload {
             [_, kind, _, _, low, high, ..] => Offload::new(kind, u16::from_ne_bytes([low, high])),
             _ => Offload::default(),
         };
-        Came { bytes, segment: offload.segment(), ours: self.names[index].sll_pkttype == libc::PACKET_HOST }
+        RxFrame { bytes, segment: offload.segment(), is_ours: self.names[index].sll_pkttype == libc::PACKET_HOST }
     }
 }
 
-/// Frames to be sent at once, each a list of pieces.
-pub struct Outgoing {
-    pieces: Vec<Piece>,
-    /// Where each frame's pieces end.
+/// Frames to send with one call, each a list of pieces.
+pub struct TxBatch {
+    pieces: Vec<IoVec>,
+    /// End of each frame's pieces.
     ends: ArrayVec<usize, DEPTH>,
     messages: [libc::mmsghdr; DEPTH],
-    nothing: Box<Offload>,
+    no_offload: Box<Offload>,
 }
 
-// SAFETY: the pointers in `messages` and in `pieces` are followed only by `send`, for which its caller vouches.
-unsafe impl Send for Outgoing {}
+// SAFETY: the pointers in `messages` and in `pieces` are followed only by `send`, whose caller guarantees that they are
+// valid.
+unsafe impl Send for TxBatch {}
 
-impl Outgoing {
-    /// No frames.
+impl TxBatch {
+    /// Creates an empty batch.
     pub fn new() -> Self {
         // SAFETY: all-zero is a valid value of this C struct.
         let messages = unsafe { zeroed() };
-        Self { pieces: Vec::new(), ends: ArrayVec::new(), messages, nothing: Box::default() }
+        Self { pieces: Vec::new(), ends: ArrayVec::new(), messages, no_offload: Box::default() }
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.ends.clear();
@@ -197,14 +199,14 @@ impl Outgoing {
 
     /// Adds a frame, at most [`DEPTH`].
     pub fn push(&mut self, pieces: impl Iterator<Item = (*mut u8, usize)>) {
-        // Nothing is left to any offload.
-        let nothing = ((&raw mut *self.nothing).cast(), VNET_HEADER);
-        let pieces = std::iter::once(nothing).chain(pieces.filter(|(_, len)| *len > 0));
-        self.pieces.extend(pieces.map(|(at, iov_len)| Piece { iov_base: at.cast(), iov_len }));
+        // An all-zero offload header: the frame needs no offload.
+        let no_offload = ((&raw mut *self.no_offload).cast(), VNET_HEADER);
+        let pieces = std::iter::once(no_offload).chain(pieces.filter(|(_, len)| *len > 0));
+        self.pieces.extend(pieces.map(|(at, iov_len)| IoVec { iov_base: at.cast(), iov_len }));
         self.ends.push(self.pieces.len());
     }
 
-    /// Sends the frames. Returns how many went; fewer if the interface's queue is full.
+    /// Sends the frames. Returns how many were sent: fewer if the interface's queue is full.
     ///
     /// # Safety
     /// Every piece must be readable for its whole length until this returns.
@@ -217,7 +219,7 @@ impl Outgoing {
         }
         let (messages, count) = (self.messages.as_mut_ptr(), self.ends.len() as u32);
         loop {
-            // SAFETY: the messages point at live pieces, for which the caller vouches.
+            // SAFETY: the messages point at live pieces, which the caller guarantees to be readable.
             let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages, count, 0) };
             if n >= 0 {
                 return Ok(n as usize);

@@ -1,13 +1,13 @@
-//! One check, and what it needs.
+//! A check of the suite and its requirements.
 
 use super::stage::Stage;
 use crate::PacketIo;
 use shotline_conformance::Failure;
 
-/// What a check needs.
+/// A requirement of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// A receiver that asks the steer.
+    /// A receiver that calls the steer before the copy.
     Steering,
     /// Packets that end in an ICRC.
     Seal,
@@ -16,8 +16,8 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// What of it these ends lack.
-    pub(super) fn lacking<T: PacketIo, R: PacketIo>(self, stage: &Stage<'_, T, R>) -> Option<&'static str> {
+    /// Returns why these ends do not meet the requirement, or `None` if they do.
+    pub(super) fn unmet<T: PacketIo, R: PacketIo>(self, stage: &Stage<'_, T, R>) -> Option<&'static str> {
         match self {
             Self::Steering => (!stage.rx.capabilities().steers).then_some("receives in the order of arrival"),
             Self::Seal => (!stage.sealed).then_some("opened without ICRC"),
@@ -26,14 +26,14 @@ impl Needs {
     }
 }
 
-/// One thing that an implementation does.
+/// A named check of one property.
 pub struct Check<T, R> {
-    /// What, in a few words.
+    /// Name, in a few words.
     pub name: &'static str,
-    /// What that proves, as a sentence.
+    /// The property that it proves, as a sentence.
     pub proves: &'static str,
-    /// What it needs.
+    /// Requirements; the check is skipped if one is not met.
     pub needs: &'static [Needs],
-    /// Does it.
+    /// Runs the check.
     pub run: fn(&mut Stage<'_, T, R>) -> Result<(), Failure>,
 }

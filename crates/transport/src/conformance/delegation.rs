@@ -1,4 +1,5 @@
-//! Delegation: an implementation that wraps another one passes on each call that it does not change, in both directions.
+//! Checks that an implementation that wraps another one delegates each call that it does not override, in both
+//! directions.
 
 use crate::prebuilt::{PrebuiltIo, Run};
 use crate::{
@@ -13,30 +14,29 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wrapper, and what it changes.
+/// A wrapper and the methods that it overrides.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapper<'a> {
     /// The name of its type.
     pub name: &'a str,
-    /// Methods of [`PacketIo`] that it implements itself.
+    /// Methods of [`PacketIo`] that it overrides.
     pub changes: &'a [&'a str],
-    /// The name of the type that it wraps steers in, if it does, and the methods of [`Steer`] that this one implements
-    /// itself.
+    /// The name of the type that it wraps steers in, if any, and the methods of [`Steer`] that this type overrides.
     pub steer: Option<(&'a str, &'a [&'a str])>,
 }
 
-/// Puts the wrapper around a [`Recording`] and calls every method: each call that the wrapper does not change arrives
-/// with its arguments, and its result comes back. When it is polled, the same holds for the steer.
+/// Wraps a [`RecordingIo`] and calls every method: each call that the wrapper does not override must arrive with its
+/// arguments, and its result must be returned. During a poll, the same must hold for the steer.
 ///
 /// # Errors
-/// The first method of which that is not so.
-pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) -> W) -> Result<(), Failure> {
+/// The first method that is not delegated.
+pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(RecordingIo) -> W) -> Result<(), Failure> {
     let log = Log::default();
     let null: OwnedFd = std::fs::File::open("/dev/null").map_err(failed("open /dev/null"))?.into();
     let fd = null.as_raw_fd();
-    let mut io = wrap(Recording { log: Rc::clone(&log), fd: null });
+    let mut io = wrap(RecordingIo { log: Rc::clone(&log), fd: null });
     log.borrow_mut().calls.clear();
-    let delegated = |call: &str, came_back: bool| wrapper.delegated(&log, call, came_back);
+    let delegated = |call: &str, returned: bool| wrapper.delegated(&log, call, returned);
     delegated("device", io.device() == DEVICE)?;
     delegated("counters", io.counters() == [("recording".to_owned(), 12)])?;
     delegated("queue_pair", io.queue_pair() == Some((13, 14)))?;
@@ -65,16 +65,19 @@ pub fn check<W: PacketIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) ->
     Ok(())
 }
 
-/// The same of a wrapper that sends prebuilt frames, for the methods of [`PrebuiltIo`].
+/// Checks the same for the methods of [`PrebuiltIo`], of a wrapper that sends prebuilt frames.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_prebuilt<W: PrebuiltIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Recording) -> W) -> Result<(), Failure> {
+pub fn check_prebuilt<W: PrebuiltIo>(
+    wrapper: &Wrapper<'_>,
+    wrap: impl FnOnce(RecordingIo) -> W,
+) -> Result<(), Failure> {
     let log = Log::default();
     let fd = std::fs::File::open("/dev/null").map_err(failed("open /dev/null"))?.into();
-    let mut io = wrap(Recording { log: Rc::clone(&log), fd });
+    let mut io = wrap(RecordingIo { log: Rc::clone(&log), fd });
     log.borrow_mut().calls.clear();
-    let delegated = |call: &str, came_back: bool| wrapper.delegated(&log, call, came_back);
+    let delegated = |call: &str, returned: bool| wrapper.delegated(&log, call, returned);
     delegated("headroom", io.headroom() == 29)?;
     let frame = Sge { len: 31, ..Sge::EMPTY };
     delegated("prebuild [::1]:18 31", matches!(io.prebuild(ADDRESS, frame), Err(IoError::Disconnected)))?;
@@ -85,15 +88,16 @@ pub fn check_prebuilt<W: PrebuiltIo>(wrapper: &Wrapper<'_>, wrap: impl FnOnce(Re
 }
 
 impl Wrapper<'_> {
-    /// Fails unless a call that the wrapper does not change has arrived, alone, and its result has come back.
-    fn delegated(&self, log: &Log, call: &str, came_back: bool) -> Result<(), Failure> {
+    /// Fails unless a call that the wrapper does not override is the only one that arrived, and its result was
+    /// returned.
+    fn delegated(&self, log: &Log, call: &str, returned: bool) -> Result<(), Failure> {
         let found = std::mem::take(&mut log.borrow_mut().calls);
         let method = call.split(' ').next().unwrap_or_default();
         if self.changes.contains(&method) {
             return Ok(());
         }
         same!(found, [call], "{}: what arrives of {method}", self.name);
-        ensure!(came_back, "{}: the result of {method} does not come back", self.name);
+        ensure!(returned, "{}: the result of {method} does not come back", self.name);
         Ok(())
     }
 }
@@ -102,7 +106,7 @@ const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 18)
 const CAPABILITIES: Capabilities = Capabilities { steers: false, credits: true };
 const DEVICE: DeviceCounts =
     DeviceCounts { missed: 7, receive_errors: 8, no_buffers: 9, unsent: 10, queue_pair_errors: 11 };
-/// The steer's methods, what arrives there of each call, and what comes back from it.
+/// The steer's methods, the log entry of each call, and the log entry of its result.
 const STEERED: [(&str, &str, &str); 5] = [
     ("header_len", "header_len of 20 bytes", "header_len gave 21"),
     ("pick", "pick of 1", "pick gave 22"),
@@ -111,66 +115,66 @@ const STEERED: [(&str, &str, &str); 5] = [
     ("landed", "landed Slot(27)", ""),
 ];
 
-/// What arrived, in words.
+/// Log entries of the calls that arrived.
 #[derive(Debug, Default)]
-struct Arrived {
+struct CallLog {
     calls: Vec<String>,
     steered: Vec<String>,
 }
 
-type Log = Rc<RefCell<Arrived>>;
+type Log = Rc<RefCell<CallLog>>;
 
-/// A backend that records every call, and returns values that no other one does.
+/// A mock backend that records every call and returns distinctive values.
 #[derive(Debug)]
-pub struct Recording {
+pub struct RecordingIo {
     log: Log,
     fd: OwnedFd,
 }
 
-impl Recording {
-    fn note(&self, call: impl Into<String>) {
+impl RecordingIo {
+    fn record(&self, call: impl Into<String>) {
         self.log.borrow_mut().calls.push(call.into());
     }
 }
 
-impl PacketIo for Recording {
+impl PacketIo for RecordingIo {
     fn device(&self) -> DeviceCounts {
-        self.note("device");
+        self.record("device");
         DEVICE
     }
     fn counters(&self) -> Vec<(String, u64)> {
-        self.note("counters");
+        self.record("counters");
         vec![("recording".into(), 12)]
     }
     fn queue_pair(&self) -> Option<(u32, u32)> {
-        self.note("queue_pair");
+        self.record("queue_pair");
         Some((13, 14))
     }
     fn capabilities(&self) -> Capabilities {
-        self.note("capabilities");
+        self.record("capabilities");
         CAPABILITIES
     }
     fn register(&mut self, regions: &Regions) {
-        self.note(format!("register {}", regions.iter().count()));
+        self.record(format!("register {}", regions.iter().count()));
     }
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.note(format!("post {:?}", receives.iter().map(|receive| receive.id).collect::<Vec<_>>()));
+        self.record(format!("post {:?}", receives.iter().map(|receive| receive.id).collect::<Vec<_>>()));
         15
     }
     fn withdraw(&mut self, ids: &[u32]) {
-        self.note(format!("withdraw {ids:?}"));
+        self.record(format!("withdraw {ids:?}"));
     }
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-        self.note(format!("poll {max}"));
-        let came_back = |what: String| self.log.borrow_mut().steered.push(what);
+        self.record(format!("poll {max}"));
+        let returned = |what: String| self.log.borrow_mut().steered.push(what);
         let header = [21; 20];
         let seen = Seen { first: &header, packets: 1, segment: 20, last: 20, source: ADDRESS };
         let mut picks = [Pick::default()];
-        came_back(format!("header_len gave {}", steer.header_len(&seen)));
+        returned(format!("header_len gave {}", steer.header_len(&seen)));
         steer.pick(&seen, &mut picks);
-        came_back(format!("pick gave {}", picks[0].header_len.unwrap_or_default()));
-        came_back(format!("expect gave {}", steer.expect(&mut picks)));
-        came_back(format!("around gave {:?}", steer.around(To::Posted(26))));
+        returned(format!("pick gave {}", picks[0].header_len.unwrap_or_default()));
+        returned(format!("expect gave {}", steer.expect(&mut picks)));
+        returned(format!("around gave {:?}", steer.around(To::Posted(26))));
         steer.landed(&[Done {
             landed: Landed::Slot(27),
             header: &header,
@@ -185,70 +189,70 @@ impl PacketIo for Recording {
         Ok(20)
     }
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
-        self.note(format!("wait {timeout:?}"));
+        self.record(format!("wait {timeout:?}"));
         Err(IoError::Disconnected)
     }
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.note("fd");
+        self.record("fd");
         Some(self.fd.as_fd())
     }
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
-        self.note(format!("send {} {to}", packets.len()));
+        self.record(format!("send {} {to}", packets.len()));
         Ok(17)
     }
 }
 
-impl PrebuiltIo for Recording {
+impl PrebuiltIo for RecordingIo {
     fn headroom(&self) -> usize {
-        self.note("headroom");
+        self.record("headroom");
         29
     }
     fn prebuild(&mut self, to: SocketAddr, frame: Sge) -> Result<(), IoError> {
-        self.note(format!("prebuild {to} {}", frame.len));
+        self.record(format!("prebuild {to} {}", frame.len));
         Err(IoError::Disconnected)
     }
     fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
-        self.note(format!("frame_memory {bytes}"));
+        self.record(format!("frame_memory {bytes}"));
         Err(IoError::Disconnected)
     }
     fn lent(&mut self) -> usize {
-        self.note("lent");
+        self.record("lent");
         30
     }
     fn send_prebuilt(&mut self, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
-        self.note(format!("send_prebuilt {to} {}", frames.count));
+        self.record(format!("send_prebuilt {to} {}", frames.count));
         Ok(33)
     }
 }
 
-/// A steer that records every call, and returns values that no other one does.
+/// A mock steer that records every call and returns distinctive values.
 struct RecordingSteer(Log);
 
 impl RecordingSteer {
-    fn note(&self, call: String) {
+    fn record(&self, call: String) {
         self.0.borrow_mut().steered.push(call);
     }
 }
 
 impl Steer for RecordingSteer {
     fn header_len(&mut self, seen: &Seen<'_>) -> usize {
-        self.note(format!("header_len of {} bytes", seen.first.len()));
+        self.record(format!("header_len of {} bytes", seen.first.len()));
         21
     }
     fn pick(&mut self, _seen: &Seen<'_>, picks: &mut [Pick]) {
-        self.note(format!("pick of {}", picks.len()));
+        self.record(format!("pick of {}", picks.len()));
         picks.iter_mut().for_each(|pick| pick.header_len = Some(22));
     }
     fn expect(&mut self, picks: &mut [Pick]) -> usize {
-        self.note(format!("expect of {}", picks.len()));
+        self.record(format!("expect of {}", picks.len()));
         23
     }
     fn around(&self, to: To) -> [u32; 2] {
-        self.note(format!("around {to:?}"));
+        self.record(format!("around {to:?}"));
         [24, 25]
     }
     fn landed(&mut self, batch: &[Done<'_>]) {
-        batch.iter().for_each(|done| self.note(format!("landed {:?}", done.landed)));
+        batch.iter().for_each(|done| self.record(format!("landed {:?}", done.landed)));
     }
 }
 
@@ -258,17 +262,17 @@ mod tests {
     use crate::lossy::Lossy;
     use crate::{delegate_packet_io, delegate_prebuilt_io, delegate_steer};
 
-    /// One of several implementations, as a program that chooses at run time has it.
+    /// One of several implementations, chosen at run time.
     enum OneOf {
-        First(Recording),
-        Second(Lossy<Recording>),
+        First(RecordingIo),
+        Second(Lossy<RecordingIo>),
     }
 
     impl PacketIo for OneOf {
         delegate_packet_io!(match First, Second);
     }
 
-    /// Forgets what `lost` names.
+    /// Does not delegate `queue_pair`.
     struct Forgetful<P> {
         io: P,
     }
@@ -280,16 +284,16 @@ mod tests {
             None
         }
         fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-            self.io.poll(&mut Hasty { steer }, max)
+            self.io.poll(&mut NoPrediction { steer }, max)
         }
     }
 
-    /// Expects nothing, whatever its inner steer does.
-    struct Hasty<'a, S> {
+    /// Returns no prediction, regardless of its inner steer.
+    struct NoPrediction<'a, S> {
         steer: &'a mut S,
     }
 
-    impl<S: Steer> Steer for Hasty<'_, S> {
+    impl<S: Steer> Steer for NoPrediction<'_, S> {
         delegate_steer!(steer; except expect);
 
         fn expect(&mut self, _picks: &mut [Pick]) -> usize {
@@ -298,23 +302,23 @@ mod tests {
     }
 
     #[test]
-    fn lossy_changes_what_is_sent_alone() {
+    fn lossy_overrides_only_send() {
         let wrapper = Wrapper { name: "Lossy", changes: &["send"], steer: None };
         check(&wrapper, |io| Lossy::new(io, 0.0, 1)).unwrap();
-        // At no loss it sends the same, too.
+        // Without loss it also passes sends through unchanged.
         check(&Wrapper { changes: &[], ..wrapper }, |io| Lossy::new(io, 0.0, 1)).unwrap();
     }
 
     #[test]
-    fn an_enum_delegates_to_the_variant_that_it_is() {
+    fn enum_delegates_to_its_current_variant() {
         let wrapper = Wrapper { name: "OneOf", changes: &[], steer: None };
         check(&wrapper, OneOf::First).unwrap();
         check(&wrapper, |io| OneOf::Second(Lossy::new(io, 0.0, 1))).unwrap();
     }
 
     #[test]
-    fn a_call_that_is_not_passed_on_is_found() {
-        let wrapper = |changes| Wrapper { name: "Forgetful", changes, steer: Some(("Hasty", &["expect"])) };
+    fn missing_delegation_is_found() {
+        let wrapper = |changes| Wrapper { name: "Forgetful", changes, steer: Some(("NoPrediction", &["expect"])) };
         let wrap = |io| Forgetful { io };
         assert!(check(&wrapper(&["poll"]), wrap).unwrap_err().contains("what arrives of queue_pair"));
         check(&wrapper(&["queue_pair", "poll"]), wrap).unwrap();
@@ -323,7 +327,7 @@ mod tests {
     }
 
     enum OneSender {
-        Only(Recording),
+        Only(RecordingIo),
     }
 
     impl PacketIo for OneSender {
@@ -334,7 +338,7 @@ mod tests {
         delegate_prebuilt_io!(match Only);
     }
 
-    /// Says of no frame that it is lent.
+    /// Reports no frames in use.
     struct Careless<P>(P);
 
     impl<P: PacketIo> PacketIo for Careless<P> {
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_prebuilt_frames_is_held_to_its_delegation() {
+    fn missing_delegation_of_prebuilt_io_is_found() {
         let wrapper = |changes| Wrapper { name: "Careless", changes, steer: None };
         check_prebuilt(&wrapper(&[]), OneSender::Only).unwrap();
         check_prebuilt(&wrapper(&["lent"]), Careless).unwrap();

@@ -1,7 +1,7 @@
-//! Where payloads land.
+//! Checks of where payloads land.
 
 use super::check::{Check, Needs};
-use super::stage::{Collector, HEADER, PLACES, Stage, header, receive};
+use super::stage::{BUFFERS, Collector, HEADER, Stage, header, receive};
 use crate::{Landed, PacketIo, Recv, Send, To};
 use shotline_conformance::{Failure, ensure, same};
 use shotline_memory::Sge;
@@ -44,7 +44,7 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
             name: "foretold headers",
             proves: "A header length that the steer foretells, right or wrong, changes no byte and no verdict.",
             needs: &[Needs::Steering],
-            run: foretold_headers,
+            run: header_len_overrides,
         },
         Check {
             name: "named memory",
@@ -72,11 +72,15 @@ fn batches<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), 
         headers.iter().zip(&packets).map(|(header, (gather, _))| Send { header, gather, seal }).collect();
     stage.send(&sends)?;
     let ids: Vec<_> = (0..40).rev().map(Some).collect();
-    for (index, got) in stage.receive(&ids)?.iter().enumerate() {
-        same!(got.landed, Landed::Slot(39 - index as u32), "packet {index}");
-        same!((got.bytes == packets[index].1, got.icrc, got.fault), (true, good, None), "packet {index}");
-        same!(got.header, headers[index], "header {index}");
-        same!(got.payload_crc, crc::remainder(&packets[index].1), "remainder {index}");
+    for (index, received) in stage.receive(&ids)?.iter().enumerate() {
+        same!(received.landed, Landed::Slot(39 - index as u32), "packet {index}");
+        same!(
+            (received.bytes == packets[index].1, received.icrc, received.fault),
+            (true, good, None),
+            "packet {index}"
+        );
+        same!(received.header, headers[index], "header {index}");
+        same!(received.payload_crc, crc::remainder(&packets[index].1), "remainder {index}");
     }
     Ok(())
 }
@@ -85,7 +89,7 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
     let (good, seal) = (stage.good(), stage.seal());
     stage.post(50..53)?;
     stage.rx.withdraw(&[52]);
-    let small = Recv { id: 53, sge: [stage.memory.place(53, 100), Sge::EMPTY] };
+    let small = Recv { id: 53, sge: [stage.memory.buffer(53, 100), Sge::EMPTY] };
     same!(stage.rx.post(&[small]), 1, "small places taken");
     let head = header(7);
     let (gather, bytes) = stage.memory.payload(64, 4096);
@@ -98,10 +102,10 @@ fn scratch_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resu
         (Some(u32::MAX), None),
     ] {
         stage.send(&[Send { header: &head, gather: &gather, seal }])?;
-        let got = stage.receive(&[id])?;
-        let landed = matches!(got[0].landed, Landed::Slot(id) if Some(id) == slot);
+        let received = stage.receive(&[id])?;
+        let landed = matches!(received[0].landed, Landed::Slot(id) if Some(id) == slot);
         same!(landed, slot.is_some(), "place {id:?}");
-        same!((got[0].bytes == bytes, got[0].icrc), (true, good), "place {id:?}");
+        same!((received[0].bytes == bytes, received[0].icrc), (true, good), "place {id:?}");
     }
     Ok(())
 }
@@ -112,22 +116,22 @@ fn picked_twice<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
     let (gather, bytes) = stage.memory.payload(64, 4096);
     stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }; 2])?;
     let twice = stage.receive(&[Some(51), Some(51)])?;
-    same!(twice.iter().filter(|got| got.landed == Landed::Slot(51)).count(), 1, "packets in the place");
-    ensure!(twice.iter().all(|got| got.bytes == bytes), "a payload is not what was sent");
+    same!(twice.iter().filter(|received| received.landed == Landed::Slot(51)).count(), 1, "packets in the place");
+    ensure!(twice.iter().all(|received| received.bytes == bytes), "a payload is not what was sent");
     Ok(())
 }
 
 fn two_pieces<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let (memory, head) = (stage.memory, header(7));
     let (gather, bytes) = memory.payload(64, 4096);
-    let (front, back) = (memory.place(60, 1000), memory.place(70, 4000));
+    let (front, back) = (memory.buffer(60, 1000), memory.buffer(70, 4000));
     same!(stage.rx.post(&[Recv { id: 60, sge: [front, back] }]), 1, "places taken");
     let halves = [Sge { len: 2000, ..gather[0] }, Sge { offset: gather[0].offset + 2000, len: 2096, ..gather[0] }];
     stage.send(&[Send { header: &head, gather: &halves, seal: stage.seal() }])?;
-    let got = stage.receive(&[Some(60)])?;
-    same!((got[0].landed, got[0].icrc), (Landed::Slot(60), stage.good()), "the packet");
+    let received = stage.receive(&[Some(60)])?;
+    same!((received[0].landed, received[0].icrc), (Landed::Slot(60), stage.good()), "the packet");
     ensure!(memory.at(front) == bytes[..1000], "the first piece is not the payload's front");
-    ensure!(memory.at(memory.place(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
+    ensure!(memory.at(memory.buffer(70, 3096)) == bytes[1000..], "the second piece is not the payload's rest");
     Ok(())
 }
 
@@ -135,41 +139,43 @@ fn short_packets<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Resul
     let (head, seal) = (header(7), stage.seal());
     stage.send(&[Send { header: &head, gather: &[], seal }])?;
     stage.send(&[Send { header: &head[..9], gather: &[], seal }])?;
-    let got = stage.receive(&[None, None])?;
-    same!((got[0].bytes.len(), got[0].icrc, got[0].fault), (0, stage.good(), None), "without a payload");
-    same!(got[1].fault, Some(DropCause::Malformed), "shorter than its header");
+    let received = stage.receive(&[None, None])?;
+    same!((received[0].bytes.len(), received[0].icrc, received[0].fault), (0, stage.good(), None), "without a payload");
+    same!(received[1].fault, Some(DropCause::Malformed), "shorter than its header");
     Ok(())
 }
 
-fn foretold_headers<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
+fn header_len_overrides<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(7));
     stage.post(80..83)?;
     let payloads: Vec<_> = (0..3).map(|i| memory.payload(512 * i, if i == 2 { 60 } else { 1000 })).collect();
     let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
     stage.send(&sends)?;
-    let foretold = vec![None, Some(32), Some(200)];
-    let steer = Collector { foretold, ..Collector::new(memory, (80..83).map(To::Posted).collect()) };
-    let got = receive(&mut stage.rx, steer, 3)?;
-    for (index, (got, (_, bytes))) in got.iter().zip(&payloads).enumerate() {
-        let whole = [got.header.as_slice(), &got.bytes].concat() == [head.as_slice(), bytes].concat();
-        same!((whole, got.icrc, got.fault), (true, good, None), "packet {index}");
+    let header_lens = vec![None, Some(32), Some(200)];
+    let steer = Collector { header_lens, ..Collector::new(memory, (80..83).map(To::Posted).collect()) };
+    let received = receive(&mut stage.rx, steer, 3)?;
+    for (index, (received, (_, bytes))) in received.iter().zip(&payloads).enumerate() {
+        let whole = [received.header.as_slice(), &received.bytes].concat() == [head.as_slice(), bytes].concat();
+        same!((whole, received.icrc, received.fault), (true, good, None), "packet {index}");
     }
-    let one_by_one = got[1].header.len() == HEADER; // a backend that saw each packet alone foretold nothing
-    let split = (got[1].header.len(), got[1].bytes.len(), got[2].bytes.len());
+    // A backend that saw each packet alone has no lengths to override.
+    let one_by_one = received[1].header.len() == HEADER;
+    let split = (received[1].header.len(), received[1].bytes.len(), received[2].bytes.len());
     ensure!(one_by_one || split == (32, 992, 0), "split at {split:?}");
     Ok(())
 }
 
 fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
-    const PLACE_BYTES: u32 = 4096;
+    const BUFFER_BYTES: u32 = 4096;
     let (memory, good, seal, head) = (stage.memory, stage.good(), stage.seal(), header(11));
     let payloads: Vec<_> = (0..10).map(|i| memory.payload(i * 40, if i == 9 { 77 } else { 1000 })).collect();
     let sends: Vec<_> = payloads.iter().map(|(gather, _)| Send { header: &head, gather, seal }).collect();
-    let named = |place: u64, len| To::Memory([memory.place(place, len), Sge::EMPTY]);
-    let halves = |place: u64, first, second| To::Memory([memory.place(place, first), memory.place(place + 1, second)]);
+    let named = |buffer: u64, len| To::Memory([memory.buffer(buffer, len), Sge::EMPTY]);
+    let halves =
+        |buffer: u64, first, second| To::Memory([memory.buffer(buffer, first), memory.buffer(buffer + 1, second)]);
     let wanted = [
         (named(0, 1000), true),
-        (named(1, PLACE_BYTES), true),
+        (named(1, BUFFER_BYTES), true),
         (named(2, 999), false),
         (halves(3, 1, 999), true),
         (halves(5, 999, 1), true),
@@ -180,25 +186,30 @@ fn named_memory<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result
         (named(11, 77), true),
     ];
     for together in [true, false] {
-        for place in 0..12 {
-            memory.fill(memory.place(place, PLACE_BYTES), 0xEE);
+        for buffer in 0..12 {
+            memory.fill(memory.buffer(buffer, BUFFER_BYTES), 0xEE);
         }
         for some in sends.chunks(if together { sends.len() } else { 1 }) {
             stage.send(some)?;
         }
         let steer = Collector::new(memory, wanted.iter().map(|(to, _)| *to).collect());
-        for (index, (got, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
-            let landed_there = matches!((got.landed, to), (Landed::Memory(at), To::Memory(named)) if at == named);
+        for (index, (received, (to, fits))) in receive(&mut stage.rx, steer, 10)?.iter().zip(wanted).enumerate() {
+            let landed_there = matches!((received.landed, to), (Landed::Memory(at), To::Memory(named)) if at == named);
             same!(landed_there, fits, "packet {index} in its memory");
-            same!((got.bytes == payloads[index].1, got.icrc, got.fault), (true, good, None), "packet {index}");
+            same!(
+                (received.bytes == payloads[index].1, received.icrc, received.fault),
+                (true, good, None),
+                "packet {index}"
+            );
         }
-        // Nothing beside the payloads was touched.
-        for (place, used) in [(0, 1000), (1, 1000), (2, 0), (3, 1), (4, 999), (5, 999), (6, 1), (7, 0), (8, 0), (10, 0)]
+        // Bytes next to the payloads are unchanged.
+        for (buffer, used) in
+            [(0, 1000), (1, 1000), (2, 0), (3, 1), (4, 999), (5, 999), (6, 1), (7, 0), (8, 0), (10, 0)]
         {
-            let bytes = memory.at(memory.place(place, PLACE_BYTES));
+            let bytes = memory.at(memory.buffer(buffer, BUFFER_BYTES));
             ensure!(
                 bytes[used..].iter().all(|byte| *byte == 0xEE),
-                "bytes beside the payload changed in place {place}"
+                "bytes beside the payload changed in place {buffer}"
             );
         }
     }
@@ -210,7 +221,7 @@ fn mixed_sizes<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<
     let lens = (0..20).chain([1500; 20]).chain([4000, 7, 4000, 4000]).chain([64; 30]).chain([3000, 64, 0, 9]);
     let lens: Vec<u32> = lens.collect();
     for burst in [1, 5, 98] {
-        stage.post(0..PLACES as u32)?;
+        stage.post(0..BUFFERS as u32)?;
         for (at, lens) in lens.chunks(burst).enumerate() {
             let payloads: Vec<_> = lens.iter().map(|len| memory.payload(u64::from(*len), *len)).collect();
             let heads: Vec<_> = (0..lens.len()).map(|i| header(i as u8)).collect();
@@ -219,11 +230,15 @@ fn mixed_sizes<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<
             }
             let first = (at * burst) as u32;
             let ids: Vec<_> = (first..first + lens.len() as u32).map(Some).collect();
-            for (index, got) in stage.receive(&ids)?.iter().enumerate() {
-                let what = (got.header == heads[index], got.bytes == payloads[index].1, got.fault);
+            for (index, received) in stage.receive(&ids)?.iter().enumerate() {
+                let what = (received.header == heads[index], received.bytes == payloads[index].1, received.fault);
                 same!(what, (true, true, None), "{} bytes, number {index} of {burst}", lens[index]);
                 let slot = Landed::Slot(first + index as u32);
-                ensure!(got.landed == slot || lens[index] == 0, "number {index} of {burst} landed in {:?}", got.landed);
+                ensure!(
+                    received.landed == slot || lens[index] == 0,
+                    "number {index} of {burst} landed in {:?}",
+                    received.landed
+                );
             }
         }
         stage.withdraw_all();

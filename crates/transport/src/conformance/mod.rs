@@ -1,9 +1,9 @@
-//! What every implementation of [`PacketIo`] does, whether it steers over a wire, a queue or another implementation:
-//! named checks, and the report of which passed.
+//! Conformance suite for implementations of [`PacketIo`], over a wire, a queue or another implementation: named checks,
+//! and a report of which passed.
 //!
-//! A [`Fixture`] opens a sender and a receiver that reach each other; [`run`] lets every check of [`all`] act on them, in
-//! order, and opens them anew after one that failed. A check says what it [`Needs`]; where that is missing, it is not run
-//! and the report says why. [`delegation`] is the check for implementations that wrap another one.
+//! A [`Fixture`] opens a sender and a receiver that reach each other; [`run`] runs every check of [`all`] on them, in
+//! order, and reopens them after one that failed. A check lists what it [`Needs`]; if that is missing, it is skipped
+//! and the report says why. [`delegation`] checks implementations that wrap another one.
 
 mod check;
 pub mod delegation;
@@ -13,31 +13,32 @@ mod stage;
 mod tables;
 
 pub use check::{Check, Needs};
-pub use stage::{Collector, Ends, Got, HEADER, Memory, PLACES, Q_KEY, QUEUE_PAIR, Stage, header, receive};
+pub use stage::{BUFFERS, Collector, Ends, HEADER, Memory, Q_KEY, QUEUE_PAIR, ReceivedPacket, Stage, header, receive};
 
 use crate::{Capabilities, PacketIo};
 use shotline_conformance::{Failure, Outcome, Report};
 
-/// Every check, in the order in which they run.
+/// Returns every check, in the order in which they run.
 pub fn all<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
     [landing::checks(), tables::checks(), seals::checks()].into_iter().flatten().collect()
 }
 
-/// Opens a sender and a receiver, and takes them back.
+/// Opens and closes the sender and the receiver of a run.
 pub struct Fixture<O, C> {
-    /// What the report calls it.
+    /// Name in the report.
     pub name: String,
-    /// Whether packets end in an ICRC.
+    /// `true` if packets end in an ICRC.
     pub sealed: bool,
-    /// What the receiver must say that it can do: a check that needs more is not run.
+    /// Capabilities that the receiver must report; a check that needs more is skipped.
     pub capabilities: Capabilities,
-    /// Opens both ends: the receiver with room for [`PLACES`] receives and the memory's scratch, the sender reaching it.
+    /// Opens both ends: the receiver with a capacity of [`BUFFERS`] receives and the memory's scratch, and the sender
+    /// connected to it.
     pub open: O,
-    /// Takes them back after the last check: for what only the fixture can tell, such as their counters.
+    /// Closes them after the last check; verifies what only the fixture can, such as their counters.
     pub close: C,
 }
 
-/// Lets every check act on the ends that the fixture opens. They are opened once, and again after a check that failed.
+/// Runs every check on the ends that the fixture opens. They are opened once, and again after a check that failed.
 pub fn run<T, R, O, C>(fixture: Fixture<O, C>, memory: &Memory) -> Report
 where
     T: PacketIo,
@@ -55,7 +56,7 @@ where
             Ok(Ends { tx, rx, to }) => {
                 let mut stage = Stage { memory, sealed, capabilities, to, tx, rx };
                 stage.withdraw_all();
-                let outcome = match check.needs.iter().find_map(|needs| needs.lacking(&stage)) {
+                let outcome = match check.needs.iter().find_map(|needs| needs.unmet(&stage)) {
                     Some(why) => Outcome::cannot(why),
                     None => Outcome::of((check.run)(&mut stage)),
                 };
@@ -81,34 +82,34 @@ mod tests {
     use crate::inproc::InprocIo;
     use crate::{Done, IoError, Steer};
 
-    /// Believes every ICRC, as a backend that does not check would.
-    struct Credulous(InprocIo);
+    /// Accepts every ICRC, as a backend that does not verify would.
+    struct AcceptAll(InprocIo);
 
-    struct Believing<'a, S> {
+    struct AcceptAllSteer<'a, S> {
         steer: &'a mut S,
     }
 
-    impl<S: Steer> Steer for Believing<'_, S> {
+    impl<S: Steer> Steer for AcceptAllSteer<'_, S> {
         crate::delegate_steer!(steer; except landed);
 
         fn landed(&mut self, batch: &[Done<'_>]) {
-            let believed: Vec<_> = batch.iter().map(|done| Done { icrc: Icrc::Good, fault: None, ..*done }).collect();
-            self.steer.landed(&believed);
+            let accepted: Vec<_> = batch.iter().map(|done| Done { icrc: Icrc::Good, fault: None, ..*done }).collect();
+            self.steer.landed(&accepted);
         }
     }
 
-    impl PacketIo for Credulous {
+    impl PacketIo for AcceptAll {
         delegate_packet_io!(0; except poll);
 
         fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
-            self.0.poll(&mut Believing { steer }, max)
+            self.0.poll(&mut AcceptAllSteer { steer }, max)
         }
     }
 
     #[test]
-    fn a_receiver_that_checks_no_icrc_fails_these_checks_alone() {
+    fn receiver_without_icrc_check_fails_only_those_checks() {
         let memory = Memory::new();
-        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, Credulous));
+        let open = |memory: &Memory| Ok(Ends::in_process(memory, true, AcceptAll));
         let capabilities = Capabilities { steers: true, credits: true };
         let fixture = Fixture { name: "credulous".into(), sealed: true, capabilities, open, close: |_| Ok(()) };
         let report = run(fixture, &memory);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_says_something_else_of_itself_than_its_fixture_fails_that_check_alone() {
+    fn wrong_capabilities_fail_only_the_capabilities_check() {
         let memory = Memory::new();
         for capabilities in
             [Capabilities { steers: false, credits: true }, Capabilities { steers: true, credits: false }]

@@ -1,4 +1,4 @@
-//! Invariant CRCs.
+//! Checks of invariant CRCs.
 
 use super::check::{Check, Needs};
 use super::stage::{Stage, header};
@@ -26,22 +26,26 @@ pub(super) fn checks<T: PacketIo, R: PacketIo>() -> Vec<Check<T, R>> {
 
 fn known_remainders<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let remainder = crc::remainder(&stage.memory.payload(64, 4096).1);
-    judged(stage, Seal::Remainder(remainder), Icrc::Good)
+    check_verdict(stage, Seal::Remainder(remainder), Icrc::Good)
 }
 
 fn wrong_icrcs<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(), Failure> {
     let remainder = crc::remainder(&stage.memory.payload(64, 4096).1);
-    judged(stage, Seal::Remainder(remainder ^ 1), Icrc::Bad)?;
-    judged(stage, Seal::Forced(0x1234_5678), Icrc::Bad)
+    check_verdict(stage, Seal::Remainder(remainder ^ 1), Icrc::Bad)?;
+    check_verdict(stage, Seal::Forced(0x1234_5678), Icrc::Bad)
 }
 
-/// A packet with this seal gets this verdict.
-fn judged<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>, seal: Seal, verdict: Icrc) -> Result<(), Failure> {
+/// Sends a packet with this seal and checks the receiver's verdict.
+fn check_verdict<T: PacketIo, R: PacketIo>(
+    stage: &mut Stage<'_, T, R>,
+    seal: Seal,
+    verdict: Icrc,
+) -> Result<(), Failure> {
     let head = header(7);
     let (gather, _) = stage.memory.payload(64, 4096);
     stage.send(&[Send { header: &head, gather: &gather, seal }])?;
-    let got = stage.receive(&[None])?;
+    let received = stage.receive(&[None])?;
     let fault = (verdict == Icrc::Bad).then_some(DropCause::BadIcrc);
-    same!((got[0].icrc, got[0].fault), (verdict, fault), "{seal:?}");
+    same!((received[0].icrc, received[0].fault), (verdict, fault), "{seal:?}");
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Capabilities, tables of regions, and the descriptor.
+//! Checks of capabilities, tables of regions, and the descriptor.
 
 use super::check::{Check, Needs};
-use super::stage::{Collector, PATIENCE, Stage, header, receive};
+use super::stage::{Collector, Stage, TIMEOUT, header, receive};
 use crate::{Landed, PacketIo, Send, To};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shotline_conformance::{Failure, ensure, same};
@@ -49,18 +49,18 @@ fn new_tables<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<(
     stage.rx.register(&regions);
     let head = header(13);
     let payload = Sge { region: id, offset: 0, len: 3000 };
-    let place = Sge { region: id, offset: 5000, len: 3000 };
+    let buffer = Sge { region: id, offset: 5000, len: 3000 };
     stage.send(&[Send { header: &head, gather: &[payload], seal: stage.seal() }; 2])?;
     let mut larger = memory.clone();
     larger.regions = regions;
-    let wanted = VecDeque::from([To::Memory([place, Sge::EMPTY]), To::Posted(90)]);
-    let got = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
-    let expected = (Landed::Memory([place, Sge::EMPTY]), Landed::Slot(90));
-    same!((got[0].landed, got[1].landed), expected, "the packets' places");
-    ensure!(got.iter().all(|got| got.bytes == [0xA5; 3000]), "a payload is not what was sent");
+    let wanted = VecDeque::from([To::Memory([buffer, Sge::EMPTY]), To::Posted(90)]);
+    let received = receive(&mut stage.rx, Collector::new(&larger, wanted), 2)?;
+    let expected = (Landed::Memory([buffer, Sge::EMPTY]), Landed::Slot(90));
+    same!((received[0].landed, received[1].landed), expected, "the packets' places");
+    ensure!(received.iter().all(|received| received.bytes == [0xA5; 3000]), "a payload is not what was sent");
     stage.tx.register(&memory.regions);
     stage.rx.register(&memory.regions);
-    // This check's own, and that of its table.
+    // One reference is this check's, the other its table's.
     same!(Arc::strong_count(&region), 2, "holders of memory whose table was replaced");
     Ok(())
 }
@@ -70,15 +70,15 @@ fn readiness<T: PacketIo, R: PacketIo>(stage: &mut Stage<'_, T, R>) -> Result<()
     let (gather, _) = stage.memory.payload(64, 4096);
     ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable before a packet was sent");
     stage.send(&[Send { header: &head, gather: &gather, seal: stage.seal() }])?;
-    ensure!(is_readable(&stage.rx, PATIENCE)?, "not readable although a packet was sent");
+    ensure!(is_readable(&stage.rx, TIMEOUT)?, "not readable although a packet was sent");
     stage.receive(&[None])?;
     ensure!(!is_readable(&stage.rx, Duration::ZERO)?, "readable after the last packet was taken");
     Ok(())
 }
 
-fn is_readable(rx: &impl PacketIo, patience: Duration) -> Result<bool, Failure> {
+fn is_readable(rx: &impl PacketIo, duration: Duration) -> Result<bool, Failure> {
     let fd = rx.fd().ok_or("the descriptor is gone")?;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    let timeout = Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) };
     Ok(rustix::event::poll(&mut fds, Some(&timeout)).map_err(|error| error.to_string())? == 1)
 }

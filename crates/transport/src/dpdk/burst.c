@@ -1,4 +1,4 @@
-/* Bursts in and out of a port. */
+/* Receive and send bursts of a port. */
 
 #include "port.h"
 
@@ -7,7 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 
-/* Tries of one send while the driver has no room: some ten microseconds, in which a peer frees a ring's part. */
+/* Attempts of one send while the driver's ring is full: some ten microseconds, in which a peer frees part of it. */
 #define TRIES 512
 
 void free_held(struct shot_port *port)
@@ -26,54 +26,55 @@ void describe(struct shot_port *port, uint16_t index, struct shot_frame *frame)
 	frame->data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
 	frame->len = mbuf->pkt_len;
 	if (mbuf->nb_segs == 1) {
-		/* A memif counts all pieces of a chained frame, and writes each over the one before. */
-		uint32_t room = mbuf->buf_len - mbuf->data_off;
-		if (frame->len > room) {
+		/* If a frame is chained, memif's driver adds up the lengths of its pieces but writes each over the
+		 * previous one. */
+		uint32_t size = mbuf->buf_len - mbuf->data_off;
+		if (frame->len > size) {
 			frame->faults |= SHOT_TOO_LONG;
-			frame->len = room;
+			frame->len = size;
 		}
 		return;
 	}
-	if (frame->len > MOST_BYTES) {
+	if (frame->len > MAX_FRAME_BYTES) {
 		frame->faults |= SHOT_TOO_LONG;
 		frame->len = mbuf->data_len;
 		return;
 	}
-	frame->data = rte_pktmbuf_read(mbuf, 0, frame->len, port->joined + (size_t)index * MOST_BYTES);
-	if (frame->data == NULL) { /* the driver's sum is not that of its pieces */
+	frame->data = rte_pktmbuf_read(mbuf, 0, frame->len, port->linear + (size_t)index * MAX_FRAME_BYTES);
+	if (frame->data == NULL) { /* the driver's total is not the sum of its pieces */
 		frame->data = rte_pktmbuf_mtod(mbuf, const uint8_t *);
 		frame->len = mbuf->data_len;
 		frame->faults |= SHOT_TOO_LONG;
 	}
 }
 
-uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames, uint16_t most)
+uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames, uint16_t max)
 {
-	shot_join();
+	shot_register_thread();
 	if (!enter_port(port))
 		return 0;
 	free_held(port);
-	port->count = rte_eth_rx_burst(port->id, queue, port->held, most < SHOT_BURST ? most : SHOT_BURST);
+	port->count = rte_eth_rx_burst(port->id, queue, port->held, max < SHOT_BURST ? max : SHOT_BURST);
 	leave_port(port);
 	for (uint16_t index = 0; index < port->count; index++)
 		describe(port, index, &frames[index]);
 	return port->count;
 }
 
-static void nothing(void *memory, void *opaque)
+static void free_nothing(void *memory, void *opaque)
 {
 	(void)memory;
 	(void)opaque;
 }
 
-/* A buffer whose bytes are the caller's own memory. */
-static struct rte_mbuf *around(struct rte_mempool *pool, const struct shot_piece *piece)
+/* Allocates a buffer whose data is the caller's memory. */
+static struct rte_mbuf *attach_external(struct rte_mempool *pool, const struct shot_piece *piece)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
 	if (mbuf == NULL)
 		return NULL;
 	struct rte_mbuf_ext_shared_info *shared = rte_mbuf_to_priv(mbuf);
-	shared->free_cb = nothing;
+	shared->free_cb = free_nothing;
 	rte_mbuf_ext_refcnt_set(shared, 1);
 	rte_pktmbuf_attach_extbuf(mbuf, (void *)(uintptr_t)piece->data, RTE_BAD_IOVA, (uint16_t)piece->len, shared);
 	mbuf->data_off = 0;
@@ -81,26 +82,28 @@ static struct rte_mbuf *around(struct rte_mempool *pool, const struct shot_piece
 	return mbuf;
 }
 
-/* Whether a frame is sent from where it lies: in one piece, in memory that the other side reads. */
-static bool is_lent(const struct shot_port *port, const struct shot_piece *piece, const struct shot_piece *end)
+/* Returns whether a frame can be sent without a copy: one piece, in memory that the peer can read. */
+static bool is_sent_in_place(const struct shot_port *port, const struct shot_piece *piece, const struct shot_piece *end)
 {
-	return port->lends && piece->stays && piece + 1 == end && lend_reaches(piece->data, piece->len);
+	return port->zero_copy && piece->stable && piece + 1 == end && zero_copy_reaches(piece->data, piece->len);
 }
 
-/* A frame of these pieces; none without buffers, or if it does not fit the driver. */
+/* Builds a frame of these pieces; NULL if no buffers are free, or the driver does not support the frame. */
 static struct rte_mbuf *build(struct shot_port *port, const struct shot_piece *piece, const struct shot_piece *end)
 {
 	struct rte_mbuf *head = NULL;
-	if (is_lent(port, piece, end))
-		return around(port->send_pool, piece);
+	if (is_sent_in_place(port, piece, end))
+		return attach_external(port->send_pool, piece);
 	for (; piece < end; piece++) {
-		bool lies = port->gathers && piece->stays; /* such a driver has copied when its burst returns */
-		char *to = head != NULL && !lies ? rte_pktmbuf_append(head, (uint16_t)piece->len) : NULL;
+		/* Such a driver has copied the data when its burst returns. */
+		bool in_place = port->gathers && piece->stable;
+		char *to = head != NULL && !in_place ? rte_pktmbuf_append(head, (uint16_t)piece->len) : NULL;
 		if (to == NULL) {
-			struct rte_mbuf *next = lies ? around(port->send_pool, piece) : rte_pktmbuf_alloc(port->send_pool);
+			struct rte_mempool *pool = port->send_pool;
+			struct rte_mbuf *next = in_place ? attach_external(pool, piece) : rte_pktmbuf_alloc(pool);
 			if (next == NULL)
 				goto failed;
-			if (!lies && (to = rte_pktmbuf_append(next, (uint16_t)piece->len)) == NULL) {
+			if (!in_place && (to = rte_pktmbuf_append(next, (uint16_t)piece->len)) == NULL) {
 				rte_pktmbuf_free(next);
 				goto failed;
 			}
@@ -122,7 +125,7 @@ failed:
 
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames)
 {
-	shot_join();
+	shot_register_thread();
 	struct rte_mbuf *mbufs[SHOT_BURST];
 	uint16_t made = 0, sent = 0;
 	uint32_t begin = 0;
@@ -132,28 +135,28 @@ uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, cons
 			break;
 		begin = ends[made];
 	}
-	if (port->lends) {
-		lend_mark(mbufs, made, 2);
+	if (port->zero_copy) {
+		zero_copy_set_refcnt(mbufs, made, 2);
 		if (made < frames)
-			shot_lent(port); /* all buffers are lent */
+			shot_in_use(port); /* all buffers are in use by the peer: reclaim some */
 	}
 	for (int tries = 0; sent < made && tries < TRIES; tries++) {
 		if (enter_port(port)) {
-			uint16_t took = rte_eth_tx_burst(port->id, 0, mbufs + sent, made - sent);
-			if (port->lends) {
-				lend_note(port, mbufs + sent, took);
-				lend_take_back(port, false);
+			uint16_t accepted = rte_eth_tx_burst(port->id, 0, mbufs + sent, made - sent);
+			if (port->zero_copy) {
+				zero_copy_record(port, mbufs + sent, accepted);
+				zero_copy_reclaim(port, false);
 			}
 			leave_port(port);
-			sent += took;
-			if (took > 0)
+			sent += accepted;
+			if (accepted > 0)
 				tries = 0;
 		}
 		if (sent < made)
 			rte_pause();
 	}
-	if (port->lends)
-		lend_mark(mbufs + sent, made - sent, 1);
+	if (port->zero_copy)
+		zero_copy_set_refcnt(mbufs + sent, made - sent, 1);
 	if (sent < made)
 		rte_pktmbuf_free_bulk(mbufs + sent, made - sent);
 	return sent;

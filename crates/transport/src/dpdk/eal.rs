@@ -1,11 +1,11 @@
-//! DPDK's environment abstraction layer (EAL): once per process, with its words and its errors as ours.
+//! DPDK's environment abstraction layer (EAL): initialised once per process; its arguments and errors.
 
 use super::sys;
 use crate::IoError;
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The pages that DPDK's own memory is made of.
+/// Page size of DPDK's own memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
     /// Huge pages if enough are free, normal ones otherwise.
@@ -17,14 +17,14 @@ pub enum Pages {
     Normal,
 }
 
-/// How to start EAL. Every port of a process shares it, so every port must ask for the same.
+/// Configuration of EAL. All ports of a process share it, so all must use the same configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EalConfig {
     /// Memory for buffers, in units of 2^20 bytes.
     pub memory_mib: u32,
-    /// What it is made of.
+    /// Page size of that memory.
     pub pages: Pages,
-    /// More words for EAL's command line, such as `--log-level=pmd.net.memif:debug`.
+    /// More arguments for EAL's command line, such as `--log-level=pmd.net.memif:debug`.
     pub arguments: Vec<String>,
 }
 
@@ -34,24 +34,24 @@ impl Default for EalConfig {
     }
 }
 
-/// EAL as it was started.
+/// EAL's configuration as it was started.
 struct Started {
     config: EalConfig,
-    /// It knows PCI devices.
+    /// The PCI bus is enabled.
     pci: bool,
 }
 
 static STARTED: OnceLock<Result<Started, String>> = OnceLock::new();
 
-/// One thread at a time opens and closes ports.
+/// Locks the opening of ports, which must be done by one thread at a time.
 pub fn lock() -> MutexGuard<'static, ()> {
     static CONTROL: Mutex<()> = Mutex::new(());
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts EAL unless it runs with these settings already. `pci`: the PCI device that will be opened, if it is one.
+/// Starts EAL unless it already runs with this configuration. `pci` is the PCI device that will be opened, if any.
 pub fn start(config: &EalConfig, pci: Option<&str>) -> Result<(), IoError> {
-    refuse_help(config).map_err(IoError::Config)?; // nothing was started: another port may still do so
+    refuse_help(config).map_err(IoError::Config)?; // EAL was not started: another port may still start it
     let started = STARTED.get_or_init(|| init(config, pci)).as_ref().map_err(|why| IoError::Config(why.clone()))?;
     if started.config != *config {
         return Err(IoError::Config(format!(
@@ -76,24 +76,24 @@ fn init(config: &EalConfig, pci: Option<&str>) -> Result<Started, String> {
         Ok(()) => Ok(Started { config: config.clone(), pci: pci.is_some() }),
         Err(code) => {
             let why = std::io::Error::from_raw_os_error(code);
-            Err(format!("DPDK does not start ({text}): {why}{}{}", hint(config), said()))
+            Err(format!("DPDK does not start ({text}): {why}{}{}", hint(config), log_suffix()))
         }
     }
 }
 
-/// Whether one of the user's words begins so.
-fn asks(config: &EalConfig, prefixes: &[&str]) -> bool {
+/// Returns `true` if one of the user's arguments starts with one of these prefixes.
+fn has_argument(config: &EalConfig, prefixes: &[&str]) -> bool {
     config.arguments.iter().any(|word| prefixes.iter().any(|prefix| word.starts_with(prefix)))
 }
 
 fn refuse_help(config: &EalConfig) -> Result<(), String> {
-    if asks(config, &["-h", "--help", "-v", "--version"]) {
+    if has_argument(config, &["-h", "--help", "-v", "--version"]) {
         return Err("EAL's arguments ask for its help, which ends the process: see dpdk-testpmd --help".into());
     }
     Ok(())
 }
 
-/// EAL's command line. Words of the user's come last, where EAL lets the last one win.
+/// Builds EAL's command line. The user's arguments come last, because EAL lets the last one win.
 fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
     let mut words = vec!["shotline".into(), "--file-prefix=shotline".into(), "--no-telemetry".into()];
     words.extend(["-m".into(), config.memory_mib.to_string()]);
@@ -102,17 +102,17 @@ fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
         Pages::Normal => false,
         Pages::Any => huge_mib() >= u64::from(config.memory_mib),
     };
-    // Either way processes do not see each other's memory, and none of it is left in the file system.
+    // In both cases processes do not share memory, and nothing is left in the file system.
     let private: &[_] = if huge { &["--in-memory"] } else { &["--no-huge", "--no-shconf"] };
     words.extend(private.iter().map(|word| (*word).to_owned()));
-    // One file that holds all of it: a memif that lends its memory has to show a file.
+    // All memory in one file: a zero-copy memif passes the file's descriptor to its peer.
     words.push("--single-file-segments".into());
     match pci {
         Some(device) => words.extend(["-a".into(), device.into()]),
         None => words.push("--no-pci".into()),
     }
-    if !asks(config, &["-l", "-c", "--lcores"]) {
-        // One logical core anywhere: the threads that use ports are not EAL's and stay where they are.
+    if !has_argument(config, &["-l", "-c", "--lcores"]) {
+        // One logical core on any processor: the threads that use ports are not EAL threads and keep their affinity.
         let allowed = allowed_processors();
         words.push(format!("--lcores=0@({allowed})"));
     }
@@ -120,7 +120,7 @@ fn words(config: &EalConfig, pci: Option<&str>) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// The processors that this process may use, as a list.
+/// Returns the processors that this process may use, as a comma-separated list.
 fn allowed_processors() -> String {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return "0".into() };
     let list = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
@@ -128,7 +128,7 @@ fn allowed_processors() -> String {
     if list.is_empty() { "0".into() } else { list.join(",") }
 }
 
-/// Free huge pages, in units of 2^20 bytes.
+/// Returns the free huge pages, in units of 2^20 bytes.
 fn huge_mib() -> u64 {
     let free = |size: u64, folder| {
         let count = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/{folder}/free_hugepages"));
@@ -150,12 +150,12 @@ fn hint(config: &EalConfig) -> String {
     String::new()
 }
 
-/// What DPDK itself has said since it was last asked, as the end of a message.
-pub fn said() -> String {
+/// Takes DPDK's log since the last call, formatted as the end of an error message.
+pub fn log_suffix() -> String {
     let log = sys::take_log();
     let mut lines: Vec<&str> = Vec::new();
     for line in log.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        lines.retain(|known| *known != line); // what is tried again and again is said once
+        lines.retain(|known| *known != line); // the message of a repeated attempt is shown once
         lines.push(line);
     }
     let newest = &lines[lines.len().saturating_sub(4)..];
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eal_is_told_to_leave_nothing_behind_and_to_look_only_at_what_was_asked_for() {
+    fn eal_arguments_keep_memory_private_and_limit_devices() {
         let config = EalConfig { pages: Pages::Normal, arguments: vec!["--foo".into()], ..EalConfig::default() };
         let software = words(&config, None).unwrap().join(" ");
         assert!(software.starts_with(
@@ -181,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn words_that_would_end_the_process_are_refused() {
+    fn eal_arguments_that_end_the_process_are_refused() {
         let config = EalConfig { arguments: vec!["--help".into()], ..EalConfig::default() };
         assert!(refuse_help(&config).unwrap_err().contains("ends the process"));
-        // Before anything is started: whoever asks for something else afterwards is not told the same.
+        // Refused before EAL is started, so a later call with other arguments does not get this error.
         assert!(matches!(start(&config, None), Err(IoError::Config(words)) if words.contains("ends the process")));
         assert!(STARTED.get().is_none_or(|started| !matches!(started, Err(why) if why.contains("ends the process"))));
     }

@@ -1,17 +1,17 @@
-//! Ports that DPDK drives: NICs without the kernel, and shared memory between processes (memif), without system calls.
+//! DPDK ports: NICs without the kernel, and shared memory between processes (memif), without system calls.
 //!
-//! A burst of frames is taken from a driver's buffers, each frame is read with every check that a kernel makes, and its
-//! payload copied once to where the steer wants it. Frames are sent with headers made here; a driver that copies
-//! anyway takes payloads from where they lie. Nobody wakes a receiver: it polls, and [`PacketIo::wait`] polls more
-//! and more lazily, so there is no descriptor to wait on.
+//! A burst of frames is received into the driver's buffers, each frame is validated as a kernel would, and its payload
+//! copied once to the steer's destination. Frames are sent with headers built here; a driver that copies anyway reads
+//! payloads in place. Receiving is by polling: [`PacketIo::wait`] polls and then sleeps between polls, so there is no
+//! descriptor to wait on.
 //!
-//! Every input of the ICRC is known. What was dropped on the way and here has a cause: [`Statistics`].
+//! Every input of the ICRC is known. Dropped and refused frames are counted by cause: [`DpdkCounters`].
 //!
-//! The two sides of a memif share memory and trust each other's rings: this is for processes of one user.
+//! The two sides of a memif share memory and trust each other's rings, so both processes must belong to one user.
 
-mod ahead;
 mod eal;
-mod neighbour;
+mod forecast;
+mod hosts;
 mod port;
 mod receive;
 mod send;
@@ -19,70 +19,73 @@ mod state;
 mod sys;
 
 use crate::frame::Mac;
-use crate::payload::Places;
+use crate::payload::PostedReceives;
 use crate::seal::Sealer;
 use crate::{Capabilities, DeviceCounts, IoError, PacketIo, Recv, SCRATCH_BYTES, Send, Steer};
 pub use eal::{EalConfig, Pages};
-use neighbour::Hosts;
+use hosts::HostCache;
 use port::Device;
 use shotline_memory::{Regions, Sge};
-use state::{Ahead, Burst, Outgoing};
+use state::{Burst, Forecast, TxBatch};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long [`PacketIo::wait`] polls without sleeping: others need the processor, too.
-const EAGER: Duration = Duration::from_micros(8);
-/// How long it sleeps then; a ring holds what comes in milliseconds.
-const NAP: Duration = Duration::from_micros(50);
+/// Time for which [`PacketIo::wait`] polls without sleeping.
+const SPIN_TIME: Duration = Duration::from_micros(8);
+/// Sleep between polls after that; a ring holds the frames of several milliseconds.
+const SLEEP_TIME: Duration = Duration::from_micros(50);
 
-/// How long a memif that has sent stays at most when it is closed: what the other side has not taken from the ring goes with
-/// it.
-const LINGER: Duration = Duration::from_millis(500);
+/// Maximum time that closing a memif waits for the peer to read sent frames: those still in the ring are lost when it
+/// is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How to open a [`DpdkIo`].
+/// Bytes of an Ethernet header with a VLAN tag.
+const LINK_HEADER_BYTES: u16 = 18;
+
+/// Configuration of a [`DpdkIo`].
 #[derive(Clone, Debug)]
 pub struct DpdkConfig {
-    /// DPDK itself, once per process.
+    /// Configuration of EAL, which is initialised once per process.
     pub eal: EalConfig,
-    /// The device as DPDK writes it: `net_memif0,role=client,id=0,socket=/run/shotline.sock,socket-abstract=no`,
+    /// The device in DPDK's syntax: `net_memif0,role=client,id=0,socket=/run/shotline.sock,socket-abstract=no`,
     /// `net_af_xdp0,iface=eth1`, or a PCI address such as `0000:03:00.0`.
     pub device: String,
-    /// A memif client's frames are read where they lie, unless the device's words say `zero-copy=no`: for senders of
-    /// prebuilt frames ([`crate::prebuilt`]). The other process sees all of DPDK's memory then.
-    pub lend: bool,
-    /// The local address. DPDK has none of its own: this one is answered for on the link (ARP, ND), and nothing else
-    /// of this machine knows it.
+    /// Zero-copy sending for a memif client, unless the device's arguments say `zero-copy=no`: the peer reads prebuilt
+    /// frames ([`crate::prebuilt`]) in place. It can then access all of DPDK's memory.
+    pub zero_copy: bool,
+    /// The local address. DPDK has no addresses: this backend answers ARP and ND for it, and the kernel does not use
+    /// it.
     pub bind: SocketAddr,
-    /// The Ethernet address of whatever is sent to: the one peer's or a router's. Without it hosts are known by what
-    /// they sent, and packets to others go to every host on the link.
+    /// Destination Ethernet address of all packets: that of the only peer or of a router. Without it the addresses of
+    /// hosts are learned from their packets, and packets to unknown hosts are broadcast.
     pub peer: Option<[u8; 6]>,
-    /// Longest IP packet, in bytes. A memif has as long a one at both sides, or frames come in parts.
+    /// Maximum IP packet, in bytes. Both sides of a memif must use the same, or frames arrive in several buffers.
     pub mtu: u16,
-    /// Receive queues, between which a device spreads flows (RSS). All are polled here, in turn.
+    /// Number of receive queues, between which a device distributes flows (RSS). All are polled round-robin.
     pub queues: u16,
-    /// Descriptors of each queue; the driver rounds them.
+    /// Descriptors per queue; the driver rounds the number.
     pub descriptors: u16,
-    /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
+    /// `true` if packets end in an ICRC (RoCEv2), `false` for plain UDP.
     pub sealed: bool,
-    /// Make payload CRC remainders ([`crate::Done::payload_crc`]) of packets without an ICRC, too.
+    /// Compute payload CRC remainders ([`crate::Done::payload_crc`]) also for packets without an ICRC.
     pub remainders: bool,
-    /// Posted receives that it can hold.
+    /// Maximum number of posted receives; 0 for a port that only sends.
     pub capacity: usize,
-    /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a place; whoever receives nothing (capacity
-    /// 0) needs none.
+    /// At least [`SCRATCH_BYTES`] of registered memory for payloads without a destination; not needed if the capacity
+    /// is 0.
     pub scratch: Sge,
-    /// Send packets that may be marked instead of dropped ([`crate::udp::UdpConfig::ecn`]); marks are told always.
+    /// Send packets as ECN-capable ([`crate::udp::UdpConfig::ecn`]); received marks are always reported.
     pub ecn: bool,
 }
 
 impl DpdkConfig {
-    /// A device and an address, one queue, packets of up to 9000 bytes.
+    /// Returns a configuration for a device and an address, with one queue and packets of up to 9000 bytes.
     pub fn new(device: impl Into<String>, bind: SocketAddr, scratch: Sge) -> Self {
         Self {
             eal: EalConfig::default(),
             device: device.into(),
-            lend: false,
+            zero_copy: false,
             bind,
             peer: None,
             mtu: 9000,
@@ -97,19 +100,19 @@ impl DpdkConfig {
     }
 }
 
-/// What a port has seen, lost and refused. Frames that came are `landed` and the [`Self::causes`] of this layer; those
-/// of the device never came this far.
+/// Counters of a port. Received frames are the sum of `landed` and the [`Self::causes`] of this layer; frames dropped
+/// by the device are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Frames that the driver handed over.
+pub struct DpdkCounters {
+    /// Frames received from the driver.
     pub received: u64,
-    /// Packets that a steer was asked about.
+    /// Packets delivered to a steer.
     pub landed: u64,
-    /// Frames that the driver took to be sent.
+    /// Frames that the driver accepted for sending.
     pub sent: u64,
-    /// Dropped by the device because nobody took frames from its queue in time (`imissed`).
+    /// Dropped by the device because its receive queue was full (`imissed`).
     pub missed: u64,
-    /// Dropped by the device as damaged (`ierrors`).
+    /// Dropped by the device as corrupt (`ierrors`).
     pub receive_errors: u64,
     /// Dropped by the driver because no buffer was free (`rx_nombuf`).
     pub no_buffers: u64,
@@ -117,17 +120,17 @@ pub struct Statistics {
     pub send_errors: u64,
     /// Frames with a wrong checksum.
     pub checksum: u64,
-    /// Fragments: RoCE packets are none.
+    /// Fragments: RoCE packets are never fragmented.
     pub fragments: u64,
     /// Frames whose lengths or fields contradict each other.
     pub malformed: u64,
-    /// Whole packets of another protocol than UDP, among them questions for our address that were answered.
+    /// Valid packets of a protocol other than UDP, including answered requests for our address.
     pub not_udp: u64,
-    /// Whole datagrams to another address or port.
+    /// Valid datagrams to another address or port.
     pub not_ours: u64,
-    /// Questions for our address (ARP, ND) that were answered.
+    /// Answered requests for our address (ARP, ND).
     pub answered: u64,
-    /// Packets taken to be sent while the link was down, and lost.
+    /// Packets accepted for sending while the link was down, and lost.
     pub no_link: u64,
     /// Times that the link has come up.
     pub link_ups: u64,
@@ -135,9 +138,9 @@ pub struct Statistics {
     pub link_downs: u64,
 }
 
-impl Statistics {
-    /// Everything that came to this port and did not reach a steer, by cause. The first three are the device's and the
-    /// driver's; the others are of [`Self::received`].
+impl DpdkCounters {
+    /// Returns the frames that arrived at this port and did not reach a steer, by cause. The first three are counted by
+    /// the device and its driver; the others are part of [`Self::received`].
     pub fn causes(&self) -> [(&'static str, u64); 8] {
         [
             ("imissed", self.missed),
@@ -152,25 +155,25 @@ impl Statistics {
     }
 }
 
-/// The backend of DPDK's ports.
+/// The DPDK backend.
 pub struct DpdkIo {
     config: DpdkConfig,
     device: Device,
     driver: String,
     port: sys::Port,
     mac: Mac,
-    hosts: Hosts,
+    hosts: HostCache,
     sealer: Sealer,
-    places: Places,
+    posted: PostedReceives,
     burst: Burst,
-    ahead: Ahead,
-    outgoing: Outgoing,
-    counted: Statistics,
+    forecast: Forecast,
+    tx_batch: TxBatch,
+    counters: DpdkCounters,
 }
 
 impl DpdkIo {
-    /// Starts DPDK unless this process has, attaches the device and starts its port. `regions` is the table that every
-    /// [`Sge`] refers to.
+    /// Initialises EAL if this process has not, attaches the device and starts its port. `regions` is the table that
+    /// every [`Sge`] refers to.
     pub fn open(config: DpdkConfig, regions: &Regions) -> Result<Self, IoError> {
         if config.bind.ip().is_unspecified() || config.bind.port() == 0 {
             let what =
@@ -190,28 +193,28 @@ impl DpdkIo {
         }
         let _one_at_a_time = eal::lock();
         let mut device = Device::parse(&config.device).map_err(IoError::Config)?;
-        if config.lend {
-            device.lend();
+        if config.zero_copy {
+            device.enable_zero_copy();
         }
-        let (receive_room, send_room) = device.size(config.mtu + 18).map_err(IoError::Config)?; // Ethernet and a VLAN
+        let (rx_bytes, tx_bytes) = device.set_buffer_size(config.mtu + LINK_HEADER_BYTES).map_err(IoError::Config)?;
         eal::start(&config.eal, (device.kind == port::Kind::Pci).then_some(device.name.as_str()))?;
-        eal::said(); // what was said before is not about this
-        if let Some(path) = device.listens_on() {
-            port::clear_socket(path).map_err(IoError::Config)?;
+        eal::log_suffix(); // discards older log messages, which are not about this port
+        if let Some(path) = device.socket_path() {
+            port::remove_stale_socket(path).map_err(IoError::Config)?;
         }
         let failed = |step: &str, code: i32, hint: String| {
             let error = std::io::Error::from_raw_os_error(code);
-            // Many of DPDK's functions return -1 for whatever it was, and say it in the log.
+            // Many DPDK functions return -1 for any error and write the reason to the log.
             let why = if code == 1 { "the driver refuses".to_owned() } else { error.to_string() };
             IoError::System {
                 what: format!("DPDK port {}: {step}", device.name),
-                source: std::io::Error::new(error.kind(), format!("{why}{hint}{}", eal::said())),
+                source: std::io::Error::new(error.kind(), format!("{why}{hint}{}", eal::log_suffix())),
                 hint: "",
             }
         };
-        let (name, arguments) = device.words().map_err(IoError::Config)?;
+        let (name, arguments) = device.c_strings().map_err(IoError::Config)?;
         let attached = sys::Attached::new(&arguments, &name)
-            .map_err(|code| failed("cannot attach its device", code, device.missing_device()))?;
+            .map_err(|code| failed("cannot attach its device", code, device.attach_hint()))?;
         let info = attached.info().map_err(|code| failed("asking what it can do", code, String::new()))?;
         if config.queues > info.max_queues {
             let what = format!("{} queues asked of {}, which has {}", config.queues, device.name, info.max_queues);
@@ -221,103 +224,104 @@ impl DpdkIo {
             port: attached.id(),
             queues: config.queues,
             mtu: if device.kind == port::Kind::Pci { config.mtu } else { 0 },
-            receive_room,
-            send_room,
+            rx_buffer_bytes: rx_bytes,
+            tx_buffer_bytes: tx_bytes,
             descriptors: config.descriptors,
-            // What the queues hold, what is being read, and what threads keep in their caches.
-            buffers: device.held(config.descriptors) * u32::from(config.queues) + 512,
+            // Buffers in the queues, those being read, and those in the threads' mempool caches.
+            buffers: device.queue_buffers(config.descriptors) * u32::from(config.queues) + 512,
             checksums: info.checksums,
             spreads: info.spreads,
-            guarded: device.kind == port::Kind::Memif,
-            dials: device.dials(),
+            gated: device.kind == port::Kind::Memif,
+            reconnects: device.is_memif_client(),
             gathers: device.gathers(),
-            places: device.places() && config.queues == 1 && config.capacity > 0,
-            lends: device.lends(),
+            direct: device.receives_direct() && config.queues == 1 && config.capacity > 0,
+            zero_copy: device.is_zero_copy(),
         };
         let port =
             attached.open(&port_config).map_err(|(step, code)| failed(&step, code, memory_hint(code, &config)))?;
         Ok(Self {
             mac: info.mac,
             driver: info.driver(),
-            hosts: Hosts::new(config.peer),
+            hosts: HostCache::new(config.peer),
             sealer: Sealer::new(),
-            places: Places::new(config.capacity, regions),
+            posted: PostedReceives::new(config.capacity, regions),
             burst: Burst::default(),
-            ahead: Ahead::new(port_config.places),
-            outgoing: Outgoing::new(),
-            counted: Statistics::default(),
+            forecast: Forecast::new(port_config.direct),
+            tx_batch: TxBatch::new(),
+            counters: DpdkCounters::default(),
             device,
             port,
             config,
         })
     }
 
-    /// The local address.
+    /// Returns the local address.
     pub fn local_addr(&self) -> SocketAddr {
         self.config.bind
     }
-    /// The port's own Ethernet address.
+    /// Returns the port's own Ethernet address.
     pub fn ethernet_addr(&self) -> [u8; 6] {
         self.mac
     }
-    /// The driver's name, such as `net_memif`.
+    /// Returns the driver's name, such as `net_memif`.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// Whether there is a link: for a memif, whether the other side is there.
+    /// Returns `true` if the link is up: for a memif, if the peer is connected.
     pub fn link_is_up(&self) -> bool {
         self.port.link_is_up()
     }
 
-    /// Waits until there is a link. Before that, packets that are sent are lost.
+    /// Waits until the link is up. Before that, sent packets are lost.
     pub fn wait_link(&mut self, timeout: Duration) -> Result<(), IoError> {
         let end = Instant::now() + timeout;
         while !self.link_is_up() {
             if Instant::now() >= end {
-                let (name, hint, said) = (&self.device.name, self.device.missing_link(), eal::said());
-                return Err(IoError::Config(format!("DPDK port {name} has no link after {timeout:?}{hint}{said}")));
+                let (name, hint, log) = (&self.device.name, self.device.link_hint(), eal::log_suffix());
+                return Err(IoError::Config(format!("DPDK port {name} has no link after {timeout:?}{hint}{log}")));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // A memif client lends its server the buffers for what comes when it receives for the first time.
+        // A memif client passes its receive buffers to the server on its first receive call.
         if self.burst.is_empty() {
             self.receive_burst(1);
         }
         Ok(())
     }
 
-    /// What the port has seen until now.
-    pub fn statistics(&self) -> Statistics {
-        let port = self.port.stats();
-        Statistics {
+    /// Returns the port's counters.
+    pub fn dpdk_counters(&self) -> DpdkCounters {
+        let port = self.port.counters();
+        DpdkCounters {
             missed: port.missed,
             receive_errors: port.receive_errors,
             no_buffers: port.no_buffers,
             send_errors: port.send_errors,
             link_ups: port.link_ups,
             link_downs: port.link_downs,
-            ..self.counted
+            ..self.counters
         }
     }
 
-    /// The driver's own counters, by its own names (DPDK's extended statistics).
-    pub fn extended_statistics(&self) -> Vec<(String, u64)> {
+    /// Returns the driver's own counters by name (DPDK's extended statistics).
+    pub fn driver_counters(&self) -> Vec<(String, u64)> {
         self.port.extended()
     }
 }
 
 impl Drop for DpdkIo {
     fn drop(&mut self) {
-        if self.device.kind != port::Kind::Memif || self.counted.sent == 0 {
+        if self.device.kind != port::Kind::Memif || self.counters.sent == 0 {
             return;
         }
-        let end = Instant::now() + LINGER;
-        // What was lent is back when it was taken, or when DPDK's thread has seen the link's end, which is a little later
-        // than the link is said to be down. Of what was copied only the link's end tells.
-        let lends = self.device.lends();
-        let mut waits = || if lends { self.port.lent() > 0 } else { self.port.link_is_up() };
-        while waits() && Instant::now() < end {
+        let end = Instant::now() + CLOSE_TIMEOUT;
+        // Zero-copy buffers are returned when the peer has read them, or when DPDK's interrupt thread has handled the
+        // end of the link, which is a little after the link is reported down. For copied frames only the end of the
+        // link is visible.
+        let is_zero_copy = self.device.is_zero_copy();
+        let mut is_pending = || if is_zero_copy { self.port.in_flight() > 0 } else { self.port.link_is_up() };
+        while is_pending() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -332,7 +336,7 @@ fn memory_hint(code: i32, config: &DpdkConfig) -> String {
 
 impl PacketIo for DpdkIo {
     fn device(&self) -> DeviceCounts {
-        let Statistics { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.statistics();
+        let DpdkCounters { missed, receive_errors, no_buffers, no_link: unsent, .. } = self.dpdk_counters();
         DeviceCounts { missed, receive_errors, no_buffers, unsent, ..DeviceCounts::default() }
     }
 
@@ -345,20 +349,20 @@ impl PacketIo for DpdkIo {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // A full memif keeps its sender's frames back, which tries again.
+        // A full memif does not accept its sender's frames, and the sender retries.
         Capabilities { steers: true, credits: self.device.kind == port::Kind::Memif }
     }
 
     fn register(&mut self, regions: &Regions) {
-        self.places.regions = regions.clone();
+        self.posted.regions = regions.clone();
     }
 
     fn post(&mut self, receives: &[Recv]) -> usize {
-        self.places.post(receives)
+        self.posted.post(receives)
     }
 
     fn withdraw(&mut self, ids: &[u32]) {
-        self.places.withdraw(ids);
+        self.posted.withdraw(ids);
     }
 
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
@@ -366,7 +370,7 @@ impl PacketIo for DpdkIo {
         let mut taken = 0;
         while taken < max {
             if self.burst.is_empty() {
-                match self.receive_ahead(steer) {
+                match self.receive_forecast(steer) {
                     Some(landed) => {
                         packets += usize::from(landed);
                         taken += 1;
@@ -388,20 +392,20 @@ impl PacketIo for DpdkIo {
 
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError> {
         let begin = Instant::now();
-        // One frame says that some are there; the others may go where they belong at once.
+        // One frame is enough to end the wait; the others can then be received directly into their destinations.
         while self.burst.is_empty() && !self.receive_burst(1) {
             let waited = begin.elapsed();
             if waited >= timeout {
                 break;
             }
-            if waited > EAGER {
-                std::thread::sleep(NAP.min(timeout - waited));
+            if waited > SPIN_TIME {
+                std::thread::sleep(SLEEP_TIME.min(timeout - waited));
             }
         }
         Ok(())
     }
 
-    /// None: a driver that is polled wakes nobody.
+    /// Returns `None`: a polled driver has no events.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -409,7 +413,7 @@ impl PacketIo for DpdkIo {
     /// Packets that are sent while there is no link are lost, and counted.
     fn send(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         if !self.link_is_up() {
-            self.counted.no_link += packets.len() as u64;
+            self.counters.no_link += packets.len() as u64;
             return Ok(packets.len());
         }
         let mut taken = 0;

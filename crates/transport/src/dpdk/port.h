@@ -1,4 +1,4 @@
-/* A port from the inside, for the files of the layer over DPDK. Rust sees shim.h only. */
+/* Internals of a port, for the C files of the shim. Rust uses shim.h only. */
 #ifndef SHOTLINE_DPDK_PORT_H
 #define SHOTLINE_DPDK_PORT_H
 
@@ -10,53 +10,53 @@
 
 #include <rte_mbuf.h>
 
-/* Times that a burst gives way to the interrupt thread. */
+/* Maximum number of times that a burst yields to the interrupt thread. */
 #define YIELDS 256
-/* The longest packet there is, with its frame. */
-#define MOST_BYTES 65568
+/* Maximum bytes of a frame: the longest IP packet with its Ethernet header. */
+#define MAX_FRAME_BYTES 65568
 
-/* Buffers that a driver has taken and that are read where they lie, in the order of sending. Changed in bursts, and by
- * the interrupt thread where there is none. */
-struct lent {
+/* Buffers that the driver has accepted and that the peer reads in place, in the order of sending. Modified within
+ * bursts, and by the interrupt thread outside of bursts. */
+struct in_use {
 	struct rte_mbuf **mbufs;
 	unsigned mask;
-	atomic_uint given, back;
+	atomic_uint head, tail;
 };
 
 struct shot_port {
 	uint16_t id, queues;
-	bool guarded, gathers, dials, lends, places;
-	bool started; /* changes only where no burst is under way */
-	bool halted; /* stopped, to be started in the next call of the door */
-	uint64_t dial_at; /* when to look for the other side again, in ms of the monotonic clock */
-	uint16_t count; /* of held */
+	bool gated, gathers, reconnects, zero_copy, direct;
+	bool started; /* modified only while no burst is in progress */
+	bool halted; /* stopped, to be started in the next call of the gate */
+	uint64_t reconnect_at; /* time of the next connection attempt, in ms of the monotonic clock */
+	uint16_t count; /* number of entries in held */
 	struct rte_mbuf *held[SHOT_BURST];
 	struct rte_mempool *receive_pool, *send_pool;
-	uint8_t *joined; /* where frames of several buffers are put together */
-	struct lent lent;
-	struct rte_mbuf *around; /* the buffer around a place */
+	uint8_t *linear; /* memory to linearise frames of several buffers */
+	struct in_use in_use;
+	struct rte_mbuf *direct_mbuf; /* the buffer that covers a destination */
 	struct shot_port *next;
 	atomic_bool up;
 	atomic_ullong ups, downs;
-	alignas(64) atomic_bool busy; /* a burst is under way */
+	alignas(64) atomic_bool busy; /* a burst is in progress */
 };
 
-/* Bursts may be taken now: see the door in shim.c. */
-extern atomic_bool shot_door_open;
+/* Bursts may start: see the gate in shim.c. */
+extern atomic_bool shot_gate_open;
 
-/* Whether a burst may be taken now. If so, leave_port follows it. While the interrupt thread is at work, it has this
- * processor if it needs it; that takes microseconds, unless a port is just being opened or closed. */
+/* Returns whether a burst may start; if so, leave_port must follow it. Yields to the interrupt thread while that is at
+ * work, which takes microseconds, unless a port is just being opened or closed. */
 static inline bool enter_port(struct shot_port *port)
 {
-	if (!port->guarded)
+	if (!port->gated)
 		return true;
-	for (int yields = 0; !atomic_load_explicit(&shot_door_open, memory_order_relaxed); yields++) {
+	for (int yields = 0; !atomic_load_explicit(&shot_gate_open, memory_order_relaxed); yields++) {
 		if (yields == YIELDS)
 			return false;
 		sched_yield();
 	}
 	atomic_store(&port->busy, true);
-	if (atomic_load(&shot_door_open) && port->started)
+	if (atomic_load(&shot_gate_open) && port->started)
 		return true;
 	atomic_store_explicit(&port->busy, false, memory_order_release);
 	return false;
@@ -64,42 +64,45 @@ static inline bool enter_port(struct shot_port *port)
 
 static inline void leave_port(struct shot_port *port)
 {
-	if (port->guarded)
+	if (port->gated)
 		atomic_store_explicit(&port->busy, false, memory_order_release);
 }
 
-/* Makes the calling thread known to DPDK. */
-void shot_join(void);
+/* Registers the calling thread with DPDK. */
+void shot_register_thread(void);
 
 /* --- burst.c ----------------------------------------------------------------------------------------- */
 
-/* Frees the frames of the last burst. In a burst. */
+/* Frees the frames of the last burst. Call it within a burst. */
 void free_held(struct shot_port *port);
-/* What is said of a frame that is held: its buffers put together, if there are several. */
+/* Describes a held frame, and linearises it if it has several buffers. */
 void describe(struct shot_port *port, uint16_t index, struct shot_frame *frame);
 
-/* --- place.c ----------------------------------------------------------------------------------------- */
+/* --- direct.c ----------------------------------------------------------------------------------------- */
 
-/* Pools of this kind can be told which buffer to give out next. */
-#define PLACE_POOL "shot_place"
-/* Takes the buffer that goes around places. 0, or a negative errno. */
-int place_open(struct shot_port *port);
+/* Name of the pool type that can be made to hand out a given buffer next. */
+#define DIRECT_POOL "shot_place"
+/* Allocates the buffer that covers destinations. Returns 0 or a negative errno. */
+int direct_open(struct shot_port *port);
 
-/* --- lend.c: memory that the other side reads -------------------------------------------------------- */
+/* --- zero_copy.c: memory that the peer reads --------------------------------------------------------- */
 
-/* Room for the buffers that are lent: at most so many. 0, or a negative errno. */
-int lend_open(struct shot_port *port, uint32_t buffers);
-/* The memory that may be lent: what a driver tells the other side of when a link is made. */
-bool lend_reaches(const void *memory, size_t bytes);
-/* Before a link is made: whether the descriptor of that memory is what DPDK believes it to be. */
-bool lend_ready(void);
-/* References to buffers that are about to be sent: two, of which the driver gives up one; one, if it did not want them. */
-void lend_mark(struct rte_mbuf **mbufs, uint16_t count, uint16_t references);
-/* The driver has taken these. */
-void lend_note(struct shot_port *port, struct rte_mbuf **mbufs, uint16_t took);
-/* Frees what the other side has read; after the link has gone all of it, which the driver forgets then. */
-void lend_take_back(struct shot_port *port, bool all);
-/* Frees the buffers that were lent to be written, after the link has gone. */
-void lend_recover(struct shot_port *port);
+/* Allocates the list of at most this many buffers in use by the peer. Returns 0 or a negative errno. */
+int zero_copy_open(struct shot_port *port, uint32_t buffers);
+/* Returns whether the peer can read this memory: the driver announces one list of segments per link. */
+bool zero_copy_reaches(const void *memory, size_t bytes);
+/* Before a link is established: returns whether DPDK's descriptor of that memory is valid, and restores it if it was
+ * closed. */
+bool zero_copy_ready(void);
+/* Sets the reference counts of buffers: two before sending, of which the driver drops one; one if the driver did not
+ * accept them. */
+void zero_copy_set_refcnt(struct rte_mbuf **mbufs, uint16_t count, uint16_t references);
+/* Records the buffers that the driver has accepted. */
+void zero_copy_record(struct shot_port *port, struct rte_mbuf **mbufs, uint16_t accepted);
+/* Frees the buffers that the peer has read; with `all`, every buffer, after the link has gone down and the driver has
+ * dropped them. */
+void zero_copy_reclaim(struct shot_port *port, bool all);
+/* Recovers the receive buffers that were passed to the peer, after the link has gone down. */
+void zero_copy_recover(struct shot_port *port);
 
 #endif

@@ -1,20 +1,21 @@
-//! What a port is called, and what its driver has to be told so that whole frames pass.
+//! Device names, and the driver arguments with which whole frames fit into one buffer.
 
 use std::ffi::CString;
 use std::io;
 use std::path::Path;
 
-/// Longest buffer of a memif's ring: a frame of the longest packet fits neither it nor any Ethernet.
-const MOST_BSIZE: u16 = 64_000;
+/// Maximum buffer size of a memif's ring, in bytes. A frame of the longest IP packet does not fit, but no Ethernet MTU
+/// allows one.
+const MAX_BSIZE: u16 = 64_000;
 
-/// Which of DPDK's drivers a port has, as far as it makes a difference here.
+/// DPDK's drivers, as far as they differ for this backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Shared memory between two processes.
     Memif,
-    /// A kernel interface, by `AF_PACKET` rings.
+    /// A kernel interface, through `AF_PACKET` rings.
     AfPacket,
-    /// A kernel interface, by `AF_XDP` sockets.
+    /// A kernel interface, through `AF_XDP` sockets.
     AfXdp,
     /// Capture files.
     Pcap,
@@ -24,7 +25,7 @@ pub enum Kind {
     Other,
 }
 
-/// A port's device as DPDK writes it: `net_memif0,role=client,id=0` or `0000:03:00.0`.
+/// A port's device in DPDK's syntax: `net_memif0,role=client,id=0` or `0000:03:00.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub kind: Kind,
@@ -33,7 +34,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Reads a device's name and arguments.
+    /// Parses a device's name and arguments.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split(',');
         let name = words.next().unwrap_or_default().to_owned();
@@ -65,70 +66,74 @@ impl Device {
         }
     }
 
-    /// Tells the driver, unless the user has, to take frames of so many bytes whole. Returns how long the buffers for
-    /// frames that come, and for those that go, must be.
-    pub fn size(&mut self, frame: u16) -> Result<(u16, u16), String> {
+    /// Sets the driver's buffer size, unless the user has, so that frames of `frame` bytes fit into one buffer. Returns
+    /// the required size of receive and of send buffers, in bytes.
+    pub fn set_buffer_size(&mut self, frame: u16) -> Result<(u16, u16), String> {
         match self.kind {
-            // The driver has two ways of copying: into buffers that it believes to be long enough for whatever length
-            // the other side writes into the ring, and into as many as that length takes. It goes the second way when
-            // receiving into buffers shorter than its own, and when sending from longer ones. Only that is safe.
+            // The driver has two copy paths: one assumes that a buffer is long enough for any length that the peer
+            // writes into the ring, the other uses as many buffers as the length requires. It takes the second path
+            // when the receive buffers are shorter than its own, and when the send buffers are longer. Only that path
+            // is memory-safe.
             Kind::Memif => {
                 self.add("bsize", frame.next_multiple_of(64) + 64);
                 let size = self.get("bsize").and_then(|size| size.parse::<u16>().ok());
-                // The driver of 22.11 writes into a slot that it does not have when a frame needs two and one is free.
-                let size = size.filter(|size| (frame.max(256)..=MOST_BSIZE).contains(size));
-                let least = frame.max(256);
+                // The driver of DPDK 22.11 writes out of bounds if a frame needs two slots and only one is free.
+                let size = size.filter(|size| (frame.max(256)..=MAX_BSIZE).contains(size));
+                let min = frame.max(256);
                 let size = size.ok_or_else(|| {
-                    format!("a memif's bsize is {least} to {MOST_BSIZE} bytes here, so that a frame of the MTU is one buffer")
+                    format!(
+                        "a memif's bsize is {min} to {MAX_BSIZE} bytes here, so that a frame of the MTU is one buffer"
+                    )
                 })?;
                 Ok((size - 64, frame.max(size) + 64))
             }
             Kind::AfPacket => {
-                // Beside the frame there is the kernel's header. Blocks are whole pages.
+                // The kernel's header precedes the frame. Blocks are whole pages.
                 let size = (u32::from(frame) + 128).next_power_of_two().max(4096);
                 self.add("blocksz", size);
                 self.add("framesz", size);
                 self.add("framecnt", ((1 << 25) / size).clamp(64, 2048));
                 let size = self.get("framesz").and_then(|size| size.parse::<u16>().ok());
-                let size = size.filter(|size| *size <= MOST_BSIZE);
-                Ok((size.ok_or_else(|| format!("an af_packet's framesz is at most {MOST_BSIZE} bytes here"))?, frame))
+                let size = size.filter(|size| *size <= MAX_BSIZE);
+                Ok((size.ok_or_else(|| format!("an af_packet's framesz is at most {MAX_BSIZE} bytes here"))?, frame))
             }
             _ => Ok((frame.max(2048), frame)),
         }
     }
 
-    /// Buffers that a queue with so many descriptors holds.
-    pub fn held(&self, descriptors: u16) -> u32 {
+    /// Returns the buffers that a queue with this many descriptors holds.
+    pub fn queue_buffers(&self, descriptors: u16) -> u32 {
         let descriptors = u32::from(descriptors);
-        // The driver fills a ring of 2048 with the kernel, whatever it is told, and takes as many to send from.
+        // The driver always fills a ring of 2048 shared with the kernel, and reserves as many for sending.
         if self.kind == Kind::AfXdp { 2 * descriptors.max(2048) } else { descriptors }
     }
 
-    /// Its driver takes frames in pieces, and has copied them when its burst returns, from whatever memory they lie in.
+    /// Returns `true` if the driver accepts frames in several pieces from any memory, and has copied them when its
+    /// burst returns.
     pub fn gathers(&self) -> bool {
-        matches!(self.kind, Kind::Memif | Kind::AfPacket | Kind::Pcap) && !self.lends()
+        matches!(self.kind, Kind::Memif | Kind::AfPacket | Kind::Pcap) && !self.is_zero_copy()
     }
 
-    /// Its driver leaves frames where they are until the other side has read them: a memif client with zero-copy=yes. A
-    /// server ignores that word.
-    pub fn lends(&self) -> bool {
-        self.dials() && self.get("zero-copy") == Some("yes")
+    /// Returns `true` if the driver leaves sent frames in place until the peer has read them: a memif client with
+    /// zero-copy=yes. A server ignores that argument.
+    pub fn is_zero_copy(&self) -> bool {
+        self.is_memif_client() && self.get("zero-copy") == Some("yes")
     }
 
-    /// Its driver copies what comes into buffers as long as their pool says, which may be anywhere.
-    pub fn places(&self) -> bool {
-        self.kind == Kind::Memif && !self.lends()
+    /// Returns `true` if the driver copies received frames into pool buffers, which may be in any memory.
+    pub fn receives_direct(&self) -> bool {
+        self.kind == Kind::Memif && !self.is_zero_copy()
     }
 
-    /// Has a memif client leave frames where they are, unless the user says otherwise.
-    pub fn lend(&mut self) {
-        if self.dials() {
+    /// Makes a memif client zero-copy, unless the user has set that argument.
+    pub fn enable_zero_copy(&mut self) {
+        if self.is_memif_client() {
             self.add("zero-copy", "yes");
         }
     }
 
-    /// It is the side of a memif that looks for the other.
-    pub fn dials(&self) -> bool {
+    /// Returns `true` for the side of a memif that connects to the other.
+    pub fn is_memif_client(&self) -> bool {
         self.kind == Kind::Memif && !self.is_server()
     }
 
@@ -136,15 +141,15 @@ impl Device {
         matches!(self.get("role"), Some("server" | "master"))
     }
 
-    /// The file that a memif server listens on, if it is one and not an abstract address.
-    pub fn listens_on(&self) -> Option<&Path> {
+    /// Returns the socket file of a memif server; `None` if it is not a server or uses an abstract address.
+    pub fn socket_path(&self) -> Option<&Path> {
         let server = self.kind == Kind::Memif && self.is_server();
         (server && self.get("socket-abstract") == Some("no"))
             .then(|| Path::new(self.get("socket").unwrap_or("/run/memif.sock")))
     }
 
-    /// What else has to happen for the link to come up, as the end of a message.
-    pub fn missing_link(&self) -> String {
+    /// Returns what is missing for the link to come up, as the end of an error message.
+    pub fn link_hint(&self) -> String {
         match self.kind {
             Kind::Memif => {
                 let (role, other) = if self.is_server() { ("server", "client") } else { ("client", "server") };
@@ -161,8 +166,8 @@ impl Device {
         }
     }
 
-    /// What to look at when it cannot be attached, as the end of a message.
-    pub fn missing_device(&self) -> String {
+    /// Returns what to check if the device cannot be attached, as the end of an error message.
+    pub fn attach_hint(&self) -> String {
         match self.kind {
             Kind::Pci => format!(
                 "; {} must be there (lspci), bound to vfio-pci (dpdk-devbind.py) unless its driver shares it with the \
@@ -178,24 +183,24 @@ impl Device {
         }
     }
 
-    /// The device's name, and name and arguments together.
-    pub fn words(&self) -> Result<(CString, CString), String> {
+    /// Returns the device's name, and the name with its arguments.
+    pub fn c_strings(&self) -> Result<(CString, CString), String> {
         let pairs: String = self.arguments.iter().map(|(key, value)| format!(",{key}={value}")).collect();
         let word = |text: String| CString::new(text).map_err(|_| "a device's name has no zero bytes".to_owned());
         Ok((word(self.name.clone())?, word(format!("{}{pairs}", self.name))?))
     }
 }
 
-/// Domain (or none), bus, device and function: `0000:03:00.0`.
+/// Returns `true` for a PCI address: optional domain, bus, device and function, such as `0000:03:00.0`.
 fn is_pci(name: &str) -> bool {
     let parts: Vec<_> = name.split([':', '.']).collect();
     let hex = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     (3..=4).contains(&parts.len()) && name.contains(':') && name.contains('.') && parts.iter().all(hex)
 }
 
-/// Removes the socket file of a server that is gone: with it there, DPDK could not listen. One that is in use is an
-/// error; what is no socket is left alone.
-pub fn clear_socket(path: &Path) -> Result<(), String> {
+/// Removes the stale socket file of a server that has ended, with which DPDK could not listen. A socket in use, or a
+/// file that is not a socket, is an error and is kept.
+pub fn remove_stale_socket(path: &Path) -> Result<(), String> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
     use std::os::unix::fs::FileTypeExt;
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
@@ -203,8 +208,8 @@ pub fn clear_socket(path: &Path) -> Result<(), String> {
     if !found.file_type().is_socket() {
         return Err(format!("{show} is there and is no socket: name another file for this memif"));
     }
-    // A memif listens for another type of connection, so the kernel says that it is there without disturbing it: DPDK's
-    // driver does not survive a client that comes and goes before it is greeted.
+    // A memif listens on another socket type, so the kernel reports EPROTOTYPE without a connection. A real connection
+    // would crash DPDK's driver, which does not handle a client that disconnects before the handshake.
     let attempt = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .and_then(|fd| connect(&fd, &SocketAddrUnix::new(path)?));
     match attempt {
@@ -223,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_read_as_dpdk_writes_them() {
+    fn device_parse_accepts_dpdk_syntax() {
         for (text, kind) in [
             ("net_memif0,role=client,id=0", Kind::Memif),
             ("net_af_packet1,iface=eth0", Kind::AfPacket),
@@ -235,7 +240,7 @@ mod tests {
         ] {
             let device = Device::parse(text).unwrap();
             assert_eq!(device.kind, kind, "{text}");
-            assert_eq!(device.words().unwrap().1.to_str().unwrap(), text);
+            assert_eq!(device.c_strings().unwrap().1.to_str().unwrap(), text);
         }
         for wrong in ["", ",id=0", "net_memif0,client"] {
             assert!(Device::parse(wrong).is_err(), "{wrong}");
@@ -243,39 +248,42 @@ mod tests {
     }
 
     #[test]
-    fn a_memif_is_told_to_hold_whole_frames_and_its_buffers_keep_to_the_safe_way() {
+    fn memif_buffers_hold_whole_frames_and_use_the_safe_copy_path() {
         let mut device = Device::parse("net_memif0,role=client").unwrap();
-        let (receive, send) = device.size(4200).unwrap();
-        assert!(device.words().unwrap().1.to_str().unwrap().ends_with(",bsize=4288"));
+        let (receive, send) = device.set_buffer_size(4200).unwrap();
+        assert!(device.c_strings().unwrap().1.to_str().unwrap().ends_with(",bsize=4288"));
         assert!((4200..4288).contains(&receive) && send > 4288);
-        // What the user says stays, if a frame fits.
-        for size in [4200, 9216, MOST_BSIZE] {
+        // The user's size is kept if a frame fits.
+        for size in [4200, 9216, MAX_BSIZE] {
             let mut device = Device::parse(&format!("net_memif0,bsize={size}")).unwrap();
-            let (receive, send) = device.size(4200).unwrap();
+            let (receive, send) = device.set_buffer_size(4200).unwrap();
             assert!(receive < size && send > size && send >= 4200, "{size}: {receive} and {send}");
         }
         for size in ["64", "2048", "4199", "65535", "70000", "junk"] {
-            assert!(Device::parse(&format!("net_memif0,bsize={size}")).unwrap().size(4200).is_err(), "{size}");
+            assert!(
+                Device::parse(&format!("net_memif0,bsize={size}")).unwrap().set_buffer_size(4200).is_err(),
+                "{size}"
+            );
         }
     }
 
     #[test]
-    fn a_socket_file_that_nobody_listens_on_is_removed_and_any_other_is_not() {
+    fn only_stale_socket_files_are_removed() {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
         let folder = std::env::temp_dir().join(format!("shotline-memif-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("m.sock");
-        assert!(clear_socket(&path).is_ok(), "nothing is there");
+        assert!(remove_stale_socket(&path).is_ok(), "nothing is there");
         let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         bind(&fd, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         listen(&fd, 1).unwrap();
-        assert!(clear_socket(&path).unwrap_err().contains("another process listens"));
+        assert!(remove_stale_socket(&path).unwrap_err().contains("another process listens"));
         drop(fd);
         assert!(path.exists());
-        clear_socket(&path).unwrap();
+        remove_stale_socket(&path).unwrap();
         assert!(!path.exists());
         std::fs::write(&path, "a file").unwrap();
-        assert!(clear_socket(&path).unwrap_err().contains("no socket"));
+        assert!(remove_stale_socket(&path).unwrap_err().contains("no socket"));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

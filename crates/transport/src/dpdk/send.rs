@@ -1,4 +1,4 @@
-//! Frames out: headers and ICRCs made here, payloads from where they lie.
+//! Sending: headers and ICRCs are built here, payloads are read in place.
 
 use super::DpdkIo;
 use super::sys::{self, BURST, Piece};
@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl DpdkIo {
-    /// Sends up to [`BURST`] packets. Returns how many went.
+    /// Sends up to [`BURST`] packets. Returns how many were sent.
     pub(super) fn send_burst(&mut self, to: SocketAddr, packets: &[Send<'_>]) -> Result<usize, IoError> {
         let trailer = if self.config.sealed { ICRC_BYTES } else { 0 };
         let macs = [self.mac, self.hosts.find(to.ip())];
         let from = self.config.bind;
-        self.outgoing.clear();
-        for (packet, head) in packets.iter().zip(self.outgoing.heads.iter_mut()) {
+        self.tx_batch.clear();
+        for (packet, head) in packets.iter().zip(self.tx_batch.heads.iter_mut()) {
             let payload_len = payload::len(packet.gather);
             let len = packet.header.len() + payload_len + trailer;
             let headers = frame::headers(macs, from, to, len, self.config.ecn)
@@ -26,37 +26,37 @@ impl DpdkIo {
                     let ip = headers.len() - ethernet::Header::LEN + len;
                     packet.header.len() <= MAX_HEADER && ip <= usize::from(self.config.mtu)
                 })
-                .ok_or_else(|| refused(from, to, len, self.config.mtu))?;
+                .ok_or_else(|| length_error(from, to, len, self.config.mtu))?;
             let end = headers.len() + packet.header.len();
             head[..headers.len()].copy_from_slice(&headers);
             head[headers.len()..end].copy_from_slice(packet.header);
             if self.config.sealed {
-                let icrc = self.sealer.seal_send(&self.places.regions, [from, to], packet, payload_len);
+                let icrc = self.sealer.seal_send(&self.posted.regions, [from, to], packet, payload_len);
                 head[end..end + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
             }
-            self.outgoing.pieces.push(Piece::copied(&head[..end]));
+            self.tx_batch.pieces.push(Piece::copied(&head[..end]));
             for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
-                self.outgoing.pieces.push(Piece::lying(self.places.regions.address(*sge), sge.len));
+                self.tx_batch.pieces.push(Piece::in_place(self.posted.regions.address(*sge), sge.len));
             }
             if trailer > 0 {
-                self.outgoing.pieces.push(Piece::copied(&head[end..end + trailer]));
+                self.tx_batch.pieces.push(Piece::copied(&head[end..end + trailer]));
             }
-            self.outgoing.ends.push(self.outgoing.pieces.len() as u32);
+            self.tx_batch.ends.push(self.tx_batch.pieces.len() as u32);
         }
-        // SAFETY: the pieces are `outgoing.heads` and elements of registered regions, which stay readable.
-        let sent = unsafe { self.port.send(&self.outgoing.pieces, &self.outgoing.ends) };
-        self.counted.sent += sent as u64;
+        // SAFETY: the pieces are `tx_batch.heads` and elements of registered regions, which stay readable.
+        let sent = unsafe { self.port.send(&self.tx_batch.pieces, &self.tx_batch.ends) };
+        self.counters.sent += sent as u64;
         Ok(sent)
     }
 
-    /// Sends one frame as it is. Returns whether it went.
-    pub(super) fn send_whole(&mut self, frame: &[u8]) -> bool {
+    /// Sends one complete frame. Returns `true` if it was sent.
+    pub(super) fn send_frame(&mut self, frame: &[u8]) -> bool {
         // SAFETY: the piece is the frame, which is borrowed until the call returns.
         unsafe { self.port.send(&[Piece::copied(frame)], &[1]) == 1 }
     }
 }
 
-fn refused(from: SocketAddr, to: SocketAddr, len: usize, mtu: u16) -> IoError {
+fn length_error(from: SocketAddr, to: SocketAddr, len: usize, mtu: u16) -> IoError {
     IoError::Config(format!("no packet from {from} to {to} carries {len} bytes after UDP at an MTU of {mtu}"))
 }
 
@@ -76,14 +76,14 @@ impl PrebuiltIo for DpdkIo {
             .checked_sub(self.headroom())
             .and_then(|len| frame::headers(macs, from, to, len, self.config.ecn))
             .filter(|_| frame.len as usize <= ethernet::Header::LEN + usize::from(mtu))
-            .ok_or_else(|| refused(from, to, (frame.len as usize).saturating_sub(self.headroom()), mtu))?;
+            .ok_or_else(|| length_error(from, to, (frame.len as usize).saturating_sub(self.headroom()), mtu))?;
         debug_assert!(headers.len() <= MAX_HEADERS);
-        self.places.regions.get(frame.region).write(frame.offset as usize, &headers);
+        self.posted.regions.get(frame.region).write(frame.offset as usize, &headers);
         Ok(())
     }
 
     fn frame_memory(&mut self, bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
-        if !self.device.lends() {
+        if !self.device.is_zero_copy() {
             return Ok(None);
         }
         let memory = sys::Memory::take(bytes).ok_or_else(|| {
@@ -96,10 +96,11 @@ impl PrebuiltIo for DpdkIo {
     }
 
     fn lent(&mut self) -> usize {
-        self.port.lent()
+        self.port.in_flight()
     }
 
-    /// The headers say where to, so `to` is not looked at. Frames sent while there is no link are lost, and counted.
+    /// The destination is in the frames' headers, so `to` is ignored. Frames sent while there is no link are lost, and
+    /// counted.
     fn send_prebuilt(&mut self, _to: SocketAddr, frames: Run) -> Result<usize, IoError> {
         if frames.len as usize > ethernet::Header::LEN + usize::from(self.config.mtu) {
             let what = format!("a frame of {} bytes is too long for an MTU of {}", frames.len, self.config.mtu);
@@ -107,23 +108,23 @@ impl PrebuiltIo for DpdkIo {
         }
         let count = frames.count as usize;
         if !self.link_is_up() {
-            self.counted.no_link += count as u64;
+            self.counters.no_link += count as u64;
             return Ok(count);
         }
         let mut taken = 0;
         while taken < count {
             let rest = frames.after(taken);
             let batch = rest.count.min(BURST as u32);
-            self.outgoing.clear();
+            self.tx_batch.clear();
             for index in 0..batch {
                 let frame = rest.frame(index);
-                self.outgoing.pieces.push(Piece::lying(self.places.regions.address(frame), frame.len));
-                self.outgoing.ends.push(index + 1);
+                self.tx_batch.pieces.push(Piece::in_place(self.posted.regions.address(frame), frame.len));
+                self.tx_batch.ends.push(index + 1);
             }
-            // SAFETY: the pieces are elements of registered regions, which stay readable; the table of regions goes
-            // after the port, with which all that is lent comes back.
-            let sent = unsafe { self.port.send(&self.outgoing.pieces, &self.outgoing.ends) };
-            self.counted.sent += sent as u64;
+            // SAFETY: the pieces are elements of registered regions, which stay readable; the table of regions is
+            // dropped after the port, and closing the port returns all frames in use.
+            let sent = unsafe { self.port.send(&self.tx_batch.pieces, &self.tx_batch.ends) };
+            self.counters.sent += sent as u64;
             taken += sent;
             if sent < batch as usize {
                 break;

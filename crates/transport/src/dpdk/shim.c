@@ -1,4 +1,4 @@
-/* The thin layer over DPDK: see shim.h. */
+/* The shim over DPDK: see shim.h. */
 
 #define _GNU_SOURCE
 #define ALLOW_EXPERIMENTAL_API /* rte_intr_instance_alloc and its setters */
@@ -22,12 +22,12 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
-/* Milliseconds in which a memif must have met its other side. Long: a driver whose client gives up before it is greeted
- * frees what it still uses. */
-#define GREETING_MS 5000
-/* Milliseconds between two attempts while nobody listens. */
-#define REDIAL_MS 8
-/* Descriptors below this are the program's: EAL's are above. */
+/* Timeout of a memif's handshake, in milliseconds. Long, because the driver has a use after free if its client stops
+ * retrying before the handshake. */
+#define HANDSHAKE_MS 5000
+/* Milliseconds between two connection attempts while no server listens. */
+#define RECONNECT_MS 8
+/* Descriptors below this number are left to the program; EAL's are above. */
 #define DESCRIPTORS 256
 
 /* --- log ----------------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static struct {
 	char text[8192];
 } logged = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Keeps the newest text. */
+/* Keeps the newest text that fits. */
 static ssize_t log_write(void *cookie, const char *text, size_t size)
 {
 	(void)cookie;
@@ -67,11 +67,11 @@ size_t shot_log_take(char *to, size_t size)
 
 /* --- threads ------------------------------------------------------------------------------------- */
 
-/* A thread that DPDK knows has caches of its own in every pool. It must be forgotten when it ends. */
-static pthread_key_t leaving;
-static pthread_once_t leaving_once = PTHREAD_ONCE_INIT;
+/* A thread registered with DPDK has its own caches in every pool. It must be unregistered when it ends. */
+static pthread_key_t thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
-static void leave(void *known)
+static void unregister_thread(void *known)
 {
 	(void)known;
 	rte_thread_unregister();
@@ -79,47 +79,48 @@ static void leave(void *known)
 
 static void make_key(void)
 {
-	pthread_key_create(&leaving, leave);
+	pthread_key_create(&thread_key, unregister_thread);
 }
 
-void shot_join(void)
+void shot_register_thread(void)
 {
 	static _Thread_local bool tried;
 	if (rte_lcore_id() != LCORE_ID_ANY || tried)
 		return;
-	tried = true; /* with more threads than it knows, DPDK works without caches */
-	pthread_once(&leaving_once, make_key);
+	tried = true; /* if DPDK's thread table is full, it works without caches */
+	pthread_once(&thread_key_once, make_key);
 	if (rte_thread_register() == 0)
-		pthread_setspecific(leaving, &leaving);
+		pthread_setspecific(thread_key, &thread_key);
 }
 
-/* --- the door ------------------------------------------------------------------------------------ */
+/* --- the gate ------------------------------------------------------------------------------------ */
 
-/* When a memif peer goes away, the driver unmaps the memory that both share, in EAL's interrupt thread, whatever
- * other threads are doing with it: a receiver whose sender is killed would read what is no more. So that thread
- * spends its time in a callback of ours and bursts are taken only meanwhile. It leaves every few milliseconds, after
- * the burst under way, does its work, and comes back at once, because the callback's descriptor is always readable. */
+/* When a memif peer disconnects, the driver unmaps the shared memory in EAL's interrupt thread, regardless of other
+ * threads: a receiver whose sender is killed would read unmapped memory. So the interrupt thread spends most of its
+ * time in this callback, during which the gate is open, and bursts start only while it is open. Every few milliseconds
+ * the callback closes the gate, waits for the current burst, and returns to let the thread do its work. It is called
+ * again at once, because its descriptor is always readable. */
 static struct {
-	pthread_mutex_t control; /* held by the interrupt thread whenever it is not in the callback */
+	pthread_mutex_t control; /* held by the interrupt thread outside of the callback */
 	pthread_mutex_t list;
 	struct shot_port *ports;
 	struct rte_intr_handle *handle;
 	bool held;
-} door = { .control = PTHREAD_MUTEX_INITIALIZER, .list = PTHREAD_MUTEX_INITIALIZER };
+} gate = { .control = PTHREAD_MUTEX_INITIALIZER, .list = PTHREAD_MUTEX_INITIALIZER };
 
-atomic_bool shot_door_open;
+atomic_bool shot_gate_open;
 
-/* Calls of the door so far: one for each time that DPDK's thread asks for events. */
-static atomic_uint door_turns;
+/* Number of calls of the callback: one for each time that the interrupt thread polls for events. */
+static atomic_uint gate_turns;
 
-/* Waits until that thread has asked anew: an event of a socket that was closed meanwhile may be among those it is busy with,
- * and the next socket gets the number. */
-static void next_turn(void)
+/* Waits until that thread has polled again: it may still be processing an event of a closed socket, whose descriptor
+ * number the next socket gets. */
+static void wait_for_turn(void)
 {
-	unsigned turn = atomic_load(&door_turns);
-	struct timespec nap = { .tv_nsec = 500 * 1000 };
-	while (door.handle != NULL && atomic_load(&door_turns) == turn)
-		nanosleep(&nap, NULL);
+	unsigned turn = atomic_load(&gate_turns);
+	struct timespec sleep_time = { .tv_nsec = 500 * 1000 };
+	while (gate.handle != NULL && atomic_load(&gate_turns) == turn)
+		nanosleep(&sleep_time, NULL);
 }
 
 static uint64_t now_ms(void)
@@ -129,31 +130,31 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Where no burst is under way. */
+/* Call only while no burst is in progress. */
 static void note_link(struct shot_port *port)
 {
 	struct rte_eth_link link = { 0 };
 	bool up = rte_eth_link_get_nowait(port->id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 	if (up != atomic_exchange(&port->up, up)) {
 		atomic_fetch_add(up ? &port->ups : &port->downs, 1);
-		port->dial_at = 0;
-		if (port->lends && up)
-			lend_ready();
-		if (port->lends && !up) {
-			lend_take_back(port, true);
-			lend_recover(port);
+		port->reconnect_at = 0;
+		if (port->zero_copy && up)
+			zero_copy_ready();
+		if (port->zero_copy && !up) {
+			zero_copy_reclaim(port, true);
+			zero_copy_recover(port);
 		}
 	}
 }
 
-/* Looks for the other side again: started without it, or it has gone away. Where no burst is under way.
+/* Reconnects a port that has no peer, or has lost it. Call only while no burst is in progress.
  *
- * In two calls, so that DPDK's thread asks for events anew in between: stopping closes a socket, starting opens one, which
- * gets the same number, and an event of the old one that came along with this call would have the driver receive from the
- * new one, and wait there for a server that is in no hurry. */
-static void dial(struct shot_port *port)
+ * This takes two calls, between which the interrupt thread polls for events again. Stopping closes a socket and
+ * starting opens one, which gets the same number: on a pending event of the old socket the driver would receive from
+ * the new one, and block there until the server sends. */
+static void reconnect(struct shot_port *port)
 {
-	if (now_ms() < port->dial_at)
+	if (now_ms() < port->reconnect_at)
 		return;
 	if (!port->halted) {
 		port->started = false;
@@ -162,43 +163,43 @@ static void dial(struct shot_port *port)
 		return;
 	}
 	port->halted = false;
-	port->started = (!port->lends || lend_ready()) && rte_eth_dev_start(port->id) == 0;
-	port->dial_at = now_ms() + (port->started ? GREETING_MS : REDIAL_MS);
+	port->started = (!port->zero_copy || zero_copy_ready()) && rte_eth_dev_start(port->id) == 0;
+	port->reconnect_at = now_ms() + (port->started ? HANDSHAKE_MS : RECONNECT_MS);
 }
 
-static void door_callback(void *unused)
+static void gate_callback(void *unused)
 {
 	(void)unused;
 	bool all_up = true;
-	atomic_fetch_add(&door_turns, 1);
-	pthread_mutex_lock(&door.list);
-	for (struct shot_port *port = door.ports; port != NULL; port = port->next) {
+	atomic_fetch_add(&gate_turns, 1);
+	pthread_mutex_lock(&gate.list);
+	for (struct shot_port *port = gate.ports; port != NULL; port = port->next) {
 		note_link(port);
 		all_up = all_up && atomic_load(&port->up);
 	}
-	pthread_mutex_unlock(&door.list);
-	if (door.held)
-		pthread_mutex_unlock(&door.control);
-	atomic_store(&shot_door_open, true);
-	/* A link is made in some steps, each of which waits for this thread. */
-	struct timespec stay = { .tv_nsec = all_up ? 10 * 1000 * 1000 : 500 * 1000 };
-	nanosleep(&stay, NULL);
-	pthread_mutex_lock(&door.control);
-	door.held = true;
-	atomic_store(&shot_door_open, false);
-	pthread_mutex_lock(&door.list);
-	for (struct shot_port *port = door.ports; port != NULL; port = port->next) {
+	pthread_mutex_unlock(&gate.list);
+	if (gate.held)
+		pthread_mutex_unlock(&gate.control);
+	atomic_store(&shot_gate_open, true);
+	/* A link is established in several steps, each of which needs this thread. */
+	struct timespec open_time = { .tv_nsec = all_up ? 10 * 1000 * 1000 : 500 * 1000 };
+	nanosleep(&open_time, NULL);
+	pthread_mutex_lock(&gate.control);
+	gate.held = true;
+	atomic_store(&shot_gate_open, false);
+	pthread_mutex_lock(&gate.list);
+	for (struct shot_port *port = gate.ports; port != NULL; port = port->next) {
 		while (atomic_load(&port->busy))
 			sched_yield();
-		if (port->dials && !atomic_load(&port->up))
-			dial(port);
+		if (port->reconnects && !atomic_load(&port->up))
+			reconnect(port);
 	}
-	pthread_mutex_unlock(&door.list);
+	pthread_mutex_unlock(&gate.list);
 }
 
-static int door_build(void)
+static int gate_build(void)
 {
-	if (door.handle != NULL)
+	if (gate.handle != NULL)
 		return 0;
 	struct rte_intr_handle *handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
 	int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -206,9 +207,9 @@ static int door_build(void)
 		return -ENOMEM;
 	rte_intr_fd_set(handle, fd);
 	rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT);
-	int result = rte_intr_callback_register(handle, door_callback, NULL);
+	int result = rte_intr_callback_register(handle, gate_callback, NULL);
 	if (result >= 0) {
-		door.handle = handle;
+		gate.handle = handle;
 		return 0;
 	}
 	close(fd);
@@ -226,7 +227,8 @@ int shot_eal_init(int argc, char **argv)
 		setvbuf(stream, NULL, _IOLBF, 512);
 		rte_openlog_stream(stream);
 	}
-	/* EAL's descriptors get numbers that nothing else has while one of them is closed for a moment: see lend.c. */
+	/* Gives EAL descriptor numbers that are not reused while one of its descriptors is temporarily closed: see
+	 * zero_copy.c. */
 	int taken[DESCRIPTORS], count = 0;
 	for (int next = open("/dev/null", O_RDONLY | O_CLOEXEC); next >= 0 && count < DESCRIPTORS;
 	     next = next < DESCRIPTORS - 1 ? fcntl(next, F_DUPFD_CLOEXEC, 0) : -1)
@@ -243,9 +245,9 @@ int shot_attach(const char *arguments, const char *name, uint16_t *port)
 {
 	if (rte_eth_dev_get_port_by_name(name, port) == 0)
 		return -EEXIST;
-	pthread_mutex_lock(&door.control);
+	pthread_mutex_lock(&gate.control);
 	int result = rte_dev_probe(arguments);
-	pthread_mutex_unlock(&door.control);
+	pthread_mutex_unlock(&gate.control);
 	if (result < 0)
 		return result;
 	return rte_eth_dev_get_port_by_name(name, port) == 0 ? 0 : -ENODEV;
@@ -254,10 +256,10 @@ int shot_attach(const char *arguments, const char *name, uint16_t *port)
 void shot_detach(uint16_t port)
 {
 	struct rte_eth_dev_info info;
-	pthread_mutex_lock(&door.control);
+	pthread_mutex_lock(&gate.control);
 	if (rte_eth_dev_info_get(port, &info) == 0)
 		rte_dev_remove(info.device);
-	pthread_mutex_unlock(&door.control);
+	pthread_mutex_unlock(&gate.control);
 }
 
 int shot_info(uint16_t port, struct shot_info *out)
@@ -283,8 +285,8 @@ static void free_port(struct shot_port *port)
 {
 	rte_mempool_free(port->receive_pool);
 	rte_mempool_free(port->send_pool);
-	free(port->lent.mbufs);
-	free(port->joined);
+	free(port->in_use.mbufs);
+	free(port->linear);
 	free(port);
 }
 
@@ -302,7 +304,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	struct shot_port *port = aligned_alloc(64, RTE_ALIGN_CEIL(sizeof(*port), 64));
 	*step = "taking memory";
 	*error = -ENOMEM;
-	if (port == NULL || config->receive_room > UINT16_MAX - RTE_PKTMBUF_HEADROOM) {
+	if (port == NULL || config->rx_buffer_bytes > UINT16_MAX - RTE_PKTMBUF_HEADROOM) {
 		free(port);
 		shot_detach(config->port);
 		return NULL;
@@ -310,37 +312,37 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 	memset(port, 0, sizeof(*port));
 	port->id = config->port;
 	port->queues = config->queues;
-	port->guarded = config->guarded;
+	port->gated = config->gated;
 	port->gathers = config->gathers;
-	port->dials = config->dials;
-	port->lends = config->lends;
-	port->places = config->places;
-	/* Pages are touched only where frames come in several buffers. */
-	port->joined = malloc((size_t)SHOT_BURST * MOST_BYTES);
+	port->reconnects = config->reconnects;
+	port->zero_copy = config->zero_copy;
+	port->direct = config->direct;
+	/* Its pages are touched only if frames arrive in several buffers. */
+	port->linear = malloc((size_t)SHOT_BURST * MAX_FRAME_BYTES);
 	unsigned number = atomic_fetch_add(&opened, 1);
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(config->port);
-	uint16_t room = config->receive_room + RTE_PKTMBUF_HEADROOM;
-	/* Neither lend_recover nor place.c sees what is in a cache. */
-	unsigned cache = config->lends || config->places ? 0 : SHOT_BURST * 2;
+	uint16_t buffer_bytes = config->rx_buffer_bytes + RTE_PKTMBUF_HEADROOM;
+	/* zero_copy_recover and direct.c cannot see buffers in a cache. */
+	unsigned cache = config->zero_copy || config->direct ? 0 : SHOT_BURST * 2;
 	snprintf(name, sizeof(name), "shot_receive_%u", number);
-	port->receive_pool = rte_pktmbuf_pool_create_by_ops(name, config->buffers, cache, 0, room, socket,
-							    config->places ? PLACE_POOL : NULL);
+	port->receive_pool = rte_pktmbuf_pool_create_by_ops(name, config->buffers, cache, 0, buffer_bytes, socket,
+							    config->direct ? DIRECT_POOL : NULL);
 	uint16_t shared = RTE_ALIGN_CEIL(sizeof(struct rte_mbuf_ext_shared_info), RTE_MBUF_PRIV_ALIGN);
-	room = config->send_room + RTE_PKTMBUF_HEADROOM;
+	buffer_bytes = config->tx_buffer_bytes + RTE_PKTMBUF_HEADROOM;
 	snprintf(name, sizeof(name), "shot_send_%u", number);
-	/* Buffers that a device still reads from, and those of the next bursts. */
+	/* Buffers that a device is still reading, and those of the next bursts. */
 	uint32_t send_buffers = config->descriptors * (config->gathers ? 1u : config->queues) + 8 * SHOT_BURST;
-	port->send_pool = rte_pktmbuf_pool_create(name, send_buffers, SHOT_BURST * 2, shared, room, socket);
-	if (port->joined == NULL || port->receive_pool == NULL || port->send_pool == NULL) {
+	port->send_pool = rte_pktmbuf_pool_create(name, send_buffers, SHOT_BURST * 2, shared, buffer_bytes, socket);
+	if (port->linear == NULL || port->receive_pool == NULL || port->send_pool == NULL) {
 		*step = "taking buffers";
 		*error = rte_errno != 0 ? -rte_errno : -ENOMEM;
 		goto failed;
 	}
-	if (port->places)
-		TRY(place_open(port), "taking buffers");
-	if (port->lends)
-		TRY(lend_open(port, send_buffers), "lending its memory");
+	if (port->direct)
+		TRY(direct_open(port), "taking buffers");
+	if (port->zero_copy)
+		TRY(zero_copy_open(port, send_buffers), "lending its memory");
 
 	struct rte_eth_dev_info info;
 	TRY(rte_eth_dev_info_get(port->id, &info), "asking what it can do");
@@ -353,7 +355,7 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
 	}
-	if (config->gathers) /* the drivers it is said of take chains, whether or not they name the offload */
+	if (config->gathers) /* these drivers accept chains even if they do not report the offload */
 		conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	TRY(rte_eth_dev_configure(port->id, port->queues, port->queues, &conf), "configuring its queues");
 	uint16_t receive = config->descriptors, send = config->descriptors;
@@ -364,28 +366,28 @@ struct shot_port *shot_open(const struct shot_config *config, const char **step,
 		TRY(rte_eth_tx_queue_setup(port->id, queue, send, socket, NULL), "setting up a send queue");
 	}
 	if (config->mtu != 0) {
-		/* Software ports that have no notion of it take any frame. */
+		/* Software ports without an MTU accept any frame. */
 		int result = rte_eth_dev_set_mtu(port->id, config->mtu);
 		TRY(result == -ENOTSUP ? 0 : result, "setting its MTU");
 	}
 	int start = rte_eth_dev_start(port->id);
-	TRY(port->dials ? 0 : start, "starting it");
+	TRY(port->reconnects ? 0 : start, "starting it");
 	port->started = start == 0;
-	port->dial_at = port->started ? now_ms() + GREETING_MS : 0;
-	rte_eth_promiscuous_enable(port->id); /* what is not ours is counted; a driver that cannot is as good */
-	pthread_mutex_lock(&door.list);
-	port->next = door.ports;
-	door.ports = port;
-	pthread_mutex_unlock(&door.list);
+	port->reconnect_at = port->started ? now_ms() + HANDSHAKE_MS : 0;
+	rte_eth_promiscuous_enable(port->id); /* frames for other addresses are counted; not all drivers support it */
+	pthread_mutex_lock(&gate.list);
+	port->next = gate.ports;
+	gate.ports = port;
+	pthread_mutex_unlock(&gate.list);
 	*step = "watching its link";
-	*error = door_build();
+	*error = gate_build();
 	if (*error < 0) {
 		shot_close(port);
 		return NULL;
 	}
 	return port;
 failed:
-	/* A device that began to start may hold buffers: it goes before they do. */
+	/* A partly started device may hold buffers, so it is stopped before they are freed. */
 	rte_eth_dev_stop(port->id);
 	shot_detach(port->id);
 	free_port(port);
@@ -394,22 +396,22 @@ failed:
 
 void shot_close(struct shot_port *port)
 {
-	pthread_mutex_lock(&door.list);
-	for (struct shot_port **at = &door.ports; *at != NULL; at = &(*at)->next)
+	pthread_mutex_lock(&gate.list);
+	for (struct shot_port **at = &gate.ports; *at != NULL; at = &(*at)->next)
 		if (*at == port) {
 			*at = port->next;
 			break;
 		}
-	pthread_mutex_unlock(&door.list);
-	pthread_mutex_lock(&door.control);
+	pthread_mutex_unlock(&gate.list);
+	pthread_mutex_lock(&gate.control);
 	rte_pktmbuf_free_bulk(port->held, port->count);
 	rte_eth_dev_stop(port->id);
-	if (port->lends)
-		lend_take_back(port, true);
-	pthread_mutex_unlock(&door.control);
+	if (port->zero_copy)
+		zero_copy_reclaim(port, true);
+	pthread_mutex_unlock(&gate.control);
 	shot_detach(port->id);
 	free_port(port);
-	next_turn();
+	wait_for_turn();
 }
 
 /* --- state --------------------------------------------------------------------------------------- */
@@ -436,20 +438,20 @@ int shot_stats(struct shot_port *port, struct shot_stats *out)
 	return 0;
 }
 
-int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int most)
+int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int max)
 {
 	_Static_assert(RTE_ETH_XSTATS_NAME_SIZE == 64, "shim.h says so");
 	int count = rte_eth_xstats_get_names(port->id, NULL, 0);
-	if (count <= 0 || count > most)
+	if (count <= 0 || count > max)
 		return count;
 	struct rte_eth_xstat *stats = calloc((size_t)count, sizeof(*stats));
 	if (stats == NULL)
 		return -ENOMEM;
-	int got = rte_eth_xstats_get_names(port->id, (struct rte_eth_xstat_name *)names, (unsigned)count);
-	if (got == count)
-		got = rte_eth_xstats_get(port->id, stats, (unsigned)count);
-	for (int index = 0; got == count && index < count; index++)
+	int read = rte_eth_xstats_get_names(port->id, (struct rte_eth_xstat_name *)names, (unsigned)count);
+	if (read == count)
+		read = rte_eth_xstats_get(port->id, stats, (unsigned)count);
+	for (int index = 0; read == count && index < count; index++)
 		values[stats[index].id] = stats[index].value;
 	free(stats);
-	return got == count ? count : -EIO;
+	return read == count ? count : -EIO;
 }

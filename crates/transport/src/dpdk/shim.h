@@ -1,5 +1,5 @@
-/* What Rust calls of DPDK: sys.rs declares the same. DPDK's burst functions are inline, and its structures are its
- * own; neither shows here. Every function may be called from any thread unless it says otherwise. */
+/* C interface over DPDK for Rust, mirrored in sys.rs. It hides DPDK's inline functions and its structures. Every
+ * function may be called from any thread unless stated otherwise. */
 #ifndef SHOTLINE_DPDK_SHIM_H
 #define SHOTLINE_DPDK_SHIM_H
 
@@ -7,53 +7,53 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most frames of one burst. */
+/* Maximum frames of one burst. */
 #define SHOT_BURST 32
 
-/* A port that is started. One thread at a time may use it. */
+/* A started port. Only one thread at a time may use it. */
 struct shot_port;
 
-/* What a driver says of its device. */
+/* Properties of a device, as reported by its driver. */
 struct shot_info {
 	char driver[64];
 	uint8_t mac[6];
 	uint16_t max_queues;
 	uint16_t max_mtu;
-	bool checksums;      /* checks IP and UDP checksums of what it receives */
-	bool spreads;        /* RSS over IP and UDP */
+	bool checksums;      /* verifies IP and UDP checksums of received frames */
+	bool spreads;        /* supports RSS over IP and UDP */
 };
 
 struct shot_config {
 	uint16_t port;
 	uint16_t queues;
-	uint16_t mtu;          /* 0: as the device has it */
-	uint16_t receive_room; /* bytes of a receive buffer */
-	uint16_t send_room;    /* bytes of a buffer for what is sent */
-	uint16_t descriptors;  /* of each queue */
-	uint32_t buffers;      /* receive buffers */
+	uint16_t mtu;             /* 0: the device's default */
+	uint16_t rx_buffer_bytes; /* bytes of a receive buffer */
+	uint16_t tx_buffer_bytes; /* bytes of a send buffer */
+	uint16_t descriptors;     /* per queue */
+	uint32_t buffers;         /* number of receive buffers */
 	bool checksums, spreads;
-	bool guarded;          /* its driver unmaps memory in the interrupt thread: see the door in shim.c */
-	bool dials;            /* a memif client: its driver looks for the other side only when the port is started */
-	bool gathers;          /* its driver takes chains, and has copied them when it has taken them, whatever memory
-	                        * they lie in */
-	bool places;           /* its driver copies into buffers as long as its pool says: see place.c */
-	bool lends;            /* its driver keeps what it has taken until the other side has read it: see lend.c */
+	bool gated;               /* its driver unmaps memory in the interrupt thread: see the gate in shim.c */
+	bool reconnects;          /* a memif client: its driver connects only when the port is started */
+	bool gathers;             /* its driver accepts chained buffers in any memory, and has copied
+	                           * them when its burst returns */
+	bool direct;              /* its driver takes the buffer size from the pool: see direct.c */
+	bool zero_copy;           /* its driver keeps sent buffers until the peer has read them: see zero_copy.c */
 };
 
-/* A frame that came: whole and in one piece, until the next burst. */
+/* A received frame: complete and contiguous, valid until the next burst. */
 struct shot_frame {
 	const uint8_t *data;
 	uint32_t len;
 	uint32_t faults;
 };
-#define SHOT_BAD_CHECKSUM 1u /* the device says so */
-#define SHOT_TOO_LONG 2u     /* longer than a packet can be: data holds less */
+#define SHOT_BAD_CHECKSUM 1u /* reported by the device */
+#define SHOT_TOO_LONG 2u     /* longer than the maximum packet: data is truncated */
 
-/* A piece of a frame to be sent. */
+/* A piece of a frame to send. */
 struct shot_piece {
 	const uint8_t *data;
 	uint32_t len;
-	bool stays; /* it may be read from where it lies, until shot_lent says that it was; otherwise it is copied */
+	bool stable; /* may be read in place until shot_in_use no longer counts its frame; otherwise it is copied */
 };
 
 struct shot_stats {
@@ -61,47 +61,51 @@ struct shot_stats {
 	uint64_t link_ups, link_downs;
 };
 
-/* EAL, once per process. 0, or a negative errno. */
+/* Initialises EAL, once per process. Returns 0 or a negative errno. */
 int shot_eal_init(int argc, char **argv);
-/* Takes what DPDK has logged, at most size bytes of it. Returns how many. */
+/* Takes DPDK's log, at most size bytes of it. Returns the number of bytes. */
 size_t shot_log_take(char *to, size_t size);
 
-/* Attaches the device of these arguments and finds its port by name. 0, or a negative errno. */
+/* Attaches the device with these arguments and finds its port by name. Returns 0 or a negative errno. */
 int shot_attach(const char *arguments, const char *name, uint16_t *port);
 void shot_detach(uint16_t port);
 int shot_info(uint16_t port, struct shot_info *info);
-/* Sets a port up and starts it; none on failure, with errno and the step that failed. The port stays attached. */
+/* Configures and starts a port. On failure returns NULL, sets the negative errno and the step that failed, and detaches
+ * the device. */
 struct shot_port *shot_open(const struct shot_config *config, const char **step, int *error);
-/* Stops a port, detaches its device and frees all of it. */
+/* Stops a port, detaches its device and frees its memory. */
 void shot_close(struct shot_port *port);
 
-/* Frames that wait in one queue, at most so many and SHOT_BURST. Frees those of the burst before. */
-uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames, uint16_t most);
-/* What shot_receive_at did. */
-enum shot_came {
-	SHOT_NOTHING,   /* no frame waits, and nothing was written */
-	SHOT_THERE,     /* a frame, all of it at the place */
-	SHOT_ELSEWHERE, /* a frame elsewhere; the place may have been written */
-	SHOT_SPOILT,    /* no frame yet, but the place was written */
+/* Receives at most `max` and SHOT_BURST frames from one queue. Frees those of the previous burst. */
+uint16_t shot_receive(struct shot_port *port, uint16_t queue, struct shot_frame *frames, uint16_t max);
+/* Result of shot_receive_at. */
+enum shot_receive_status {
+	SHOT_NO_FRAME,     /* no frame was available, and nothing was written */
+	SHOT_IN_PLACE,     /* the whole frame is at the destination */
+	SHOT_ELSEWHERE,    /* the frame is elsewhere; the destination may have been written */
+	SHOT_OVERWRITTEN,  /* no frame is available yet, but the destination was written */
 };
-/* The frame that waits in the only queue, its first byte at `at`, where it may be `room` bytes long. Nothing but those
- * bytes is written. Frees the frames of the burst before. */
-enum shot_came shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t room, struct shot_frame *frame);
-/* Copies such a frame, of at most 65535 bytes, out of its place. */
-void shot_put_aside(struct shot_port *port, struct shot_frame *frame);
-/* Sends frames; frame i is made of the pieces from ends[i - 1] to ends[i]. Returns how many the driver took: fewer
- * when the path is full. At most SHOT_BURST. */
+/* Receives the next frame of the only queue to `at`, which has space for `capacity` bytes. Writes nothing outside of
+ * them. Frees the frames of the previous burst. */
+enum shot_receive_status shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t capacity,
+					 struct shot_frame *frame);
+/* Copies such a frame, of at most 65535 bytes, out of its destination. */
+void shot_copy_out(struct shot_port *port, struct shot_frame *frame);
+/* Sends at most SHOT_BURST frames; frame i consists of the pieces from ends[i - 1] to ends[i]. Returns how many the
+ * driver accepted: fewer if the path is full. */
 uint16_t shot_send(struct shot_port *port, const struct shot_piece *pieces, const uint32_t *ends, uint16_t frames);
 
-/* Frames that were taken and that may still be read where they lie. */
-uint32_t shot_lent(struct shot_port *port);
-/* Memory, all zeros, that frames are sent from where they lie; none if there is not enough, or no port lends. */
+/* Returns the number of accepted frames that may still be read in place. */
+uint32_t shot_in_use(struct shot_port *port);
+/* Allocates zeroed memory from which frames are sent without a copy; NULL if there is not enough, or no port is
+ * zero-copy. */
 void *shot_memory_take(size_t bytes);
 void shot_memory_free(void *memory);
 
 bool shot_link_is_up(struct shot_port *port);
 int shot_stats(struct shot_port *port, struct shot_stats *stats);
-/* The driver's own counters: name (of 64 bytes) and value of each, at most so many. Returns how many there are. */
-int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int most);
+/* Reads at most `max` of the driver's own counters: name (of 64 bytes) and value of each. Returns how many there
+ * are. */
+int shot_xstats(struct shot_port *port, char (*names)[64], uint64_t *values, int max);
 
 #endif

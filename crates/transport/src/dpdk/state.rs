@@ -1,4 +1,4 @@
-//! What a port keeps from one call to the next for each way of moving frames: in a burst, unseen, and out.
+//! Per-port state between calls: of the current burst, of predicted receives, and of sending.
 
 use super::sys::{BURST, Piece};
 use crate::MAX_HEADER;
@@ -6,10 +6,10 @@ use crate::frame::MAX_HEADERS;
 use crate::seal::ICRC_BYTES;
 use std::ops::Range;
 
-/// Bytes of a frame that are made here, at most: every header, and the ICRC.
-pub(super) const HEAD: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
+/// Maximum bytes of a frame that are built here: every header, and the ICRC.
+pub(super) const HEAD_BYTES: usize = MAX_HEADERS + MAX_HEADER + ICRC_BYTES;
 
-/// Frames that the port holds and that are not parsed yet.
+/// Frames of the last burst that are not parsed yet.
 #[derive(Default)]
 pub struct Burst {
     pub(super) rest: Range<usize>,
@@ -17,53 +17,53 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Whether there are none.
+    /// Returns `true` if all frames are parsed.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
-    /// The next of them.
+    /// Returns the index of the next frame.
     pub fn next(&mut self) -> Option<usize> {
         self.rest.next()
     }
 }
 
-/// What taking frames unseen needs.
-pub struct Ahead {
-    /// The port can.
-    pub(super) able: bool,
-    /// Frames that are still looked at first.
-    pub(super) doubts: u32,
+/// State of receiving frames into predicted destinations.
+pub struct Forecast {
+    /// The port supports it.
+    pub(super) enabled: bool,
+    /// Remaining frames to receive in the usual way.
+    pub(super) backoff: u32,
     pub(super) before: [u8; MAX_HEADERS + MAX_HEADER],
-    pub(super) behind: [u8; ICRC_BYTES],
+    pub(super) after: [u8; ICRC_BYTES],
 }
 
-impl Ahead {
-    /// For a port that can receive into places, or cannot.
-    pub fn new(able: bool) -> Self {
-        Self { able, doubts: 0, before: [0; MAX_HEADERS + MAX_HEADER], behind: [0; ICRC_BYTES] }
+impl Forecast {
+    /// Creates the state; `enabled` is set for a port that supports it.
+    pub fn new(enabled: bool) -> Self {
+        Self { enabled, backoff: 0, before: [0; MAX_HEADERS + MAX_HEADER], after: [0; ICRC_BYTES] }
     }
 
-    /// So many frames were looked at.
-    pub fn note(&mut self, frames: usize) {
-        self.doubts = self.doubts.saturating_sub(frames as u32);
+    /// Records frames received in the usual way.
+    pub fn record(&mut self, frames: usize) {
+        self.backoff = self.backoff.saturating_sub(frames as u32);
     }
 }
 
-/// Frames to be sent at once, each a list of pieces.
-pub struct Outgoing {
-    pub(super) heads: Box<[[u8; HEAD]; BURST]>,
+/// Frames to send in one burst, each a list of pieces.
+pub struct TxBatch {
+    pub(super) heads: Box<[[u8; HEAD_BYTES]; BURST]>,
     pub(super) pieces: Vec<Piece>,
     pub(super) ends: Vec<u32>,
 }
 
-// SAFETY: the addresses in `pieces` are made and used within one call.
-unsafe impl std::marker::Send for Outgoing {}
+// SAFETY: the addresses in `pieces` are created and used within one call.
+unsafe impl std::marker::Send for TxBatch {}
 
-impl Outgoing {
-    /// No frames.
+impl TxBatch {
+    /// Creates an empty batch.
     pub fn new() -> Self {
         let (pieces, ends) = (Vec::with_capacity(4 * BURST), Vec::with_capacity(BURST));
-        Self { heads: Box::new([[0; HEAD]; BURST]), pieces, ends }
+        Self { heads: Box::new([[0; HEAD_BYTES]; BURST]), pieces, ends }
     }
 
     pub(super) fn clear(&mut self) {

@@ -1,17 +1,17 @@
-//! What `shim.h` declares, and an owned port.
+//! Bindings of `shim.h`, and safe owners of its objects.
 
 use shotline_memory::DeviceMemory;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::NonNull;
 
-/// Most frames of one burst.
+/// Maximum frames of one burst.
 pub const BURST: usize = 32;
-/// Longer than a packet can be; the other fault is a checksum that the device found wrong.
+/// Fault flag: longer than the maximum packet. The other flag is a checksum that the device found wrong.
 pub const TOO_LONG: u32 = 2;
 /// Bytes of a counter's name.
 const NAME: usize = 64;
 
-/// What a driver says of its device.
+/// Properties of a device, as reported by its driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -24,31 +24,31 @@ pub struct Info {
 }
 
 impl Info {
-    /// The driver's name.
+    /// Returns the driver's name.
     pub fn driver(&self) -> String {
         let bytes = self.driver.map(|byte| byte as u8);
         CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 }
 
-/// How to set a port up.
+/// Configuration of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Config {
     pub port: u16,
     pub queues: u16,
     pub mtu: u16,
-    pub receive_room: u16,
-    pub send_room: u16,
+    pub rx_buffer_bytes: u16,
+    pub tx_buffer_bytes: u16,
     pub descriptors: u16,
     pub buffers: u32,
     pub checksums: bool,
     pub spreads: bool,
-    pub guarded: bool,
-    pub dials: bool,
+    pub gated: bool,
+    pub reconnects: bool,
     pub gathers: bool,
-    pub places: bool,
-    pub lends: bool,
+    pub direct: bool,
+    pub zero_copy: bool,
 }
 
 /// A frame of the last burst.
@@ -60,71 +60,71 @@ struct Frame {
     faults: u32,
 }
 
-/// Where a frame went that was received unseen.
+/// Result of receiving a frame into a predicted destination.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "C makes them")]
-pub enum Came {
-    /// There was none, and nothing was written.
-    Nothing,
-    /// All of it where it should.
-    There,
-    /// Elsewhere; the place may have been written.
+#[expect(dead_code, reason = "C returns them")]
+pub enum ReceiveStatus {
+    /// No frame was available, and nothing was written.
+    NoFrame,
+    /// The whole frame is at its destination.
+    InPlace,
+    /// The frame is elsewhere; the destination may have been written.
     Elsewhere,
-    /// There is none yet, and the place was written.
-    Spoilt,
+    /// No frame is available yet, and the destination was written.
+    Overwritten,
 }
 
-/// A piece of a frame to be sent.
+/// A piece of a frame to send.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Piece {
     data: *const u8,
     len: u32,
-    stays: bool,
+    stable: bool,
 }
 
 impl Piece {
-    /// Bytes that are copied at once.
+    /// Returns a piece that is copied before `send` returns.
     pub fn copied(bytes: &[u8]) -> Self {
-        Self { data: bytes.as_ptr(), len: bytes.len() as u32, stays: false }
+        Self { data: bytes.as_ptr(), len: bytes.len() as u32, stable: false }
     }
-    /// Memory that a driver may read from where it is, for as long as the port has lent it ([`Port::lent`]).
-    pub fn lying(data: *const u8, len: u32) -> Self {
-        Self { data, len, stays: true }
+    /// Returns a piece that a driver may read in place, for as long as the frame is in use ([`Port::in_flight`]).
+    pub fn in_place(data: *const u8, len: u32) -> Self {
+        Self { data, len, stable: true }
     }
 }
 
-/// Memory of DPDK's own, which the other side of a memif reads.
+/// Memory of DPDK that the peer of a memif can read.
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
 }
 
 impl Memory {
-    /// So much of it, all zeros; none if there is not enough.
+    /// Allocates `len` zeroed bytes; `None` if there is not enough.
     pub fn take(len: usize) -> Option<Self> {
-        // SAFETY: it may be called once a port is open, which `DpdkIo` sees to.
+        // SAFETY: it may be called once a port is open, which `DpdkIo` ensures.
         NonNull::new(unsafe { shot_memory_take(len) }).map(|base| Self { base, len })
     }
 }
 
-// SAFETY: a range of memory that is ours until it is dropped; its copies are raw ones.
+// SAFETY: a range of memory that this value owns until it is dropped; it is accessed only through raw copies.
 unsafe impl Send for Memory {}
-// SAFETY: as above; copies that race may tear, which regions allow for.
+// SAFETY: as above; racing copies may tear, which regions allow.
 unsafe impl Sync for Memory {}
 
-// SAFETY: the copies touch what their callers vouch for; the address is that of `len` bytes, at a page's beginning.
+// SAFETY: the copies access ranges that their callers guarantee; the address is page-aligned and valid for `len` bytes.
 unsafe impl DeviceMemory for Memory {
     fn len(&self) -> usize {
         self.len
     }
     unsafe fn copy_out(&self, offset: usize, to: *mut u8, len: usize) {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { self.base.as_ptr().add(offset).copy_to_nonoverlapping(to, len) }
     }
     unsafe fn copy_in(&self, offset: usize, from: *const u8, len: usize) {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe { self.base.as_ptr().add(offset).copy_from_nonoverlapping(from, len) }
     }
     fn host_address(&self) -> Option<NonNull<u8>> {
@@ -134,7 +134,7 @@ unsafe impl DeviceMemory for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was taken, and nobody has an address of it any more: a region of it is gone.
+        // SAFETY: it was allocated by `take`, and no address of it is left: its region was dropped.
         unsafe { shot_memory_free(self.base.as_ptr()) }
     }
 }
@@ -142,7 +142,7 @@ impl Drop for Memory {
 /// A port's counters.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Stats {
+pub struct Counters {
     pub missed: u64,
     pub receive_errors: u64,
     pub no_buffers: u64,
@@ -165,19 +165,19 @@ unsafe extern "C" {
     fn shot_info(port: u16, info: *mut Info) -> c_int;
     fn shot_open(config: *const Config, step: *mut *const c_char, error: *mut c_int) -> *mut ShotPort;
     fn shot_close(port: *mut ShotPort);
-    fn shot_receive(port: *mut ShotPort, queue: u16, frames: *mut Frame, most: u16) -> u16;
-    fn shot_receive_at(port: *mut ShotPort, at: *mut u8, room: u32, frame: *mut Frame) -> Came;
-    fn shot_put_aside(port: *mut ShotPort, frame: *mut Frame);
+    fn shot_receive(port: *mut ShotPort, queue: u16, frames: *mut Frame, max: u16) -> u16;
+    fn shot_receive_at(port: *mut ShotPort, at: *mut u8, capacity: u32, frame: *mut Frame) -> ReceiveStatus;
+    fn shot_copy_out(port: *mut ShotPort, frame: *mut Frame);
     fn shot_send(port: *mut ShotPort, pieces: *const Piece, ends: *const u32, frames: u16) -> u16;
-    fn shot_lent(port: *mut ShotPort) -> u32;
+    fn shot_in_use(port: *mut ShotPort) -> u32;
     fn shot_memory_take(bytes: usize) -> *mut u8;
     fn shot_memory_free(memory: *mut u8);
     fn shot_link_is_up(port: *mut ShotPort) -> bool;
-    fn shot_stats(port: *mut ShotPort, stats: *mut Stats) -> c_int;
-    fn shot_xstats(port: *mut ShotPort, names: *mut [c_char; NAME], values: *mut u64, most: c_int) -> c_int;
+    fn shot_stats(port: *mut ShotPort, stats: *mut Counters) -> c_int;
+    fn shot_xstats(port: *mut ShotPort, names: *mut [c_char; NAME], values: *mut u64, max: c_int) -> c_int;
 }
 
-/// What DPDK has logged since the last call.
+/// Takes DPDK's log since the last call.
 pub fn take_log() -> String {
     let mut text = vec![0; 8192];
     // SAFETY: the pointer and the length describe live memory.
@@ -186,15 +186,15 @@ pub fn take_log() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Starts EAL with these words, on a thread of its own: EAL binds its caller to a processor, and that thread ends.
+/// Initialises EAL with these arguments on a temporary thread, because EAL pins its caller to a processor.
 pub fn start_eal(words: Vec<CString>) -> Result<(), i32> {
     let run = move || {
-        // EAL keeps pointers into its words and may reorder them: they stay for as long as the process.
+        // EAL keeps pointers to its arguments and may reorder them, so they are leaked.
         let mut pointers: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
         let argc = pointers.len() as c_int;
         pointers.push(std::ptr::null_mut());
         let argv = Box::leak(pointers.into_boxed_slice());
-        // SAFETY: `argc` strings that live on, and a null pointer after them, as main() has them.
+        // SAFETY: `argc` leaked strings followed by a null pointer, as for main().
         unsafe { shot_eal_init(argc, argv.as_mut_ptr()) }
     };
     let code = std::thread::Builder::new().name("dpdk-eal".into()).spawn(run).map(std::thread::JoinHandle::join);
@@ -205,26 +205,26 @@ pub fn start_eal(words: Vec<CString>) -> Result<(), i32> {
     }
 }
 
-/// A device that is attached and not started.
+/// An attached device whose port is not started.
 pub struct Attached(u16);
 
 impl Attached {
-    /// Attaches the device of these arguments, whose port has this name.
+    /// Attaches the device with these arguments, whose port has this name.
     pub fn new(arguments: &CStr, name: &CStr) -> Result<Self, i32> {
         let mut port = 0;
-        // SAFETY: both are C strings, and the port's number has a place.
+        // SAFETY: both are C strings, and `port` is live.
         match unsafe { shot_attach(arguments.as_ptr(), name.as_ptr(), &raw mut port) } {
             0 => Ok(Self(port)),
             code => Err(-code),
         }
     }
 
-    /// The port's number.
+    /// Returns the port's number.
     pub fn id(&self) -> u16 {
         self.0
     }
 
-    /// What its driver says of it.
+    /// Returns the device's properties.
     pub fn info(&self) -> Result<Info, i32> {
         // SAFETY: all-zero is a valid value of this C struct, which the call fills.
         let mut info: Info = unsafe { std::mem::zeroed() };
@@ -235,7 +235,7 @@ impl Attached {
         }
     }
 
-    /// Sets it up and starts it. On failure: which step, and why.
+    /// Configures and starts the port. On failure returns the failed step and its errno.
     pub fn open(self, config: &Config) -> Result<Port, (String, i32)> {
         let (mut step, mut error) = (c"".as_ptr(), 0);
         // SAFETY: the pointers are to live values; the step is a string constant.
@@ -243,7 +243,7 @@ impl Attached {
             let raw = shot_open(config, &raw mut step, &raw mut error);
             (raw, CStr::from_ptr(step))
         };
-        std::mem::forget(self); // the port owns the device from here on, and has let it go if it could not be opened
+        std::mem::forget(self); // the port now owns the device; if it could not be opened, it has detached the device
         let raw = NonNull::new(raw).ok_or_else(|| (step.to_string_lossy().into_owned(), -error))?;
         let none = Frame { data: std::ptr::null(), len: 0, faults: 0 };
         Ok(Port { raw, frames: [none; BURST], count: 0 })
@@ -252,7 +252,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // SAFETY: the port is attached and nobody else's.
+        // SAFETY: the port is attached and owned by nothing else.
         unsafe { shot_detach(self.0) }
     }
 }
@@ -265,92 +265,95 @@ pub struct Port {
     count: usize,
 }
 
-// SAFETY: a port may be used from any thread, by one at a time; `&mut` sees to that where it matters.
+// SAFETY: a port may be used from any thread, but by one at a time, which `&mut` ensures where required.
 unsafe impl Send for Port {}
 
 impl Port {
-    /// Takes what waits in a queue, at most so many. The frames of the burst before are gone. Returns how many came.
-    pub fn receive(&mut self, queue: u16, most: u16) -> usize {
-        // SAFETY: the port is ours alone, and the frames have room for a burst.
-        self.count = usize::from(unsafe { shot_receive(self.raw.as_ptr(), queue, self.frames.as_mut_ptr(), most) });
+    /// Receives up to `max` frames from a queue and frees the frames of the previous burst. Returns how many were
+    /// received.
+    pub fn receive(&mut self, queue: u16, max: u16) -> usize {
+        // SAFETY: the port is exclusively borrowed, and the frames have space for a burst.
+        self.count = usize::from(unsafe { shot_receive(self.raw.as_ptr(), queue, self.frames.as_mut_ptr(), max) });
         self.count
     }
 
-    /// Takes the frame that waits, unseen, so that it begins at `at`, if it is no longer than `room`. The frames of the
-    /// burst before are gone; if one came, it is [`Self::frame`] 0. For ports that can do that ([`Config::places`]).
+    /// Receives the next frame so that it starts at `at`, if it is no longer than `capacity` bytes. Frees the frames of
+    /// the previous burst; if a frame is received, it is [`Self::frame`] 0. Only for ports that support it
+    /// ([`Config::direct`]).
     ///
     /// # Safety
-    /// So many bytes from there must be writable and nobody else's until the next burst.
-    pub unsafe fn receive_at(&mut self, at: *mut u8, room: u32) -> Came {
-        // SAFETY: the port is ours alone, and the caller vouches for the place.
-        let came = unsafe { shot_receive_at(self.raw.as_ptr(), at, room, self.frames.as_mut_ptr()) };
-        self.count = usize::from(!matches!(came, Came::Nothing | Came::Spoilt));
-        came
+    /// `capacity` bytes from `at` on must be writable and not accessed otherwise until the next burst.
+    pub unsafe fn receive_at(&mut self, at: *mut u8, capacity: u32) -> ReceiveStatus {
+        // SAFETY: the port is exclusively borrowed, and the caller guarantees the memory.
+        let status = unsafe { shot_receive_at(self.raw.as_ptr(), at, capacity, self.frames.as_mut_ptr()) };
+        self.count = usize::from(!matches!(status, ReceiveStatus::NoFrame | ReceiveStatus::Overwritten));
+        status
     }
 
-    /// Copies the one frame of the last burst out of the place that it was received into.
+    /// Copies the only frame of the last burst out of the memory that it was received into.
     ///
     /// # Panics
     /// If the burst had no frame.
-    pub fn put_aside(&mut self) {
+    pub fn copy_out(&mut self) {
         let frame = &mut self.frames[..self.count][0];
-        // SAFETY: the port is ours alone, and so is the frame, which is as long as it says.
-        unsafe { shot_put_aside(self.raw.as_ptr(), frame) }
+        // SAFETY: the port is exclusively borrowed, and so is the frame, whose length is valid.
+        unsafe { shot_copy_out(self.raw.as_ptr(), frame) }
     }
 
-    /// A frame of the last burst, and what the device found wrong with it.
+    /// Returns a frame of the last burst and its fault flags.
     ///
     /// # Panics
     /// If the burst had no such frame.
     pub fn frame(&self, index: usize) -> (&[u8], u32) {
         let frame = self.frames[..self.count][index];
-        // SAFETY: a burst's frames stay as they are until the next, which needs the port mutably.
+        // SAFETY: a burst's frames stay valid until the next burst, which needs `&mut self`.
         (unsafe { std::slice::from_raw_parts(frame.data, frame.len as usize) }, frame.faults)
     }
 
     /// Sends frames, at most [`BURST`]: frame `i` is made of the pieces from `ends[i - 1]` to `ends[i]`. Returns how
-    /// many were taken.
+    /// many were accepted.
     ///
     /// # Safety
     /// Every piece must be readable for its whole length until this returns, and those in [`Memory`] for as long as
-    /// the port has lent them.
+    /// their frames are in use.
     pub unsafe fn send(&mut self, pieces: &[Piece], ends: &[u32]) -> usize {
         debug_assert!(ends.len() <= BURST && ends.iter().all(|end| *end as usize <= pieces.len()));
-        // SAFETY: the lists are live and fit each other; the caller vouches for the pieces.
+        // SAFETY: the lists are live and consistent; the caller guarantees the pieces.
         usize::from(unsafe { shot_send(self.raw.as_ptr(), pieces.as_ptr(), ends.as_ptr(), ends.len() as u16) })
     }
 
-    /// Frames that were taken and that may still be read where they lie. It has to be asked: nothing comes back else.
-    pub fn lent(&mut self) -> usize {
-        // SAFETY: the port is ours alone.
-        unsafe { shot_lent(self.raw.as_ptr()) as usize }
+    /// Returns the number of accepted frames that may still be read in place. It must be called regularly: it reclaims
+    /// the frames that were read.
+    pub fn in_flight(&mut self) -> usize {
+        // SAFETY: the port is exclusively borrowed.
+        unsafe { shot_in_use(self.raw.as_ptr()) as usize }
     }
 
-    /// Whether its link was up when last looked at, some milliseconds ago at most.
+    /// Returns `true` if the link was up when last checked, at most some milliseconds ago.
     pub fn link_is_up(&self) -> bool {
         // SAFETY: the port is live; the call reads an atomic.
         unsafe { shot_link_is_up(self.raw.as_ptr()) }
     }
 
-    /// Its counters; zeros if the driver has none.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
-        // SAFETY: the port and the place for its counters are live.
-        unsafe { shot_stats(self.raw.as_ptr(), &raw mut stats) };
-        stats
+    /// Returns the port's counters; zeros if the driver has none.
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        // SAFETY: the port and the output value are live.
+        unsafe { shot_stats(self.raw.as_ptr(), &raw mut counters) };
+        counters
     }
 
-    /// The driver's own counters, by its own names.
+    /// Returns the driver's own counters by name.
     pub fn extended(&self) -> Vec<(String, u64)> {
         let mut names = Vec::new();
         let mut values = Vec::new();
         for _ in 0..2 {
-            let most = names.len();
-            // SAFETY: names and values have room for so many.
+            let capacity = names.len();
+            // SAFETY: names and values have space for `capacity` entries.
             let count =
-                unsafe { shot_xstats(self.raw.as_ptr(), names.as_mut_ptr(), values.as_mut_ptr(), most as c_int) };
+                unsafe { shot_xstats(self.raw.as_ptr(), names.as_mut_ptr(), values.as_mut_ptr(), capacity as c_int) };
             let Some(count) = usize::try_from(count).ok().filter(|count| *count > 0) else { return Vec::new() };
-            if count <= most {
+            if count <= capacity {
                 names.truncate(count);
                 break;
             }
@@ -367,7 +370,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // SAFETY: the port is live and ours, and not used again.
+        // SAFETY: the port is live and owned, and not used again.
         unsafe { shot_close(self.raw.as_ptr()) }
     }
 }

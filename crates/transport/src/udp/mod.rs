@@ -1,15 +1,14 @@
-//! UDP sockets, no privileges: payloads into their places by the kernel's own copy.
+//! UDP sockets, without privileges: the kernel copies payloads directly into their destinations.
 //!
-//! Receiving: a peek at the first header of a GRO batch, the steer's choice of places, then one `recvmsg`
-//! whose pieces put every header and trailer into scratch and every payload where it stays; small packets in a row
-//! are read whole, several by one call (`small`). Sending: one `sendmsg` a batch with generic segmentation offload,
-//! headers and ICRCs made here.
+//! Receiving: a peek at the first header of a GRO batch, the steer's choice of destinations, then one `recvmsg` whose
+//! pieces put headers and trailers into scratch and payloads into their destinations. Runs of small packets are
+//! received whole, several per call (`small`). Sending: one `sendmsg` per batch with generic segmentation offload;
+//! headers and ICRCs are built here.
 //!
-//! A socket cannot see the IPv4 identification that the ICRC covers (`seal`); over IPv6 it knows
-//! every input.
+//! A socket does not expose the IPv4 identification that the ICRC covers (`seal`); over IPv6 every input is known.
 
-mod ahead;
 mod config;
+mod forecast;
 mod posted;
 mod receive;
 mod send;
@@ -39,9 +38,9 @@ pub struct UdpIo {
 }
 
 impl UdpIo {
-    /// Binds the address and asks for buffers. `regions` is the table that every [`Sge`] refers to.
+    /// Binds the address and requests socket buffers. `regions` is the table that every [`Sge`] refers to.
     pub fn open(config: &UdpConfig, regions: &Regions) -> Result<Self, IoError> {
-        if sys::specific(config.bind).is_none() {
+        if sys::specified_ip(config.bind).is_none() {
             return Err(IoError::Config(format!(
                 "cannot receive on {}: the ICRC covers the address, so name one, such as [::1] or the link's own",
                 config.bind
@@ -62,7 +61,7 @@ impl UdpIo {
             .map_err(failed("cannot set the receive buffer".into(), ""))?;
         sys::set_buffer(&fd, false, 8 << 20).map_err(failed("cannot set the send buffer".into(), ""))?;
         if config.stamps {
-            sys::stamp_receipts(&fd).map_err(failed("cannot ask for receive time stamps".into(), ""))?;
+            sys::enable_timestamps(&fd).map_err(failed("cannot ask for receive time stamps".into(), ""))?;
         }
         if config.ecn {
             sys::enable_ecn(&fd, config.bind.is_ipv4())
@@ -80,11 +79,11 @@ impl UdpIo {
         })
     }
 
-    /// The bound address, with the port that the kernel chose if none was given.
+    /// Returns the bound address, with the port that the kernel chose if none was given.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
-    /// The receive buffer that the kernel granted, in its accounting: payload fits about half of it.
+    /// Returns the receive buffer that the kernel granted, in bytes of its accounting: payload fills about half of it.
     pub fn receive_buffer(&self) -> usize {
         self.granted
     }
@@ -123,13 +122,13 @@ impl PacketIo for UdpIo {
     fn poll<S: Steer>(&mut self, steer: &mut S, max: usize) -> Result<usize, IoError> {
         let (mut batches, mut packets) = (0, 0);
         while batches < max {
-            let took = self
+            let progress = self
                 .receiver
                 .receive(&self.fd, self.local, &mut self.sealer, steer, max - batches)
                 .map_err(|source| IoError::System { what: format!("receiving on {}", self.local), source, hint: "" })?;
-            batches += took.batches;
-            packets += took.packets;
-            if took.was_all {
+            batches += progress.batches;
+            packets += progress.packets;
+            if progress.is_drained {
                 break;
             }
         }
@@ -163,12 +162,12 @@ impl PrebuiltIo for UdpIo {
         0
     }
 
-    /// There is nothing to write: the kernel makes the headers.
+    /// Writes nothing: the kernel builds the headers.
     fn prebuild(&mut self, _to: SocketAddr, frame: Sge) -> Result<(), IoError> {
         self.sender.accepts_prebuilt(frame.len)
     }
 
-    /// None: the kernel copies frames from wherever they lie.
+    /// Returns `None`: the kernel copies frames from any memory.
     fn frame_memory(&mut self, _bytes: usize) -> Result<Option<Arc<Region>>, IoError> {
         Ok(None)
     }

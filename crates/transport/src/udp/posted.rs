@@ -1,4 +1,4 @@
-//! Posted places, and what a payload that has landed is worth.
+//! Posted receives as addresses, and verification of payloads that have landed.
 
 use super::config::UdpConfig;
 use crate::seal::{ICRC_BYTES, Sealer};
@@ -8,50 +8,50 @@ use shotline_wire::crc;
 use shotline_wire::shot::DropCause;
 use std::net::SocketAddr;
 
-/// A posted place, as addresses. Length 0: nothing is posted.
+/// A posted buffer as raw addresses. Length 0: nothing is posted.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RawSlot {
     pub(super) address: [*mut u8; 2],
     pub(super) len: [u32; 2],
 }
 
-impl Place {
+impl RawSlot {
     const NONE: Self = Self { address: [std::ptr::null_mut(); 2], len: [0; 2] };
 
     fn holds(&self, bytes: usize) -> bool {
         self.len[0] > 0 && bytes <= self.len[0] as usize + self.len[1] as usize
     }
 
-    /// The first `bytes` bytes of it.
+    /// Returns the first `bytes` bytes of the buffer.
     pub(super) fn pieces(&self, bytes: usize) -> [(*mut u8, usize); 2] {
         let in_first = bytes.min(self.len[0] as usize);
         [(self.address[0], in_first), (self.address[1], bytes - in_first)]
     }
 }
 
-/// What one or several batches came to.
-pub(super) struct Took {
+/// Result of receiving one or several batches.
+pub(super) struct Progress {
     pub(super) batches: usize,
     pub(super) packets: usize,
-    /// Nothing more was there.
-    pub(super) was_all: bool,
+    /// The socket's queue was empty afterwards.
+    pub(super) is_drained: bool,
 }
 
-/// The receives that are posted, and the memory for payloads without one.
-pub(super) struct Posted {
+/// The posted receives, and the scratch memory for payloads without a destination.
+pub(super) struct ReceiveQueue {
     sealed: bool,
     remainders: bool,
-    places: Vec<Place>,
-    /// Keeps every region alive that `places` points into.
+    slots: Vec<RawSlot>,
+    /// Keeps every region alive that `slots` points into.
     pub(super) regions: Regions,
     pub(super) scratch: Sge,
 }
 
-// SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only given to the
-// kernel or read through `&mut self`.
-unsafe impl std::marker::Send for Posted {}
+// SAFETY: the raw addresses point into regions that `regions` keeps alive, and are only passed to the kernel or read
+// through `&mut self`.
+unsafe impl std::marker::Send for ReceiveQueue {}
 
-impl Posted {
+impl ReceiveQueue {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         if config.scratch.len > 0 {
             regions.address(config.scratch); // panics now rather than at the first packet
@@ -59,7 +59,7 @@ impl Posted {
         Self {
             sealed: config.sealed,
             remainders: config.remainders,
-            places: vec![Place::NONE; config.capacity],
+            slots: vec![RawSlot::NONE; config.capacity],
             regions: regions.clone(),
             scratch: config.scratch,
         }
@@ -67,68 +67,69 @@ impl Posted {
 
     pub(super) fn post(&mut self, receives: &[Recv]) -> usize {
         for receive in receives {
-            self.places[receive.id as usize] = self.memory(receive.sge);
+            self.slots[receive.id as usize] = self.memory(receive.sge);
         }
         receives.len()
     }
 
     pub(super) fn withdraw(&mut self, ids: &[u32]) {
         for id in ids {
-            self.places[*id as usize] = Place::NONE;
+            self.slots[*id as usize] = RawSlot::NONE;
         }
     }
 
-    /// Bytes behind a payload.
+    /// Returns the bytes after a payload.
     pub(super) fn trailer(&self) -> usize {
         if self.sealed { ICRC_BYTES } else { 0 }
     }
 
-    /// The place that a steer chose, if it holds the payload; a posted one is thereby used up.
-    pub(super) fn place_of(&mut self, to: To, payload: usize) -> Option<(Landed, Place)> {
+    /// Takes the destination that a steer chose, if the payload fits in it; a posted buffer is thereby consumed.
+    pub(super) fn take_fitting(&mut self, to: To, payload: usize) -> Option<(Landed, RawSlot)> {
         match to {
             To::Scratch => None,
             To::Posted(id) => {
-                let posted = self.places.get_mut(id as usize)?;
-                posted.holds(payload).then(|| (Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
+                let posted = self.slots.get_mut(id as usize)?;
+                posted.holds(payload).then(|| (Landed::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
             }
             To::Memory(sges) => {
-                let place = self.memory(sges);
-                place.holds(payload).then_some((Landed::Memory(sges), place))
+                let slot = self.memory(sges);
+                slot.holds(payload).then_some((Landed::Memory(sges), slot))
             }
         }
     }
 
-    /// A place of registered memory. What others may write is none: a payload is checked where it lies.
-    fn memory(&self, sges: [Sge; 2]) -> Place {
+    /// Returns the addresses of registered memory. Memory that another process may write yields an empty slot: a
+    /// payload is verified in place.
+    fn memory(&self, sges: [Sge; 2]) -> RawSlot {
         if sges.iter().any(|sge| sge.len > 0 && self.regions.get(sge.region).is_shared()) {
-            return Place::NONE;
+            return RawSlot::NONE;
         }
         let address = sges.map(|sge| if sge.len == 0 { std::ptr::null_mut() } else { self.regions.address(sge) });
-        Place { address, len: sges.map(|sge| sge.len) }
+        RawSlot { address, len: sges.map(|sge| sge.len) }
     }
 
-    /// Takes the place that a steer forecast, whatever its length.
-    pub(super) fn take_place(&mut self, to: To) -> Option<(Landed, Place)> {
+    /// Takes the destination that a steer predicted, of any length.
+    pub(super) fn take_any(&mut self, to: To) -> Option<(Landed, RawSlot)> {
         match to {
             To::Scratch => None,
             To::Posted(id) => {
-                let posted = self.places.get_mut(id as usize).filter(|place| place.len[0] > 0)?;
-                Some((Landed::Slot(id), std::mem::replace(posted, Place::NONE)))
+                let posted = self.slots.get_mut(id as usize).filter(|slot| slot.len[0] > 0)?;
+                Some((Landed::Slot(id), std::mem::replace(posted, RawSlot::NONE)))
             }
-            To::Memory(sges) => Some((Landed::Memory(sges), self.memory(sges))).filter(|(_, place)| place.len[0] > 0),
+            To::Memory(sges) => Some((Landed::Memory(sges), self.memory(sges))).filter(|(_, slot)| slot.len[0] > 0),
         }
     }
 
-    /// Posts a place again that nothing has landed in.
-    pub(super) fn put_back(&mut self, place: Option<(Landed, Place)>) {
-        if let Some((Landed::Slot(id), place)) = place {
-            self.places[id as usize] = place;
+    /// Posts a buffer again that nothing has landed in.
+    pub(super) fn repost(&mut self, slot: Option<(Landed, RawSlot)>) {
+        if let Some((Landed::Slot(id), slot)) = slot {
+            self.slots[id as usize] = slot;
         }
     }
 
-    /// Reads a payload once for its CRC, if anyone wants that, and judges the packet's ICRC with it. `segment` is
-    /// the packet's position in its batch, `icrc` what it carries.
-    pub(super) fn judge(
+    /// Reads a payload once for its CRC, if enabled, and verifies the packet's ICRC with it. `segment` is the packet's
+    /// position in its batch, `icrc` the received value.
+    pub(super) fn verify(
         &self,
         done: &mut Done<'_>,
         segment: usize,
@@ -139,8 +140,8 @@ impl Posted {
     ) {
         if self.sealed || self.remainders {
             for (address, len) in payload.into_iter().filter(|(_, len)| *len > 0) {
-                // SAFETY: the kernel has just filled these bytes and is done with them; the place left `posted`, so
-                // this process does not write it before its poster hears of it, and no other process can (`memory`).
+                // SAFETY: the kernel has finished writing these bytes; the buffer is no longer posted, so this process
+                // does not write it before it is reported, and no other process can (`memory`).
                 let bytes = unsafe { std::slice::from_raw_parts(address, len) };
                 done.payload_crc = crc::register(done.payload_crc, bytes);
             }

@@ -1,10 +1,10 @@
-//! One GRO batch: peek, pick, one copy, verdicts.
+//! Receiving GRO batches: peek, choice of destinations, one copy, verification.
 
-use super::ahead::Ahead;
 use super::config::UdpConfig;
-use super::posted::{Place, Posted, Took};
-use super::small::Small;
-use super::sys::{self, Piece, push};
+use super::forecast::ForecastReceiver;
+use super::posted::{Progress, RawSlot, ReceiveQueue};
+use super::small::SmallReceiver;
+use super::sys::{self, IoVec, push};
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{Done, Icrc, Landed, MAX_BATCH, MAX_HEADER, Pick, SCRATCH_BYTES, Seen, Steer};
 use arrayvec::ArrayVec;
@@ -14,123 +14,124 @@ use shotline_wire::shot::DropCause;
 use std::io;
 use std::net::SocketAddr;
 
-/// A header and a trailer for every packet of a batch, side by side as they are in the byte stream.
+/// Bytes for a header and a trailer of every packet of a batch, contiguous in stream order.
 const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES) + MAX_HEADER;
 
-/// How one packet is taken.
-struct Take {
+/// Layout of one packet.
+struct PacketLayout {
     /// Offset of its header in the heads.
     at: usize,
-    /// Bytes of its header; a runt is all header.
+    /// Bytes of its header; a runt consists of a header only.
     header: usize,
     /// Bytes of its payload.
     payload: usize,
     /// Bytes of its ICRC.
     trailer: usize,
-    /// Offset of its payload in the scratch memory, if it has no place.
+    /// Offset of its payload in the scratch memory, if it has no destination.
     scratch: usize,
-    /// What takes its payload, if not the scratch memory.
-    place: Option<(Landed, Place)>,
-    /// Too short for header and ICRC.
+    /// Destination of its payload, if not the scratch memory.
+    slot: Option<(Landed, RawSlot)>,
+    /// Too short for a header and an ICRC.
     runt: bool,
 }
 
 pub(super) struct Receiver {
-    pub(super) posted: Posted,
+    pub(super) posted: ReceiveQueue,
     heads: Box<[u8; HEADS]>,
-    pieces: Vec<Piece>,
-    /// How each packet of the batch is taken.
-    takes: Vec<Take>,
-    ahead: Ahead,
-    small: Small,
+    pieces: Vec<IoVec>,
+    /// Layout of each packet of the batch.
+    layouts: Vec<PacketLayout>,
+    forecast: ForecastReceiver,
+    small: SmallReceiver,
 }
 
-// SAFETY: the addresses in `pieces` and `takes` are made anew for each batch, from `posted`, and are only given to the
-// kernel or read through `&mut self`.
+// SAFETY: the addresses in `pieces` and `layouts` are recomputed for each batch, from `posted`, and are only passed to
+// the kernel or read through `&mut self`.
 unsafe impl std::marker::Send for Receiver {}
 
 impl Receiver {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         Self {
-            posted: Posted::new(config, regions),
+            posted: ReceiveQueue::new(config, regions),
             heads: Box::new([0; HEADS]),
             pieces: Vec::with_capacity(3 * MAX_BATCH + 1),
-            takes: Vec::with_capacity(MAX_BATCH),
-            ahead: Ahead::default(),
-            small: Small::default(),
+            layouts: Vec::with_capacity(MAX_BATCH),
+            forecast: ForecastReceiver::default(),
+            small: SmallReceiver::default(),
         }
     }
 
-    /// Receives one batch, or up to `most` where they are small. An empty datagram is a packet, too.
+    /// Receives one batch, or up to `max` small ones. An empty datagram counts as a packet.
     pub(super) fn receive<S: Steer>(
         &mut self,
         fd: &OwnedFd,
         local: SocketAddr,
         sealer: &mut Sealer,
         steer: &mut S,
-        most: usize,
-    ) -> io::Result<Took> {
+        max: usize,
+    ) -> io::Result<Progress> {
         if self.posted.scratch.len < SCRATCH_BYTES {
             return Err(io::Error::other("this backend was opened without scratch memory, for sending only"));
         }
-        if self.ahead.is_worth_it()
-            && let Some(took) = self.ahead.receive(&mut self.posted, fd, local, sealer, steer)?
+        if self.forecast.is_active()
+            && let Some(progress) = self.forecast.receive(&mut self.posted, fd, local, sealer, steer)?
         {
-            return Ok(took);
+            return Ok(progress);
         }
-        if self.small.is_worth_it() {
-            return self.small(fd, local, sealer, steer, most);
+        if self.small.is_active() {
+            return self.receive_small(fd, local, sealer, steer, max);
         }
-        let mut first = [Piece { iov_base: self.heads.as_mut_ptr().cast(), iov_len: MAX_HEADER }];
-        // SAFETY: the piece is `self.heads`, exclusively ours.
+        let mut first = [IoVec { iov_base: self.heads.as_mut_ptr().cast(), iov_len: MAX_HEADER }];
+        // SAFETY: the piece is `self.heads`, which is exclusively borrowed.
         let Some(seen) = (unsafe { sys::peek(fd, &mut first)? }) else {
-            return Ok(Took { batches: 0, packets: 0, was_all: true });
+            return Ok(Progress { batches: 0, packets: 0, is_drained: true });
         };
         let leading: [u8; MAX_HEADER] = *self.heads.first_chunk().unwrap_or(&[0; MAX_HEADER]);
         let packets = self.steer(&seen, &leading, steer);
-        // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a posted place that its
-        // poster leaves alone until it lands; no reference to any of them exists.
-        let got = unsafe { sys::take(fd, &mut self.pieces)? };
-        if got != Some(seen.total) {
+        // SAFETY: every piece is in `self.heads`, in the scratch element, or in a posted buffer that its owner does not
+        // access until it lands; no reference to any of them exists.
+        let len = unsafe { sys::dequeue(fd, &mut self.pieces)? };
+        if len != Some(seen.total) {
             return Err(io::Error::other("a datagram changed between peek and receive: is the socket shared?"));
         }
         self.report(&seen, local, sealer, steer);
-        Ok(Took { batches: 1, packets, was_all: false })
+        Ok(Progress { batches: 1, packets, is_drained: false })
     }
 
-    /// Receives datagrams whole, and copies their payloads to where the steer wants them.
-    fn small<S: Steer>(
+    /// Receives whole datagrams and copies their payloads to the destinations that the steer chooses.
+    fn receive_small<S: Steer>(
         &mut self,
         fd: &OwnedFd,
         local: SocketAddr,
         sealer: &mut Sealer,
         steer: &mut S,
-        most: usize,
-    ) -> io::Result<Took> {
-        let (room, came, asked) = self.small.take(fd, most)?;
+        max: usize,
+    ) -> io::Result<Progress> {
+        let (buffers, count, requested) = self.small.receive(fd, max)?;
         let mut packets = 0;
         let mut result = Ok(());
-        for index in 0..came {
-            match room.datagram(index) {
+        for index in 0..count {
+            match buffers.datagram(index) {
                 Ok((seen, bytes)) => {
                     packets += self.steer(&seen, bytes, steer);
-                    // SAFETY: every piece lies in `self.heads`, in the scratch element, or in a place that its owner
-                    // leaves alone until it lands; no reference to any of them exists.
+                    // SAFETY: every piece is in `self.heads`, in the scratch element, or in a posted buffer that its
+                    // owner does not access until it lands; no reference to any of them exists.
                     unsafe { sys::scatter(bytes, &self.pieces) };
                     self.report(&seen, local, sealer, steer);
                 }
                 Err(error) => result = Err(error),
             }
         }
-        self.small.put_back(room);
-        result.map(|()| Took { batches: came, packets, was_all: came < asked })
+        self.small.return_buffers(buffers);
+        result.map(|()| Progress { batches: count, packets, is_drained: count < requested })
     }
 
-    /// Asks the steer where a batch goes and lists the pieces. `first` are its leading bytes. Returns its packets.
+    /// Calls the steer for a batch's destinations and lists the pieces. `first` are its leading bytes. Returns its
+    /// number of packets.
     fn steer<S: Steer>(&mut self, seen: &sys::Received, first: &[u8], steer: &mut S) -> usize {
         let batch = Batch::of(seen);
-        self.ahead.note(batch.packets);
-        self.small.note(seen.total);
+        self.forecast.record(batch.packets);
+        self.small.record(seen.total);
         let view = Seen {
             first: &first[..batch.segment.min(MAX_HEADER).min(first.len())],
             packets: batch.packets,
@@ -147,8 +148,8 @@ impl Receiver {
         batch.packets
     }
 
-    /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next
-    /// header are neighbours and make one piece.
+    /// Lists the pieces in stream order: header, payload, trailer of each packet; a trailer and the next header are
+    /// adjacent and form one piece.
     fn gather(&mut self, batch: &Batch, header: usize, picks: &[Pick]) {
         let heads = self.heads.as_mut_ptr();
         let scratch = self.posted.regions.address(self.posted.scratch);
@@ -156,60 +157,67 @@ impl Receiver {
         let mut open = 0..0; // the run of head bytes not yet listed
         let mut at = 0;
         self.pieces.clear();
-        self.takes.clear();
+        self.layouts.clear();
         for (index, pick) in picks.iter().enumerate() {
             let len = batch.len(index);
-            // A header that was foretold and is not there is the steer's to sort out; it must not cost a packet.
+            // If the steer set a header length that is longer than the packet, it is shortened: the packet is still
+            // delivered.
             let header = match pick.header_len {
-                Some(foretold) => usize::from(foretold).min(MAX_HEADER).min(len.saturating_sub(trailer)),
+                Some(chosen) => usize::from(chosen).min(MAX_HEADER).min(len.saturating_sub(trailer)),
                 None => header,
             };
-            let mut take = match len.checked_sub(header + trailer) {
-                Some(payload) => {
-                    Take { at, header, payload, trailer, scratch: index * batch.segment, place: None, runt: false }
-                }
-                None => Take {
+            let mut layout = match len.checked_sub(header + trailer) {
+                Some(payload) => PacketLayout {
+                    at,
+                    header,
+                    payload,
+                    trailer,
+                    scratch: index * batch.segment,
+                    slot: None,
+                    runt: false,
+                },
+                None => PacketLayout {
                     at,
                     header: len.min(MAX_HEADER),
                     payload: len.saturating_sub(MAX_HEADER),
                     trailer: 0,
                     scratch: index * batch.segment,
-                    place: None,
+                    slot: None,
                     runt: true,
                 },
             };
-            open.end += take.header;
-            if take.payload > 0 {
+            open.end += layout.header;
+            if layout.payload > 0 {
                 push(&mut self.pieces, heads, open);
-                take.place = if take.runt { None } else { self.posted.place_of(pick.to, take.payload) };
-                match &take.place {
-                    Some((_, place)) => {
-                        let pieces = place.pieces(take.payload).into_iter().filter(|(_, len)| *len > 0);
-                        self.pieces.extend(pieces.map(|(at, iov_len)| Piece { iov_base: at.cast(), iov_len }));
+                layout.slot = if layout.runt { None } else { self.posted.take_fitting(pick.to, layout.payload) };
+                match &layout.slot {
+                    Some((_, slot)) => {
+                        let pieces = slot.pieces(layout.payload).into_iter().filter(|(_, len)| *len > 0);
+                        self.pieces.extend(pieces.map(|(at, iov_len)| IoVec { iov_base: at.cast(), iov_len }));
                     }
-                    None => self.pieces.push(Piece {
+                    None => self.pieces.push(IoVec {
                         // Inside the scratch element: a batch is at most SCRATCH_BYTES.
-                        iov_base: scratch.wrapping_add(take.scratch).cast(),
-                        iov_len: take.payload,
+                        iov_base: scratch.wrapping_add(layout.scratch).cast(),
+                        iov_len: layout.payload,
                     }),
                 }
-                open = at + take.header..at + take.header;
+                open = at + layout.header..at + layout.header;
             }
-            open.end += take.trailer;
-            at += take.header + take.trailer;
-            self.takes.push(take);
+            open.end += layout.trailer;
+            at += layout.header + layout.trailer;
+            self.layouts.push(layout);
         }
         push(&mut self.pieces, heads, open);
     }
 
-    /// Checks every packet of the batch that was just copied and tells the steer.
+    /// Verifies every packet of the batch that was just copied and reports it to the steer.
     fn report<S: Steer>(&self, seen: &sys::Received, local: SocketAddr, sealer: &mut Sealer, steer: &mut S) {
         let scratch = self.posted.regions.address(self.posted.scratch);
         let mut batch = ArrayVec::<Done<'_>, MAX_BATCH>::new();
-        for (index, take) in self.takes.iter().enumerate() {
+        for (index, layout) in self.layouts.iter().enumerate() {
             let mut done = Done {
                 landed: Landed::Scratch(Sge::EMPTY),
-                header: &self.heads[take.at..take.at + take.header],
+                header: &self.heads[layout.at..layout.at + layout.header],
                 len: 0,
                 source: seen.source,
                 stamp_ns: seen.stamp_ns,
@@ -218,33 +226,33 @@ impl Receiver {
                 congested: seen.congested,
                 fault: None,
             };
-            if take.runt {
+            if layout.runt {
                 done.fault = Some(DropCause::Malformed);
                 batch.push(done);
                 continue;
             }
-            let payload = take.payload;
+            let payload = layout.payload;
             done.len = payload as u32;
-            let (landed, pieces) = match &take.place {
-                Some((landed, place)) => (*landed, place.pieces(payload)),
+            let (landed, pieces) = match &layout.slot {
+                Some((landed, slot)) => (*landed, slot.pieces(payload)),
                 None => {
-                    let offset = self.posted.scratch.offset + take.scratch as u64;
+                    let offset = self.posted.scratch.offset + layout.scratch as u64;
                     let sge = Sge { offset, len: payload as u32, ..self.posted.scratch };
-                    let at = scratch.wrapping_add(take.scratch);
+                    let at = scratch.wrapping_add(layout.scratch);
                     (Landed::Scratch(sge), [(at, payload), (std::ptr::null_mut(), 0)])
                 }
             };
             done.landed = landed;
-            let trailer = take.at + take.header;
-            let icrc = self.heads[trailer..trailer + take.trailer].try_into().ok();
-            self.posted.judge(&mut done, index, pieces, icrc, local, sealer);
+            let trailer = layout.at + layout.header;
+            let icrc = self.heads[trailer..trailer + layout.trailer].try_into().ok();
+            self.posted.verify(&mut done, index, pieces, icrc, local, sealer);
             batch.push(done);
         }
         steer.landed(&batch);
     }
 }
 
-/// A super-packet's segments: all of `segment` bytes, the last perhaps shorter.
+/// The segments of a super-packet: all of `segment` bytes, except that the last may be shorter.
 #[derive(Clone, Copy)]
 struct Batch {
     packets: usize,
@@ -256,12 +264,12 @@ impl Batch {
     fn of(seen: &sys::Received) -> Self {
         let packets = seen.total.div_ceil(seen.segment.max(1)).max(1);
         if packets > MAX_BATCH {
-            // Not made by this kernel's GRO, which stops at 64: taken as one malformed packet.
+            // The kernel's GRO stops at 64 segments: treated as one malformed packet.
             return Self { packets: 1, segment: seen.total, last: seen.total };
         }
         Self { packets, segment: seen.segment, last: seen.total - (packets - 1) * seen.segment }
     }
-    /// Bytes of a packet.
+    /// Returns the bytes of a packet.
     fn len(&self, index: usize) -> usize {
         if index + 1 == self.packets { self.last } else { self.segment }
     }

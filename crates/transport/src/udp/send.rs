@@ -1,7 +1,7 @@
-//! One GSO batch: headers and ICRCs made here, payloads gathered from where they are.
+//! Sending GSO batches: headers and ICRCs are built here, payloads are gathered in place.
 
 use super::config::UdpConfig;
-use super::sys::{self, Address, Message, Piece, push};
+use super::sys::{self, Address, IoVec, Message, push};
 use crate::prebuilt::Run;
 use crate::seal::{ICRC_BYTES, Sealer};
 use crate::{IoError, MAX_BATCH, MAX_HEADER, Seal, Send, payload};
@@ -9,30 +9,31 @@ use rustix::fd::OwnedFd;
 use shotline_memory::{Regions, Sge};
 use std::net::SocketAddr;
 
-/// Most UDP payload bytes of one batch, for IPv4 and IPv6 alike.
+/// Maximum UDP payload bytes of one batch, over both IPv4 and IPv6.
 const MAX_BYTES: usize = 65_535 - 40 - 8;
-/// A trailer and the next packet's header side by side.
+/// Bytes for the headers and trailers of a batch, contiguous in stream order.
 const HEADS: usize = MAX_BATCH * (MAX_HEADER + ICRC_BYTES);
 
 pub(super) struct Sender {
     sealed: bool,
-    /// Whether the socket may have a peer: it receives nothing, and its IPv4 identifications do not matter.
+    /// The socket may be connected: it receives nothing, and it has no IPv4 identifications.
     may_connect: bool,
     pub(super) regions: Regions,
     heads: Box<[u8; HEADS]>,
-    pieces: Vec<Piece>,
+    pieces: Vec<IoVec>,
     destination: Option<(SocketAddr, Address)>,
 }
 
-// SAFETY: the raw addresses in `pieces` are made and used within one call of `batch`, from regions that
-// `regions` keeps alive.
+// SAFETY: the raw addresses in `pieces` are created and used within one call of `batch`, from regions that `regions`
+// keeps alive.
 unsafe impl std::marker::Send for Sender {}
 
 impl Sender {
     pub(super) fn new(config: &UdpConfig, regions: &Regions) -> Self {
         Self {
             sealed: config.sealed,
-            // The kernel numbers a connected IPv4 socket's packets; unconnected ones are all 0 (see `seal`).
+            // The kernel numbers the packets of a connected IPv4 socket; those of an unconnected one are all 0 (see
+            // `seal`).
             may_connect: config.scratch.len == 0 && config.bind.is_ipv6(),
             regions: regions.clone(),
             heads: Box::new([0; HEADS]),
@@ -41,8 +42,8 @@ impl Sender {
         }
     }
 
-    /// Sends the longest run of `packets` that one batch takes: equal lengths, the last perhaps shorter.
-    /// Returns how many that were.
+    /// Sends the longest prefix of `packets` that fits in one batch: equal lengths, except that the last may be
+    /// shorter. Returns how many were sent.
     pub(super) fn batch(
         &mut self,
         fd: &OwnedFd,
@@ -70,7 +71,7 @@ impl Sender {
         self.transmit(fd, to, segment, taken)
     }
 
-    /// Whether packets of so many bytes can be sent as they are.
+    /// Checks that prebuilt packets of `len` bytes can be sent.
     pub(super) fn accepts_prebuilt(&self, len: u32) -> Result<(), IoError> {
         if self.sealed {
             return Err(IoError::Config("a prebuilt packet cannot be sealed: its payload is not read".into()));
@@ -81,23 +82,23 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends as many packets of a run as one batch takes: one piece of memory if nothing lies between them. Returns
-    /// how many that were.
+    /// Sends as many packets of a run as fit in one batch, as one piece of memory if there are no gaps. Returns how
+    /// many were sent.
     pub(super) fn run(&mut self, fd: &OwnedFd, to: SocketAddr, frames: Run) -> Result<usize, IoError> {
         let count = (MAX_BYTES / frames.len as usize).min(MAX_BATCH).min(frames.count as usize);
         self.pieces.clear();
         if frames.stride == frames.len {
             let all = Sge { len: frames.len * count as u32, ..frames.frame(0) };
-            self.pieces.push(Piece { iov_base: self.regions.address(all).cast(), iov_len: all.len as usize });
+            self.pieces.push(IoVec { iov_base: self.regions.address(all).cast(), iov_len: all.len as usize });
         } else {
             let frames = (0..count as u32).map(|index| frames.frame(index));
-            let piece = |at: Sge| Piece { iov_base: self.regions.address(at).cast(), iov_len: at.len as usize };
+            let piece = |at: Sge| IoVec { iov_base: self.regions.address(at).cast(), iov_len: at.len as usize };
             self.pieces.extend(frames.map(piece));
         }
         self.transmit(fd, to, frames.len as usize, count)
     }
 
-    /// Sends the pieces as so many packets, cut every `segment` bytes.
+    /// Sends the pieces as `count` packets, segmented every `segment` bytes.
     fn transmit(&mut self, fd: &OwnedFd, to: SocketAddr, segment: usize, count: usize) -> Result<usize, IoError> {
         if self.destination.as_ref().is_none_or(|(known, _)| *known != to) {
             if self.may_connect {
@@ -154,7 +155,7 @@ impl Sender {
         }
         let trailer = if self.sealed { ICRC_BYTES } else { 0 };
         let heads = self.heads.as_mut_ptr();
-        let mut open = 0..0; // head bytes not yet listed: a trailer and the next header make one piece
+        let mut open = 0..0; // head bytes not yet listed: a trailer and the next header form one piece
         self.pieces.clear();
         for packet in packets {
             open.end += packet.header.len();
@@ -162,7 +163,7 @@ impl Sender {
                 push(&mut self.pieces, heads, open.clone());
                 open.start = open.end;
                 for sge in packet.gather.iter().filter(|sge| sge.len > 0) {
-                    self.pieces.push(Piece { iov_base: self.regions.address(*sge).cast(), iov_len: sge.len as usize });
+                    self.pieces.push(IoVec { iov_base: self.regions.address(*sge).cast(), iov_len: sge.len as usize });
                 }
             }
             open.end += trailer;

@@ -1,91 +1,92 @@
-//! Small datagrams, several by one system call, whole.
+//! Receives small datagrams whole, several per system call.
 //!
-//! To look at a small packet before it is copied costs as much again as to receive it. Where small ones are what
-//! comes (acknowledgements, requests, short messages) they are read whole, and the steer chooses from what was read:
-//! their payloads are copied once more, which costs less than the second call. A large datagram that comes between
-//! them is copied once more as well; so it takes several small ones in a row to begin, and one large one to end.
+//! Peeking at a small packet costs as much as receiving it. If the traffic is small packets (acknowledgements,
+//! requests, short messages), they are received whole, and the steer chooses from the received bytes: payloads are
+//! copied once more, which costs less than the second call. A large datagram among them is also copied once more; so
+//! this path starts after several small datagrams in a row, and ends with the first large one.
 
-use super::sys::{self, Many, Piece};
+use super::sys::{self, IoVec, RecvBatch};
 use rustix::fd::OwnedFd;
 use std::io;
 
-/// Bytes of a datagram or batch up to which a second copy is cheaper than a second call.
+/// Maximum bytes of a datagram or batch for which a second copy is cheaper than a second call.
 const SMALL: usize = 2048;
-/// Small datagrams in a row after which the next are expected to be small.
-const SETTLED: u32 = 8;
-/// Most datagrams taken at once.
+/// Small datagrams in a row after which this path is used.
+const MIN_RUN: u32 = 8;
+/// Maximum datagrams received by one call.
 const DEPTH: usize = 16;
-/// Any datagram or batch.
-const MOST_BYTES: usize = 1 << 16;
+/// Maximum bytes of a datagram or batch.
+const MAX_DATAGRAM_BYTES: usize = 1 << 16;
 
-/// What reading small datagrams whole needs.
+/// State of receiving small datagrams whole.
 #[derive(Default)]
-pub(super) struct Small {
+pub(super) struct SmallReceiver {
     /// Small datagrams in a row.
-    in_a_row: u32,
-    /// Datagrams that came at once the last time.
-    came: usize,
-    /// None until it is used for the first time.
-    room: Option<Box<Room>>,
+    run_length: u32,
+    /// Datagrams received by the previous call.
+    last_count: usize,
+    /// `None` until first used.
+    buffers: Option<Box<Buffers>>,
 }
 
-/// Memory for so many datagrams, of which small ones touch little.
-pub(super) struct Room {
-    many: Many<DEPTH>,
+/// Memory for [`DEPTH`] datagrams; small ones touch few pages of it.
+pub(super) struct Buffers {
+    messages: RecvBatch<DEPTH>,
     bytes: Vec<u8>,
 }
 
-impl Small {
-    /// A datagram or batch of so many bytes came.
-    pub(super) fn note(&mut self, bytes: usize) {
-        self.in_a_row = if bytes <= SMALL { (self.in_a_row + 1).min(SETTLED) } else { 0 };
+impl SmallReceiver {
+    /// Records a datagram or batch of this many bytes.
+    pub(super) fn record(&mut self, bytes: usize) {
+        self.run_length = if bytes <= SMALL { (self.run_length + 1).min(MIN_RUN) } else { 0 };
     }
 
-    /// Whether small datagrams are what comes.
-    pub(super) fn is_worth_it(&self) -> bool {
-        self.in_a_row == SETTLED
+    /// Returns `true` if the traffic is small datagrams.
+    pub(super) fn is_active(&self) -> bool {
+        self.run_length == MIN_RUN
     }
 
-    /// Takes up to `most` datagrams without waiting. Returns them with their number and the number asked for: fewer
-    /// came only if no more were there. [`Self::put_back`] takes the memory back.
-    pub(super) fn take(&mut self, fd: &OwnedFd, most: usize) -> io::Result<(Box<Room>, usize, usize)> {
-        // Twice as many as came before: a lone one costs little, and a stream is soon taken by the dozen.
-        let asked = (2 * self.came).clamp(2, DEPTH).min(most);
-        let mut room = self.room.take().unwrap_or_default();
-        let mut pieces = [[Piece { iov_base: std::ptr::null_mut(), iov_len: MOST_BYTES }]; DEPTH];
-        for ([piece], slot) in pieces.iter_mut().zip(room.bytes.chunks_exact_mut(MOST_BYTES)) {
+    /// Receives up to `max` datagrams without blocking. Returns them with their number and the number requested: fewer
+    /// are received only if the queue is empty. [`Self::return_buffers`] returns the memory.
+    pub(super) fn receive(&mut self, fd: &OwnedFd, max: usize) -> io::Result<(Box<Buffers>, usize, usize)> {
+        // Request twice as many as the previous call received: a single datagram stays cheap, and a stream quickly
+        // reaches full batches.
+        let requested = (2 * self.last_count).clamp(2, DEPTH).min(max);
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let mut pieces = [[IoVec { iov_base: std::ptr::null_mut(), iov_len: MAX_DATAGRAM_BYTES }]; DEPTH];
+        for ([piece], slot) in pieces.iter_mut().zip(buffers.bytes.chunks_exact_mut(MAX_DATAGRAM_BYTES)) {
             piece.iov_base = slot.as_mut_ptr().cast();
         }
-        // SAFETY: every piece lies in `room`, which is exclusively ours.
-        let received = unsafe { room.many.receive(fd, &mut pieces[..asked]) };
+        // SAFETY: every piece is in `buffers`, which is exclusively borrowed.
+        let received = unsafe { buffers.messages.receive(fd, &mut pieces[..requested]) };
         match received {
-            Ok(came) => {
-                self.came = came;
-                Ok((room, came, asked))
+            Ok(count) => {
+                self.last_count = count;
+                Ok((buffers, count, requested))
             }
             Err(error) => {
-                self.room = Some(room);
+                self.buffers = Some(buffers);
                 Err(error)
             }
         }
     }
 
-    pub(super) fn put_back(&mut self, room: Box<Room>) {
-        self.room = Some(room);
+    pub(super) fn return_buffers(&mut self, buffers: Box<Buffers>) {
+        self.buffers = Some(buffers);
     }
 }
 
-impl Room {
-    /// One of the datagrams that came, and what the kernel said of it.
+impl Buffers {
+    /// Returns one of the received datagrams and its metadata.
     pub(super) fn datagram(&self, index: usize) -> io::Result<(sys::Received, &[u8])> {
-        let seen = self.many.received(index)?;
-        let slot = &self.bytes[index * MOST_BYTES..][..MOST_BYTES];
-        Ok((seen, &slot[..seen.total.min(MOST_BYTES)]))
+        let seen = self.messages.received(index)?;
+        let slot = &self.bytes[index * MAX_DATAGRAM_BYTES..][..MAX_DATAGRAM_BYTES];
+        Ok((seen, &slot[..seen.total.min(MAX_DATAGRAM_BYTES)]))
     }
 }
 
-impl Default for Room {
+impl Default for Buffers {
     fn default() -> Self {
-        Self { many: Many::new(), bytes: vec![0; DEPTH * MOST_BYTES] }
+        Self { messages: RecvBatch::new(), bytes: vec![0; DEPTH * MAX_DATAGRAM_BYTES] }
     }
 }

@@ -1,16 +1,16 @@
-//! The system calls of the UDP backend, over raw addresses of registered memory.
+//! System calls of the UDP backend, over raw addresses of registered memory.
 //!
-//! Safe socket crates take slices; a slice of memory that the kernel fills while others hold its address
-//! is what this house never makes, so these few calls go through `libc`.
+//! Safe socket crates take slices. A slice of memory that the kernel writes while others hold its address is undefined
+//! behaviour, so these few calls go through `libc`.
 
 use crate::sys::set_option;
-pub use crate::sys::{Piece, set_buffer};
+pub use crate::sys::{IoVec, set_buffer};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What a look at the head of the queue said.
+/// Metadata of a received datagram or GRO batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     /// Bytes of the datagram or GRO batch, even if less was copied.
@@ -19,43 +19,43 @@ pub struct Received {
     pub segment: usize,
     /// The sender.
     pub source: SocketAddr,
-    /// When the kernel received it, in nanoseconds of the realtime clock; 0 if the socket was not asked to say.
+    /// Time at which the kernel received it, in nanoseconds of the realtime clock; 0 if time stamps are off.
     pub stamp_ns: u64,
-    /// It carries the mark of congestion (ECN).
+    /// Marked as having experienced congestion (ECN).
     pub congested: bool,
 }
 
-/// Opens a datagram socket bound to `address`, with GRO on.
+/// Opens a datagram socket bound to `address`, with GRO enabled.
 pub fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
     if address.is_ipv4() {
-        // DF: the kernel then leaves the identification at 0, which the ICRC of the design assumes.
+        // DF: the kernel then leaves the identification at 0, which the computed ICRC assumes.
         set_option(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     } else {
         set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-        // Soft-RoCE sends IPv6 without a UDP checksum; the ICRC covers what it would.
+        // Soft-RoCE sends IPv6 without a UDP checksum; the ICRC covers the same bytes.
         set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
     }
     bind(&fd, &address)?;
     Ok(fd)
 }
 
-/// Names the socket's peer, so that the kernel looks the route up once and not for every batch. From then on the
-/// socket receives from that peer only.
+/// Connects the socket, so that the kernel looks up the route once instead of for every batch. From then on the socket
+/// receives from that peer only.
 pub fn connect(fd: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::connect(fd, &to)?)
 }
 
-/// Asks the kernel to note when it receives: once for each batch, in its own path, and told with the batch.
-pub fn stamp_receipts(fd: &OwnedFd) -> io::Result<()> {
+/// Enables receive time stamps: the kernel takes one per batch in its receive path, and returns it with the batch.
+pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
     let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
 }
 
-/// Sends packets as ECT(0) from now on, and asks the kernel to tell the mark of those received.
+/// Sends packets as ECT(0) from now on, and makes the kernel report the ECN mark of received packets.
 pub fn enable_ecn(fd: &OwnedFd, v4: bool) -> io::Result<()> {
     use rustix::net::sockopt;
     const ECT_0: u8 = 0b10;
@@ -69,13 +69,11 @@ pub fn enable_ecn(fd: &OwnedFd, v4: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Looks at the datagram or GRO batch at the head of the queue, without waiting; none if there is none. It stays
-/// there.
+/// Peeks at the datagram or GRO batch at the head of the queue without blocking; `None` if the queue is empty.
 ///
 /// # Safety
-/// Every piece must be memory that may be written for its whole length, and that no Rust reference
-/// aliases, until this returns.
-pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<Received>> {
+/// Every piece must be writable for its whole length and not aliased by any Rust reference until this returns.
+pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [IoVec]) -> io::Result<Option<Received>> {
     let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
     let mut control = Control::new();
     // SAFETY: all-zero is a valid msghdr.
@@ -86,7 +84,7 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<Rece
     message.msg_iovlen = pieces.len();
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>();
-    // SAFETY: the message points at live name and control storage, and the caller vouches for the pieces.
+    // SAFETY: the message points at live name and control storage, and the caller guarantees the pieces.
     let Some(total) = (unsafe { receive(fd, &mut message, libc::MSG_PEEK) })? else { return Ok(None) };
     // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
     let source = unsafe { socket_addr(name.as_ptr(), message.msg_namelen) }
@@ -97,56 +95,55 @@ pub unsafe fn peek(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<Rece
     Ok(Some(seen))
 }
 
-/// Takes the datagram or GRO batch at the head of the queue, without waiting. Returns its bytes; none if there is
-/// none.
+/// Dequeues the datagram or GRO batch at the head of the queue without blocking. Returns its bytes; `None` if the queue
+/// is empty.
 ///
 /// # Safety
 /// As for [`peek`].
-pub unsafe fn take(fd: &OwnedFd, pieces: &mut [Piece]) -> io::Result<Option<usize>> {
+pub unsafe fn dequeue(fd: &OwnedFd, pieces: &mut [IoVec]) -> io::Result<Option<usize>> {
     // SAFETY: all-zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = pieces.as_mut_ptr();
     message.msg_iovlen = pieces.len();
-    // SAFETY: there is no name and no control storage, and the caller vouches for the pieces.
+    // SAFETY: there is no name and no control storage, and the caller guarantees the pieces.
     unsafe { receive(fd, &mut message, 0) }
 }
 
 /// Copies bytes into pieces, one after the other, as the kernel would.
 ///
 /// # Safety
-/// As for [`peek`], and the bytes lie in none of the pieces.
-pub unsafe fn scatter(mut bytes: &[u8], pieces: &[Piece]) {
+/// As for [`peek`], and no piece overlaps `bytes`.
+pub unsafe fn scatter(mut bytes: &[u8], pieces: &[IoVec]) {
     for piece in pieces {
         let (now, later) = bytes.split_at(piece.iov_len.min(bytes.len()));
-        // SAFETY: the caller vouches for the piece, and `now` is no longer than it.
+        // SAFETY: the caller guarantees the piece, and `now` is no longer than it.
         unsafe { piece.iov_base.cast::<u8>().copy_from_nonoverlapping(now.as_ptr(), now.len()) };
         bytes = later;
     }
 }
 
-/// Names and control messages of up to `N` datagrams that are taken at once.
-pub struct Many<const N: usize> {
+/// Message headers, source addresses and control messages for receiving up to `N` datagrams with one call.
+pub struct RecvBatch<const N: usize> {
     names: [libc::sockaddr_storage; N],
     controls: [Control; N],
     messages: [libc::mmsghdr; N],
 }
 
-// SAFETY: the pointers in `messages` are set anew by every `receive` and not followed outside it but to the names
-// and controls of the same value, by its own methods.
-unsafe impl<const N: usize> Send for Many<N> {}
+// SAFETY: the pointers in `messages` are set by every `receive` and not followed outside it.
+unsafe impl<const N: usize> Send for RecvBatch<N> {}
 
-impl<const N: usize> Many<N> {
-    /// Nothing received.
+impl<const N: usize> RecvBatch<N> {
+    /// Creates an empty batch.
     pub fn new() -> Self {
         // SAFETY: all-zero is a valid value of these C structs.
         unsafe { Self { names: zeroed(), controls: std::array::from_fn(|_| Control::new()), messages: zeroed() } }
     }
 
-    /// Takes up to as many datagrams as there are lists of pieces, without waiting. Returns how many.
+    /// Receives up to as many datagrams as there are lists of pieces, without blocking. Returns how many.
     ///
     /// # Safety
     /// As for [`peek`].
-    pub unsafe fn receive<const P: usize>(&mut self, fd: &OwnedFd, pieces: &mut [[Piece; P]]) -> io::Result<usize> {
+    pub unsafe fn receive<const P: usize>(&mut self, fd: &OwnedFd, pieces: &mut [[IoVec; P]]) -> io::Result<usize> {
         let count = pieces.len().min(N);
         for (index, pieces) in pieces.iter_mut().take(N).enumerate() {
             let header = &mut self.messages[index].msg_hdr;
@@ -160,7 +157,7 @@ impl<const N: usize> Many<N> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         loop {
             // SAFETY: the first `count` messages point at live names, controls and piece lists, and the caller
-            // vouches for the pieces.
+            // guarantees the pieces.
             let n = unsafe {
                 let messages = self.messages.as_mut_ptr();
                 libc::recvmmsg(fd.as_raw_fd(), messages, count as u32, flags, std::ptr::null_mut())
@@ -177,7 +174,7 @@ impl<const N: usize> Many<N> {
         }
     }
 
-    /// What was said of a datagram that the last [`Self::receive`] took.
+    /// Returns the metadata of a datagram that the last [`Self::receive`] returned.
     pub fn received(&self, index: usize) -> io::Result<Received> {
         let (message, total) = (&self.messages[index].msg_hdr, self.messages[index].msg_len as usize);
         // SAFETY: the kernel filled the name; the family says which of the two shapes it has.
@@ -186,20 +183,21 @@ impl<const N: usize> Many<N> {
         let mut seen = Received { total, segment: total, source, stamp_ns: 0, congested: false };
         // SAFETY: all-zero is a valid msghdr.
         let mut described: libc::msghdr = unsafe { zeroed() };
-        // Pointed to afresh, because this value may have moved since.
+        // Set again, because this value may have moved since.
         described.msg_control = self.controls[index].0.as_ptr().cast_mut().cast();
         described.msg_controllen = message.msg_controllen;
-        // SAFETY: the control storage is this value's, and the kernel said how much of it it filled.
+        // SAFETY: the control storage is owned by this value, and `msg_controllen` is the length that the kernel
+        // filled.
         unsafe { read_control(&described, &mut seen) };
         Ok(seen)
     }
 }
 
 /// # Safety
-/// Everything that `message` points at must be live and writable for the length that it says.
+/// Everything that `message` points at must be live and writable for its stated length.
 unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) -> io::Result<Option<usize>> {
     loop {
-        // SAFETY: the caller vouches for the message.
+        // SAFETY: the caller guarantees the message.
         let n = unsafe { libc::recvmsg(fd.as_raw_fd(), message, flags | libc::MSG_DONTWAIT | libc::MSG_TRUNC) };
         if n >= 0 {
             return Ok(Some(n as usize));
@@ -213,17 +211,18 @@ unsafe fn receive(fd: &OwnedFd, message: &mut libc::msghdr, flags: libc::c_int) 
     }
 }
 
-/// One `sendmsg` of a batch: pieces of equal segments to one destination.
+/// Arguments of one `sendmsg` of a batch: pieces of equal segments to one destination.
 pub struct Message<'a> {
-    /// What to gather.
-    pub pieces: &'a mut [Piece],
-    /// Bytes of every segment but the last; the kernel cuts there.
+    /// Memory to gather.
+    pub pieces: &'a mut [IoVec],
+    /// Bytes of every segment except the last; the kernel splits the message there.
     pub segment: u16,
-    /// Whether there is more than one segment.
+    /// `true` if there is more than one segment.
     pub segmented: bool,
 }
 
-/// Sends one batch, waiting for room, to an address or, without one, to the socket's peer. Returns the bytes taken.
+/// Sends one batch, blocking while the send buffer is full, to an address or, without one, to the connected peer.
+/// Returns the bytes accepted.
 ///
 /// # Safety
 /// Every piece must be readable for its whole length until this returns.
@@ -251,21 +250,21 @@ pub unsafe fn send(fd: &OwnedFd, to: Option<&Address>, message: Message<'_>) -> 
         }
     }
     loop {
-        // SAFETY: the message points at live storage, and the caller vouches for the pieces.
+        // SAFETY: the message points at live storage, and the caller guarantees the pieces.
         let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, 0) };
         if n >= 0 {
             return Ok(n as usize);
         }
         let error = io::Error::last_os_error();
-        // Refused: an earlier batch found nobody there. That is a loss on the way, not an error of this one,
-        // and saying it once cleared it.
+        // ECONNREFUSED: an ICMP error for an earlier batch. That batch was lost on the way, which is not an error of
+        // this one; reporting the error has cleared it.
         if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionRefused) {
             return Err(error);
         }
     }
 }
 
-/// Room for control messages, aligned as they must be.
+/// Buffer for control messages, with their alignment.
 #[repr(align(8))]
 struct Control([u8; 128]);
 
@@ -275,7 +274,7 @@ impl Control {
     }
 }
 
-/// A destination in the kernel's form, made once.
+/// A destination as a `sockaddr`, converted once.
 pub struct Address {
     storage: libc::sockaddr_storage,
     len: u32,
@@ -321,7 +320,7 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
     if (len as usize) < size_of::<libc::sockaddr_in>() {
         return None;
     }
-    // SAFETY: the family is the first field of every sockaddr, and the caller vouches for the bytes.
+    // SAFETY: the family is the first field of every sockaddr, and the caller guarantees the bytes.
     match i32::from(unsafe { (*storage.cast::<libc::sockaddr>()).sa_family }) {
         libc::AF_INET => {
             // SAFETY: the family says that this is a sockaddr_in, and `len` covers it.
@@ -339,7 +338,7 @@ unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: u32) -> Optio
     }
 }
 
-/// Reads the segment size and the time stamp.
+/// Reads the segment size, the time stamp and the ECN mark.
 ///
 /// # Safety
 /// `message` must describe control storage that the kernel filled.
@@ -356,11 +355,12 @@ unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
                     seen.segment = usize::try_from(segment).ok().filter(|s| *s > 0).unwrap_or(seen.total);
                 }
                 (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => {
-                    // The first of three times is the kernel's own.
+                    // The first of three time stamps is the software one.
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     seen.stamp_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
                 }
-                // The first byte is the traffic class, whatever width the kernel gives it; its two low bits are ECN.
+                // The first byte is the traffic class, regardless of the width of the control message; its two low bits
+                // are ECN.
                 (libc::IPPROTO_IP, libc::IP_TOS) => seen.congested = data.read() & 3 == 3,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                     seen.congested = data.cast::<libc::c_int>().read_unaligned() & 3 == 3;
@@ -372,14 +372,14 @@ unsafe fn read_control(message: &libc::msghdr, seen: &mut Received) {
     }
 }
 
-/// The IP address of a socket address that names one host.
-pub fn specific(address: SocketAddr) -> Option<IpAddr> {
+/// Returns the IP address of a socket address unless it is unspecified.
+pub fn specified_ip(address: SocketAddr) -> Option<IpAddr> {
     Some(address.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Lists a range of header scratch, unless it is empty.
-pub fn push(pieces: &mut Vec<Piece>, heads: *mut u8, range: std::ops::Range<usize>) {
+/// Appends a range of header scratch to the pieces, unless it is empty.
+pub fn push(pieces: &mut Vec<IoVec>, heads: *mut u8, range: std::ops::Range<usize>) {
     if !range.is_empty() {
-        pieces.push(Piece { iov_base: heads.wrapping_add(range.start).cast(), iov_len: range.len() });
+        pieces.push(IoVec { iov_base: heads.wrapping_add(range.start).cast(), iov_len: range.len() });
     }
 }

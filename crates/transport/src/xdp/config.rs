@@ -1,71 +1,72 @@
-//! How an interface's queues are opened.
+//! Configuration of an interface's queues.
 
 use shotline_memory::Sge;
 use std::net::SocketAddr;
 
-/// Where the program runs.
+/// Where the XDP program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver if it can, else in the kernel's own path.
+pub enum AttachMode {
+    /// In the driver if it supports it, else in the kernel's generic path.
     #[default]
     Auto,
     /// In the driver.
     Native,
-    /// In the kernel's own path, for every driver.
+    /// In the kernel's generic path, which works with every driver.
     Generic,
 }
 
-/// How frames come into our chunks.
+/// How received frames get into the chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copy {
-    /// By the device if its driver can, else by the kernel.
+pub enum CopyMode {
+    /// Written by the device if its driver supports it, else copied by the kernel.
     #[default]
     Auto,
-    /// By the kernel.
+    /// Copied by the kernel.
     Copy,
-    /// By the device.
+    /// Written by the device (zero-copy).
     Zero,
 }
 
-/// How to open an [`XdpIo`](super::XdpIo).
+/// Configuration of an [`XdpIo`](super::XdpIo).
 #[derive(Clone, Debug)]
 pub struct XdpConfig {
     /// The interface, such as `eth0`.
     pub interface: String,
-    /// Its receive queues to take frames from; empty: all. Frames for us that come by another go to the kernel, which
-    /// throws them away.
+    /// The receive queues to use; empty: all. Our frames that arrive in another queue go to the kernel, which discards
+    /// them.
     pub queues: Vec<u32>,
-    /// Where the program runs.
-    pub mode: Mode,
-    /// How frames come into our chunks.
-    pub copy: Copy,
-    /// Chunks of 4096 bytes for frames to come, for each queue, a power of two.
+    /// Where the XDP program runs.
+    pub mode: AttachMode,
+    /// How received frames get into the chunks.
+    pub copy: CopyMode,
+    /// Receive chunks of 4096 bytes for each queue, a power of two.
     pub chunks: u32,
-    /// The local address, one of the interface's; port 0 lets the kernel choose.
+    /// The local address, which must be the interface's; with port 0 the kernel chooses one.
     pub bind: SocketAddr,
-    /// The Ethernet address of whatever is sent to: the one peer's or a router's. Without it the kernel's neighbour
-    /// table is asked, and peers must be on the link itself.
+    /// Destination Ethernet address of all packets: that of the only peer or of a router. Without it the kernel's
+    /// neighbour table is used, and peers must be on the link itself.
     pub peer: Option<[u8; 6]>,
-    /// Whether packets end in an ICRC (RoCEv2) or not (plain UDP).
+    /// `true` if packets end in an ICRC (RoCEv2), `false` for plain UDP.
     pub sealed: bool,
-    /// Make payload CRC remainders ([`crate::Done::payload_crc`]) of packets without an ICRC, too.
+    /// Compute payload CRC remainders ([`crate::Done::payload_crc`]) also for packets without an ICRC.
     pub remainders: bool,
-    /// Posted receives that it can hold.
+    /// Maximum number of posted receives.
     pub capacity: usize,
-    /// At least [`crate::SCRATCH_BYTES`] of registered memory for payloads without a place.
+    /// At least [`crate::SCRATCH_BYTES`] of registered memory for payloads without a destination.
     pub scratch: Sge,
-    /// Send packets that may be marked instead of dropped ([`crate::udp::UdpConfig::ecn`]); marks are told always.
+    /// Send packets as ECN-capable ([`crate::udp::UdpConfig::ecn`]); received marks are always reported.
     pub ecn: bool,
 }
 
 impl XdpConfig {
-    /// All queues of an interface, 16 MiB of chunks for each, everything else chosen well.
+    /// Returns a configuration for all queues of an interface, with 16 MiB of chunks for each and defaults for the
+    /// rest.
     pub fn new(interface: impl Into<String>, bind: SocketAddr, scratch: Sge) -> Self {
         Self {
             interface: interface.into(),
             queues: Vec::new(),
-            mode: Mode::Auto,
-            copy: Copy::Auto,
+            mode: AttachMode::Auto,
+            copy: CopyMode::Auto,
             chunks: 4096,
             bind,
             peer: None,

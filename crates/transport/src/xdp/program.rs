@@ -1,8 +1,8 @@
-//! The program that an interface's driver runs for each frame (BPF, RFC 9669): ours go to a socket, all others on to
-//! the kernel.
+//! The XDP program that runs for each frame (BPF, RFC 9669): it redirects our frames to a socket and passes all others
+//! to the kernel.
 //!
-//! Ours are whole UDP datagrams, and first fragments, to one address and port. ARP, neighbour discovery and whatever
-//! else a host must answer stay the kernel's, and so do later fragments: they name no port.
+//! Our frames are whole UDP datagrams, and first fragments, to one address and port. ARP, neighbour discovery and all
+//! other traffic go to the kernel, and so do later fragments, which have no port number.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,7 +29,7 @@ const ADD_REGISTER: u8 = 0x0F;
 const MOVE: u8 = 0xB7;
 const MOVE_REGISTER: u8 = 0xBF;
 const JUMP_UNLESS_EQUAL: u8 = 0x55;
-/// Of the lower 32 bits: a constant of 64 would be extended by its sign.
+/// Compares the lower 32 bits: in the 64-bit comparison the immediate would be sign-extended.
 const JUMP_UNLESS_EQUAL_32: u8 = 0x56;
 const JUMP_IF_LESS: u8 = 0xA5;
 const JUMP_IF_GREATER_REGISTER: u8 = 0x2D;
@@ -50,24 +50,25 @@ const RX_QUEUE_INDEX: i16 = 16;
 const ETHERNET: i32 = 14;
 const UDP: i32 = 17;
 
-// What the registers hold: r0 scratch, r1 to r5 as below or a call's arguments, r6 what calls keep.
+// Register use: r0 scratch, r1 to r5 as below or a call's arguments, r6 preserved across calls.
 const R0: u8 = 0;
 const CONTEXT: u8 = 1;
 const FRAME: u8 = 2;
 const END: u8 = 3;
 const BOUND: u8 = 4;
 const LENGTH: u8 = 5;
-const KEPT: u8 = 6;
+const SAVED_CONTEXT: u8 = 6;
 
-/// The program for frames to this address and port, into the sockets of this map by the queue that they came by.
+/// Builds the program that redirects frames to this address and port to the socket of their receive queue. `sockets` is
+/// the descriptor of the map from queue to socket.
 pub fn filter(local: SocketAddr, sockets: i32) -> Vec<Instruction> {
     let mut program = Program::default();
-    program.push(MOVE_REGISTER, KEPT, CONTEXT, 0, 0);
+    program.push(MOVE_REGISTER, SAVED_CONTEXT, CONTEXT, 0, 0);
     program.push(LOAD_32, FRAME, CONTEXT, DATA, 0);
     program.push(LOAD_32, END, CONTEXT, DATA_END, 0);
     match local.ip() {
         IpAddr::V4(ip) => {
-            program.must_hold(ETHERNET + 20 + 8);
+            program.require_bytes(ETHERNET + 20 + 8);
             program.pass_unless(LOAD_16, 12, i32::from(0x0800_u16.to_be()));
             program.pass_unless(LOAD_8, 23, UDP);
             program.pass_unless(LOAD_32, 30, i32::from_ne_bytes(ip.octets()));
@@ -79,11 +80,11 @@ pub fn filter(local: SocketAddr, sockets: i32) -> Vec<Instruction> {
             program.push(SHIFT_LEFT, LENGTH, 0, 0, 2);
             program.pass_if(JUMP_IF_LESS, LENGTH, 0, 20);
             program.push(ADD_REGISTER, FRAME, LENGTH, 0, 0);
-            program.must_hold(ETHERNET + 4);
+            program.require_bytes(ETHERNET + 4);
             program.pass_unless(LOAD_16, ETHERNET as i16 + 2, i32::from(local.port().to_be()));
         }
         IpAddr::V6(ip) => {
-            program.must_hold(ETHERNET + 40 + 8);
+            program.require_bytes(ETHERNET + 40 + 8);
             program.pass_unless(LOAD_16, 12, i32::from(0x86DD_u16.to_be()));
             program.pass_unless(LOAD_8, 20, UDP);
             let octets = ip.octets();
@@ -97,7 +98,7 @@ pub fn filter(local: SocketAddr, sockets: i32) -> Vec<Instruction> {
     program.redirect(sockets)
 }
 
-/// Instructions, and which of them jump to the end.
+/// A program under construction: instructions, and the indices of those that jump to the end.
 #[derive(Default)]
 struct Program {
     instructions: Vec<Instruction>,
@@ -109,30 +110,31 @@ impl Program {
         self.instructions.push(Instruction { code, registers: from << 4 | to, offset, immediate });
     }
 
-    /// Leaves the frame to the kernel if this comparison is true.
+    /// Passes the frame to the kernel if this comparison is true.
     fn pass_if(&mut self, code: u8, register: u8, other: u8, value: i32) {
         self.passes.push(self.instructions.len());
         self.push(code, register, other, 0, value);
     }
 
-    /// Leaves the frame to the kernel unless the field there has this value, in the order of the frame's bytes.
+    /// Passes the frame to the kernel unless the field at this offset has this value, in network byte order.
     fn pass_unless(&mut self, load: u8, at: i16, value: i32) {
         self.push(load, R0, FRAME, at, 0);
         self.pass_if(JUMP_UNLESS_EQUAL_32, R0, 0, value);
     }
 
-    /// Leaves the frame to the kernel unless so many bytes are behind the register: the verifier demands it, too.
-    fn must_hold(&mut self, bytes: i32) {
+    /// Passes the frame to the kernel unless at least `bytes` bytes follow the frame pointer. The verifier requires
+    /// this bounds check.
+    fn require_bytes(&mut self, bytes: i32) {
         self.push(MOVE_REGISTER, BOUND, FRAME, 0, 0);
         self.push(ADD, BOUND, 0, 0, bytes);
         self.pass_if(JUMP_IF_GREATER_REGISTER, BOUND, END, 0);
     }
 
-    /// Ends the program: to the socket of the frame's queue; where there is none, to the kernel.
+    /// Ends the program: redirects to the socket of the frame's queue, or passes to the kernel if there is none.
     fn redirect(mut self, sockets: i32) -> Vec<Instruction> {
         self.push(LOAD_64_IMMEDIATE, 1, PSEUDO_MAP_FD, 0, sockets);
         self.push(0, 0, 0, 0, 0); // the constant's upper half
-        self.push(LOAD_32, 2, KEPT, RX_QUEUE_INDEX, 0);
+        self.push(LOAD_32, 2, SAVED_CONTEXT, RX_QUEUE_INDEX, 0);
         self.push(MOVE, 3, 0, 0, XDP_PASS);
         self.push(CALL, 0, 0, 0, REDIRECT_MAP);
         self.push(EXIT, 0, 0, 0, 0);

@@ -1,58 +1,58 @@
-//! One queue of an interface: its socket, its chunks, and frames that lie in several of them.
+//! One queue of an interface: its socket, its chunks, and frames that span several chunks.
 //!
-//! The first chunks are for frames to come, the others for frames to be sent. The fill ring holds the former in the
-//! order of their addresses and gets them back in the order in which they came, so a frame that needs several lies in
-//! neighbours, but for the one around the end.
+//! The first chunks are for receiving, the others for sending. The fill ring holds the receive chunks in address order
+//! and gets them back in the order in which they were used, so the chunks of one frame are adjacent, except at the
+//! wrap-around.
 
-use super::config::{Copy, XdpConfig};
+use super::config::{CopyMode, XdpConfig};
 use super::sys::{self, Rings, Umem};
 use crate::payload;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use shotline_memory::{Regions, Sge};
 use std::io;
 
-/// Bytes of a chunk: a page, as AF_XDP has it without huge pages.
+/// Bytes of a chunk: a page, the maximum of AF_XDP without huge pages.
 pub const CHUNK: u32 = 4096;
-/// Most chunks of one frame: 16 fragments behind the first are what the kernel knows (`MAX_SKB_FRAGS`).
-const MOST_CHUNKS: u32 = 17;
-/// Calls in a row to have a full ring sent.
-const MOST_CALLS: u32 = 64;
-/// Longest frame.
-pub const MOST_BYTES: usize = 16 * CHUNK as usize;
+/// Maximum chunks of one frame: the kernel supports 16 fragments after the first (`MAX_SKB_FRAGS`).
+const MAX_CHUNKS: u32 = 17;
+/// Maximum consecutive calls to flush a full send ring.
+const MAX_CALLS: u32 = 64;
+/// Maximum bytes of a frame.
+pub const MAX_FRAME_BYTES: usize = 16 * CHUNK as usize;
 
-/// A queue's socket.
+/// The socket of a queue, with its memory and rings.
 pub struct Queue {
-    /// Before the memory that the kernel writes to, so that it is closed first.
+    /// Declared before the memory that the kernel writes to, so that it is closed first.
     fd: OwnedFd,
     rings: Rings,
     umem: Umem,
-    /// Chunks for frames to be sent that are ours.
+    /// Free send chunks.
     free: Vec<u64>,
-    /// For a frame whose chunks are no neighbours.
+    /// Buffer for a frame whose chunks are not adjacent.
     bounce: Vec<u8>,
 }
 
-/// A frame to be sent, in parts.
-pub struct Outgoing<'a> {
+/// A frame to send, in parts.
+pub struct TxFrame<'a> {
     /// Headers.
     pub front: &'a [u8],
     /// The payload, in pieces.
     pub gather: &'a [Sge],
-    /// Where they lie.
+    /// The table of regions that `gather` refers to.
     pub regions: &'a Regions,
-    /// What follows.
+    /// The trailer.
     pub back: &'a [u8],
 }
 
-impl Outgoing<'_> {
-    /// Bytes of the frame.
+impl TxFrame<'_> {
+    /// Returns the bytes of the frame.
     pub fn len(&self) -> usize {
         self.front.len() + payload::len(self.gather) + self.back.len()
     }
 
-    /// Writes the frame's bytes from `begin` on, as many as there is room for.
+    /// Writes the frame's bytes from offset `begin` on, until `to` is full.
     fn write(&self, begin: usize, to: &mut [u8]) {
-        // Where each part begins; what is before `begin` is left out.
+        // `at` is the offset of each part in the frame; bytes before `begin` are skipped.
         let (mut at, mut to) = (0, to);
         let mut part = |len: usize, copy: &mut dyn FnMut(usize, &mut [u8])| {
             let skip = begin.saturating_sub(at).min(len);
@@ -70,11 +70,11 @@ impl Outgoing<'_> {
     }
 }
 
-/// What a look into the receive ring has found.
-pub enum Came<'a> {
-    /// A whole frame, in so many chunks.
-    Frame(&'a [u8], u32),
-    /// One that is longer than a frame can be, in so many chunks.
+/// A frame found in the receive ring.
+pub enum RxFrame<'a> {
+    /// A complete frame, and its number of chunks.
+    Complete(&'a [u8], u32),
+    /// A frame longer than the maximum, and its number of chunks.
     TooLong(u32),
 }
 
@@ -85,79 +85,80 @@ impl Queue {
         let umem = Umem::new((receive + send) as usize * CHUNK as usize)?;
         let (fd, mut rings) = sys::socket(&umem, CHUNK, [receive, send])?;
         for index in 0..receive {
-            rings.fill.put(index, u64::from(index * CHUNK));
+            rings.fill.write(index, u64::from(index * CHUNK));
         }
-        rings.fill.fill(receive);
+        rings.fill.produce(receive);
         let copy = match config.copy {
-            Copy::Auto => 0,
-            Copy::Copy => libc::XDP_COPY,
-            Copy::Zero => libc::XDP_ZEROCOPY,
+            CopyMode::Auto => 0,
+            CopyMode::Copy => libc::XDP_COPY,
+            CopyMode::Zero => libc::XDP_ZEROCOPY,
         };
         sys::bind(&fd, interface, queue, libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG | copy)?;
         let free = (receive..receive + send).map(|index| u64::from(index * CHUNK)).collect();
         Ok(Self { fd, rings, umem, free, bounce: Vec::new() })
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Whether frames come without a copy.
+    /// Returns `true` if the queue is zero-copy.
     pub fn is_zero_copy(&self) -> bool {
         sys::is_zero_copy(&self.fd).unwrap_or(false)
     }
 
-    /// What the kernel has counted.
-    pub fn statistics(&self) -> io::Result<libc::xdp_statistics> {
-        sys::statistics(&self.fd)
+    /// Reads the kernel's counters of the socket.
+    pub fn kernel_counters(&self) -> io::Result<libc::xdp_statistics> {
+        sys::kernel_counters(&self.fd)
     }
 
-    /// Chunks that have frames, perhaps not all of the last one.
+    /// Returns the number of filled receive chunks; the last frame may be incomplete.
     pub fn filled(&mut self) -> u32 {
-        self.rings.receive.filled()
+        self.rings.receive.available()
     }
 
-    /// The frame that begins with the `at`th of the filled chunks; none unless all of it is there.
-    pub fn frame(&mut self, at: u32, filled: u32) -> Option<Came<'_>> {
+    /// Returns the frame that starts in the `at`th filled chunk; `None` if it is incomplete.
+    pub fn frame(&mut self, at: u32, filled: u32) -> Option<RxFrame<'_>> {
         let first = self.rings.receive.entry(at);
         let mut len = first.len as usize;
         let mut more = first.options & libc::XDP_PKT_CONTD != 0;
-        let mut neighbours = true;
+        let mut adjacent = true;
         let mut chunks = 1;
         while more {
             if at + chunks >= filled {
                 return None;
             }
             let next = self.rings.receive.entry(at + chunks);
-            neighbours &= page(next.addr) == page(first.addr) + u64::from(chunks * CHUNK);
+            adjacent &= page(next.addr) == page(first.addr) + u64::from(chunks * CHUNK);
             len += next.len as usize;
             more = next.options & libc::XDP_PKT_CONTD != 0;
             chunks += 1;
         }
-        if len > MOST_BYTES || chunks > MOST_CHUNKS {
-            return Some(Came::TooLong(chunks));
+        if len > MAX_FRAME_BYTES || chunks > MAX_CHUNKS {
+            return Some(RxFrame::TooLong(chunks));
         }
         if chunks > 1 {
-            if !neighbours {
-                return Some(Came::Frame(self.bounced(at, chunks), chunks));
+            if !adjacent {
+                return Some(RxFrame::Complete(self.gather_chunks(at, chunks), chunks));
             }
-            // What begins behind a chunk's headroom moves up to the end of the one before: of 4 KiB and headers a tenth.
+            // The content of each further chunk starts after its headroom and is moved up to the end of the previous
+            // one: of a 4 KiB payload with headers, a tenth.
             let mut end = first.addr + u64::from(first.len);
             for index in 1..chunks {
                 let piece = self.rings.receive.entry(at + index);
-                // SAFETY: the kernel has handed these chunks over, and nobody holds a slice of them.
-                unsafe { self.umem.shift(piece.addr, end, piece.len as usize) };
+                // SAFETY: the kernel has passed these chunks to us, and no slice of them exists.
+                unsafe { self.umem.copy_within(piece.addr, end, piece.len as usize) };
                 end += u64::from(piece.len);
             }
         }
-        // SAFETY: the kernel has handed these chunks over, and gets them back only from `&mut self`.
+        // SAFETY: the kernel has passed these chunks to us, and they are returned only through `&mut self`.
         let frame = unsafe { self.umem.get(first.addr, len) }.unwrap_or_default();
-        Some(Came::Frame(frame, chunks))
+        Some(RxFrame::Complete(frame, chunks))
     }
 
-    /// Gathers a frame from chunks that are no neighbours.
-    fn bounced(&mut self, at: u32, chunks: u32) -> &[u8] {
+    /// Gathers a frame from chunks that are not adjacent.
+    fn gather_chunks(&mut self, at: u32, chunks: u32) -> &[u8] {
         self.bounce.clear();
         for index in 0..chunks {
             let piece = self.rings.receive.entry(at + index);
@@ -168,27 +169,27 @@ impl Queue {
         &self.bounce
     }
 
-    /// Gives the oldest filled chunks back to the kernel.
-    pub fn give_back(&mut self, chunks: u32) {
+    /// Returns the oldest filled chunks to the kernel.
+    pub fn recycle(&mut self, chunks: u32) {
         for index in 0..chunks {
             let at = page(self.rings.receive.entry(index).addr);
-            self.rings.fill.put(index, at);
+            self.rings.fill.write(index, at);
         }
-        // There is room: the fill ring is as long as there are chunks.
-        self.rings.fill.fill(chunks);
-        self.rings.receive.empty(chunks);
-        if self.rings.fill.sleeps() {
+        // There is space: the fill ring has one entry per receive chunk.
+        self.rings.fill.produce(chunks);
+        self.rings.receive.consume(chunks);
+        if self.rings.fill.needs_wakeup() {
             sys::wake(self.fd.as_fd());
         }
     }
 
-    /// Writes a frame and hands it to the kernel; false if there is no room.
-    pub fn send(&mut self, frame: &Outgoing<'_>) -> bool {
+    /// Writes a frame and submits it to the kernel. Returns `false` if the send ring or its chunks are exhausted.
+    pub fn send(&mut self, frame: &TxFrame<'_>) -> bool {
         let len = frame.len();
         let chunks = (len as u32).div_ceil(CHUNK);
-        if !self.has_room(chunks) {
+        if !self.has_space(chunks) {
             self.reclaim();
-            if !self.has_room(chunks) {
+            if !self.has_space(chunks) {
                 return false;
             }
         }
@@ -196,26 +197,26 @@ impl Queue {
         for (index, at) in pieces.iter().enumerate() {
             let begin = index * CHUNK as usize;
             let part = (len - begin).min(CHUNK as usize);
-            // SAFETY: the chunk is ours until it is handed over below.
+            // SAFETY: the chunk is ours until it is submitted below.
             if let Some(chunk) = unsafe { self.umem.get_mut(*at, part) } {
                 frame.write(begin, chunk);
             }
             let options = if begin + part < len { libc::XDP_PKT_CONTD } else { 0 };
-            self.rings.send.put(index as u32, libc::xdp_desc { addr: *at, len: part as u32, options });
+            self.rings.send.write(index as u32, libc::xdp_desc { addr: *at, len: part as u32, options });
         }
-        self.rings.send.fill(chunks);
+        self.rings.send.produce(chunks);
         true
     }
 
-    fn has_room(&mut self, chunks: u32) -> bool {
-        self.free.len() >= chunks as usize && self.rings.send.room() >= chunks
+    fn has_space(&mut self, chunks: u32) -> bool {
+        self.free.len() >= chunks as usize && self.rings.send.free() >= chunks
     }
 
-    /// Has the kernel send what it was given. What its own queue has no room for goes with the next call.
+    /// Makes the kernel send the submitted frames. Those that do not fit in its own queue are sent by the next call.
     pub fn flush(&mut self) -> io::Result<()> {
-        // It takes a few dozen at each call.
+        // The kernel sends a few dozen frames per call.
         let mut calls = 0;
-        while self.rings.send.is_waiting() && self.rings.send.sleeps() && calls < MOST_CALLS {
+        while self.rings.send.has_pending() && self.rings.send.needs_wakeup() && calls < MAX_CALLS {
             if !sys::kick(&self.fd)? {
                 break;
             }
@@ -225,17 +226,17 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes chunks back whose frames were sent.
+    /// Reclaims the chunks of frames that were sent.
     fn reclaim(&mut self) {
-        let sent = self.rings.completed.filled();
+        let sent = self.rings.completed.available();
         for index in 0..sent {
             self.free.push(page(self.rings.completed.entry(index)));
         }
-        self.rings.completed.empty(sent);
+        self.rings.completed.consume(sent);
     }
 }
 
-/// The chunk that an address is in.
+/// Returns the address of the chunk that contains an address.
 fn page(address: u64) -> u64 {
     address & !u64::from(CHUNK - 1)
 }

@@ -1,5 +1,5 @@
-//! The system calls of AF_XDP: programs, maps, sockets and what they share with the kernel (bpf(2),
-//! `linux/if_xdp.h`, the kernel's Documentation/networking/af_xdp.rst).
+//! System calls of AF_XDP: programs, maps, sockets and memory shared with the kernel (bpf(2), `linux/if_xdp.h`, the
+//! kernel's Documentation/networking/af_xdp.rst).
 
 use super::program::Instruction;
 use crate::sys::set_option;
@@ -20,38 +20,38 @@ const LINK_CREATE: i32 = 28;
 const MAP_OF_SOCKETS: u32 = 17;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// `BPF_F_XDP_HAS_FRAGS`: the program may meet frames in several buffers.
+/// `BPF_F_XDP_HAS_FRAGS`: the program supports frames in several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
 
-/// `XDP_FLAGS_SKB_MODE`: in the kernel's own path, for every driver.
+/// `XDP_FLAGS_SKB_MODE`: in the kernel's generic path, for every driver.
 pub const GENERIC: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE`: in the driver.
 pub const NATIVE: u32 = 1 << 2;
 
-fn last() -> io::Error {
+fn last_error() -> io::Error {
     io::Error::last_os_error()
 }
 
-/// One command of bpf(2) whose result is a descriptor or 0.
+/// Calls bpf(2) with a command whose result is a descriptor or 0.
 ///
 /// # Safety
-/// Pointers in the attribute must be good for what the command does with them.
+/// Pointers in the attribute must be valid for the command's use of them.
 unsafe fn bpf<T>(command: i32, attribute: &T) -> io::Result<i32> {
-    // SAFETY: the pointer and the size describe the live attribute; for what it points at the caller vouches.
+    // SAFETY: the pointer and the size describe the live attribute; the caller guarantees the pointers in it.
     let rc = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attribute, size_of::<T>()) };
-    if rc < 0 { Err(last()) } else { Ok(rc as i32) }
+    if rc < 0 { Err(last_error()) } else { Ok(rc as i32) }
 }
 
-/// As [`bpf`], for commands that make something.
+/// As [`bpf`], for commands that create an object and return its descriptor.
 ///
 /// # Safety
 /// As [`bpf`].
 unsafe fn bpf_new<T>(command: i32, attribute: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller vouches for the attribute; the descriptor is new and nobody else's.
+    // SAFETY: the caller guarantees the attribute; the descriptor is new and owned by nothing else.
     unsafe { bpf(command, attribute).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// A map from queue to socket.
+/// Creates a map from queue to socket.
 pub fn new_map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attribute {
@@ -64,8 +64,8 @@ pub fn new_map(queues: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_new(MAP_CREATE, &Attribute { kind: MAP_OF_SOCKETS, key_size: 4, value_size: 4, entries: queues }) }
 }
 
-/// From here on frames of this queue can be sent to this socket.
-pub fn insert(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
+/// Inserts the socket of a queue: from here on frames of this queue can be redirected to it.
+pub fn map_insert(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
     #[repr(C)]
     struct Attribute {
         map: u32,
@@ -81,8 +81,8 @@ pub fn insert(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel verify and translate a program.
-pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+/// Loads a program: the kernel verifies and compiles it.
+pub fn load_program(program: &[Instruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attribute {
         kind: u32,
@@ -117,7 +117,7 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     unsafe { bpf_new(PROGRAM_LOAD, &attribute) }
 }
 
-/// Runs a program for an interface's frames, until the link is dropped or its process ends.
+/// Attaches a program to an interface until the returned link is dropped or the process ends.
 pub fn attach(program: &OwnedFd, interface: u32, mode: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attribute {
@@ -132,68 +132,68 @@ pub fn attach(program: &OwnedFd, interface: u32, mode: u32) -> io::Result<OwnedF
 }
 
 /// Memory shared with the kernel.
-struct Map {
+struct Mapping {
     at: NonNull<c_void>,
     len: usize,
 }
 
-impl Map {
+impl Mapping {
     fn new(at: io::Result<*mut c_void>, len: usize) -> io::Result<Self> {
         let at = NonNull::new(at?).ok_or_else(|| io::Error::other("memory was mapped at 0"))?;
         Ok(Self { at, len })
     }
 }
 
-impl Drop for Map {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the one mapping made in `new`, and whoever had a pointer into it owned this.
+        // SAFETY: the mapping was passed to `new`, and every pointer into it is in a value that owns this one.
         let _ = unsafe { munmap(self.at.as_ptr(), self.len) };
     }
 }
 
-/// Chunks of memory that frames lie in: the kernel's or ours, by the rings.
-pub struct Umem(Map);
+/// The memory of all chunks. The rings determine which chunks belong to the kernel.
+pub struct Umem(Mapping);
 
 impl Umem {
-    /// So many bytes, a multiple of the page.
+    /// Allocates `len` bytes, a multiple of the page size.
     pub fn new(len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping, at an address of the kernel's choice.
         let at = unsafe {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
             mmap_anonymous(std::ptr::null_mut(), len, protection, flags)
         };
-        Map::new(at.map_err(Into::into), len).map(Self)
+        Mapping::new(at.map_err(Into::into), len).map(Self)
     }
 
-    /// Bytes that are ours; none if they are not inside.
+    /// Returns bytes of our chunks; `None` if they are out of bounds.
     ///
     /// # Safety
-    /// The chunks must be ours, and nobody may write them as long as the slice lives.
+    /// The chunks must be ours, and must not be written while the slice lives.
     pub unsafe fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let at = self.inside(at, len)?;
-        // SAFETY: inside the mapping; for the rest the caller vouches.
+        // SAFETY: inside the mapping; the caller guarantees the rest.
         Some(unsafe { std::slice::from_raw_parts(self.0.at.as_ptr().cast::<u8>().add(at), len) })
     }
 
-    /// As [`Self::get`], to write.
+    /// As [`Self::get`], mutable.
     ///
     /// # Safety
-    /// The chunks must be ours, and nobody may look at them as long as the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "whose a chunk is follows from the rings")]
+    /// The chunks must be ours, and must not be accessed otherwise while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "the rings determine the owner of a chunk")]
     pub unsafe fn get_mut(&self, at: u64, len: usize) -> Option<&mut [u8]> {
         let at = self.inside(at, len)?;
-        // SAFETY: inside the mapping; for the rest the caller vouches.
+        // SAFETY: inside the mapping; the caller guarantees the rest.
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.at.as_ptr().cast::<u8>().add(at), len) })
     }
 
     /// Moves bytes within chunks that are ours.
     ///
     /// # Safety
-    /// As [`Self::get_mut`], of both places, which may overlap.
-    pub unsafe fn shift(&self, from: u64, to: u64, len: usize) -> Option<()> {
+    /// As [`Self::get_mut`], for both ranges, which may overlap.
+    pub unsafe fn copy_within(&self, from: u64, to: u64, len: usize) -> Option<()> {
         let (from, to) = (self.inside(from, len)?, self.inside(to, len)?);
         let base = self.0.at.as_ptr().cast::<u8>();
-        // SAFETY: both are inside the mapping; for the rest the caller vouches.
+        // SAFETY: both are inside the mapping; the caller guarantees the rest.
         unsafe { std::ptr::copy(base.add(from), base.add(to), len) };
         Some(())
     }
@@ -205,26 +205,26 @@ impl Umem {
     }
 }
 
-/// One side of a ring that one side fills and the other empties: ours. `T` is what the kernel's header says.
+/// Our end of a single-producer, single-consumer ring. `T` is the type of its entries.
 pub struct Ring<T> {
-    /// Keeps the memory.
-    _map: Map,
-    /// Counted up by whoever fills.
+    /// Keeps the memory mapped.
+    _map: Mapping,
+    /// Index of the producer.
     producer: NonNull<AtomicU32>,
-    /// Counted up by whoever empties.
+    /// Index of the consumer.
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     size: u32,
-    /// Our own counter.
-    own: u32,
+    /// Our own index, of the producer or the consumer.
+    cursor: u32,
 }
 
-// SAFETY: the memory is shared with the kernel alone, and this is the only handle on our side of it.
+// SAFETY: the memory is shared with the kernel only, and this is the only handle to it on our side.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring of so many entries, a power of two.
+    /// Maps a ring of `size` entries, a power of two.
     fn map(fd: &OwnedFd, page: u64, offsets: &libc::xdp_ring_offset, size: u32) -> io::Result<Self> {
         let len = offsets.desc as usize + size as usize * size_of::<T>();
         // SAFETY: a new mapping, at an address of the kernel's choice.
@@ -232,89 +232,89 @@ impl<T: Copy> Ring<T> {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
             mmap(std::ptr::null_mut(), len, protection, flags, fd, page)
         };
-        let map = Map::new(at.map_err(Into::into), len)?;
-        // SAFETY: the kernel gave these offsets for this mapping, and aligns what lies there.
+        let map = Mapping::new(at.map_err(Into::into), len)?;
+        // SAFETY: the kernel returned these offsets for this mapping, and aligns the fields.
         let at = |offset: u64| unsafe { map.at.cast::<u8>().add(offset as usize) };
         let (producer, consumer) = (at(offsets.producer).cast(), at(offsets.consumer).cast());
         let (flags, entries) = (at(offsets.flags).cast(), at(offsets.desc).cast());
-        Ok(Self { _map: map, producer, consumer, flags, entries, size, own: 0 })
+        Ok(Self { _map: map, producer, consumer, flags, entries, size, cursor: 0 })
     }
 
-    /// Entries that the kernel has filled and we have not emptied.
-    pub fn filled(&self) -> u32 {
+    /// Returns the number of entries that the kernel has produced and we have not consumed.
+    pub fn available(&self) -> u32 {
         // SAFETY: the pointer is into the mapping that `_map` keeps.
         let other = unsafe { self.producer.as_ref() }.load(Ordering::Acquire);
-        other.wrapping_sub(self.own).min(self.size)
+        other.wrapping_sub(self.cursor).min(self.size)
     }
 
-    /// One of the filled entries, counted from the oldest.
+    /// Returns one of the available entries, counted from the oldest.
     pub fn entry(&self, index: u32) -> T {
-        let at = self.own.wrapping_add(index) & (self.size - 1);
-        // SAFETY: inside the ring by the mask; the kernel does not write what it has handed over.
+        let at = self.cursor.wrapping_add(index) & (self.size - 1);
+        // SAFETY: inside the ring by the mask; the kernel does not write entries that it has produced.
         unsafe { self.entries.add(at as usize).read() }
     }
 
-    /// Gives the oldest entries back to the kernel.
-    pub fn empty(&mut self, count: u32) {
-        self.own = self.own.wrapping_add(count);
+    /// Consumes the oldest entries.
+    pub fn consume(&mut self, count: u32) {
+        self.cursor = self.cursor.wrapping_add(count);
         // SAFETY: the pointer is into the mapping that `_map` keeps.
-        unsafe { self.consumer.as_ref() }.store(self.own, Ordering::Release);
+        unsafe { self.consumer.as_ref() }.store(self.cursor, Ordering::Release);
     }
 
-    /// Entries that are ours to fill.
-    pub fn room(&self) -> u32 {
+    /// Returns the number of entries that we can produce.
+    pub fn free(&self) -> u32 {
         // SAFETY: the pointer is into the mapping that `_map` keeps.
         let other = unsafe { self.consumer.as_ref() }.load(Ordering::Acquire);
-        self.size - self.own.wrapping_sub(other).min(self.size)
+        self.size - self.cursor.wrapping_sub(other).min(self.size)
     }
 
-    /// Fills one of the entries that are ours, counted from the first.
-    pub fn put(&mut self, index: u32, value: T) {
-        let at = self.own.wrapping_add(index) & (self.size - 1);
-        // SAFETY: inside the ring by the mask; the kernel does not read what was not handed over.
+    /// Writes one of the free entries, counted from the first.
+    pub fn write(&mut self, index: u32, value: T) {
+        let at = self.cursor.wrapping_add(index) & (self.size - 1);
+        // SAFETY: inside the ring by the mask; the kernel does not read entries that were not produced.
         unsafe { self.entries.add(at as usize).write(value) };
     }
 
-    /// Hands the first entries over to the kernel.
-    pub fn fill(&mut self, count: u32) {
-        self.own = self.own.wrapping_add(count);
+    /// Produces the first `count` written entries: passes them to the kernel.
+    pub fn produce(&mut self, count: u32) {
+        self.cursor = self.cursor.wrapping_add(count);
         // SAFETY: the pointer is into the mapping that `_map` keeps.
-        unsafe { self.producer.as_ref() }.store(self.own, Ordering::Release);
+        unsafe { self.producer.as_ref() }.store(self.cursor, Ordering::Release);
     }
 
-    /// Whether there are entries that the kernel has not emptied.
-    pub fn is_waiting(&self) -> bool {
-        self.room() < self.size
+    /// Returns `true` if there are entries that the kernel has not consumed.
+    pub fn has_pending(&self) -> bool {
+        self.free() < self.size
     }
 
-    /// Whether the kernel sleeps until it is told that there are entries.
-    pub fn sleeps(&self) -> bool {
+    /// Returns `true` if the kernel must be woken to process entries.
+    pub fn needs_wakeup(&self) -> bool {
         // SAFETY: the pointer is into the mapping that `_map` keeps.
         let flags = unsafe { self.flags.as_ref() }.load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
-/// The four rings of a socket.
+/// The rings of a socket.
 pub struct Rings {
-    /// Frames that came.
+    /// Received frames.
     pub receive: Ring<libc::xdp_desc>,
-    /// Chunks for frames to come.
+    /// Chunks to receive into.
     pub fill: Ring<u64>,
-    /// Frames to be sent.
+    /// Frames to send.
     pub send: Ring<libc::xdp_desc>,
     /// Chunks whose frames were sent.
     pub completed: Ring<u64>,
 }
 
-/// An AF_XDP socket with its memory and rings, not bound yet.
+/// Creates an AF_XDP socket with its memory and rings, not bound yet.
 pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, Rings)> {
     // SAFETY: the call takes no memory.
     let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
-        return Err(last());
+        return Err(last_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and owned by nothing else.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     let memory = libc::xdp_umem_reg {
         addr: umem.0.at.as_ptr().addr() as u64,
@@ -330,7 +330,7 @@ pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, 
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, at, len)
     };
     if rc < 0 {
-        return Err(last());
+        return Err(last_error());
     }
     let [receive, send] = sizes;
     for (name, size) in [
@@ -342,7 +342,7 @@ pub fn socket(umem: &Umem, chunk: u32, sizes: [u32; 2]) -> io::Result<(OwnedFd, 
         set_option(&fd, libc::SOL_XDP, name, size as i32)?;
     }
     // SAFETY: all-zero is a valid value of this C struct.
-    let offsets: libc::xdp_mmap_offsets = unsafe { option(&fd, libc::XDP_MMAP_OFFSETS) }?;
+    let offsets: libc::xdp_mmap_offsets = unsafe { get_option(&fd, libc::XDP_MMAP_OFFSETS) }?;
     let rings = Rings {
         receive: Ring::map(&fd, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, receive)?,
         fill: Ring::map(&fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, receive)?,
@@ -363,31 +363,31 @@ pub fn bind(fd: &OwnedFd, interface: u32, queue: u32, flags: u16) -> io::Result<
     };
     // SAFETY: the pointer and the length describe the live address, which the kernel only reads.
     let rc = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_xdp>() as u32) };
-    if rc < 0 { Err(last()) } else { Ok(()) }
+    if rc < 0 { Err(last_error()) } else { Ok(()) }
 }
 
-/// Whether the socket's queue works without a copy.
+/// Returns `true` if the socket's queue is zero-copy.
 pub fn is_zero_copy(fd: &OwnedFd) -> io::Result<bool> {
     // SAFETY: all-zero is a valid value of this C struct.
-    let options: libc::xdp_options = unsafe { option(fd, libc::XDP_OPTIONS) }?;
+    let options: libc::xdp_options = unsafe { get_option(fd, libc::XDP_OPTIONS) }?;
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
-/// What the kernel has counted of a socket.
-pub fn statistics(fd: &OwnedFd) -> io::Result<libc::xdp_statistics> {
+/// Reads the kernel's counters of a socket.
+pub fn kernel_counters(fd: &OwnedFd) -> io::Result<libc::xdp_statistics> {
     // SAFETY: all-zero is a valid value of this C struct.
-    unsafe { option(fd, libc::XDP_STATISTICS) }
+    unsafe { get_option(fd, libc::XDP_STATISTICS) }
 }
 
-/// Tells the kernel that there are frames to send. True if it wants to be told again.
+/// Wakes the kernel to send frames. Returns `true` if it must be woken again.
 pub fn kick(fd: &OwnedFd) -> io::Result<bool> {
     loop {
-        // SAFETY: no memory is handed over.
+        // SAFETY: no memory is passed.
         let rc = unsafe { libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
         if rc >= 0 {
             return Ok(false);
         }
-        let error = last();
+        let error = last_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
             Some(libc::EAGAIN) => return Ok(true),
@@ -397,9 +397,9 @@ pub fn kick(fd: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Tells the kernel that there are chunks to fill.
+/// Wakes the kernel to use the chunks of the fill ring.
 pub fn wake(fd: BorrowedFd<'_>) {
-    // SAFETY: no memory is handed over. What fails here shows in the rings.
+    // SAFETY: no memory is passed. Errors are ignored: they show in the rings.
     unsafe {
         libc::recvfrom(
             fd.as_raw_fd(),
@@ -415,13 +415,13 @@ pub fn wake(fd: BorrowedFd<'_>) {
 /// Reads an option of a socket.
 ///
 /// # Safety
-/// All-zero must be a valid value of `T`, and so must whatever the kernel writes.
-unsafe fn option<T>(fd: &impl AsFd, name: i32) -> io::Result<T> {
-    // SAFETY: the caller vouches for all-zero.
+/// All-zero must be a valid value of `T`, and so must any value that the kernel writes.
+unsafe fn get_option<T>(fd: &impl AsFd, name: i32) -> io::Result<T> {
+    // SAFETY: the caller guarantees that all-zero is valid.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as u32;
     // SAFETY: the pointers describe the live value and its length.
     let rc =
         unsafe { libc::getsockopt(fd.as_fd().as_raw_fd(), libc::SOL_XDP, name, (&raw mut value).cast(), &raw mut len) };
-    if rc < 0 { Err(last()) } else { Ok(value) }
+    if rc < 0 { Err(last_error()) } else { Ok(value) }
 }

@@ -1,6 +1,6 @@
-//! Raw frames over a cable between two network namespaces.
+//! Tests of raw frames over a virtual cable between two network namespaces.
 
-use crate::suite::{Memory, PLACES, STEERS, conforms, header, receive};
+use crate::suite::{BUFFERS, Memory, STEERS, conforms, header, receive};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -15,11 +15,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-/// Two network namespaces joined by a cable, both new: nothing of the machine's own network is touched.
+/// Two new network namespaces joined by a veth pair: the machine's own network is not touched.
 pub struct Cable([OwnedFd; 2]);
 
 impl Cable {
-    /// An error is the right or the tool that is missing.
+    /// Creates the namespaces and the cable. The error names the missing privilege or tool.
     pub fn new() -> Result<Self, String> {
         let namespace = || {
             // SAFETY: only this thread's network namespace changes, and it has no sockets yet.
@@ -29,7 +29,7 @@ impl Cable {
         let both = namespace().and_then(|first| Ok([first, namespace()?]));
         let cable = Self(both.map_err(|error| format!("cannot make a network namespace ({error}); run as root"))?);
         Command::new("ip").arg("-V").output().map_err(|error| format!("there is no ip (iproute2) here: {error}"))?;
-        // A descriptor of this process, which ip takes for a path.
+        // A descriptor of this process, passed to ip as a path.
         let far = format!("/proc/{}/fd/{}", std::process::id(), cable.0[0].as_raw_fd());
         ip(
             "link add cable address 02:00:00:00:00:02 mtu 9000 type veth peer name far address 02:00:00:00:00:01 mtu 9000",
@@ -44,13 +44,13 @@ impl Cable {
         }
         for end in 0..2 {
             cable.enter(end);
-            // Until the kernel has noticed that the cable is in, it drops what is sent.
+            // The kernel drops packets until it has detected the carrier.
             until("the cable is in", || ip("-oneline link show dev cable").contains("state UP"));
         }
         Ok(cable)
     }
 
-    /// From here on this thread's sockets belong to that end.
+    /// Moves this thread to the namespace of that end.
     pub fn enter(&self, end: usize) {
         move_into_link_name_space(rustix::fd::AsFd::as_fd(&self.0[end]), Some(LinkNameSpaceType::Network)).unwrap();
     }
@@ -71,7 +71,7 @@ impl Cable {
         let config = UdpConfig {
             bind: SocketAddr::new(address(end, v4), 0),
             sealed: true,
-            capacity: PLACES as usize,
+            capacity: BUFFERS as usize,
             scratch: memory.scratch,
             receive_buffer: 4 << 20,
             remainders: true,
@@ -89,7 +89,7 @@ fn frames(end: usize, v4: bool, memory: &Memory) -> FrameConfig {
         peer: None,
         sealed: true,
         remainders: true,
-        capacity: PLACES as usize,
+        capacity: BUFFERS as usize,
         scratch: memory.scratch,
         receive_buffer: 8 << 20,
         ring: false,
@@ -129,7 +129,7 @@ fn raw_frames_through_a_ring_conform() {
 }
 
 #[test]
-fn packets_that_the_kernel_has_not_cut_yet_come_one_by_one() {
+fn unsegmented_gso_packets_are_delivered_one_by_one() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for (v4, ring) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -143,15 +143,19 @@ fn packets_that_the_kernel_has_not_cut_yet_come_one_by_one() {
         let (gather, bytes) = memory.payload(0, 3000);
         let (gather_short, bytes_short) = memory.payload(0, 1000);
         let packet = |gather| Send { header: &head, gather, seal: Seal::Compute };
-        // All of one length and a last one that is shorter: the kernel gets them as one.
+        // Equal lengths and a shorter last packet: the kernel gets them as one.
         let mut batch = vec![packet(&gather[..]); 10];
         batch.push(packet(&gather_short[..]));
         for _ in 0..5 {
             assert_eq!(socket.send(frames.local_addr(), &batch).unwrap(), 11);
-            let got = receive(&mut frames, &memory, vec![None; 11], 11);
-            for (index, got) in got.iter().enumerate() {
+            let received = receive(&mut frames, &memory, vec![None; 11], 11);
+            for (index, received) in received.iter().enumerate() {
                 let whole = if index == 10 { &bytes_short } else { &bytes };
-                assert_eq!((got.icrc, got.fault, &got.bytes == whole), (Icrc::Good, None, true), "{index}");
+                assert_eq!(
+                    (received.icrc, received.fault, &received.bytes == whole),
+                    (Icrc::Good, None, true),
+                    "{index}"
+                );
             }
         }
         assert_eq!((frames.refused(), frames.device().lost()), Default::default());
@@ -159,8 +163,8 @@ fn packets_that_the_kernel_has_not_cut_yet_come_one_by_one() {
 }
 
 #[test]
-fn frames_that_the_kernel_had_no_room_for_are_counted() {
-    const SENT: u64 = 2000; // of 3000 bytes: more than two blocks
+fn frames_dropped_by_the_kernel_are_counted() {
+    const SENT: u64 = 2000; // of 3000 bytes each: more than two blocks
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for ring in [false, true] {
@@ -175,16 +179,16 @@ fn frames_that_the_kernel_had_no_room_for_are_counted() {
             assert_eq!(socket.send(frames.local_addr(), &one).unwrap(), 1);
         }
         let mut steer = crate::suite::Collector::new(&memory, [].into());
-        let mut came = 0;
+        let mut landed = 0;
         until("each frame has come or is counted as missed", || {
             while let some @ 1.. = frames.poll(&mut steer, 64).unwrap() {
-                came += some as u64;
+                landed += some as u64;
             }
-            came + frames.device().missed >= SENT
+            landed + frames.device().missed >= SENT
         });
         let missed = frames.device().missed;
-        assert!(missed > 0 && came > 0, "{came} came, {missed} did not");
-        assert_eq!(came + missed, SENT);
+        assert!(missed > 0 && landed > 0, "{landed} landed, {missed} missed");
+        assert_eq!(landed + missed, SENT);
         assert_eq!(frames.device().missed, missed, "and are counted once");
     }
 }
@@ -206,7 +210,7 @@ fn raw_frames_conform() {
 }
 
 #[test]
-fn frames_that_lie_in_memory_leave_as_they_lie_once_their_host_is_found() {
+fn prebuilt_frames_are_sent_unchanged_after_resolution() {
     let cable = or_skip!(Cable::new());
     for (v4, headroom) in [(true, 42), (false, 62)] {
         let memory = Memory::new();
@@ -214,8 +218,8 @@ fn frames_that_lie_in_memory_leave_as_they_lie_once_their_host_is_found() {
         let mut rx = cable.open(1, v4, &memory, false, None);
         let to = rx.local_addr();
         assert_eq!(tx.headroom(), headroom);
-        cable.enter(0); // whoever asks for a host asks here
-        // More than one call takes.
+        cable.enter(0); // address resolution is started from this namespace
+        // More frames than one call accepts.
         let first = memory.payload(0, 1).0[0];
         let run = Run { region: first.region, offset: 64, stride: 1024, len: 1000, count: 40 };
         for index in 0..run.count {
@@ -224,20 +228,23 @@ fn frames_that_lie_in_memory_leave_as_they_lie_once_their_host_is_found() {
         let macs = memory.at(Sge { len: 12, ..run.frame(0) });
         assert_eq!((&macs[..6], &macs[6..]), (&mac(1).unwrap()[..], &mac(0).unwrap()[..]));
         assert_eq!(tx.send_prebuilt(to, run).unwrap(), 40);
-        let got = receive(&mut rx, &memory, Vec::new(), 40);
-        for (index, got) in got.iter().enumerate() {
+        let received = receive(&mut rx, &memory, Vec::new(), 40);
+        for (index, received) in received.iter().enumerate() {
             let whole = memory.at(run.frame(index as u32));
-            let found = [got.header.as_slice(), &got.bytes].concat();
-            assert_eq!((found == whole[headroom..], got.fault), (true, None), "{index}");
+            let found = [received.header.as_slice(), &received.bytes].concat();
+            assert_eq!((found == whole[headroom..], received.fault), (true, None), "{index}");
         }
-        assert!(tx.prebuild(to, Sge { len: headroom as u32 - 1, ..run.frame(0) }).is_err(), "no room for headers");
+        assert!(
+            tx.prebuild(to, Sge { len: headroom as u32 - 1, ..run.frame(0) }).is_err(),
+            "too short for the headers"
+        );
         let mut sealed = cable.open(0, v4, &memory, true, mac(1));
         assert!(sealed.prebuild(to, run.frame(0)).is_err(), "an ICRC needs the payload");
     }
 }
 
 #[test]
-fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
+fn raw_frames_and_sockets_resolve_each_other() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for v4 in [true, false] {
@@ -246,25 +253,25 @@ fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
         let head = header(3);
         let (gather, bytes) = memory.payload(0, 3000);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
-        // Until the kernel has found the host, packets are lost on the way.
+        // Packets are lost until the kernel has resolved the host.
         let mut steer = crate::suite::Collector::new(&memory, [].into());
         until("a packet comes through", || {
             assert_eq!(frames.send(socket.local_addr(), &[one]).unwrap(), 1);
             socket.wait(Duration::from_millis(50)).unwrap();
             socket.poll(&mut steer, 4).unwrap();
-            !steer.got.is_empty()
+            !steer.received.is_empty()
         });
-        assert_eq!((steer.got[0].icrc, steer.got[0].bytes == bytes), (Icrc::Good, true));
+        assert_eq!((steer.received[0].icrc, steer.received[0].bytes == bytes), (Icrc::Good, true));
         for _ in 0..40 {
             assert_eq!(socket.send(frames.local_addr(), &[one]).unwrap(), 1);
-            let got = &receive(&mut frames, &memory, vec![Some(1)], 1)[0];
-            assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            let received = &receive(&mut frames, &memory, vec![Some(1)], 1)[0];
+            assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
             assert_eq!(frames.send(socket.local_addr(), &[one; 3]).unwrap(), 3);
-            for got in receive(&mut socket, &memory, vec![None; 3], 3) {
-                assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            for received in receive(&mut socket, &memory, vec![None; 3], 3) {
+                assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
             }
         }
-        // Whoever has been heard of is known, whatever the kernel knows.
+        // The sender of a received packet is known, regardless of the kernel's table.
         let mut answering = cable.open(1, v4, &memory, true, None);
         ip("link set cable arp off");
         ip("neigh flush dev cable");
@@ -281,16 +288,16 @@ fn frames_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
 }
 
 #[test]
-fn what_is_no_whole_and_honest_packet_is_refused_by_cause_and_strangers_are_not_seen() {
+fn invalid_frames_are_counted_by_cause_and_others_ignored() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     let mut rx = cable.open(1, true, &memory, true, mac(0));
     let (to, port) = (rx.local_addr(), rx.local_addr().port());
     cable.enter(0);
-    let stranger = UdpSocket::bind((address(0, true), 0)).unwrap();
-    // To another port, then more than a packet holds: four fragments.
-    stranger.send_to(&[1; 100], (to.ip(), port ^ 1)).unwrap();
-    stranger.send_to(&[2; 30_000], to).unwrap();
+    let sender = UdpSocket::bind((address(0, true), 0)).unwrap();
+    // A datagram to another port, then one longer than a packet: four fragments.
+    sender.send_to(&[1; 100], (to.ip(), port ^ 1)).unwrap();
+    sender.send_to(&[2; 30_000], to).unwrap();
     let mut frame: Vec<u8> = [mac(1).unwrap(), mac(0).unwrap()].concat();
     frame.extend([8, 0, 0x45, 0, 0, 20 + 8 + 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 91, 8, 1, 10, 91, 8, 2]);
     frame.extend([0xC0, 0, (port >> 8) as u8, port as u8, 0, 8 + 60, 0, 0]);
@@ -299,21 +306,21 @@ fn what_is_no_whole_and_honest_packet_is_refused_by_cause_and_strangers_are_not_
     let sum = shotline_wire::ipv4::checksum(&frame[14..34]).to_be_bytes();
     frame[24..26].copy_from_slice(&sum);
     let mut short = frame.clone();
-    short[14 + 20 + 4] = 1; // UDP says more than IP
+    short[14 + 20 + 4] = 1; // the UDP length exceeds the IP length
     send_raw(&short);
     let mut to_another = frame.clone();
     to_another[5] = 9;
     send_raw(&to_another);
     send_raw(&frame);
-    let got = receive(&mut rx, &memory, vec![None], 1);
-    assert_eq!((got[0].icrc, got[0].fault.is_some()), (Icrc::Bad, true), "whole, but sealed by nobody");
+    let received = receive(&mut rx, &memory, vec![None], 1);
+    assert_eq!((received[0].icrc, received[0].fault.is_some()), (Icrc::Bad, true), "valid, but with a wrong ICRC");
     let refused = rx.refused();
     assert_eq!((refused.checksum, refused.fragments, refused.malformed), (1, 4, 1));
 }
 
-/// Sends a frame as it is.
+/// Sends a raw frame.
 fn send_raw(frame: &[u8]) {
-    // SAFETY: the calls are given live memory of the lengths that they are told.
+    // SAFETY: the calls get live memory of the given lengths.
     let sent = unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
         let mut to: libc::sockaddr_ll = std::mem::zeroed();

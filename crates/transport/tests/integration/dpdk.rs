@@ -1,7 +1,7 @@
-//! Ports of DPDK's software drivers: shared memory, without privileges and without huge pages.
+//! Tests of DPDK's software drivers: shared memory, without privileges and without huge pages.
 
 use crate::af_packet::{Cable, ip};
-use crate::suite::{CREDITS, Collector, HEADER, Memory, PLACES, STEERS, header, receive};
+use crate::suite::{BUFFERS, CREDITS, Collector, HEADER, Memory, STEERS, header, receive};
 use shotline_memory::Sge;
 use shotline_testing::{PATIENCE, or_skip, skip, until, until_some};
 use shotline_transport::conformance::{self, Ends, Fixture};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A name that no other test has, in a folder that goes with it.
+/// A folder with a name unique to a test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -37,15 +37,15 @@ impl Drop for Folder {
 fn config(device: String, bind: &str, memory: &Memory) -> DpdkConfig {
     let eal = EalConfig { memory_mib: 512, pages: Pages::Normal, arguments: Vec::new() };
     let config = DpdkConfig::new(device, bind.parse().unwrap(), memory.scratch);
-    DpdkConfig { eal, capacity: PLACES as usize, ..config }
+    DpdkConfig { eal, capacity: BUFFERS as usize, ..config }
 }
 
 fn address(v4: bool, end: usize) -> &'static str {
     [["[fd91:9::1]:4791", "10.91.9.1:4791"], ["[fd91:9::2]:4791", "10.91.9.2:4791"]][end][usize::from(v4)]
 }
 
-/// Whether a memif's client lets the other side read and write its own memory.
-const WAYS: [&str; 2] = ["zero-copy=no", "zero-copy=yes"];
+/// Whether the peer of a memif client accesses the client's memory.
+const ZERO_COPY_ARGUMENTS: [&str; 2] = ["zero-copy=no", "zero-copy=yes"];
 
 fn memif_pair(
     folder: &Folder,
@@ -54,7 +54,7 @@ fn memif_pair(
     memory: &Memory,
     set: impl Fn(&mut DpdkConfig),
 ) -> (DpdkIo, DpdkIo) {
-    // In one process the server comes first: both share what the driver knows of the socket.
+    // Within one process the server must be opened first: the driver's state of a socket is global.
     let [mut server, mut client] = [("server", 0), ("client", 1)].map(|(role, end)| {
         let mut config = config(format!("{},{way}", folder.memif(name, role)), address(true, end), memory);
         set(&mut config);
@@ -68,14 +68,15 @@ fn memif_pair(
 
 /// Closes both ends, so that another pair may be opened.
 ///
-/// DPDK's interrupt thread reads from whatever socket has the number that an event named, and waits for a message there. So
-/// no event of a closed socket may be left when the next one gets its number: the server's is over when its link is down.
+/// On an event DPDK's interrupt thread reads from the socket that currently has the event's descriptor number, and
+/// blocks for a message. So no event of a closed socket may be pending when its number is reused: the server's has been
+/// handled when its link is down.
 fn close(server: DpdkIo, client: DpdkIo) {
     drop(client);
     until("the server's link is down", || !server.link_is_up());
 }
 
-/// Runs the suite from the second port to the first one, and gives both back.
+/// Runs the suite from the second port to the first one, and returns both.
 fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [DpdkIo; 2]) -> [DpdkIo; 2] {
     let (mut ends, mut back) = (Some(Ends { to: rx.local_addr(), tx, rx }), None);
     let open =
@@ -91,9 +92,9 @@ fn conform(memory: &Memory, sealed: bool, name: &str, credits: bool, [rx, tx]: [
 }
 
 #[test]
-fn memif_conforms_with_its_copies_and_without() {
+fn memif_conforms_with_and_without_zero_copy() {
     let memory = Memory::new();
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, way) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
         for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
             let folder = Folder::new(&format!("conforms-{number}-{v4}-{sealed}"));
             let name = format!("conforms_{number}_{v4}_{sealed}");
@@ -104,10 +105,10 @@ fn memif_conforms_with_its_copies_and_without() {
             });
             let [server, client] = conform(&memory, sealed, "memif, to the server", true, [server, client]);
             let [mut client, server] = conform(&memory, sealed, "memif, to the client", true, [client, server]);
-            let statistics = server.statistics();
-            assert_eq!(statistics.landed, statistics.received);
-            assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
-            assert_eq!((statistics.link_ups, statistics.link_downs, statistics.no_link), (1, 0, 0));
+            let counters = server.dpdk_counters();
+            assert_eq!(counters.landed, counters.received);
+            assert!(counters.causes().iter().all(|(_, count)| *count == 0), "{counters:?}");
+            assert_eq!((counters.link_ups, counters.link_downs, counters.no_link), (1, 0, 0));
             until("all that was sent has been read", || client.lent() == 0);
             close(server, client);
         }
@@ -115,9 +116,9 @@ fn memif_conforms_with_its_copies_and_without() {
 }
 
 #[test]
-fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
+fn prebuilt_frames_arrive_unchanged_with_new_payloads() {
     let memory = Memory::new();
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, way) in ZERO_COPY_ARGUMENTS.into_iter().enumerate() {
         let folder = Folder::new(&format!("prebuilt-{number}"));
         for v4 in [true, false] {
             let (mut rx, mut tx) = memif_pair(&folder, &format!("prebuilt_{number}_{v4}"), way, &memory, |config| {
@@ -127,15 +128,15 @@ fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
             });
             let (head, to) = (tx.headroom(), rx.local_addr());
             assert_eq!(head, if v4 { 42 } else { 62 });
-            // Three frames in one place each, with bytes between them that are nobody's.
-            let first = memory.place(0, 2000);
+            // Three frames, each in its own slot with unused bytes after it.
+            let first = memory.buffer(0, 2000);
             let run = Run { region: first.region, offset: first.offset, stride: 4096, len: 2000, count: 3 };
             let mut runs = vec![(memory.regions.clone(), run)];
             let own = tx.frame_memory(1 << 20).unwrap();
             assert_eq!(own.is_some(), way == "zero-copy=yes");
             if let Some(own) = own {
                 let (regions, region) = memory.regions.with(own).unwrap();
-                // The same again where they are read from where they lie.
+                // The same with zero-copy memory.
                 runs.push((regions, Run { region, offset: 22, ..run }));
                 assert!(tx.frame_memory(1 << 34).is_err(), "there is not as much");
             }
@@ -151,15 +152,18 @@ fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
                         regions.get(frame.region).write(frame.offset as usize + head, &payload);
                     }
                     assert_eq!(tx.send_prebuilt(to, run).unwrap(), 3);
-                    assert_eq!(tx.lent(), if way == "zero-copy=yes" { 3 } else { 0 }, "nobody has received");
-                    for (index, got) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
-                        let whole = [got.header.as_slice(), &got.bytes].concat();
+                    assert_eq!(tx.lent(), if way == "zero-copy=yes" { 3 } else { 0 }, "nothing was received so far");
+                    for (index, received) in receive(&mut rx, &memory, vec![None; 3], 3).iter().enumerate() {
+                        let whole = [received.header.as_slice(), &received.bytes].concat();
                         assert_eq!(whole, vec![round * 16 + index as u8; 2000 - head]);
-                        assert_eq!((got.icrc, got.fault), (Icrc::Absent, None));
+                        assert_eq!((received.icrc, received.fault), (Icrc::Absent, None));
                     }
                     assert_eq!(tx.lent(), 0);
                 }
-                assert!(tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(), "no room for headers");
+                assert!(
+                    tx.prebuild(to, Sge { len: head as u32 - 1, ..run.frame(0) }).is_err(),
+                    "too short for the headers"
+                );
                 assert!(tx.prebuild(to, Sge { len: 9015, ..run.frame(0) }).is_err(), "longer than the MTU");
                 assert!(tx.send_prebuilt(to, Run { len: 9015, count: 1, ..run }).is_err());
             }
@@ -169,11 +173,11 @@ fn prebuilt_frames_come_as_they_lie_and_only_their_payloads_change() {
 }
 
 #[test]
-fn frames_taken_unseen_lie_in_their_places_and_leave_what_is_around_them_as_it_was_whatever_comes() {
+fn direct_receive_restores_the_bytes_around_the_payload() {
     const LEN: u32 = 2000;
     let memory = Memory::new();
     for (number, (way, v4, sealed)) in [(0, true, true), (1, true, false), (1, false, true)]
-        .map(|(way, v4, sealed)| (WAYS[way], v4, sealed))
+        .map(|(way, v4, sealed)| (ZERO_COPY_ARGUMENTS[way], v4, sealed))
         .into_iter()
         .enumerate()
     {
@@ -186,14 +190,15 @@ fn frames_taken_unseen_lie_in_their_places_and_leave_what_is_around_them_as_it_w
         let (to, head) = (rx.local_addr(), header(5));
         let (seal, good) = if sealed { (Seal::Compute, Icrc::Good) } else { (Seal::None, Icrc::Absent) };
         let elsewhere = SocketAddr::new(to.ip(), to.port() + 1);
-        let room = [rx.headroom() as u32 + HEADER as u32, 4];
+        let needed = [rx.headroom() as u32 + HEADER as u32, 4];
         let wide = [LEN; 2];
-        // What is sent, and how much around the place may be written; whether it is taken unseen, and its verdict.
+        // Destination, length, seal, and bytes around the buffer that may be written; whether it is received directly,
+        // and the verdict.
         let cases = [
             (to, LEN, seal, wide, true, good),
-            (to, LEN, seal, room, true, good),
-            (to, LEN, seal, [room[0] - 1, 4], false, good),
-            (to, LEN, seal, [room[0], 3], !sealed, good),
+            (to, LEN, seal, needed, true, good),
+            (to, LEN, seal, [needed[0] - 1, 4], false, good),
+            (to, LEN, seal, [needed[0], 3], !sealed, good),
             (to, LEN, Seal::Forced(7), wide, true, if sealed { Icrc::Bad } else { good }),
             (to, LEN - 1, seal, wide, false, good),
             (to, LEN + 1, seal, wide, false, good),
@@ -202,76 +207,74 @@ fn frames_taken_unseen_lie_in_their_places_and_leave_what_is_around_them_as_it_w
             (to, 0, seal, wide, false, good),
             (elsewhere, LEN, seal, wide, false, good),
         ];
-        for (case, (to_whom, len, seal, around, unseen, verdict)) in cases.into_iter().enumerate() {
+        for (case, (destination, len, seal, around, unseen, verdict)) in cases.into_iter().enumerate() {
             let seal = if sealed { seal } else { Seal::None };
-            // Frames that were not as forecast are followed by some that are looked at.
+            // After a frame that differed from its prediction, the next ones are received in the usual way.
             let (small, _) = memory.payload(0, 60);
             assert_eq!(tx.send(to, &[Send { header: &head, gather: &small, seal: Seal::None }; 40]).unwrap(), 40);
             receive(&mut rx, &memory, vec![None; 40], 40);
-            for place in 19..23 {
-                memory.fill(memory.place(place, 4096), 0xA5);
+            for index in 19..23 {
+                memory.fill(memory.buffer(index, 4096), 0xA5);
             }
-            let place = memory.place(20, LEN);
-            assert_eq!(rx.post(&[Recv { id: 20, sge: [place, Sge::EMPTY] }]), 1);
+            let buffer = memory.buffer(20, LEN);
+            assert_eq!(rx.post(&[Recv { id: 20, sge: [buffer, Sge::EMPTY] }]), 1);
             let (gather, bytes) = memory.payload(8 * case as u64, len);
-            assert_eq!(tx.send(to_whom, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
-            let expected = vec![Pick { to: To::Posted(20), header_len: Some(HEADER as u16) }];
-            let mut steer = Collector { expected, around, ..Collector::new(&memory, [].into()) };
+            assert_eq!(tx.send(destination, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
+            let predictions = vec![Pick { to: To::Posted(20), header_len: Some(HEADER as u16) }];
+            let mut steer = Collector { predictions, around, ..Collector::new(&memory, [].into()) };
             rx.poll(&mut steer, 1).unwrap();
             let what = format!("case {case}, {way}, v4 {v4}, sealed {sealed}");
-            assert_eq!(steer.got.len(), usize::from(to_whom == to), "{what}");
-            for got in &steer.got {
-                assert_eq!(got.landed == Landed::Slot(20), unseen, "{what}: {:?}", got.landed);
+            assert_eq!(steer.received.len(), usize::from(destination == to), "{what}");
+            for received in &steer.received {
+                assert_eq!(received.landed == Landed::Slot(20), unseen, "{what}: {:?}", received.landed);
                 assert_eq!(
-                    (got.bytes == bytes, got.header.as_slice(), got.icrc),
+                    (received.bytes == bytes, received.header.as_slice(), received.icrc),
                     (true, head.as_slice(), verdict),
                     "{what}"
                 );
             }
-            for place in [19, 21, 22] {
-                assert!(memory.at(memory.place(place, 4096)).iter().all(|byte| *byte == 0xA5), "{what}: place {place}");
+            let is_untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xA5);
+            for index in [19, 21, 22] {
+                assert!(is_untouched(&memory.at(memory.buffer(index, 4096))), "{what}: buffer {index}");
             }
-            assert!(
-                memory.at(memory.place(20, 4096))[LEN as usize..].iter().all(|byte| *byte == 0xA5),
-                "{what}: behind"
-            );
-            // A place that nothing landed in is still posted, and one that was used up is not.
+            assert!(is_untouched(&memory.at(memory.buffer(20, 4096))[LEN as usize..]), "{what}: after the payload");
+            // A buffer that nothing landed in is still posted, and a used one is not.
             let (gather, bytes) = memory.payload(512, LEN);
             let seal = if sealed { Seal::Compute } else { Seal::None };
             assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
-            let got = receive(&mut rx, &memory, vec![Some(20)], 1);
-            assert_eq!((got[0].landed == Landed::Slot(20), got[0].bytes == bytes), (!unseen, true), "{what}");
+            let received = receive(&mut rx, &memory, vec![Some(20)], 1);
+            assert_eq!((received[0].landed == Landed::Slot(20), received[0].bytes == bytes), (!unseen, true), "{what}");
             rx.withdraw(&[20]);
         }
-        let statistics = rx.statistics();
-        let refused: u64 = statistics.causes().iter().map(|(_, count)| count).sum();
-        assert_eq!((statistics.landed + refused, refused), (statistics.received, 1), "{statistics:?}");
+        let counters = rx.dpdk_counters();
+        let refused: u64 = counters.causes().iter().map(|(_, count)| count).sum();
+        assert_eq!((counters.landed + refused, refused), (counters.received, 1), "{counters:?}");
         close(rx, tx);
     }
 }
 
-/// Another program's port: DPDK's own test program, at the other end of a memif. It is killed when it is dropped.
-struct Foreign(Child, PathBuf);
+/// DPDK's own test program, at the other end of a memif. It is killed when dropped.
+struct Testpmd(Child, PathBuf);
 
-impl Foreign {
-    /// An error says that it is not installed.
+impl Testpmd {
+    /// Starts it as a memif client. The error reports that it is not installed.
     fn start(folder: &Folder, name: &str, devices: &[String], forward: &[&str]) -> Result<Self, String> {
         Self::start_as("client", folder, name, devices, forward)
     }
 
     fn start_as(role: &str, folder: &Folder, name: &str, devices: &[String], forward: &[&str]) -> Result<Self, String> {
-        // A server gets its name when it answers: one that is not ready is not asked again for seconds.
+        // The socket is renamed when the server is ready: the client does not retry an unready server for seconds.
         let (listens, shown) = (folder.0.join("new.sock"), folder.0.join("m.sock"));
         let socket = if role == "server" { &listens } else { &shown };
         let memif = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no,bsize=10240", socket.display());
-        let mut command = Command::new("stdbuf"); // so that its log says at once how far it is
+        let mut command = Command::new("stdbuf"); // unbuffered log, to follow its progress
         command.args(["-oL", "dpdk-testpmd", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry", "-m", "128"]);
         command.arg("--lcores=0@0,1@0");
         command.arg(format!("--file-prefix=shotline-test-{name}")).args(["--vdev", &memif]);
         for device in devices {
             command.args(["--vdev", device]);
         }
-        // Ten kilobytes hold any frame of the captures; without a terminal it runs until it is told to end.
+        // Ten kilobytes hold any frame of the captures. Without a terminal it runs until it is killed.
         command.args(["--", "--mbuf-size=10368", "--total-num-mbufs=2048", "--no-lsc-interrupt"]).args(forward);
         let log = folder.0.join("foreign.log");
         let _ = std::fs::remove_file(&log);
@@ -279,10 +282,10 @@ impl Foreign {
         command.args(["--stats-period=60"]).stdin(Stdio::null()).stdout(out).stderr(err);
         let missing = |why: &str| format!("dpdk-testpmd does not start ({why}); it is in Debian's dpdk-dev");
         let child = command.spawn().map_err(|error| missing(&error.to_string()))?;
-        let mut foreign = Self(child, log);
+        let mut testpmd = Self(child, log);
         let started = until_some("dpdk-testpmd's port", || {
-            let log = std::fs::read_to_string(&foreign.1).unwrap_or_default();
-            let ended = foreign.0.try_wait().unwrap().map(|status| status.code() == Some(127));
+            let log = std::fs::read_to_string(&testpmd.1).unwrap_or_default();
+            let ended = testpmd.0.try_wait().unwrap().map(|status| status.code() == Some(127));
             ended.map(|absent| !absent).or(log.contains("Checking link statuses").then_some(true))
         });
         if !started {
@@ -291,11 +294,11 @@ impl Foreign {
         if role == "server" {
             std::fs::rename(&listens, &shown).unwrap();
         }
-        Ok(foreign)
+        Ok(testpmd)
     }
 }
 
-impl Drop for Foreign {
+impl Drop for Testpmd {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("dpdk-testpmd: {}", std::fs::read_to_string(&self.1).unwrap_or_default());
@@ -306,7 +309,7 @@ impl Drop for Foreign {
 }
 
 #[test]
-fn a_sender_that_is_killed_and_comes_back_is_received_from_again_and_its_link_counted() {
+fn reception_resumes_after_the_sender_is_killed_and_restarted() {
     let memory = Memory::new();
     let folder = Folder::new("killed");
     let mut config = config(folder.memif("killed", "server"), "198.18.0.2:4791", &memory);
@@ -314,64 +317,68 @@ fn a_sender_that_is_killed_and_comes_back_is_received_from_again_and_its_link_co
     let mut rx = DpdkIo::open(config, &memory.regions).unwrap();
     for round in 1..=2 {
         let forward = ["--forward-mode=txonly", "--txpkts=4096", "--tx-ip=198.18.0.1,198.18.0.2", "--tx-udp=9,4791"];
-        let mut sender = or_skip!(Foreign::start(&folder, "killed", &[], &forward));
-        let before = rx.statistics().landed;
-        let poll = |rx: &mut DpdkIo| {
-            let mut steer = Collector::new(&memory, [].into());
-            rx.poll(&mut steer, 64).unwrap();
-            assert!(steer.got.iter().all(|got| got.header.len() + got.bytes.len() == 4096 - 42 && got.fault.is_none()));
-        };
+        let mut sender = or_skip!(Testpmd::start(&folder, "killed", &[], &forward));
+        let before = rx.dpdk_counters().landed;
+        let poll =
+            |rx: &mut DpdkIo| {
+                let mut steer = Collector::new(&memory, [].into());
+                rx.poll(&mut steer, 64).unwrap();
+                assert!(
+                    steer.received.iter().all(|received| received.header.len() + received.bytes.len() == 4096 - 42
+                        && received.fault.is_none())
+                );
+            };
         until("its packets", || {
             poll(&mut rx);
-            rx.statistics().landed > before + 500
+            rx.dpdk_counters().landed > before + 500
         });
-        // In the middle of a burst as likely as not: what both share is unmapped.
+        // Probably in the middle of a burst: the shared memory is unmapped.
         sender.0.kill().unwrap();
         until("the link is down", || {
             poll(&mut rx);
             !rx.link_is_up()
         });
-        let statistics = rx.statistics();
-        assert_eq!((statistics.link_ups, statistics.link_downs), (round, round));
-        let refused: u64 = statistics.causes().iter().map(|(_, count)| count).sum();
-        assert_eq!(statistics.landed + refused, statistics.received, "{statistics:?}");
+        let counters = rx.dpdk_counters();
+        assert_eq!((counters.link_ups, counters.link_downs), (round, round));
+        let refused: u64 = counters.causes().iter().map(|(_, count)| count).sum();
+        assert_eq!(counters.landed + refused, counters.received, "{counters:?}");
     }
 }
 
 #[test]
-fn a_client_finds_a_server_that_comes_later_or_again() {
+fn memif_client_connects_to_a_later_or_restarted_server() {
     let memory = Memory::new();
-    for (number, (way, rounds)) in WAYS.into_iter().zip([1, 2]).enumerate() {
+    for (number, (way, rounds)) in ZERO_COPY_ARGUMENTS.into_iter().zip([1, 2]).enumerate() {
         let name = format!("later{number}");
         let folder = Folder::new(&name);
-        // Of another process: both sides in one share what the driver knows of the socket.
+        // The server is another process: within one process the driver's state of a socket is global.
         let device = format!("{},{way}", folder.memif(&name, "client"));
         let mut client = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
         let forward = ["--forward-mode=rxonly"];
         for round in 1..=rounds {
-            let server = or_skip!(Foreign::start_as("server", &folder, &name, &[], &forward));
+            let server = or_skip!(Testpmd::start_as("server", &folder, &name, &[], &forward));
             client.wait_link(PATIENCE).unwrap_or_else(|error| panic!("{way}, round {round}: {error}"));
             let head = header(1);
             let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
-            until("it has read them, in the memory that it was shown", || client.lent() == 0);
-            // It stops reading, and is killed with frames in its hands.
+            until("the server has read the frames", || client.lent() == 0);
+            // It stops reading, and is killed while frames are in use.
             // SAFETY: sends a signal to our own child.
             assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGSTOP) }, 0);
             assert_eq!(client.send(address(true, 1).parse().unwrap(), &[one; 30]).unwrap(), 30);
             assert_eq!(client.lent() > 0, way == "zero-copy=yes");
             drop(server);
             until("the link is down", || !client.link_is_up());
-            let statistics = client.statistics();
-            assert_eq!((statistics.link_ups, statistics.link_downs, statistics.sent), (round, round, 33 * round));
-            // The driver's own thread tells of the link first.
-            until("what nobody has read comes back with the link", || client.lent() == 0);
+            let counters = client.dpdk_counters();
+            assert_eq!((counters.link_ups, counters.link_downs, counters.sent), (round, round, 33 * round));
+            // The link is reported down before the buffers are recovered.
+            until("unread frames are recovered after the link went down", || client.lent() == 0);
         }
     }
 }
 
 #[test]
-fn packets_sent_without_a_link_are_lost_and_counted_and_the_error_says_what_is_missing() {
+fn packets_sent_without_a_link_are_lost_and_counted() {
     let memory = Memory::new();
     let folder = Folder::new("alone");
     let mut tx =
@@ -381,29 +388,29 @@ fn packets_sent_without_a_link_are_lost_and_counted_and_the_error_says_what_is_m
     let head = header(1);
     let one = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::Compute };
     assert_eq!(tx.send(address(true, 1).parse().unwrap(), &[one; 3]).unwrap(), 3);
-    assert_eq!((tx.statistics().no_link, tx.statistics().sent), (3, 0));
+    assert_eq!((tx.dpdk_counters().no_link, tx.dpdk_counters().sent), (3, 0));
 }
 
 #[test]
-fn what_cannot_be_opened_says_why_and_what_to_do() {
+fn open_errors_name_cause_and_remedy() {
     let memory = Memory::new();
     let open = |device: &str| {
         let error = DpdkIo::open(config(device.into(), address(true, 0), &memory), &memory.regions).map(drop);
         error.unwrap_err().to_string()
     };
     let folder = Folder::new("errors");
-    let expected = [
+    let predictions = [
         ("net_nothing0", "is it the name of a driver"),
         ("net_pcap_missing,rx_pcap=/nowhere/at/all.pcap", "must be readable"),
         ("net_af_packet_none,iface=no-such-link", "the interface no-such-link must be there"),
         ("0000:ff:1f.7", "software ports only"),
         ("net_memif_short,bsize=100", "so that a frame of the MTU is one buffer"),
     ];
-    for (device, part) in expected {
+    for (device, part) in predictions {
         let error = open(device);
         assert!(error.contains(part), "{device}: {error}");
     }
-    // A name that is taken, and a socket that somebody listens on.
+    // A duplicate name, and a socket in use.
     let server = folder.memif("errors", "server");
     let first = DpdkIo::open(config(server.clone(), address(true, 0), &memory), &memory.regions).unwrap();
     assert!(open(&server).contains("another process listens on"), "{}", open(&server));
@@ -417,14 +424,14 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
     assert!(matches!(&error, IoError::Config(why) if why.contains("a process of its own")), "{error}");
 }
 
-/// Captures of a traffic generator, where a machine has them.
+/// Returns the captures of a traffic generator, if this machine has them.
 fn captures() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/net");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "pcap")).collect()
 }
 
-/// One capture of all frames of several, which must be of one kind, and how many it has.
+/// Concatenates captures of the same link type. Returns the result and its number of frames.
 fn joined(files: &[PathBuf], folder: &Folder) -> (PathBuf, u64) {
     const HEADER: usize = 24;
     let (mut all, mut frames) = (Vec::new(), 0);
@@ -444,51 +451,51 @@ fn joined(files: &[PathBuf], folder: &Folder) -> (PathBuf, u64) {
 }
 
 #[test]
-fn frames_that_are_not_ours_are_counted_by_cause_and_change_nothing() {
+fn foreign_frames_are_counted_by_cause_and_not_delivered() {
     let memory = Memory::new();
     let files = captures();
     if files.is_empty() {
-        skip!("no captures in ../shared/data/net beside the repository");
+        skip!("no captures in ../shared/data/net next to the repository");
     }
     let folder = Folder::new("replay");
     let (capture, frames) = joined(&files, &folder);
     let mut rx =
         DpdkIo::open(config(folder.memif("replay", "server"), address(true, 0), &memory), &memory.regions).unwrap();
     let replay = format!("net_pcap0,rx_pcap={},infinite_rx=1", capture.display());
-    let sender = or_skip!(Foreign::start(&folder, "replay", &[replay], &["--forward-mode=io"]));
+    let sender = or_skip!(Testpmd::start(&folder, "replay", &[replay], &["--forward-mode=io"]));
     let mut steer = Collector::new(&memory, [].into());
     until("the captures, several times", || {
         rx.poll(&mut steer, 64).unwrap();
-        rx.statistics().received > 5 * frames
+        rx.dpdk_counters().received > 5 * frames
     });
     drop(sender);
     while rx.poll(&mut steer, 64).unwrap() > 0 {}
     until("the link is down", || !rx.link_is_up());
-    let statistics = rx.statistics();
-    let [_, _, _, causes @ ..] = statistics.causes();
+    let counters = rx.dpdk_counters();
+    let [_, _, _, causes @ ..] = counters.causes();
     let refused: u64 = causes.iter().map(|(_, count)| count).sum();
-    assert_eq!((statistics.landed, steer.got.len()), (0, 0), "nobody sent to us");
-    assert_eq!(refused, statistics.received, "{statistics:?}");
+    assert_eq!((counters.landed, steer.received.len()), (0, 0), "no datagram was for us");
+    assert_eq!(refused, counters.received, "{counters:?}");
 }
 
 #[test]
-fn a_capture_is_a_port_too() {
+fn capture_file_opens_as_a_port() {
     let memory = Memory::new();
     let Some(file) = captures().into_iter().find(|path| path.ends_with("trex_imix.pcap")) else {
-        skip!("no captures in ../shared/data/net beside the repository");
+        skip!("no captures in ../shared/data/net next to the repository");
     };
     let device = format!("net_pcap_file,rx_pcap={}", file.display());
     let mut rx = DpdkIo::open(config(device, address(true, 0), &memory), &memory.regions).unwrap();
     let mut steer = Collector::new(&memory, [].into());
     until("the file's end", || {
         rx.poll(&mut steer, 64).unwrap();
-        rx.statistics().received >= 100
+        rx.dpdk_counters().received >= 100
     });
-    assert_eq!(rx.statistics().landed, 0);
+    assert_eq!(rx.dpdk_counters().landed, 0);
 }
 
-/// An address that the kernel does not have on this cable, so that only DPDK answers for it.
-fn beside_the_kernel(v4: bool, end: usize) -> SocketAddr {
+/// Returns an address on this cable that the kernel does not have, so that only DPDK answers for it.
+fn unused_address(v4: bool, end: usize) -> SocketAddr {
     let text = [["[fd91:8::a]:4791", "10.91.8.10:4791"], ["[fd91:8::b]:4791", "10.91.8.11:4791"]][end][usize::from(v4)];
     text.parse().unwrap()
 }
@@ -502,21 +509,21 @@ fn af_packet_conforms_over_a_cable() {
             cable.enter(end);
             let device = format!("net_af_packet_{v4}_{end},iface=cable");
             let mut config = config(device, address(true, 0), &memory);
-            config.bind = beside_the_kernel(v4, end);
+            config.bind = unused_address(v4, end);
             DpdkIo::open(config, &memory.regions).unwrap()
         });
         for port in [&mut tx, &mut rx] {
             port.wait_link(PATIENCE).unwrap();
         }
         let [rx, _tx] = conform(&memory, true, "af_packet of DPDK", false, [rx, tx]);
-        // IPv6 sends questions and reports of its own when a link comes up; nothing else is refused.
-        let causes = rx.statistics().causes();
+        // The kernel sends IPv6 solicitations and reports when a link comes up; nothing else is refused.
+        let causes = rx.dpdk_counters().causes();
         assert!(causes.iter().all(|(cause, count)| *count == 0 || *cause == "not_udp"), "{causes:?}");
     }
 }
 
-/// A kernel's socket and a DPDK port find each other on the link, and understand each other. The outer error says that
-/// there is no cable to try it on, the inner one that there is no such port.
+/// Exchanges packets between a kernel socket and a DPDK port, including address resolution. The outer error reports
+/// that no cable can be created, the inner one that the port cannot be opened.
 fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoError>, String> {
     let memory = Memory::new();
     for v4 in [true, false] {
@@ -528,7 +535,7 @@ fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoE
         let mut socket = cable.open_udp(0, v4, &memory);
         cable.enter(1);
         let mut config = config(format!("{device}_{v4},iface=cable"), address(true, 0), &memory);
-        config.bind = beside_the_kernel(v4, 1);
+        config.bind = unused_address(v4, 1);
         config.mtu = mtu;
         let mut port = match DpdkIo::open(config, &memory.regions) {
             Ok(port) => port,
@@ -539,17 +546,17 @@ fn meets_a_socket(device: &str, mtu: u16, payload: u32) -> Result<Result<(), IoE
         let (gather, bytes) = memory.payload(0, payload);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
         let mut steer = Collector::new(&memory, [].into());
-        until("the kernel has asked for the port's address and sent", || {
+        until("the kernel has resolved the port's address and sent", || {
             socket.send(port.local_addr(), &[one]).unwrap();
             port.wait(Duration::from_millis(20)).unwrap();
             port.poll(&mut steer, 64).unwrap();
-            !steer.got.is_empty()
+            !steer.received.is_empty()
         });
-        assert!(steer.got.iter().all(|got| got.icrc == Icrc::Good && got.bytes == bytes));
-        assert!(port.statistics().answered > 0, "{:?}", port.statistics());
+        assert!(steer.received.iter().all(|received| received.icrc == Icrc::Good && received.bytes == bytes));
+        assert!(port.dpdk_counters().answered > 0, "{:?}", port.dpdk_counters());
         assert_eq!(port.send(socket.local_addr(), &[one; 5]).unwrap(), 5);
-        for got in receive(&mut socket, &memory, vec![None; 5], 5) {
-            assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+        for received in receive(&mut socket, &memory, vec![None; 5], 5) {
+            assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
         }
     }
     Ok(Ok(()))
@@ -562,9 +569,9 @@ fn af_packet_meets_a_kernels_socket() {
 
 #[test]
 fn af_xdp_meets_a_kernels_socket() {
-    // A frame of AF_XDP's fits a page, with what the driver keeps beside it.
+    // An AF_XDP frame must fit in a page together with the driver's headroom.
     if let Err(error) = or_skip!(meets_a_socket("net_af_xdp_socket", 3000, 2048)) {
-        // Kernels and containers without it are many; the error says which step failed.
+        // Many kernels and containers do not support it; the error names the failed step.
         skip!("no AF_XDP here: {error}");
     }
 }

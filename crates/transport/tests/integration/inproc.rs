@@ -1,4 +1,4 @@
-//! The link inside one process.
+//! Tests of the in-process link.
 
 use crate::suite::{CREDITS, Collector, Memory, conforms, header, receive};
 use shotline_testing::{seeds, until};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 #[test]
-fn inproc_conforms_by_itself_and_below_lossy() {
+fn inproc_conforms_directly_and_below_lossy() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = || Ends::in_process(&memory, sealed, |io| io);
@@ -26,7 +26,7 @@ fn inproc_conforms_by_itself_and_below_lossy() {
 }
 
 #[test]
-fn inproc_gives_credit_only_for_what_it_can_hold() {
+fn inproc_credits_equal_its_queue_capacity() {
     let memory = Memory::new();
     let end = |port| InprocConfig {
         address: SocketAddr::new("fd00::1".parse().unwrap(), port),
@@ -45,7 +45,7 @@ fn inproc_gives_credit_only_for_what_it_can_hold() {
 }
 
 #[test]
-fn an_inproc_end_does_not_wait_for_what_is_there() {
+fn inproc_wait_returns_at_once_if_packets_are_queued() {
     let memory = Memory::new();
     let Ends { mut tx, mut rx, to } = Ends::in_process(&memory, true, |io| io);
     let head = header(1);
@@ -57,7 +57,7 @@ fn an_inproc_end_does_not_wait_for_what_is_there() {
 }
 
 #[test]
-fn a_lossy_path_loses_as_many_as_it_says_in_no_pattern_and_keeps_the_order_of_the_others() {
+fn lossy_drops_at_its_rate_at_random_and_keeps_the_order() {
     let memory = Memory::new();
     let end = |port| InprocConfig {
         address: SocketAddr::new("fd00::1".parse().unwrap(), port),
@@ -76,7 +76,7 @@ fn a_lossy_path_loses_as_many_as_it_says_in_no_pattern_and_keeps_the_order_of_th
             let mut steer = Collector::new(&memory, [].into());
             while rx.poll(&mut steer, 64).unwrap() > 0 {}
             let number = |header: &[u8]| u32::from_be_bytes(*header.first_chunk().unwrap());
-            arrived.extend(steer.got.iter().map(|got| number(&got.header)));
+            arrived.extend(steer.received.iter().map(|received| number(&received.header)));
         }
         assert_eq!(arrived.len() as u64 + tx.lost(), 40_000);
         arrived
@@ -86,7 +86,7 @@ fn a_lossy_path_loses_as_many_as_it_says_in_no_pattern_and_keeps_the_order_of_th
     for seed in seeds(0..2) {
         let some = arrived(0.01, seed);
         assert!(some.is_sorted());
-        // 400 are expected to be lost, with a standard deviation of 20.
+        // The expected loss is 400 packets, with a standard deviation of 20.
         assert!((39_480..39_720).contains(&some.len()), "seed {seed}: {}", some.len());
         assert_eq!(some, arrived(0.01, seed));
         assert_ne!(some, arrived(0.01, seed + 1));

@@ -1,4 +1,4 @@
-//! What every backend of `PacketIo` promises, run against each of them, and what is particular to one.
+//! The conformance suite on each backend of `PacketIo`, and tests of properties of single backends.
 
 mod af_packet;
 #[cfg(feature = "dpdk")]

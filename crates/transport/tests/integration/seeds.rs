@@ -12,14 +12,14 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn seeds_and_what_is_near_them_hold() {
+fn committed_seeds_and_their_mutations_hold() {
     for (name, bytes) in seeds() {
         committed(&folder().join(name), &bytes);
     }
     for entry in std::fs::read_dir(folder()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         (0..=bytes.len()).for_each(|len| targets::frame(&bytes[..len]));
-        // One changed bit at each place gets behind the checks that a random byte seldom passes.
+        // Flipping single bits reaches code that is guarded by checks a random byte rarely passes.
         for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << bit;

@@ -1,6 +1,6 @@
-//! UDP sockets: what they share with every backend, and what only they have to get right.
+//! Tests of UDP sockets: the conformance suite and socket-specific behaviour.
 
-use crate::suite::{Collector, HEADER, Memory, PLACES, STEERS, conforms, header, post, receive};
+use crate::suite::{BUFFERS, Collector, HEADER, Memory, STEERS, conforms, header, post, receive};
 use rustix::net::sockopt;
 use shotline_memory::Sge;
 use shotline_testing::until_some;
@@ -22,7 +22,7 @@ fn udp_pair_with(memory: &Memory, ip: &str, set: impl Fn(&mut UdpConfig)) -> (Ud
         let mut config = UdpConfig {
             bind: SocketAddr::new(ip.parse().unwrap(), 0),
             sealed: true,
-            capacity: PLACES as usize,
+            capacity: BUFFERS as usize,
             scratch: memory.scratch,
             receive_buffer: 4 << 20,
             remainders: true,
@@ -48,7 +48,7 @@ fn udp_over_ipv6_conforms() {
 }
 
 #[test]
-fn udp_over_ipv4_conforms_and_its_own_identifications_are_known() {
+fn udp_over_ipv4_conforms() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = || {
@@ -60,9 +60,8 @@ fn udp_over_ipv4_conforms_and_its_own_identifications_are_known() {
 }
 
 #[test]
-fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
-    // The kernel numbers a connected socket's packets by itself; the ICRC of such a packet is made for the
-    // identification 4660, which no socket shows.
+fn unknown_ipv4_ids_are_solved_and_checked_for_sequence() {
+    // A sender may use any IPv4 identification, which a socket does not expose: the ICRC is computed for `id`.
     let memory = Memory::new();
     let (_, mut rx) = udp_pair(&memory, "127.0.0.1", true);
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -77,7 +76,7 @@ fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
         socket.send_to(&packet, rx.local_addr()).unwrap();
         receive(&mut rx, &memory, vec![None], 1)[0].icrc
     };
-    // Two sockets of one host count for themselves.
+    // Two sockets of one host have separate counters.
     for step in 0..4 {
         for (socket, first) in sockets.iter().zip([100, 30_000]) {
             assert_eq!(verdict_on(socket, first + step), Icrc::Solved { follows: true });
@@ -85,14 +84,14 @@ fn an_identification_that_is_not_ours_is_solved_for_and_marked_so() {
     }
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut verdict = |id| verdict_on(&socket, id);
-    // The first of a sender, the next ones, one that cannot be the next, and one that follows that.
+    // The first of a sender, two plausible successors, one that is not plausible, and its successor.
     let verdicts = [4660, 4661, 4661 + 1024, 4660, 4661].map(&mut verdict);
     assert_eq!(verdicts, [true, true, true, false, true].map(|follows| Icrc::Solved { follows }));
     assert_eq!([65_535, 65_535, 100].map(&mut verdict)[1..], [true, true].map(|follows| Icrc::Solved { follows }));
 }
 
 #[test]
-fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
+fn random_datagrams_get_a_verdict_and_never_panic() {
     let memory = Memory::new();
     for ip in ["::1", "127.0.0.1"] {
         let (_, mut rx) = udp_pair(&memory, ip, true);
@@ -106,36 +105,37 @@ fn whatever_a_stranger_sends_is_a_verdict_and_never_a_panic() {
                 *byte = (state >> 24) as u8;
             }
             socket.send_to(&bytes, rx.local_addr()).unwrap();
-            let got = receive(&mut rx, &memory, vec![Some(len as u32 % 100)], 1);
-            if let Icrc::Solved { .. } = got[0].icrc {
-                solved += 1; // for one of 2^16 numbers there is an identification by chance: the port differs each time
+            let received = receive(&mut rx, &memory, vec![Some(len as u32 % 100)], 1);
+            if let Icrc::Solved { .. } = received[0].icrc {
+                solved += 1; // an identification matches by chance for one of 2^16 ICRCs: the port differs each time
                 continue;
             }
             let expected = if len < HEADER + 4 { DropCause::Malformed } else { DropCause::BadIcrc };
-            assert_eq!(got[0].fault, Some(expected), "{len} bytes");
+            assert_eq!(received[0].fault, Some(expected), "{len} bytes");
         }
         assert!(solved <= 2, "{solved} of 206 by chance");
     }
 }
 
 #[test]
-fn the_kernel_says_when_a_batch_came_if_it_is_asked() {
+fn received_packets_have_time_stamps_if_enabled() {
     let memory = Memory::new();
     let (mut tx, mut rx) = udp_pair(&memory, "::1", false);
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let before = now();
     let head = header(1);
     let packet = Send { header: &head, gather: &memory.payload(0, 100).0, seal: Seal::None };
-    // The kernel turns its stamping on behind the call that asks for it: the first packets may come unstamped.
-    let got = until_some("packets with a stamp", || {
+    // The kernel enables time stamps asynchronously: the first packets may not have one.
+    let received = until_some("packets with a stamp", || {
         assert_eq!(tx.send(rx.local_addr(), &[packet; 3]).unwrap(), 3);
-        Some(receive(&mut rx, &memory, vec![None; 3], 3)).filter(|got| got.iter().all(|got| got.stamp_ns > 0))
+        Some(receive(&mut rx, &memory, vec![None; 3], 3))
+            .filter(|received| received.iter().all(|received| received.stamp_ns > 0))
     });
-    assert!(got.iter().all(|got| (before..=now()).contains(&got.stamp_ns)), "{got:?}");
+    assert!(received.iter().all(|received| (before..=now()).contains(&received.stamp_ns)), "{received:?}");
 }
 
 #[test]
-fn single_packets_that_are_taken_unseen_lose_nothing_when_the_forecast_is_wrong() {
+fn mispredicted_single_packets_are_not_lost() {
     let memory = Memory::new();
     for (ip, sealed) in [("::1", true), ("::1", false), ("127.0.0.1", true)] {
         let (mut tx, mut rx) = udp_pair(&memory, ip, sealed);
@@ -148,46 +148,47 @@ fn single_packets_that_are_taken_unseen_lose_nothing_when_the_forecast_is_wrong(
             assert_eq!(tx.send(to, &[Send { header: &head, gather: &gather, seal }]).unwrap(), 1);
             bytes
         };
-        // So many single packets that the backend takes them for the custom here.
+        // Enough single packets in a row to enable the predicted receive path.
         for _ in 0..64 {
             send(100);
         }
         receive(&mut rx, &memory, vec![None; 64], 64);
 
-        // Places as long as what will come, and as what will not.
+        // Buffers with the length of some of the following packets.
         for id in 0..8 {
-            assert_eq!(rx.post(&[Recv { id, sge: [memory.place(id.into(), 1000), Sge::EMPTY] }]), 1);
+            assert_eq!(rx.post(&[Recv { id, sge: [memory.buffer(id.into(), 1000), Sge::EMPTY] }]), 1);
         }
         let lens = [1000, 1000, 999, 1003, 1000, 4096, 0, 1000];
         let sent: Vec<_> = lens.into_iter().map(&mut send).collect();
-        let forecast = |id| Pick { to: To::Posted(id), header_len: Some(HEADER as u16) };
-        let mut expected: Vec<_> = (0..6).map(forecast).collect();
-        expected.push(Pick { to: To::Scratch, header_len: Some(HEADER as u16) });
-        expected.push(forecast(7));
-        let mut steer = Collector { expected, ..Collector::new(&memory, VecDeque::new()) };
-        while steer.got.len() < 8 {
+        let prediction = |id| Pick { to: To::Posted(id), header_len: Some(HEADER as u16) };
+        let mut predictions: Vec<_> = (0..6).map(prediction).collect();
+        predictions.push(Pick { to: To::Scratch, header_len: Some(HEADER as u16) });
+        predictions.push(prediction(7));
+        let mut steer = Collector { predictions, ..Collector::new(&memory, VecDeque::new()) };
+        while steer.received.len() < 8 {
             rx.poll(&mut steer, 4).unwrap();
         }
-        // What lies in places is told at once and first: from then on the steer may move payloads into them.
+        // Packets in their predicted buffers are reported first, in one batch: from then on the steer may move payloads
+        // into the buffers.
         let (in_place, others): (Vec<_>, Vec<_>) = (0..8).partition(|index: &usize| lens[*index] == 1000);
         let order: Vec<_> = in_place.iter().chain([&6]).chain(others.iter().filter(|index| **index != 6)).collect();
-        let mut first: Vec<_> = steer.got.iter().take_while(|got| got.told_before == 0).collect();
+        let mut first: Vec<_> = steer.received.iter().take_while(|received| received.landed_before == 0).collect();
         assert_eq!(first.len(), 5, "{ip}: four in place, and the empty one, which needs none");
-        first.sort_by_key(|got| got.bytes.is_empty());
-        for (got, index) in first.into_iter().chain(&steer.got[5..]).zip(order) {
-            let what = (got.bytes == sent[*index], got.icrc, got.fault);
+        first.sort_by_key(|received| received.bytes.is_empty());
+        for (received, index) in first.into_iter().chain(&steer.received[5..]).zip(order) {
+            let what = (received.bytes == sent[*index], received.icrc, received.fault);
             assert_eq!(what, (true, good, None), "{ip}, {sealed}: packet {index}");
-            let slot = got.landed == Landed::Slot(*index as u32);
+            let slot = received.landed == Landed::Slot(*index as u32);
             assert_eq!(slot, sent[*index].len() == 1000, "packet {index}");
         }
-        // A place that its packet did not come for is still posted.
+        // A buffer whose predicted packet did not arrive is still posted.
         send(1000);
         assert_eq!(receive(&mut rx, &memory, vec![Some(2)], 1)[0].landed, Landed::Slot(2));
     }
 }
 
 #[test]
-fn an_address_that_names_no_host_is_refused_with_the_remedy() {
+fn unspecified_bind_address_is_refused_with_a_remedy() {
     let memory = Memory::new();
     let config = UdpConfig {
         bind: "[::]:0".parse().unwrap(),
@@ -204,7 +205,7 @@ fn an_address_that_names_no_host_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn packets_leave_markable_and_a_mark_of_congestion_is_told_of_whole_batches_and_breaks_no_icrc() {
+fn ecn_marks_are_reported_per_batch_and_keep_icrcs_valid() {
     let memory = Memory::new();
     for v4 in [true, false] {
         let (mut tx, mut rx) = udp_pair_with(&memory, if v4 { "127.0.0.1" } else { "::1" }, |config| config.ecn = true);
@@ -217,15 +218,15 @@ fn packets_leave_markable_and_a_mark_of_congestion_is_told_of_whole_batches_and_
         for (len, packets) in [(300, 1), (4000, 1), (4000, 9)] {
             let (gather, bytes) = memory.payload(0, len);
             let batch = vec![Send { header: &head, gather: &gather, seal: Seal::Compute }; packets];
-            // Often enough that every way of receiving has its turn; the network marks every third batch.
+            // Enough rounds to use every receive path; every third batch is marked.
             for turn in 0..30 {
                 let mark = if turn % 3 == 0 { 0b11 } else { 0b10 };
                 let fd = tx.fd().unwrap();
                 if v4 { sockopt::set_ip_tos(fd, mark) } else { sockopt::set_ipv6_tclass(fd, mark.into()) }.unwrap();
                 assert_eq!(tx.send(rx.local_addr(), &batch).unwrap(), packets);
-                for got in receive(&mut rx, &memory, vec![None; packets], packets) {
-                    assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
-                    assert_eq!(got.congested, mark == 0b11, "{len} bytes, {packets} at once, turn {turn}");
+                for received in receive(&mut rx, &memory, vec![None; packets], packets) {
+                    assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
+                    assert_eq!(received.congested, mark == 0b11, "{len} bytes, {packets} at once, turn {turn}");
                 }
             }
         }
@@ -233,24 +234,24 @@ fn packets_leave_markable_and_a_mark_of_congestion_is_told_of_whole_batches_and_
 }
 
 #[test]
-fn a_run_of_prebuilt_packets_comes_whole_with_and_without_gaps_between_them() {
+fn prebuilt_runs_arrive_intact_with_and_without_gaps() {
     let memory = Memory::new();
     for ip in ["127.0.0.1", "::1"] {
         let (mut tx, mut rx) = udp_pair(&memory, ip, false);
         let to = rx.local_addr();
         assert_eq!(tx.headroom(), 0);
         let first = memory.payload(0, 1).0[0];
-        // More than one call takes, by bytes and by number, and one that does not divide evenly.
+        // More than one call accepts, by bytes and by number, and one that does not divide evenly.
         for (len, stride, count) in [(1000, 1000, 60), (1000, 1024, 60), (9000, 9000, 7), (40, 40, 150), (700, 704, 1)]
         {
             let run = Run { region: first.region, offset: 8, stride, len, count };
             tx.prebuild(to, run.frame(0)).unwrap();
             assert_eq!(tx.send_prebuilt(to, run).unwrap(), count as usize);
-            let got = receive(&mut rx, &memory, Vec::new(), count as usize);
-            for (index, got) in got.iter().enumerate() {
+            let received = receive(&mut rx, &memory, Vec::new(), count as usize);
+            for (index, received) in received.iter().enumerate() {
                 let (_, bytes) = memory.payload(run.frame(index as u32).offset, len);
-                let whole = [got.header.as_slice(), &got.bytes].concat();
-                assert_eq!((whole == bytes, got.fault), (true, None), "packet {index} of {run:?}");
+                let whole = [received.header.as_slice(), &received.bytes].concat();
+                assert_eq!((whole == bytes, received.fault), (true, None), "packet {index} of {run:?}");
             }
         }
         let run = Run { region: first.region, offset: 0, stride: 100, len: 100, count: 5 };

@@ -1,23 +1,23 @@
-//! Every wrapper of the workspace is held to its delegation.
+//! Every wrapper in the workspace has a delegation check.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The traits that are wrapped, and the function that holds a wrapper of each to its delegation.
+/// The traits that are wrapped, and the function that checks the delegation of each.
 const TRAITS: [(&str, &str); 3] = [
     ("PacketIo", "delegation::check("),
     ("PrebuiltIo", "delegation::check_prebuilt("),
-    // Of a steer whatever wraps its transport is checked with.
+    // Checked together with the transport that wraps the steer.
     ("Steer", "delegation::check("),
 ];
 
 #[test]
-fn every_wrapper_of_the_workspace_has_its_delegation_checked() {
+fn every_wrapper_in_the_workspace_has_a_delegation_check() {
     let (mut wrappers, mut checked) = (BTreeSet::new(), BTreeSet::new());
     for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
         let text = fs::read_to_string(&file).unwrap();
-        // The suite's own tests have wrappers that do wrong.
+        // The suite's own tests have wrappers that are wrong on purpose.
         let is_suite = file.components().any(|part| part.as_os_str() == "conformance");
         let found = text.lines().filter_map(wrapper).filter(|_| !is_suite);
         wrappers.extend(found.map(|(of, name)| (of, name.to_owned())));
@@ -35,8 +35,8 @@ fn every_wrapper_of_the_workspace_has_its_delegation_checked() {
     assert!(missing.is_empty(), "wrappers without a test of their delegation: {missing:?}");
 }
 
-/// The trait and the type's name, if this line begins an implementation of a trait for what holds another
-/// implementation of it.
+/// Returns the trait and the type's name, if this line starts an implementation of a trait for a type that is generic
+/// over another implementation of it.
 fn wrapper(line: &str) -> Option<(&'static str, &str)> {
     let (generics, rest) = line.trim_start().strip_prefix("impl<")?.split_once('>')?;
     let (of, name) = rest.split_once(" for ")?;
@@ -47,7 +47,7 @@ fn wrapper(line: &str) -> Option<(&'static str, &str)> {
 }
 
 #[test]
-fn a_wrapper_is_known_by_its_bound() {
+fn wrappers_are_recognised_by_their_trait_bound() {
     assert_eq!(wrapper("impl<P: PacketIo> PacketIo for Ud<P> {"), Some(("PacketIo", "Ud")));
     assert_eq!(wrapper("    impl<P: PrebuiltIo + Send> PacketIo for Whole<P> {"), Some(("PacketIo", "Whole")));
     assert_eq!(wrapper("impl<S: Steer> Steer for Demultiplexer<'_, S> {"), Some(("Steer", "Demultiplexer")));

@@ -1,17 +1,17 @@
-//! Frames taken from a driver, over a cable between two network namespaces.
+//! Tests of AF_XDP over a virtual cable between two network namespaces.
 
 use crate::af_packet::{Cable, address, ip, mac};
-use crate::suite::{Collector, Memory, PLACES, STEERS, conforms, header, receive};
+use crate::suite::{BUFFERS, Collector, Memory, STEERS, conforms, header, receive};
 use shotline_testing::{or_skip, until};
 use shotline_transport::conformance::Ends;
-use shotline_transport::xdp::{Copy, Mode, XdpConfig, XdpIo};
+use shotline_transport::xdp::{AttachMode, CopyMode, XdpConfig, XdpIo};
 use shotline_transport::{Icrc, IoError, PacketIo, Seal, Send};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 fn config(end: usize, v4: bool, memory: &Memory) -> XdpConfig {
     let bind = SocketAddr::new(address(end, v4), 0);
-    XdpConfig { capacity: PLACES as usize, chunks: 256, ..XdpConfig::new("cable", bind, memory.scratch) }
+    XdpConfig { capacity: BUFFERS as usize, chunks: 256, ..XdpConfig::new("cable", bind, memory.scratch) }
 }
 
 fn open(cable: &Cable, end: usize, config: XdpConfig, memory: &Memory) -> XdpIo {
@@ -20,10 +20,10 @@ fn open(cable: &Cable, end: usize, config: XdpConfig, memory: &Memory) -> XdpIo 
 }
 
 #[test]
-fn xdp_conforms_in_the_driver_and_in_the_kernels_own_path() {
+fn xdp_conforms_in_native_and_generic_mode() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
-    for mode in [Mode::Native, Mode::Generic] {
+    for mode in [AttachMode::Native, AttachMode::Generic] {
         for (v4, sealed) in [(true, true), (false, true), (true, false), (false, false)] {
             let open = || {
                 let [tx, rx] = [0, 1].map(|end| {
@@ -33,10 +33,10 @@ fn xdp_conforms_in_the_driver_and_in_the_kernels_own_path() {
                 Ends { to: rx.local_addr(), tx, rx }
             };
             conforms(&format!("xdp, {mode:?}"), sealed, STEERS, &memory, open, |Ends { rx, .. }| {
-                assert_eq!(rx.is_native(), mode == Mode::Native);
-                let statistics = rx.statistics();
-                assert_eq!(statistics.received, statistics.landed);
-                assert!(statistics.causes().iter().all(|(_, count)| *count == 0), "{statistics:?}");
+                assert_eq!(rx.is_native(), mode == AttachMode::Native);
+                let counters = rx.xdp_counters();
+                assert_eq!(counters.received, counters.landed);
+                assert!(counters.causes().iter().all(|(_, count)| *count == 0), "{counters:?}");
                 Ok(())
             });
         }
@@ -44,25 +44,25 @@ fn xdp_conforms_in_the_driver_and_in_the_kernels_own_path() {
 }
 
 #[test]
-fn frames_of_every_length_come_whole_whether_they_lie_in_one_chunk_or_in_several() {
+fn frames_of_every_length_in_one_or_more_chunks_are_intact() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     let mut rx = open(&cable, 1, XdpConfig { chunks: 64, ..config(1, true, &memory) }, &memory);
     let mut tx = cable.open_udp(0, true, &memory);
     let head = header(3);
-    // The chunks' ring goes round several times, and frames of three chunks lie around its end.
+    // The ring of chunks wraps around several times, and some frames of three chunks span the wrap-around.
     for len in (1..8900).step_by(127).chain(3700..3860) {
         let (gather, bytes) = memory.payload(0, len);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
         cable.enter(0);
         assert_eq!(tx.send(rx.local_addr(), &[one]).unwrap(), 1);
-        let got = &receive(&mut rx, &memory, vec![Some(1)], 1)[0];
-        assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true), "{len}");
+        let received = &receive(&mut rx, &memory, vec![Some(1)], 1)[0];
+        assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true), "{len}");
     }
 }
 
 #[test]
-fn whatever_is_not_for_this_address_and_port_stays_the_kernels() {
+fn traffic_to_other_addresses_and_ports_reaches_the_kernel() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for v4 in [true, false] {
@@ -76,7 +76,7 @@ fn whatever_is_not_for_this_address_and_port_stays_the_kernels() {
         }
         cable.enter(0);
         let peer = |v4| UdpSocket::bind((address(0, v4), 0)).unwrap();
-        // A cable that has just got a program may lose one, and so may the question for its address.
+        // Packets may be lost just after the program is attached, and address resolution may lose the first one.
         let comes = |what, from: UdpSocket, to: &UdpSocket| {
             until(what, || {
                 from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
@@ -86,17 +86,17 @@ fn whatever_is_not_for_this_address_and_port_stays_the_kernels() {
         comes("a datagram to another port of this address", peer(v4), &own);
         comes("a datagram to this port of another address", peer(!v4), &other);
         assert_eq!(rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap(), 0);
-        // And what is for it, but no packet, is counted.
+        // A fragment to this address and port is counted.
         peer(v4).send_to(&[2; 30_000], to).unwrap();
         until("a fragment is counted", || {
             rx.poll(&mut Collector::new(&memory, [].into()), 16).unwrap();
-            !v4 || rx.statistics().fragments > 0
+            !v4 || rx.xdp_counters().fragments > 0
         });
     }
 }
 
 #[test]
-fn frames_of_the_driver_and_sockets_understand_each_other_and_find_each_other_on_the_link() {
+fn xdp_and_sockets_resolve_each_other_and_exchange_packets() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     for v4 in [true, false] {
@@ -106,7 +106,7 @@ fn frames_of_the_driver_and_sockets_understand_each_other_and_find_each_other_on
         let (gather, bytes) = memory.payload(0, 6000);
         let one = Send { header: &head, gather: &gather, seal: Seal::Compute };
         let mut steer = Collector::new(&memory, [].into());
-        // Until the kernel has found the host, packets are lost on the way, and counted.
+        // Packets are lost and counted until the kernel has resolved the host.
         let mut tries = 0;
         until("a packet comes through", || {
             cable.enter(1);
@@ -114,28 +114,28 @@ fn frames_of_the_driver_and_sockets_understand_each_other_and_find_each_other_on
             socket.wait(Duration::from_millis(50)).unwrap();
             socket.poll(&mut steer, 4).unwrap();
             tries += 1;
-            !steer.got.is_empty()
+            !steer.received.is_empty()
         });
-        assert_eq!((steer.got[0].icrc, steer.got[0].bytes == bytes), (Icrc::Good, true));
-        assert_eq!(frames.statistics().sent + frames.statistics().unknown_host, tries);
+        assert_eq!((steer.received[0].icrc, steer.received[0].bytes == bytes), (Icrc::Good, true));
+        assert_eq!(frames.xdp_counters().sent + frames.xdp_counters().unknown_host, tries);
         for _ in 0..200 {
             assert_eq!(socket.send(frames.local_addr(), &[one]).unwrap(), 1);
-            let got = &receive(&mut frames, &memory, vec![Some(1)], 1)[0];
-            assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            let received = &receive(&mut frames, &memory, vec![Some(1)], 1)[0];
+            assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
             assert_eq!(frames.send(socket.local_addr(), &[one; 3]).unwrap(), 3);
-            for got in receive(&mut socket, &memory, vec![None; 3], 3) {
-                assert_eq!((got.icrc, got.fault, got.bytes == bytes), (Icrc::Good, None, true));
+            for received in receive(&mut socket, &memory, vec![None; 3], 3) {
+                assert_eq!((received.icrc, received.fault, received.bytes == bytes), (Icrc::Good, None, true));
             }
         }
     }
 }
 
 #[test]
-fn packets_that_an_offload_has_left_together_are_refused_and_counted_and_lone_ones_come() {
+fn merged_packets_are_refused_and_single_ones_received() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     let mut socket = cable.open_udp(0, true, &memory);
-    let mut frames = open(&cable, 1, XdpConfig { mode: Mode::Generic, ..config(1, true, &memory) }, &memory);
+    let mut frames = open(&cable, 1, XdpConfig { mode: AttachMode::Generic, ..config(1, true, &memory) }, &memory);
     cable.enter(0);
     let head = header(3);
     let (gather, _) = memory.payload(0, 3000);
@@ -143,13 +143,13 @@ fn packets_that_an_offload_has_left_together_are_refused_and_counted_and_lone_on
     assert_eq!(socket.send(frames.local_addr(), &[one; 10]).unwrap(), 10);
     assert_eq!(socket.send(frames.local_addr(), &[one]).unwrap(), 1);
     assert_eq!(receive(&mut frames, &memory, vec![None], 1)[0].icrc, Icrc::Good);
-    let statistics = frames.statistics();
-    assert_eq!((statistics.joined, statistics.received, statistics.landed), (1, 2, 1), "{statistics:?}");
+    let counters = frames.xdp_counters();
+    assert_eq!((counters.merged, counters.received, counters.landed), (1, 2, 1), "{counters:?}");
     assert_eq!(frames.device().receive_errors, 1);
 }
 
 #[test]
-fn frames_that_nobody_takes_in_time_are_lost_and_counted_and_every_other_one_comes() {
+fn frames_beyond_the_ring_are_counted_and_the_others_received() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     let mut rx = open(&cable, 1, XdpConfig { chunks: 64, queues: vec![0], ..config(1, true, &memory) }, &memory);
@@ -163,15 +163,15 @@ fn frames_that_nobody_takes_in_time_are_lost_and_counted_and_every_other_one_com
     let mut steer = Collector::new(&memory, [].into());
     until("each frame has landed or is counted as lost", || {
         rx.poll(&mut steer, 16).unwrap();
-        rx.statistics().landed + rx.statistics().no_chunk == 1000
+        rx.xdp_counters().landed + rx.xdp_counters().no_chunk == 1000
     });
-    let statistics = rx.statistics();
-    assert!(statistics.no_chunk > 0 && statistics.landed >= 64, "{statistics:?}");
-    assert_eq!(statistics.dropped, 0, "each is counted once");
+    let counters = rx.xdp_counters();
+    assert!(counters.no_chunk > 0 && counters.landed >= 64, "{counters:?}");
+    assert_eq!(counters.dropped, 0, "each is counted once");
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_what_to_do() {
+fn open_errors_name_the_remedy() {
     let cable = or_skip!(Cable::new());
     let memory = Memory::new();
     cable.enter(1);
@@ -184,12 +184,12 @@ fn what_cannot_be_opened_is_refused_with_what_to_do() {
     assert!(refused(XdpConfig { interface: "eth77".into(), ..good() }).contains("ip link lists"));
     assert!(refused(XdpConfig { queues: vec![9999], ..good() }).contains("queue 9999 of cable"));
     assert!(refused(XdpConfig { chunks: 100, ..good() }).contains("a power of two"));
-    assert!(refused(XdpConfig { copy: Copy::Zero, ..good() }).contains("leave the choice to it"));
+    assert!(refused(XdpConfig { copy: CopyMode::Zero, ..good() }).contains("leave the choice to it"));
     assert!(refused(XdpConfig { bind: "0.0.0.0:0".parse().unwrap(), ..good() }).contains("name one"));
     assert!(refused(XdpConfig { bind: "10.99.99.99:0".parse().unwrap(), ..good() }).contains("not on this machine"));
     let first = XdpIo::open(good(), &memory.regions).unwrap();
     assert!(refused(good()).contains("another program may own the queue"));
     drop(first);
-    assert!(!ip("link show dev cable").contains("xdp"), "the program went with its owner");
+    assert!(!ip("link show dev cable").contains("xdp"), "the program is detached with its owner");
     drop(XdpIo::open(good(), &memory.regions).unwrap());
 }

@@ -1,12 +1,12 @@
-/* A memif client with zero-copy=yes: the other side reads and writes DPDK's own memory. The driver of DPDK 22.11 leaves
- * three things to be done:
+/* A memif client with zero-copy=yes: the peer reads and writes DPDK's own memory. This file works around three
+ * limitations of the driver of DPDK 22.11:
  *
- * - Buffers that it has lent when the link goes are lost to it. So each buffer that is sent keeps a reference of ours,
- *   and the received ones are looked for.
- * - It closes EAL's own descriptor of the memory when a link is made, and sends its number to the next other side. So
- *   there is a second descriptor, and the first is restored from it. Its number is one that nothing else gets
- *   meanwhile: shot_eal_init sees to that.
- * - It knows one list of memory segments, as long as it is when the link is made. Other memory is copied. */
+ * - It does not reclaim its buffers that the peer has when the link goes down. So each buffer that is sent keeps a
+ *   reference of ours, and the receive buffers are searched for.
+ * - It closes EAL's own descriptor of the memory when a link is established, and sends its number to the next peer. So
+ *   there is a second descriptor, from which the first is restored. Nothing else gets its number meanwhile:
+ *   shot_eal_init ensures that.
+ * - It announces one list of memory segments, as long as it is when the link is established. Other memory is copied. */
 
 #define _GNU_SOURCE
 #include "port.h"
@@ -25,7 +25,7 @@
 
 /* --- which memory -------------------------------------------------------------------------------- */
 
-/* The list of segments that drivers tell of, found once: its pages are reserved when EAL starts. */
+/* The list of segments that drivers announce, determined once: its pages are reserved when EAL starts. */
 static struct {
 	const uint8_t *begin;
 	size_t len;
@@ -45,14 +45,14 @@ static int measure(const struct rte_memseg_list *list, const struct rte_memseg *
 	return 0;
 }
 
-bool lend_reaches(const void *memory, size_t bytes)
+bool zero_copy_reaches(const void *memory, size_t bytes)
 {
 	size_t offset = (size_t)((const uint8_t *)memory - shared.begin);
 	return shared.begin != NULL && (const uint8_t *)memory >= shared.begin && offset <= shared.len &&
 	       bytes <= shared.len - offset;
 }
 
-bool lend_ready(void)
+bool zero_copy_ready(void)
 {
 	struct stat number, copy;
 	if (shared.copy < 0 || fstat(shared.copy, &copy) != 0)
@@ -62,7 +62,7 @@ bool lend_ready(void)
 	return number.st_dev == copy.st_dev && number.st_ino == copy.st_ino;
 }
 
-int lend_open(struct shot_port *port, uint32_t buffers)
+int zero_copy_open(struct shot_port *port, uint32_t buffers)
 {
 	if (shared.begin == NULL) {
 		if (!rte_mcfg_get_single_file_segments())
@@ -70,30 +70,30 @@ int lend_open(struct shot_port *port, uint32_t buffers)
 		rte_memseg_walk(measure, NULL);
 		shared.copy = shared.number < 0 ? -1 : fcntl(shared.number, F_DUPFD_CLOEXEC, shared.number + 1);
 	}
-	uint32_t room = rte_align32pow2(buffers);
-	port->lent.mask = room - 1;
-	port->lent.mbufs = calloc(room, sizeof(*port->lent.mbufs));
-	if (port->lent.mbufs == NULL)
+	uint32_t size = rte_align32pow2(buffers);
+	port->in_use.mask = size - 1;
+	port->in_use.mbufs = calloc(size, sizeof(*port->in_use.mbufs));
+	if (port->in_use.mbufs == NULL)
 		return -ENOMEM;
 	bool all = true;
 	struct rte_mempool *pools[] = { port->receive_pool, port->send_pool };
 	for (int index = 0; index < 2; index++) {
 		struct rte_mempool_memhdr *part;
 		STAILQ_FOREACH(part, &pools[index]->mem_list, next)
-			all = all && lend_reaches(part->addr, part->len);
+			all = all && zero_copy_reaches(part->addr, part->len);
 	}
-	return all && lend_ready() ? 0 : -ENOTSUP;
+	return all && zero_copy_ready() ? 0 : -ENOTSUP;
 }
 
 void *shot_memory_take(size_t bytes)
 {
 	void *memory = rte_malloc("shotline", bytes, 4096);
-	if (memory != NULL && !lend_reaches(memory, bytes)) {
+	if (memory != NULL && !zero_copy_reaches(memory, bytes)) {
 		rte_free(memory);
 		return NULL;
 	}
 	if (memory != NULL)
-		memset(memory, 0, bytes); /* its first touch is slow */
+		memset(memory, 0, bytes); /* the first touch of a page is slow */
 	return memory;
 }
 
@@ -104,26 +104,26 @@ void shot_memory_free(void *memory)
 
 /* --- sent ---------------------------------------------------------------------------------------- */
 
-void lend_mark(struct rte_mbuf **mbufs, uint16_t count, uint16_t references)
+void zero_copy_set_refcnt(struct rte_mbuf **mbufs, uint16_t count, uint16_t references)
 {
 	for (uint16_t index = 0; index < count; index++)
 		rte_mbuf_refcnt_set(mbufs[index], references);
 }
 
-void lend_note(struct shot_port *port, struct rte_mbuf **mbufs, uint16_t took)
+void zero_copy_record(struct shot_port *port, struct rte_mbuf **mbufs, uint16_t accepted)
 {
-	unsigned given = atomic_load_explicit(&port->lent.given, memory_order_relaxed);
-	for (uint16_t index = 0; index < took; index++)
-		port->lent.mbufs[given++ & port->lent.mask] = mbufs[index];
-	atomic_store_explicit(&port->lent.given, given, memory_order_release);
+	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_relaxed);
+	for (uint16_t index = 0; index < accepted; index++)
+		port->in_use.mbufs[head++ & port->in_use.mask] = mbufs[index];
+	atomic_store_explicit(&port->in_use.head, head, memory_order_release);
 }
 
-void lend_take_back(struct shot_port *port, bool all)
+void zero_copy_reclaim(struct shot_port *port, bool all)
 {
-	unsigned given = atomic_load_explicit(&port->lent.given, memory_order_relaxed);
-	unsigned back = atomic_load_explicit(&port->lent.back, memory_order_relaxed);
-	for (; back != given; back++) {
-		struct rte_mbuf *mbuf = port->lent.mbufs[back & port->lent.mask];
+	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_relaxed);
+	unsigned tail = atomic_load_explicit(&port->in_use.tail, memory_order_relaxed);
+	for (; tail != head; tail++) {
+		struct rte_mbuf *mbuf = port->in_use.mbufs[tail & port->in_use.mask];
 		if (rte_mbuf_refcnt_read(mbuf) > 1) {
 			if (!all)
 				break;
@@ -131,26 +131,26 @@ void lend_take_back(struct shot_port *port, bool all)
 		}
 		rte_pktmbuf_free(mbuf);
 	}
-	atomic_store_explicit(&port->lent.back, back, memory_order_release);
+	atomic_store_explicit(&port->in_use.tail, tail, memory_order_release);
 }
 
-uint32_t shot_lent(struct shot_port *port)
+uint32_t shot_in_use(struct shot_port *port)
 {
-	shot_join();
-	if (!port->lends)
+	shot_register_thread();
+	if (!port->zero_copy)
 		return 0;
-	unsigned given = atomic_load_explicit(&port->lent.given, memory_order_acquire);
-	if (given != atomic_load_explicit(&port->lent.back, memory_order_acquire) && enter_port(port)) {
-		rte_eth_tx_burst(port->id, 0, NULL, 0); /* the driver frees what was read when it sends */
-		lend_take_back(port, false);
+	unsigned head = atomic_load_explicit(&port->in_use.head, memory_order_acquire);
+	if (head != atomic_load_explicit(&port->in_use.tail, memory_order_acquire) && enter_port(port)) {
+		rte_eth_tx_burst(port->id, 0, NULL, 0); /* the driver frees buffers that were read when it sends */
+		zero_copy_reclaim(port, false);
 		leave_port(port);
 	}
-	return given - atomic_load_explicit(&port->lent.back, memory_order_acquire);
+	return head - atomic_load_explicit(&port->in_use.tail, memory_order_acquire);
 }
 
 /* --- received ------------------------------------------------------------------------------------ */
 
-/* Marks of a buffer after the link has gone. */
+/* Marks of a buffer after the link has gone down. */
 enum { LOST = 1, KNOWN };
 
 static void mark_lost(struct rte_mempool *pool, void *unused, void *buffer, unsigned index)
@@ -165,26 +165,26 @@ static void free_lost(struct rte_mempool *pool, void *unused, void *buffer, unsi
 	struct rte_mbuf *mbuf = buffer;
 	if (mbuf->hash.usr == KNOWN)
 		return;
-	mbuf->next = NULL; /* as every buffer of a pool has it */
+	mbuf->next = NULL; /* as in every free buffer of a pool */
 	mbuf->nb_segs = 1;
 	rte_mbuf_refcnt_set(mbuf, 1);
 	rte_mempool_put(pool, mbuf);
 }
 
-void lend_recover(struct shot_port *port)
+void zero_copy_recover(struct shot_port *port)
 {
 	struct rte_mempool *pool = port->receive_pool;
-	void **there = calloc(pool->size, sizeof(*there));
-	if (there == NULL)
+	void **free_mbufs = calloc(pool->size, sizeof(*free_mbufs));
+	if (free_mbufs == NULL)
 		return;
 	unsigned count = 0;
 	rte_mempool_obj_iter(pool, mark_lost, NULL);
 	for (uint16_t index = 0; index < port->count; index++)
 		for (struct rte_mbuf *mbuf = port->held[index]; mbuf != NULL; mbuf = mbuf->next)
 			mbuf->hash.usr = KNOWN;
-	while (count < pool->size && rte_mempool_get(pool, &there[count]) == 0)
-		((struct rte_mbuf *)there[count++])->hash.usr = KNOWN;
-	rte_mempool_put_bulk(pool, there, count);
+	while (count < pool->size && rte_mempool_get(pool, &free_mbufs[count]) == 0)
+		((struct rte_mbuf *)free_mbufs[count++])->hash.usr = KNOWN;
+	rte_mempool_put_bulk(pool, free_mbufs, count);
 	rte_mempool_obj_iter(pool, free_lost, NULL);
-	free(there);
+	free(free_mbufs);
 }

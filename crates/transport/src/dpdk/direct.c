@@ -1,7 +1,6 @@
-/* Frames received into places that are chosen before they are seen. memif's driver copies a frame into a buffer of the
- * queue's pool, whatever memory that buffer is of. So there is a pool that gives out, when it is told to, a buffer around
- * a place. No more than the place holds is written there: the driver believes buffers to be as long as the pool says,
- * and goes on in the next one. */
+/* Receiving a frame directly into its predicted destination. memif's driver copies a frame into a buffer of the queue's
+ * pool, in any memory. So this pool can be made to hand out, on the next request, a buffer that covers the destination.
+ * The destination cannot overflow: the driver takes the buffer size from the pool and continues in the next buffer. */
 
 #include "port.h"
 
@@ -12,9 +11,9 @@
 #include <rte_ethdev.h>
 #include <rte_mempool.h>
 
-/* What such a pool has free. One thread at a time uses it: only bursts take buffers. */
+/* Free buffers of such a pool. Not thread-safe: only bursts, one at a time, take buffers. */
 struct stack {
-	void *next; /* goes before the others, if it is alone */
+	void *next; /* handed out first, to a request for a single buffer */
 	unsigned count;
 	void *free[];
 };
@@ -61,7 +60,7 @@ static unsigned stack_count(const struct rte_mempool *pool)
 }
 
 static const struct rte_mempool_ops stack_ops = {
-	.name = PLACE_POOL,
+	.name = DIRECT_POOL,
 	.alloc = stack_alloc,
 	.free = stack_free,
 	.enqueue = stack_enqueue,
@@ -71,52 +70,53 @@ static const struct rte_mempool_ops stack_ops = {
 
 RTE_MEMPOOL_REGISTER_OPS(stack_ops)
 
-int place_open(struct shot_port *port)
+int direct_open(struct shot_port *port)
 {
-	port->around = rte_pktmbuf_alloc(port->receive_pool);
-	return port->around != NULL ? 0 : -ENOMEM;
+	port->direct_mbuf = rte_pktmbuf_alloc(port->receive_pool);
+	return port->direct_mbuf != NULL ? 0 : -ENOMEM;
 }
 
-enum shot_came shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t room, struct shot_frame *frame)
+enum shot_receive_status shot_receive_at(struct shot_port *port, uint8_t *at, uint32_t capacity,
+					 struct shot_frame *frame)
 {
-	shot_join();
+	shot_register_thread();
 	struct stack *stack = port->receive_pool->pool_data;
 	struct rte_pktmbuf_pool_private *pool = rte_mempool_get_priv(port->receive_pool);
-	struct rte_mbuf *around = port->around;
+	struct rte_mbuf *mbuf = port->direct_mbuf;
 	uint16_t usual = pool->mbuf_data_room_size;
-	if (room + RTE_PKTMBUF_HEADROOM > usual || !enter_port(port))
-		return SHOT_NOTHING;
+	if (capacity + RTE_PKTMBUF_HEADROOM > usual || !enter_port(port))
+		return SHOT_NO_FRAME;
 	free_held(port);
-	void *own = around->buf_addr;
-	around->buf_addr = at - RTE_PKTMBUF_HEADROOM;
-	around->buf_len = pool->mbuf_data_room_size = (uint16_t)(room + RTE_PKTMBUF_HEADROOM);
-	stack->next = around;
+	void *own = mbuf->buf_addr;
+	mbuf->buf_addr = at - RTE_PKTMBUF_HEADROOM;
+	mbuf->buf_len = pool->mbuf_data_room_size = (uint16_t)(capacity + RTE_PKTMBUF_HEADROOM);
+	stack->next = mbuf;
 	uint16_t count = rte_eth_rx_burst(port->id, 0, port->held, 1);
 	bool written = stack->next == NULL;
 	stack->next = NULL;
 	pool->mbuf_data_room_size = usual;
-	enum shot_came came = written ? SHOT_SPOILT : SHOT_NOTHING;
-	if (count > 0 && port->held[0] != around) {
+	enum shot_receive_status status = written ? SHOT_OVERWRITTEN : SHOT_NO_FRAME;
+	if (count > 0 && port->held[0] != mbuf) {
 		port->count = 1;
 		describe(port, 0, frame);
-		came = SHOT_ELSEWHERE;
+		status = SHOT_ELSEWHERE;
 	} else if (count > 0) {
-		port->held[0] = around;
+		port->held[0] = mbuf;
 		describe(port, 0, frame);
-		came = frame->data == at ? SHOT_THERE : SHOT_ELSEWHERE;
+		status = frame->data == at ? SHOT_IN_PLACE : SHOT_ELSEWHERE;
 	}
 	if (written) {
-		rte_pktmbuf_free(around->next); /* what did not fit; it is in `joined`, too */
-		around->next = NULL;
-		around->nb_segs = 1;
+		rte_pktmbuf_free(mbuf->next); /* the part that did not fit; it is also in `linear` */
+		mbuf->next = NULL;
+		mbuf->nb_segs = 1;
 	}
-	around->buf_addr = own;
-	around->buf_len = usual;
+	mbuf->buf_addr = own;
+	mbuf->buf_len = usual;
 	leave_port(port);
-	return came;
+	return status;
 }
 
-void shot_put_aside(struct shot_port *port, struct shot_frame *frame)
+void shot_copy_out(struct shot_port *port, struct shot_frame *frame)
 {
-	frame->data = memcpy(port->joined, frame->data, frame->len);
+	frame->data = memcpy(port->linear, frame->data, frame->len);
 }
