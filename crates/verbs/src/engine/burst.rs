@@ -1,6 +1,6 @@
-//! What an engine gives: packets to send.
+//! Output of an engine: packets to send.
 
-use super::places::Part;
+use super::gather::SgeRange;
 use arrayvec::ArrayVec;
 use shotline_memory::Sge;
 use shotline_wire::roce::MAX_HEADER_LEN;
@@ -9,22 +9,23 @@ use std::net::SocketAddr;
 /// One packet to send.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// BTH and what follows it, before the payload.
+    /// BTH and extended headers, without the payload.
     pub header: ArrayVec<u8, MAX_HEADER_LEN>,
-    /// Where its gather list begins in [`Burst::gather`], and how many elements it has.
+    /// Start of its gather list in [`Burst::gather`], and the number of elements.
     pub elements: (u32, u32),
-    /// Where it goes.
+    /// Destination address.
     pub to: SocketAddr,
-    /// It is sent again. Perhaps its payload changed between its ICRC and its copy: both are to be made of one copy now.
+    /// Retransmission. The application may have changed the payload between the computation of the ICRC and the copy,
+    /// so both must be made from one copy now.
     pub again: bool,
 }
 
-/// Packets to send, in order. Reused: filled by engines, emptied by the endpoint.
+/// Packets to send, in order. Reusable: filled by engines, drained by the endpoint.
 #[derive(Debug, Default)]
 pub struct Burst {
-    /// The packets.
+    /// Packets.
     pub packets: Vec<Outgoing>,
-    /// The elements of all of them.
+    /// Gather elements of all packets.
     pub gather: Vec<Sge>,
 }
 
@@ -36,45 +37,45 @@ impl Burst {
         self.gather.extend(elements.iter().filter(|sge| sge.len > 0));
         self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
     }
-    /// Adds a packet with `len` bytes of `elements` from `offset`, and `padding`, as payload.
+    /// Adds a packet with the bytes of `range`, and `padding`, as payload.
     #[inline]
     pub(crate) fn push_part(
         &mut self,
         to: SocketAddr,
         header: ArrayVec<u8, MAX_HEADER_LEN>,
-        part: Part<'_>,
+        range: SgeRange<'_>,
         padding: Sge,
     ) {
         let start = self.gather.len() as u32;
-        self.gather.extend(part);
+        self.gather.extend(range);
         if padding.len > 0 {
             self.gather.push(padding);
         }
         self.packets.push(Outgoing { header, elements: (start, self.gather.len() as u32 - start), to, again: false });
     }
-    /// Notes that the last packet is sent again.
+    /// Marks the last packet as a retransmission.
     #[inline]
-    pub(crate) fn sent_again(&mut self) {
+    pub(crate) fn mark_retransmission(&mut self) {
         if let Some(last) = self.packets.last_mut() {
             last.again = true;
         }
     }
-    /// The gather list of a packet.
+    /// Returns the gather list of a packet.
     #[inline]
     pub fn elements(&self, packet: &Outgoing) -> &[Sge] {
         &self.gather[packet.elements.0 as usize..][..packet.elements.1 as usize]
     }
-    /// Packets in it.
+    /// Returns the number of packets.
     #[inline]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
-    /// Whether nothing is in it.
+    /// Returns `true` if there are no packets.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
-    /// Empties it and keeps its memory.
+    /// Removes all packets and keeps the allocations.
     pub fn clear(&mut self) {
         self.packets.clear();
         self.gather.clear();

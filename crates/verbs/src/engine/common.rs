@@ -1,4 +1,4 @@
-//! What every kind of queue pair has: number, state, peer, and the checks that come before all others.
+//! State common to all kinds of queue pairs (number, state, peer), and the checks that come before all others.
 
 use super::refusal::Refusal;
 use super::sends::SendQueue;
@@ -8,7 +8,7 @@ use shotline_memory::{Access, Grant};
 use shotline_wire::bth::{DEFAULT_P_KEY, Service};
 use std::net::SocketAddr;
 
-/// Payload bytes that no operation may pass (IBTA volume 1, clause 9.7.6).
+/// Maximum payload bytes of an operation (IBTA volume 1, clause 9.7.6).
 pub(super) const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(super) struct Common {
     pub number: u32,
     pub config: QpConfig,
     pub state: QpState,
-    /// What peers may do through this queue pair.
+    /// Access rights of peers through this queue pair.
     pub access: Access,
     pub peer: Option<(SocketAddr, u32)>,
-    /// The UDP port that the peer sends from, once it is known.
+    /// UDP source port of the peer, once it is known.
     port: Option<u16>,
-    /// Payload bytes of a full packet.
+    /// Path MTU, in payload bytes.
     pub mtu: u32,
 }
 
@@ -30,7 +30,8 @@ impl Common {
         Self { number, config: *config, state: QpState::Reset, access: Access::NONE, peer: None, port: None, mtu: 256 }
     }
 
-    /// Makes a change of state that the rules have (IBTA volume 1, clause 10.3.1); the engine does what it entails.
+    /// Applies a state transition that the rules allow (IBTA volume 1, clause 10.3.1); the caller carries out its
+    /// consequences.
     pub fn change(&mut self, change: &Modify) -> Result<(), VerbsError> {
         use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendError};
         let refused = |from: QpState, to: QpState| {
@@ -63,61 +64,61 @@ impl Common {
         Ok(())
     }
 
-    /// Whether packets are received.
-    pub fn receives(&self) -> bool {
+    /// Returns `true` if packets are received in this state.
+    pub fn can_receive(&self) -> bool {
         matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend | QpState::SendError)
     }
 
-    /// Whether a packet from there may be the peer's. The port is entropy for the paths of a network (RoCEv2, IBTA annex
-    /// A17.4.5.1), but one flow keeps to one, so that its packets stay in order: Linux and devices derive it from the queue
-    /// pairs' numbers. UD has no peer, and any sender will do.
+    /// Returns `true` if a packet from this address may come from the peer. The port is entropy for the paths of a
+    /// network (RoCEv2, IBTA annex A17.4.5.1), but one flow keeps one port so that its packets stay in order: Linux and
+    /// devices derive it from the queue pairs' numbers. UD has no peer, so any sender is accepted.
     pub fn is_from_peer(&self, source: SocketAddr) -> bool {
         let ip = |address: SocketAddr| address.ip().to_canonical();
         self.peer.is_none_or(|(peer, _)| ip(peer) == ip(source)) && self.port.is_none_or(|port| port == source.port())
     }
 
-    /// Takes the port of a packet that only the peer can have sent for the connection's.
+    /// Learns the connection's source port from a packet that only the peer can have sent.
     pub fn learn_port(&mut self, source: SocketAddr) {
         if self.port.is_none() && self.peer.is_some() && !self.config.lax {
             self.port = Some(source.port());
         }
     }
 
-    /// The checks of a packet that come first: state, sender, partition. A notification of congestion is no part of a
-    /// flow, and may come from another port.
-    pub fn admits(&self, packet: &Arrived<'_>, books: &mut Books) -> bool {
+    /// Checks state, sender and partition of a packet, before all other checks. A congestion notification is not part
+    /// of a flow and may come from another port.
+    pub fn admits(&self, packet: &Arrived<'_>, counters: &mut Books) -> bool {
         let source = match (packet.bth.opcode.service(), self.peer) {
             (Service::CongestionNotification, Some((peer, _))) => {
                 SocketAddr::new(packet.source.ip(), self.port.unwrap_or(peer.port()))
             }
             _ => packet.source,
         };
-        if !self.receives() {
-            books.refused.bad_state += 1;
+        if !self.can_receive() {
+            counters.refused.bad_state += 1;
         } else if !self.is_from_peer(source) {
-            books.refused.bad_source += 1;
+            counters.refused.bad_source += 1;
         } else if (packet.bth.p_key ^ DEFAULT_P_KEY) & 0x7FFF != 0 {
-            books.refused.bad_partition += 1;
+            counters.refused.bad_partition += 1;
         } else {
             return true;
         }
         false
     }
 
-    /// Whether a send work request may be posted in this state. In an error state it may, and is flushed.
-    pub fn posts(&self) -> Result<(), PostError> {
+    /// Checks that a send work request may be posted in this state. In an error state it may, and is flushed.
+    pub fn check_can_post(&self) -> Result<(), PostError> {
         match self.state {
             QpState::ReadyToSend | QpState::SendError | QpState::Error => Ok(()),
             state => Err(PostError::State(state)),
         }
     }
 
-    /// Whether peers may do this through this queue pair at all.
+    /// Checks that the queue pair grants this access to its peer at all.
     pub fn allows(&self, needed: Access) -> Result<(), Refusal> {
         if self.access.allows(needed) { Ok(()) } else { Err(Refusal::Access) }
     }
 
-    /// The bytes that the peer names, if it may touch them so.
+    /// Returns the memory that the peer addresses, if it has the needed access.
     pub fn remote(
         &self,
         ctx: &Context<'_>,
@@ -130,23 +131,23 @@ impl Common {
         grant.map_err(Refusal::Memory)
     }
 
-    /// What is told of a one-sided operation that is done.
+    /// Returns the report of a completed one-sided operation.
     pub fn accessed(&self, grant: &Grant, kind: Completed) -> Accessed {
         Accessed { qp: self.number, rkey: grant.key(), kind, address: grant.address, len: grant.sge.len }
     }
 
-    /// A completion with nothing but its status.
+    /// Returns a completion without optional fields.
     pub fn completion(&self, id: u64, status: Status, completed: Completed) -> Completion {
         let solicited = status != Status::Success;
         let (bytes, imm, invalidated, source) = (0, None, None, None);
         Completion { id, status, completed, qp: self.number, bytes, imm, invalidated, source, solicited }
     }
 
-    /// Takes the oldest send request out of its queue and completes it, visibly if that was asked for or it failed.
+    /// Removes the oldest send request from its queue, and posts a completion if it is signalled or failed.
     pub fn retire(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, status: Status) {
         let Some(request) = sends.retire(ctx.protection) else { return };
         if request.signalled || status != Status::Success {
-            let bytes = if request.is_answered() { request.len } else { 0 };
+            let bytes = if request.has_response() { request.len } else { 0 };
             let completion = Completion { bytes, ..self.completion(request.id, status, request.completed()) };
             ctx.completions.push(self.config.send_cq, completion);
         }
@@ -159,7 +160,7 @@ impl Common {
         }
     }
 
-    /// Lets go of all requests, and of a receive in which a message had begun, without completing them.
+    /// Releases all requests, and a receive in which a message had begun, without completing them.
     pub fn forget(&self, ctx: &mut Context<'_>, sends: &mut SendQueue, slot: Option<Slot>) {
         while sends.retire(ctx.protection).is_some() {}
         if let Some(slot) = slot {
@@ -170,13 +171,13 @@ impl Common {
         }
     }
 
-    /// Completes a receive that a message had taken, with a failure.
+    /// Completes a receive in which a message had begun, with a failure.
     pub fn fail_receive(&self, ctx: &mut Context<'_>, slot: Slot, status: Status) {
         let id = ctx.receives.finish(ctx.protection, slot);
         ctx.completions.push(self.config.recv_cq, self.completion(id, status, Completed::Recv));
     }
 
-    /// Completes the posted receives as flushed. Those of a shared queue stay for its other queue pairs.
+    /// Completes the posted receives as flushed. Those of a shared queue remain for its other queue pairs.
     pub fn flush_receives(&self, ctx: &mut Context<'_>) {
         if self.config.srq.is_none() {
             let (completions, cq) = (&mut *ctx.completions, self.config.recv_cq);

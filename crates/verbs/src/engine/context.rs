@@ -1,6 +1,6 @@
-//! What an engine is given: time, memory and queues for one call, and packets that have come.
+//! Inputs of an engine: time, memory and queues of one call, and received packets.
 
-use super::books::Books;
+use super::counters::Books;
 use super::receives::RecvQueue;
 use crate::api::{Accessed, Completion, Cq};
 use shotline_memory::Protection;
@@ -12,61 +12,63 @@ use std::net::SocketAddr;
 /// Nanoseconds of a monotonic clock.
 pub type Nanos = u64;
 
-/// What an engine works with, lent to it for one call.
+/// Time, memory and queues that an engine uses during one call.
 pub struct Context<'a> {
-    /// Now.
+    /// Current time.
     pub now: Nanos,
-    /// Keys and memory.
+    /// Keys and registered memory.
     pub protection: &'a mut Protection,
-    /// The receive queue: its own or a shared one.
+    /// Receive queue: the queue pair's own or a shared one.
     pub receives: &'a mut RecvQueue,
-    /// Where completions go.
+    /// Sink of completions.
     pub completions: &'a mut dyn Completions,
-    /// What happened, counted.
+    /// Counters of the queue pair.
     pub books: &'a mut Books,
 }
 
-/// Takes completions.
+/// Sink of completions.
 pub trait Completions {
-    /// Enters one. A full queue counts an overrun and puts every queue pair that uses it in its error state.
+    /// Adds a completion. If the queue is full, an overrun is counted and every queue pair that uses it enters its
+    /// error state.
     fn push(&mut self, cq: Cq, completion: Completion);
-    /// A one-sided operation of the peer is done: a WRITE's last byte is in its place, a READ was answered, an atomic
-    /// operation executed (once, however often it is asked for).
+    /// Reports that a one-sided operation of the peer is done: all bytes of a WRITE are written, a READ was accepted,
+    /// or an atomic operation executed (reported once, however often it is requested).
     fn accessed(&mut self, accessed: Accessed) {
         let _ = accessed;
     }
 }
 
-/// A packet that has landed, with a good ICRC, for this queue pair.
+/// Received packet of this queue pair, with a valid ICRC.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a> {
-    /// Its base transport header.
+    /// Base transport header.
     pub bth: Bth,
-    /// The opcode's other headers.
+    /// Extended transport headers of the opcode.
     pub extensions: &'a Extensions,
-    /// Where its payload is.
+    /// Location of the payload.
     pub landed: Landed,
     /// Payload bytes, padding included ([`Bth::pad`] of them at the end).
     pub len: u32,
-    /// It met congestion on its way (ECN).
+    /// Marked as congested by a switch (ECN).
     pub congested: bool,
-    /// Who sent it.
+    /// Source address.
     pub source: SocketAddr,
 }
 
-/// What an engine may know of a batch before its payloads are copied. Nothing of it is verified.
+/// Headers and lengths of a batch before its payloads are copied. Nothing of it is verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
-    /// The first packet's base transport header.
+    /// Base transport header of the first packet.
     pub bth: Bth,
-    /// Its other headers.
+    /// Extended transport headers of the first packet.
     pub extensions: &'a Extensions,
-    /// Payload bytes (padding included) of the first packet; of all but the last, if the rest have headers as long.
+    /// Payload bytes (padding included) of the first packet; of all but the last, if the others have headers of the
+    /// same length.
     pub first: u32,
     /// Bytes after UDP, without the ICRC, of every packet but the last.
     pub segment: u32,
     /// Bytes after UDP, without the ICRC, of the last packet.
     pub last: u32,
-    /// Who sent it.
+    /// Source address.
     pub source: SocketAddr,
 }

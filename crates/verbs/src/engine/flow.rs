@@ -1,4 +1,4 @@
-//! A connection's share of congestion control: what it may send, and whether its peer must be told to slow down.
+//! Congestion control of one connection: pacing of its packets, and notifications due to its peer.
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
@@ -9,11 +9,11 @@ use shotline_wire::bth::Opcode;
 pub(super) struct Flow {
     congestion: Congestion,
     notifier: Notifier,
-    notify: bool,
+    cnp_pending: bool,
 }
 
 impl Flow {
-    /// Whether a packet of so many bytes may be sent now; if so, it is.
+    /// Returns `true`, and charges the packet, if it may be sent now.
     pub fn send(&mut self, now: Nanos, bytes: u32) -> bool {
         let allowed = self.congestion.allow(now, bytes);
         if allowed {
@@ -21,34 +21,34 @@ impl Flow {
         }
         allowed
     }
-    /// Whether the rate has no wait just now.
-    pub fn ready(&self, now: Nanos) -> bool {
+    /// Returns `true` if pacing allows a packet now.
+    pub fn is_ready(&self, now: Nanos) -> bool {
         self.congestion.next(now).is_none()
     }
-    /// When the next packet may be sent, if there is a rate.
+    /// Returns when the next packet may be sent, if a rate limit is active.
     pub fn deadline(&self) -> Option<Nanos> {
         self.congestion.next(0)
     }
-    /// A packet was accepted; it may have met congestion.
-    pub fn accepted(&mut self, now: Nanos, packet: &Arrived<'_>) {
-        self.notify |= packet.congested && self.notifier.marked(now);
+    /// Records an accepted packet, which may be marked as congested.
+    pub fn on_accepted(&mut self, now: Nanos, packet: &Arrived<'_>) {
+        self.cnp_pending |= packet.congested && self.notifier.marked(now);
     }
-    /// Whether the peer is to be told.
-    pub fn notifies(&self) -> bool {
-        self.notify
+    /// Returns `true` if a CNP to the peer is pending.
+    pub fn has_pending_cnp(&self) -> bool {
+        self.cnp_pending
     }
-    /// Tells it, if it is to be told.
-    pub fn push_notification(&mut self, burst: &mut Burst, common: &Common, books: &mut Books) {
-        if let (true, Some((to, qp))) = (std::mem::take(&mut self.notify), common.peer) {
+    /// Adds the pending CNP, if there is one.
+    pub fn push_cnp(&mut self, burst: &mut Burst, common: &Common, counters: &mut Books) {
+        if let (true, Some((to, qp))) = (std::mem::take(&mut self.cnp_pending), common.peer) {
             burst.push(to, notification(qp), &[]);
-            books.cnps_out += 1;
+            counters.cnps_out += 1;
         }
     }
-    /// Takes a congestion notification, if this is one.
-    pub fn takes(&mut self, now: Nanos, packet: &Arrived<'_>, books: &mut Books) -> bool {
+    /// Handles the packet and returns `true` if it is a congestion notification.
+    pub fn handle_cnp(&mut self, now: Nanos, packet: &Arrived<'_>, counters: &mut Books) -> bool {
         let notification = packet.bth.opcode == Opcode::CongestionNotification;
         if notification {
-            books.cnps_in += 1;
+            counters.cnps_in += 1;
             self.congestion.on_cnp(now);
         }
         notification

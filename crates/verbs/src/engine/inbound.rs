@@ -1,8 +1,8 @@
-//! The SEND or WRITE that is coming in, packet by packet: the same checks for reliable and unreliable connections,
-//! which differ in what they make of a refusal.
+//! Reassembly of the incoming SEND or WRITE: the same checks for reliable and unreliable connections, which differ in
+//! how they react to a rejected packet.
 
 use super::common::{Common, MAX_MESSAGE};
-use super::places::{part, settle};
+use super::gather::{move_payload, sge_range};
 use super::refusal::Refusal;
 use super::segment::Segment;
 use super::{Ahead, Arrived, Context, RecvQueue, Slot};
@@ -11,31 +11,31 @@ use shotline_memory::{Access, Grant, Protection, Refused};
 use shotline_transport::Pick;
 use shotline_wire::bth::Bth;
 
-/// Bytes of a header without extensions, and with immediate data.
-const PLAIN: u32 = Bth::LEN as u32;
-const WITH_IMM: u32 = PLAIN + 4;
+/// Header bytes without extensions, and with immediate data.
+const BTH_BYTES: u32 = Bth::LEN as u32;
+const BTH_IMM_BYTES: u32 = BTH_BYTES + 4;
 
-/// A message in progress.
+/// Message in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     None,
     Send {
         slot: Slot,
-        at: u32,
+        offset: u32,
     },
-    /// No grant: no bytes.
+    /// `grant` is `None` if the message has no bytes.
     Write {
         grant: Option<Grant>,
-        at: u32,
+        offset: u32,
         len: u32,
     },
 }
 
-/// The message that is coming in.
+/// Incoming message of a connection.
 #[derive(Debug)]
 pub(super) struct Inbound {
     message: Message,
-    /// The receive of a message that was given up (UC): the next message's.
+    /// Receive of an abandoned message (UC), reused by the next message.
     spare: Option<Slot>,
 }
 
@@ -44,12 +44,12 @@ impl Inbound {
         Self { message: Message::None, spare: None }
     }
 
-    /// Whether a message is in progress.
+    /// Returns `true` if a message is in progress.
     pub fn in_progress(&self) -> bool {
         !matches!(self.message, Message::None)
     }
 
-    /// If a packet begins another message (UC), sets the one in progress aside; its receive is the next message's.
+    /// Sets the message in progress aside if a packet begins another one (UC); the next message uses its receive.
     pub fn set_aside(&mut self, begins: bool) -> Option<Message> {
         if !begins || !self.in_progress() {
             return None;
@@ -60,7 +60,7 @@ impl Inbound {
         Some(std::mem::replace(&mut self.message, Message::None))
     }
 
-    /// Goes on with the message that was set aside: the other one did not begin.
+    /// Resumes the message that was set aside, because the other one was rejected.
     pub fn put_back(&mut self, message: Option<Message>) {
         if let Some(message) = message {
             if let Message::Send { .. } = message {
@@ -70,14 +70,15 @@ impl Inbound {
         }
     }
 
-    /// Gives the message up and hands out its receive.
+    /// Abandons the message and returns its receive.
     pub fn take_receive(&mut self) -> Option<Slot> {
         self.set_aside(true);
         self.spare.take()
     }
 
-    /// Takes the next packet, in the order of checks of Linux `rxe_resp.c`: sequence of opcodes, rights of the queue
-    /// pair, receive, length, key; then the payload goes where it belongs. Whether the message is complete.
+    /// Processes the next packet, in the order of checks of Linux `rxe_resp.c`: opcode sequence, rights of the queue
+    /// pair, receive, length, key; then copies the payload to its destination. Returns `true` if the message is
+    /// complete.
     pub fn accept(
         &mut self,
         ctx: &mut Context<'_>,
@@ -114,20 +115,21 @@ impl Inbound {
         len: u32,
         receive: Option<Slot>,
     ) -> Result<(), Refusal> {
-        let (slot, at) = match (self.message, receive) {
-            (Message::Send { slot, at }, _) => (slot, at),
+        let (slot, offset) = match (self.message, receive) {
+            (Message::Send { slot, offset }, _) => (slot, offset),
             (Message::None, Some(slot)) => (slot, 0),
             _ => return Err(Refusal::Opcode),
         };
-        let end = u64::from(at) + u64::from(len);
+        let end = u64::from(offset) + u64::from(len);
         if end > ctx.receives.bytes(slot).min(MAX_MESSAGE) {
             return Err(Refusal::TooLong);
         }
-        let target = part(ctx.receives.elements(slot), at, len);
-        if !settle(ctx.protection, ctx.books, packet.landed, len, target) {
+        let target = sge_range(ctx.receives.elements(slot), offset, len);
+        if !move_payload(ctx.protection, ctx.books, packet.landed, len, target) {
             return Err(Refusal::Length);
         }
-        // Last of what may be refused: a key that has ended could not be ended again when the packet comes once more.
+        // The last check that can fail: a key that is already invalidated could not be invalidated again when the
+        // packet is retransmitted.
         let invalidated = packet.extensions.invalidate.map(|key| key.0).filter(|_| segment.invalidate);
         if let Some(key) = invalidated {
             ctx.protection.invalidate(common.config.pd, common.number, key).map_err(Refusal::Memory)?;
@@ -139,7 +141,7 @@ impl Inbound {
             self.message = Message::None;
             self.complete(ctx, common, packet, slot, Completed::Recv, end as u32);
         } else {
-            self.message = Message::Send { slot, at: end as u32 };
+            self.message = Message::Send { slot, offset: end as u32 };
         }
         Ok(())
     }
@@ -152,8 +154,8 @@ impl Inbound {
         segment: Segment,
         len: u32,
     ) -> Result<(), Refusal> {
-        let (grant, at, total) = match (self.message, packet.extensions.reth) {
-            (Message::Write { grant, at, len }, _) => (grant, at, len),
+        let (grant, offset, total_len) = match (self.message, packet.extensions.reth) {
+            (Message::Write { grant, offset, len }, _) => (grant, offset, len),
             (Message::None, Some(reth)) => {
                 if u64::from(reth.length) > MAX_MESSAGE {
                     return Err(Refusal::Length);
@@ -162,37 +164,37 @@ impl Inbound {
             }
             _ => return Err(Refusal::Opcode),
         };
-        let rest = total - at;
+        let rest = total_len - offset;
         if if segment.last { len != rest } else { len >= rest } {
             return Err(Refusal::Length);
         }
         let grant = match (grant, packet.extensions.reth) {
             (Some(grant), _) if !ctx.protection.holds(&grant) => return Err(Refusal::Memory(Refused::UnknownKey)),
-            // Without bytes the key is not looked at (IBTA volume 1, clause 9.7.4.1.6).
-            (None, Some(reth)) if segment.first && total > 0 => {
-                Some(common.remote(ctx, reth.r_key, reth.address, total, Access::REMOTE_WRITE)?)
+            // The key of an empty message is not checked (IBTA volume 1, clause 9.7.4.1.6).
+            (None, Some(reth)) if segment.first && total_len > 0 => {
+                Some(common.remote(ctx, reth.r_key, reth.address, total_len, Access::REMOTE_WRITE)?)
             }
             (grant, _) => grant,
         };
         if let Some(grant) = &grant
-            && !settle(ctx.protection, ctx.books, packet.landed, len, part(&[grant.sge], at, len))
+            && !move_payload(ctx.protection, ctx.books, packet.landed, len, sge_range(&[grant.sge], offset, len))
         {
             return Err(Refusal::Length);
         }
         if !segment.last {
-            self.message = Message::Write { grant, at: at + len, len: total };
+            self.message = Message::Write { grant, offset: offset + len, len: total_len };
             return Ok(());
         }
         self.message = Message::None;
         if let Some(grant) = grant {
             if let Some(usage) = ctx.protection.usage_mut(&grant) {
                 usage.writes += 1;
-                usage.bytes_in += u64::from(total);
+                usage.bytes_in += u64::from(total_len);
             }
             ctx.completions.accessed(common.accessed(&grant, Completed::Write));
         }
         if let (true, Some(slot)) = (segment.imm, if segment.imm { self.take(ctx) } else { None }) {
-            self.complete(ctx, common, packet, slot, Completed::RecvWriteImm, total);
+            self.complete(ctx, common, packet, slot, Completed::RecvWriteImm, total_len);
         }
         Ok(())
     }
@@ -221,12 +223,12 @@ impl Inbound {
         ctx.completions.push(common.config.recv_cq, completion);
     }
 
-    /// Chooses places for a batch whose first packet is the one that is due. The packets behind it are taken to be
-    /// what an honest peer would send next; what they really are shows when they have landed.
+    /// Chooses destinations for a batch whose first packet is the expected one. The following packets are assumed to be
+    /// what a conforming peer would send next; that is checked when they are received.
     ///
-    /// The place of a packet with an address depends on its own word, so it waits in scratch memory until that is
-    /// checked. So does a payload with padding, which has bytes too many for its place; but the last packet of a SEND
-    /// in a batch can bring up to 3 bytes of padding into the receive behind the message.
+    /// The destination of a packet with an address depends on its own header, so its payload goes to scratch memory
+    /// until that is checked. So does a payload with padding, which has too many bytes for its destination; but the
+    /// last packet of a SEND in a batch can write up to 3 bytes of padding into the receive after the message.
     pub fn pick(
         &self,
         protection: &Protection,
@@ -240,75 +242,77 @@ impl Inbound {
             return;
         }
         match (segment.write, self.message) {
-            (true, Message::Write { grant: Some(grant), at, len }) if protection.holds(&grant) => {
-                pick_write(ahead, &grant, at, len, mtu, picks);
+            (true, Message::Write { grant: Some(grant), offset, len }) if protection.holds(&grant) => {
+                pick_write(ahead, &grant, offset, len, mtu, picks);
             }
-            // The rest of a batch that a WRITE's first packet leads has shorter headers.
+            // The packets after the first packet of a WRITE have shorter headers.
             (true, Message::None) if !segment.last => {
-                picks.iter_mut().skip(1).for_each(|pick| pick.header_len = Some(PLAIN as u16));
+                picks.iter_mut().skip(1).for_each(|pick| pick.header_len = Some(BTH_BYTES as u16));
             }
             (false, _) => self.pick_send(receives, ahead, segment, picks),
             _ => {}
         }
     }
 
-    /// Nobody can see where in a batch a SEND ends and the next begins. A payload that lies too far on can be moved
-    /// back, for what was there has been moved before; one that is moved ahead could fall on another that nobody has
-    /// looked at yet. So a batch of messages of one packet takes a receive for each, and in any other one message goes
-    /// on to the end of its receive and no further.
+    /// Chooses destinations for SENDs. Message boundaries inside a batch are not visible here. A payload written too
+    /// far ahead can be moved back, because the bytes there have been moved before; one written too early could overlap
+    /// another that has not been processed. So a batch of single-packet messages uses one receive per packet, and in
+    /// any other batch one message continues to the end of its receive and not beyond.
     fn pick_send(&self, receives: &RecvQueue, ahead: &Ahead<'_>, segment: Segment, picks: &mut [Pick]) {
         if ahead.bth.pad != 0 {
             return;
         }
         let mut following = self.spare.into_iter().chain((0..picks.len()).filter_map(|nth| receives.peek(nth)));
-        let (mut slot, mut at) = match self.message {
-            Message::Send { slot, at } => (Some(slot), at),
+        let (mut slot, mut offset) = match self.message {
+            Message::Send { slot, offset } => (Some(slot), offset),
             _ => (following.next(), 0),
         };
         let header = ahead.bth.opcode.header_len() as u32;
         let count = picks.len();
         for (index, pick) in picks.iter_mut().enumerate() {
-            let (Some(current), Some(payload)) = (slot, total(ahead, index, count).checked_sub(header)) else { return };
-            pick.to = part(receives.elements(current), at, payload).place();
+            let (Some(current), Some(payload)) = (slot, total_len(ahead, index, count).checked_sub(header)) else {
+                return;
+            };
+            pick.to = sge_range(receives.elements(current), offset, payload).destination();
             if segment.last && (segment.first || index == 0) {
-                (slot, at) = (following.next(), 0);
+                (slot, offset) = (following.next(), 0);
             } else {
-                at += payload;
+                offset += payload;
             }
         }
     }
 }
 
-fn pick_write(ahead: &Ahead<'_>, grant: &Grant, mut at: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
+fn pick_write(ahead: &Ahead<'_>, grant: &Grant, mut offset: u32, len: u32, mtu: u32, picks: &mut [Pick]) {
     let count = picks.len();
     for (index, pick) in picks.iter_mut().enumerate() {
-        let expected = (len - at).min(mtu);
-        let total = total(ahead, index, count);
+        let expected = (len - offset).min(mtu);
+        let total_len = total_len(ahead, index, count);
         let header = if index == 0 {
             ahead.bth.opcode.header_len() as u32
-        } else if total == WITH_IMM + expected.next_multiple_of(4) {
-            pick.header_len = Some(WITH_IMM as u16);
-            WITH_IMM
+        } else if total_len == BTH_IMM_BYTES + expected.next_multiple_of(4) {
+            pick.header_len = Some(BTH_IMM_BYTES as u16);
+            BTH_IMM_BYTES
         } else {
-            PLAIN
+            BTH_BYTES
         };
-        if total != header + expected {
+        if total_len != header + expected {
             return;
         }
-        pick.to = part(&[grant.sge], at, expected).place();
-        at += expected;
-        if at == len {
+        pick.to = sge_range(&[grant.sge], offset, expected).destination();
+        offset += expected;
+        if offset == len {
             return;
         }
     }
 }
 
-/// Bytes after UDP, without the ICRC, of a packet of a batch.
-fn total(ahead: &Ahead<'_>, index: usize, count: usize) -> u32 {
+/// Returns the bytes after UDP, without the ICRC, of a packet of a batch.
+fn total_len(ahead: &Ahead<'_>, index: usize, count: usize) -> u32 {
     if index + 1 == count { ahead.last } else { ahead.segment }
 }
 
-/// A packet's payload bytes without padding, if they are as many as such a packet has.
+/// Returns the payload length of a packet without padding, if it is valid for the packet's position in its message.
 fn payload_len(packet: &Arrived<'_>, segment: Segment, mtu: u32) -> Result<u32, Refusal> {
     let len = packet.len.checked_sub(packet.bth.pad.into()).ok_or(Refusal::Length)?;
     let fits = match (segment.first, segment.last) {

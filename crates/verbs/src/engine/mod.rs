@@ -1,30 +1,31 @@
-//! The protocols, without I/O: UD, UC and RC over RoCEv2 as state machines.
+//! UD, UC and RC over RoCEv2 as state machines without I/O.
 //!
-//! An [`Engine`] has no sockets, no clock and no payload. Time comes in as [`Nanos`], packets as parsed headers with
-//! the place where their payload landed, memory as [`Protection`]. What goes out is a header and a gather list; the
-//! transport reads the payload and seals it. So an engine runs under the simulator ([`crate::pair`]) and under a fuzzer
-//! exactly as it runs over a socket.
+//! An [`Engine`] has no sockets, no clock and no payload. Its inputs are the time as [`Nanos`], packets as parsed
+//! headers with the location of their payload, and memory as [`Protection`]. Its outputs are headers with gather lists;
+//! the transport reads the payload and computes the ICRC. The same engine therefore runs under the simulator
+//! ([`crate::pair`]), under a fuzzer and over a socket.
 //!
-//! Call order: [`Engine::post_send`] queues; [`Engine::transmit`] fills a [`Burst`], until it adds nothing;
-//! for each batch that comes in, [`Engine::pick`] chooses places before the bytes are copied and [`Engine::receive`]
-//! takes each packet afterwards; [`Engine::deadline`] says when [`Engine::expire`] is due.
+//! Call order: [`Engine::post_send`] queues a request; [`Engine::transmit`] fills a [`Burst`], called until it adds
+//! nothing; for each received batch, [`Engine::pick`] chooses destinations before the bytes are copied, and
+//! [`Engine::receive`] processes each packet afterwards; [`Engine::deadline`] returns when [`Engine::expire`] must be
+//! called.
 //!
-//! What an endpoint owes an engine:
-//! - Registered, zeroed memory of [`Engine::memory`] bytes, lent for as long as the engine lives: padding and inline
-//!   data are gathered from there.
-//! - A burst is on its way, or given up, before the engine hears of anything else: UD and UC requests complete in the
-//!   call of [`Engine::transmit`] after the one that sent their last packet, and their memory is free then.
-//!   ([`Engine::wants_to_send`] is true while one waits for that.)
-//! - Packets with a good ICRC only, and the right receive queue: the queue pair's own, or its shared one.
+//! Requirements on an endpoint:
+//! - It provides registered, zeroed memory of [`Engine::memory`] bytes for the lifetime of the engine: padding and
+//!   inline data are gathered from it.
+//! - It sends or discards a whole burst before it calls the engine again. UD and UC requests complete in the call of
+//!   [`Engine::transmit`] after the one that emitted their last packet, and their memory may be reused from then on.
+//!   ([`Engine::wants_to_send`] is `true` while a request is pending this way.)
+//! - It passes only packets with a valid ICRC, and the right receive queue: the queue pair's own, or its shared one.
 
-mod books;
 mod burst;
 mod common;
 pub mod congestion;
 mod context;
+mod counters;
 mod flow;
+mod gather;
 mod inbound;
-mod places;
 pub mod rc;
 mod receives;
 mod refusal;
@@ -35,9 +36,9 @@ mod tests;
 pub mod uc;
 pub mod ud;
 
-pub use books::{Books, Naks, Refusals};
 pub use burst::{Burst, Outgoing};
 pub use context::{Ahead, Arrived, Completions, Context, Nanos};
+pub use counters::{Books, Naks, Refusals};
 pub use receives::{RecvQueue, Slot};
 
 use crate::api::{Modify, PostError, QpConfig, QpState, QpType, RecvWr, SendWr, VerbsError};
@@ -45,8 +46,8 @@ use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
 use std::net::SocketAddr;
 
-/// One queue pair's protocol.
-// A datagram's or an unreliable connection's state is small; the reliable one is boxed, so that all are.
+/// Protocol state machine of one queue pair.
+// The state of UD and UC is small; RC is boxed so that the enum stays small.
 #[derive(Debug)]
 pub enum Engine {
     /// Unreliable datagrams.
@@ -68,72 +69,73 @@ macro_rules! each {
 }
 
 impl Engine {
-    /// Bytes of registered, zeroed memory that an engine made with this must be lent.
+    /// Returns the number of bytes of registered, zeroed memory that an engine with this configuration needs.
     pub fn memory(config: &QpConfig) -> u32 {
         sends::SendQueue::memory(config)
     }
 
-    /// A queue pair in state [`QpState::Reset`]. `lent` is zeroed memory of [`Self::memory`] bytes, in a region of the
-    /// endpoint's [`Protection`], that nobody else writes.
-    pub fn new(number: u32, config: &QpConfig, lent: Sge) -> Self {
+    /// Creates a queue pair in state [`QpState::Reset`]. `buffer` is zeroed memory of [`Self::memory`] bytes in a
+    /// region of the endpoint's [`Protection`]; nothing else may write to it.
+    pub fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         match config.kind {
-            QpType::Ud => Self::Ud(ud::Ud::new(number, config, lent)),
-            QpType::Uc => Self::Uc(uc::Uc::new(number, config, lent)),
-            QpType::Rc => Self::Rc(Box::new(rc::Rc::new(number, config, lent))),
+            QpType::Ud => Self::Ud(ud::Ud::new(number, config, buffer)),
+            QpType::Uc => Self::Uc(uc::Uc::new(number, config, buffer)),
+            QpType::Rc => Self::Rc(Box::new(rc::Rc::new(number, config, buffer))),
         }
     }
-    /// Its 24-bit number.
+    /// Returns the 24-bit queue pair number.
     pub fn number(&self) -> u32 {
         each!(self, inner => inner.common.number)
     }
-    /// Its state.
+    /// Returns the queue pair state.
     pub fn state(&self) -> QpState {
         each!(self, inner => inner.common.state)
     }
-    /// What it was made with.
+    /// Returns the configuration.
     pub fn config(&self) -> &QpConfig {
         each!(self, inner => &inner.common.config)
     }
-    /// The peer's address and queue pair (RC, UC), from [`QpState::ReadyToReceive`] on.
+    /// Returns the peer's address and queue pair number (RC, UC), from [`QpState::ReadyToReceive`] on.
     pub fn peer(&self) -> Option<(SocketAddr, u32)> {
         each!(self, inner => inner.common.peer)
     }
-    /// Whether a packet from there may be the peer's (UD: any may).
+    /// Returns `true` if a packet from this address may come from the peer (UD: always).
     pub fn is_from_peer(&self, source: SocketAddr) -> bool {
         each!(self, inner => inner.common.is_from_peer(source))
     }
-    /// Changes the state. [`Modify::Error`] completes everything as flushed, [`Modify::Reset`] forgets it.
+    /// Changes the state. [`Modify::Error`] completes all requests as flushed, [`Modify::Reset`] discards them.
     pub fn modify(&mut self, ctx: &mut Context<'_>, change: &Modify) -> Result<(), VerbsError> {
         each!(self, inner => inner.modify(ctx, change))
     }
-    /// Limits the bytes that a reliable connection has under way unacknowledged, requests and READ responses alike: to
-    /// what the receiving side's socket holds, so that it is not overrun. The default is 512 KiB; the number of packets
-    /// is at most 1024 in any case, and fewer after losses. To be called when nothing is posted.
+    /// Limits the bytes that a reliable connection has in flight, requests and READ responses together, to the capacity
+    /// of the receiver's socket buffer. The default is 512 KiB; the number of packets is at most 1024 in any case, and
+    /// lower after losses. Call it only while no request is posted.
     pub fn limit_window(&mut self, bytes: u32) {
         if let Self::Rc(rc) = self {
-            rc.limit(bytes);
+            rc.set_window(bytes);
         }
     }
-    /// Packets that are on their way and not acknowledged, those that answer its READs included (RC; 0 for others). Who
-    /// has many queue pairs limits their sum.
+    /// Returns the number of packets in flight, READ responses to this requester included (RC; 0 for others). An
+    /// endpoint with many queue pairs limits their sum.
     pub fn under_way(&self) -> u32 {
         match self {
-            Self::Rc(rc) => rc.under_way(),
+            Self::Rc(rc) => rc.in_flight(),
             Self::Ud(_) | Self::Uc(_) => 0,
         }
     }
-    /// Whether it owes its peer an answer, which is not to wait for anything.
+    /// Returns `true` if a response, acknowledgement or CNP is pending, which must be sent without delay.
     pub fn owes(&self, now: Nanos) -> bool {
         match self {
-            Self::Rc(rc) => rc.owes(now),
+            Self::Rc(rc) => rc.has_response_pending(now),
             Self::Ud(_) | Self::Uc(_) => false,
         }
     }
-    /// Queues a send work request: checks state, room, lengths and local keys, and keeps its memory until it completes.
+    /// Queues a send work request: checks state, capacity, lengths and local keys, and pins its memory until it
+    /// completes.
     pub fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
         each!(self, inner => inner.post_send(ctx, wr))
     }
-    /// Queues a receive on the queue pair's own queue; in state [`QpState::Error`] it is flushed at once.
+    /// Posts a receive to the queue pair's own queue; in state [`QpState::Error`] it is flushed immediately.
     pub fn post_recv(&mut self, ctx: &mut Context<'_>, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let common = each!(self, inner => &inner.common);
         match common.state {
@@ -148,32 +150,34 @@ impl Engine {
             }
         }
     }
-    /// Chooses places for the payloads of a batch (`picks` has one entry a packet, all unset), before anything of it is
-    /// verified: only places where the packets that are due would land.
+    /// Chooses destinations for the payloads of a batch (`picks` has one entry per packet, all unset) before any of it
+    /// is verified: only memory that the next expected packets are written to.
     pub fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
         each!(self, inner => inner.pick(protection, receives, ahead, picks));
     }
-    /// Takes a packet.
+    /// Processes a received packet.
     pub fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
         ctx.books.packets_in += 1;
         each!(self, inner => inner.receive(ctx, packet));
     }
-    /// Adds what is to be sent, at most so many packets.
-    pub fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, most: usize) {
+    /// Adds pending packets to the burst, at most `max` of them.
+    pub fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         let before = (burst.packets.len(), burst.gather.len());
-        each!(self, inner => inner.transmit(ctx, burst, most));
+        each!(self, inner => inner.transmit(ctx, burst, max));
         ctx.books.packets_out += (burst.packets.len() - before.0) as u64;
         ctx.books.bytes_out += burst.gather[before.1..].iter().map(|sge| u64::from(sge.len)).sum::<u64>();
     }
-    /// Whether [`Self::transmit`] would do something now.
+    /// Returns `true` if [`Self::transmit`] has something to do now.
     pub fn wants_to_send(&self, now: Nanos) -> bool {
         each!(self, inner => inner.wants_to_send(now))
     }
-    /// The next time at which [`Self::expire`] is due, or [`Self::transmit`] because a wait is over.
+    /// Returns the next time at which [`Self::expire`] must be called, or [`Self::transmit`] because pacing or an RNR
+    /// delay is over.
     pub fn deadline(&self) -> Option<Nanos> {
         each!(self, inner => inner.deadline())
     }
-    /// Does what is due at this time: sends again what was not answered, or gives it up.
+    /// Handles expired timers: retransmits unacknowledged requests, or fails the connection when the retries are used
+    /// up.
     pub fn expire(&mut self, ctx: &mut Context<'_>) {
         each!(self, inner => inner.expire(ctx));
     }

@@ -4,22 +4,22 @@ use crate::api::{PostError, RecvWr};
 use shotline_memory::{Access, Pd, Pin, Protection, Sge};
 use std::collections::VecDeque;
 
-/// One posted receive of a [`RecvQueue`], by its place in it.
+/// Index of a posted receive in its [`RecvQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// Posted receives, in order: a queue pair's own, or shared by several.
+/// Posted receives in order, of one queue pair or shared by several.
 ///
-/// Elements are resolved and pinned when they are posted, so what a packet meets is only memory that was good then. A
-/// receive leaves the order when a message begins in it ([`Self::take`]) and gives its room back when the message is
-/// complete ([`Self::finish`]): so a shared queue can have one message in progress for each of its queue pairs. All
-/// memory is had at the beginning.
+/// Elements are resolved and pinned when they are posted, so packets are only written to memory that was valid then. A
+/// receive leaves the order when a message begins in it ([`Self::take`]) and its slot is free again when the message is
+/// complete ([`Self::finish`]): a shared queue can have one message in progress for each of its queue pairs. All memory
+/// is allocated at construction.
 #[derive(Debug)]
 pub struct RecvQueue {
     pd: Pd,
     max_sge: u32,
     receives: Box<[Receive]>,
-    /// `max_sge` for each receive.
+    /// `max_sge` elements per receive.
     elements: Box<[Sge]>,
     pins: Box<[Option<Pin>]>,
     posted: VecDeque<u32>,
@@ -34,7 +34,7 @@ struct Receive {
 }
 
 impl RecvQueue {
-    /// An empty queue for `depth` receives of up to `max_sge` elements.
+    /// Creates an empty queue for `depth` receives of up to `max_sge` elements.
     pub fn new(pd: Pd, depth: u32, max_sge: u32) -> Self {
         let elements = depth as usize * max_sge as usize;
         Self {
@@ -48,7 +48,7 @@ impl RecvQueue {
         }
     }
 
-    /// Posts a receive: checks its elements for local writing and keeps their memory until it is finished.
+    /// Posts a receive: checks its elements for local write access and pins their memory until it is finished.
     pub fn post(&mut self, protection: &mut Protection, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let found = wr.elements.len();
         if found > self.max_sge as usize {
@@ -72,33 +72,33 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Receives that no message has begun in.
+    /// Returns the number of receives in which no message has begun.
     pub fn len(&self) -> usize {
         self.posted.len()
     }
-    /// Whether there is none.
+    /// Returns `true` if there is none.
     pub fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
-    /// The receive that the next message will take, or (`nth` > 0) one behind it.
+    /// Returns the receive that the next message will use, or (`nth` > 0) one of those after it.
     pub fn peek(&self, nth: usize) -> Option<Slot> {
         self.posted.get(nth).copied().map(Slot)
     }
-    /// Takes the next receive out of the order: a message begins in it. Its room is not free before
+    /// Takes the next receive out of the order because a message begins in it. Its slot is in use until
     /// [`Self::finish`].
     pub fn take(&mut self) -> Option<Slot> {
         self.posted.pop_front().map(Slot)
     }
-    /// Where a receive's message lands.
+    /// Returns the elements of a receive.
     pub fn elements(&self, slot: Slot) -> &[Sge] {
         let start = slot.0 as usize * self.max_sge as usize;
         &self.elements[start..][..self.receives[slot.0 as usize].count as usize]
     }
-    /// How long its message can be.
+    /// Returns the length of a receive: the maximum message length.
     pub fn bytes(&self, slot: Slot) -> u64 {
         self.receives[slot.0 as usize].bytes
     }
-    /// Gives back the room of a receive that was taken, lets go of its memory, and returns its id for the completion.
+    /// Frees the slot of a receive that was taken, unpins its memory, and returns its id for the completion.
     pub fn finish(&mut self, protection: &mut Protection, slot: Slot) -> u64 {
         let start = slot.0 as usize * self.max_sge as usize;
         let receive = self.receives[slot.0 as usize];
@@ -110,7 +110,7 @@ impl RecvQueue {
         self.free.push(slot.0);
         receive.id
     }
-    /// Takes and finishes every receive that no message has begun in, in order; `each` gets their ids.
+    /// Takes and finishes every receive in which no message has begun, in order, and calls `each` with their ids.
     pub fn flush(&mut self, protection: &mut Protection, mut each: impl FnMut(u64)) {
         while let Some(slot) = self.take() {
             each(self.finish(protection, slot));

@@ -1,32 +1,32 @@
-//! Causes for which a packet is refused.
+//! Causes for rejecting a request packet.
 
-use super::books::Refusals;
+use super::counters::Refusals;
 use shotline_memory::Refused;
 use shotline_wire::aeth::NakCode;
 
-/// Why a packet is refused. Nothing has changed.
+/// Cause for rejecting a packet. A rejected packet changes no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It does not follow the packet before it, or there is no such operation here.
+    /// The opcode does not follow that of the packet before, or the operation is not supported.
     Opcode,
-    /// A sequence number that cannot be.
+    /// Impossible PSN.
     Sequence,
-    /// A length that cannot be.
+    /// Impossible length.
     Length,
-    /// A SEND that is longer than the receive.
+    /// SEND longer than the receive.
     TooLong,
     /// No receive is posted.
     NoReceive,
-    /// More READs and atomic operations at once than were agreed.
+    /// More outstanding READs and atomic operations than negotiated.
     TooMany,
-    /// The queue pair does not allow it.
+    /// The access rights of the queue pair do not allow it.
     Access,
-    /// The memory does not.
+    /// The memory registration does not allow it.
     Memory(Refused),
 }
 
 impl Refusal {
-    /// Counts it.
+    /// Counts the rejected packet.
     pub fn count(self, refused: &mut Refusals) {
         match self {
             Self::Opcode => refused.bad_opcode += 1,
@@ -38,7 +38,7 @@ impl Refusal {
             Self::Memory(why) => refused.count(why),
         }
     }
-    /// What the InfiniBand rules answer. (A missing receive has a negative acknowledgement of its own.)
+    /// Returns the NAK code that IBTA prescribes. (A missing receive is answered with an RNR NAK instead.)
     pub fn nak(self) -> NakCode {
         match self {
             Self::Memory(Refused::Misaligned) => NakCode::InvalidRequest,

@@ -1,8 +1,8 @@
-//! SEND and WRITE messages cut into packets, and which part of a message a packet is.
+//! Segmentation of SEND and WRITE messages into packets, and the position of a packet in its message.
 
 use super::Burst;
 use super::common::Common;
-use super::places::part;
+use super::gather::sge_range;
 use super::sends::SendQueue;
 use crate::api::{Operation, QpType};
 use arrayvec::ArrayVec;
@@ -14,42 +14,42 @@ use shotline_wire::roce::MAX_HEADER_LEN;
 /// Sequence numbers have 24 bits on the wire.
 pub(super) const PSN_MASK: u32 = 0x00FF_FFFF;
 
-/// How far sequence number `a` is ahead of `b`, modulo 2^24: from -2^23 to 2^23 - 1 (Linux `rxe_hdr.h`).
-pub(super) fn ahead_of(a: u32, b: u32) -> i32 {
+/// Returns how far PSN `a` is ahead of `b`, modulo 2^24: from -2^23 to 2^23 - 1 (Linux `rxe_hdr.h`).
+pub(super) fn psn_diff(a: u32, b: u32) -> i32 {
     (a.wrapping_sub(b) << 8).cast_signed() >> 8
 }
 
-/// A sequence number with the bits that the wire cuts off: nearest to one that is known.
+/// Extends a 24-bit PSN to the absolute sequence number nearest to `near`.
 #[inline]
-pub(super) fn absolute(psn: u32, near: u64) -> u64 {
-    near.wrapping_add_signed(ahead_of(psn, near as u32 & PSN_MASK).into())
+pub(super) fn expand_psn(psn: u32, near: u64) -> u64 {
+    near.wrapping_add_signed(psn_diff(psn, near as u32 & PSN_MASK).into())
 }
 
-/// The sequence number after this one.
-pub(super) fn next(psn: u32) -> u32 {
+/// Returns the PSN after this one.
+pub(super) fn next_psn(psn: u32) -> u32 {
     psn.wrapping_add(1) & PSN_MASK
 }
 
-/// Packets of a message of `len` bytes: an empty one has one, too.
-pub(super) fn packets(len: u32, mtu: u32) -> u32 {
+/// Returns the number of packets of a message of `len` bytes; an empty message has one.
+pub(super) fn packet_count(len: u32, mtu: u32) -> u32 {
     len.div_ceil(mtu).max(1)
 }
 
-/// What a packet of a SEND or WRITE is in its message.
+/// Position and kind of a SEND or WRITE packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Of a WRITE, otherwise of a SEND.
+    /// SgeRange of a WRITE, otherwise of a SEND.
     pub write: bool,
     pub first: bool,
     pub last: bool,
-    /// With immediate data.
+    /// Carries immediate data.
     pub imm: bool,
-    /// With a key to invalidate.
+    /// Carries an rkey to invalidate.
     pub invalidate: bool,
 }
 
 impl Segment {
-    /// The one that an opcode of a reliable or unreliable connection says, if it is a SEND or WRITE.
+    /// Decodes an RC or UC opcode; `None` if it is not a SEND or WRITE.
     pub fn of(opcode: Opcode) -> Option<Self> {
         let (write, first, last, imm, invalidate) = match opcode as u8 & 0x1F {
             0x00 => (false, true, false, false, false),
@@ -71,7 +71,7 @@ impl Segment {
         Some(Self { write, first, last, imm, invalidate })
     }
 
-    /// Its opcode, of a reliable connection or an unreliable one.
+    /// Returns the opcode, RC or UC.
     fn opcode(self, kind: QpType) -> Opcode {
         use Opcode::*;
         let Self { write, first, last, imm, invalidate } = self;
@@ -120,13 +120,13 @@ pub(super) fn push(
     let segment = Segment { write: write.is_some(), first, last, imm: imm.is_some(), invalidate: invalidate.is_some() };
     let padding = sends.padding(len);
     let bth = Bth {
-        // A WRITE completes nothing at the peer, so there is nobody to wake.
+        // A WRITE without immediate data completes nothing at the peer, so it cannot raise a solicited event.
         solicited: request.solicited && last && (write.is_none() || imm.is_some()),
         pad: padding.len as u8,
         ack_request,
         ..Bth::new(segment.opcode(common.config.kind), qp, psn & PSN_MASK)
     };
-    // By hand: nearly all packets have no other header, and `Extensions` is for whoever has any of them.
+    // Nearly all packets have at most one other header, so the general `Extensions` encoder is avoided here.
     let mut header = ArrayVec::new();
     append(&mut header, &bth.emit());
     if let (true, Some(remote)) = (first, write) {
@@ -135,11 +135,11 @@ pub(super) fn push(
     if let Some(word) = imm.or(invalidate) {
         append(&mut header, &ImmDt(word).emit());
     }
-    burst.push_part(to, header, part(sends.elements(number), offset, len), padding);
+    burst.push_part(to, header, sge_range(sends.elements(number), offset, len), padding);
 }
 
-/// Appends to a header, which has room for all that any opcode has.
+/// Appends to a header buffer, which has capacity for the headers of any opcode.
 fn append(header: &mut ArrayVec<u8, MAX_HEADER_LEN>, bytes: &[u8]) {
     let fits = header.try_extend_from_slice(bytes);
-    debug_assert!(fits.is_ok(), "no opcode has so long a header");
+    debug_assert!(fits.is_ok(), "longer than the headers of any opcode");
 }

@@ -1,6 +1,7 @@
 //! Unreliable connections (IBTA volume 1, clause 9.8.2): SEND and WRITE to one peer, in order, never acknowledged.
 //!
-//! A lost packet costs its message and no more: what is left of it is dropped, and its receive takes the next one.
+//! A lost packet costs only its message: the remaining packets of that message are dropped, and the next message uses
+//! its receive.
 
 use super::common::{Common, MAX_MESSAGE};
 use super::flow::Flow;
@@ -14,33 +15,34 @@ use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::bth::Service;
 
-/// One queue pair.
+/// UC queue pair.
 #[derive(Debug)]
 pub struct Uc {
     pub(super) common: Common,
     sends: SendQueue,
     flow: Flow,
-    /// The request that is being sent, and its next packet. Requests before it are sent, and complete in the next call.
+    /// Request being sent, and the index of its next packet. Requests before it are sent, and complete in the next
+    /// call.
     cursor: u64,
     index: u32,
-    /// The next packet's sequence number.
+    /// PSN of the next packet.
     psn: u32,
     inbound: Inbound,
-    /// The sequence number that is expected, modulo 2^24.
-    expected: u32,
+    /// Expected PSN, modulo 2^24.
+    epsn: u32,
 }
 
 impl Uc {
-    pub(super) fn new(number: u32, config: &QpConfig, lent: Sge) -> Self {
+    pub(super) fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         Self {
             common: Common::new(number, config),
-            sends: SendQueue::new(config, lent),
+            sends: SendQueue::new(config, buffer),
             flow: Flow::default(),
             cursor: 0,
             index: 0,
             psn: 0,
             inbound: Inbound::new(),
-            expected: 0,
+            epsn: 0,
         }
     }
 
@@ -48,7 +50,7 @@ impl Uc {
         self.common.change(change)?;
         match change {
             Modify::Init { .. } => {}
-            Modify::ReadyToReceive(attributes) => self.expected = attributes.psn & PSN_MASK,
+            Modify::ReadyToReceive(attributes) => self.epsn = attributes.psn & PSN_MASK,
             Modify::ReadyToSend(attributes) => self.psn = attributes.psn,
             Modify::Error => self.flush(ctx),
             Modify::Reset => {
@@ -60,13 +62,13 @@ impl Uc {
     }
 
     pub(super) fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.common.posts()?;
+        self.common.check_can_post()?;
         match wr.operation {
             Operation::Send | Operation::SendImm(_) | Operation::Write(_) | Operation::WriteImm(..) => {}
             _ => return Err(PostError::Unsupported(QpType::Uc)),
         }
         let request = self.sends.post(ctx.protection, wr, MAX_MESSAGE)?;
-        request.packets = segment::packets(request.len, self.common.mtu);
+        request.packets = segment::packet_count(request.len, self.common.mtu);
         if self.common.state != QpState::ReadyToSend {
             self.flush_sends(ctx);
         }
@@ -75,14 +77,14 @@ impl Uc {
 
     pub(super) fn pick(&self, protection: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
         let Some(segment) = Segment::of(ahead.bth.opcode) else { return };
-        let due = ahead.bth.psn == self.expected && self.common.receives();
-        if due && ahead.bth.opcode.service() == Service::UnreliableConnection {
+        let is_next = ahead.bth.psn == self.epsn && self.common.can_receive();
+        if is_next && ahead.bth.opcode.service() == Service::UnreliableConnection {
             self.inbound.pick(protection, receives, ahead, segment, self.common.mtu, picks);
         }
     }
 
     pub(super) fn receive(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>) {
-        if !self.common.admits(packet, ctx.books) || self.flow.takes(ctx.now, packet, ctx.books) {
+        if !self.common.admits(packet, ctx.books) || self.flow.handle_cnp(ctx.now, packet, ctx.books) {
             return;
         }
         let segment = match packet.bth.opcode.service() {
@@ -93,25 +95,25 @@ impl Uc {
             ctx.books.refused.bad_opcode += 1;
             return;
         };
-        // Only what is accepted changes anything: a packet that does not follow is dropped by itself, and the message
-        // that it does not follow can still go on. If one of that is missing, no other packet can take its place, so
-        // the next message's first packet ends it.
-        let gap = packet.bth.psn != self.expected;
+        // Only accepted packets change state: a packet that does not follow is dropped alone, and the message in
+        // progress can still continue. If a packet of that message is missing, no other packet can replace it, so the
+        // first packet of the next message ends it.
+        let gap = packet.bth.psn != self.epsn;
         ctx.books.out_of_sequence += u64::from(gap);
         if !segment.first && (gap || !self.inbound.in_progress()) {
             return;
         }
-        let before = self.inbound.set_aside(segment.first);
+        let aside = self.inbound.set_aside(segment.first);
         match self.inbound.accept(ctx, &self.common, packet, segment) {
             Ok(_) => {
-                ctx.books.abandoned += u64::from(before.is_some());
-                self.expected = segment::next(packet.bth.psn);
+                ctx.books.abandoned += u64::from(aside.is_some());
+                self.epsn = segment::next_psn(packet.bth.psn);
                 self.common.learn_port(packet.source);
-                self.flow.accepted(ctx.now, packet);
+                self.flow.on_accepted(ctx.now, packet);
             }
             Err(refusal) => {
                 refusal.count(&mut ctx.books.refused);
-                self.inbound.put_back(before);
+                self.inbound.put_back(aside);
                 if self.common.config.strict && refusal == Refusal::TooLong {
                     self.fail(ctx);
                 }
@@ -119,8 +121,8 @@ impl Uc {
         }
     }
 
-    /// The receive was too short: the one error of a peer that the InfiniBand rules want the queue pair to fail for
-    /// (clause 9.8.2.2); all others are silent there, too.
+    /// Fails the queue pair because the receive was too short: the only peer error for which IBTA requires this (clause
+    /// 9.8.2.2); all others are dropped silently there, too.
     fn fail(&mut self, ctx: &mut Context<'_>) {
         if let Some(slot) = self.inbound.take_receive().or_else(|| ctx.receives.take()) {
             self.common.fail_receive(ctx, slot, Status::LocalLength);
@@ -129,11 +131,11 @@ impl Uc {
         self.flush(ctx);
     }
 
-    pub(super) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, most: usize) {
+    pub(super) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         self.complete(ctx);
-        let end = burst.len() + most;
+        let end = burst.len() + max;
         if burst.len() < end {
-            self.flow.push_notification(burst, &self.common, ctx.books);
+            self.flow.push_cnp(burst, &self.common, ctx.books);
         }
         while burst.len() < end && self.cursor < self.sends.end() && self.flow.send(ctx.now, self.common.mtu) {
             let packets = self.sends.get(self.cursor).packets;
@@ -147,18 +149,18 @@ impl Uc {
     }
 
     pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
-        let sendable = self.cursor < self.sends.end() && self.flow.ready(now);
-        sendable || self.flow.notifies() || self.sends.first() < self.cursor
+        let sendable = self.cursor < self.sends.end() && self.flow.is_ready(now);
+        sendable || self.flow.has_pending_cnp() || self.sends.first() < self.cursor
     }
 
     pub(super) fn deadline(&self) -> Option<Nanos> {
         if self.cursor < self.sends.end() { self.flow.deadline() } else { None }
     }
 
-    /// Nothing of an unreliable connection is ever late.
+    /// UC has no timeouts.
     pub(super) fn expire(&mut self, _ctx: &mut Context<'_>) {}
 
-    /// Completes what was sent before: the endpoint has sent its packets since.
+    /// Completes the requests emitted before: the endpoint has sent their packets since.
     fn complete(&mut self, ctx: &mut Context<'_>) {
         while self.sends.first() < self.cursor {
             self.common.retire(ctx, &mut self.sends, Status::Success);

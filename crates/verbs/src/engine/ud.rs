@@ -1,19 +1,17 @@
-//! Unreliable datagrams: messages of one packet, from and to anybody (IBTA volume 1, clauses 9.8.3 and 10.2.5).
+//! Unreliable datagrams: messages of one packet, from and to any queue pair (IBTA volume 1, clauses 9.8.3 and 10.2.5).
 //!
-//! - A datagram is at most one MTU long. It is taken if its Q_Key is the queue pair's and a receive is posted that can
-//!   hold it; else it is dropped and counted, and the receive stays. There is no answer and no error state for what
-//!   comes from outside, so [`QpConfig::strict`] changes nothing here.
+//! - A datagram is at most one MTU long. It is accepted if its Q_Key is the queue pair's and a posted receive can hold
+//!   it; otherwise it is dropped and counted, and the receive stays posted. A received packet is never answered and
+//!   never causes an error state, so [`QpConfig::strict`] has no effect here.
 //! - A destination's Q_Key with the high bit set means the queue pair's own ([`Destination::q_key`]).
-//! - A receive begins with the message. There is no area of 40 bytes for a GRH, as hardware has it: the sender's
-//!   address and queue pair are in the completion ([`Completion::source`]), which a user can trust as far as the
-//!   network. Up to three bytes behind a message may be overwritten by its padding, where the receive is as long.
-//! - One rate for all destinations: a notification of congestion slows all of them down.
-//!
-//! [`Destination::q_key`]: crate::api::Destination::q_key
+//! - The message starts at the beginning of the receive. There is no 40-byte GRH area as with hardware: the sender's
+//!   address and queue pair are in the completion ([`Completion::source`]), which is only as trustworthy as the
+//!   network. Up to three bytes after a message may be overwritten by its padding, if the receive is long enough.
+//! - One rate for all destinations: a congestion notification slows all of them down.
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
-use super::places::{part, settle};
+use super::gather::{move_payload, sge_range};
 use super::sends::SendQueue;
 use super::{Ahead, Arrived, Burst, Context, Nanos, RecvQueue};
 use crate::api::{
@@ -29,33 +27,33 @@ use std::net::SocketAddr;
 const OWN_Q_KEY: u32 = 1 << 31;
 const PSN_MASK: u32 = (1 << 24) - 1;
 
-/// One queue pair.
+/// UD queue pair.
 #[derive(Debug)]
 pub struct Ud {
     pub(super) common: Common,
     pub(super) sends: SendQueue,
     q_key: u32,
-    /// The next packet's; receivers do not look at it.
+    /// PSN of the next packet; receivers ignore it.
     psn: u32,
-    /// Requests before this one have been sent, and complete when their burst is on its way.
+    /// Requests before this one have been emitted, and complete when their burst has been sent.
     sent: u64,
     congestion: Congestion,
     notifier: Notifier,
-    /// Who is to be told of congestion.
-    notify: Option<(SocketAddr, u32)>,
+    /// Destination of a pending congestion notification.
+    pending_cnp: Option<(SocketAddr, u32)>,
 }
 
 impl Ud {
-    pub(super) fn new(number: u32, config: &QpConfig, lent: Sge) -> Self {
+    pub(super) fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         Self {
             common: Common::new(number, config),
-            sends: SendQueue::new(config, lent),
+            sends: SendQueue::new(config, buffer),
             q_key: 0,
             psn: 0,
             sent: 0,
             congestion: Congestion::default(),
             notifier: Notifier::default(),
-            notify: None,
+            pending_cnp: None,
         }
     }
 
@@ -68,19 +66,19 @@ impl Ud {
             Modify::Error => {
                 self.flush_sends(ctx);
                 self.common.flush_receives(ctx);
-                self.notify = None;
+                self.pending_cnp = None;
             }
             Modify::Reset => {
                 self.common.forget(ctx, &mut self.sends, None);
                 self.sent = self.sends.end();
-                (self.congestion, self.notifier, self.notify) = Default::default();
+                (self.congestion, self.notifier, self.pending_cnp) = Default::default();
             }
         }
         Ok(())
     }
 
     pub(super) fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.common.posts()?;
+        self.common.check_can_post()?;
         if !matches!(wr.operation, Operation::Send | Operation::SendImm(_)) {
             return Err(PostError::Unsupported(QpType::Ud));
         }
@@ -91,10 +89,10 @@ impl Ud {
         Ok(())
     }
 
-    /// Receives in their order.
+    /// Assigns the posted receives in order.
     pub(super) fn pick(&self, _: &Protection, receives: &RecvQueue, ahead: &Ahead<'_>, picks: &mut [Pick]) {
-        let mine = ahead.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
-        if !mine || !self.common.receives() {
+        let q_key_matches = ahead.extensions.deth.is_some_and(|deth| deth.q_key == self.q_key);
+        if !q_key_matches || !self.common.can_receive() {
             return;
         }
         let (first, count) = (ahead.first, picks.len());
@@ -102,7 +100,7 @@ impl Ud {
         for (nth, pick) in picks.iter_mut().enumerate() {
             let Some(slot) = receives.peek(nth) else { return };
             let len = if nth + 1 < count { first } else { last };
-            pick.to = part(receives.elements(slot), 0, len).place();
+            pick.to = sge_range(receives.elements(slot), 0, len).destination();
         }
     }
 
@@ -122,10 +120,10 @@ impl Ud {
         }
     }
 
-    /// A datagram that is for this queue pair.
+    /// Accepts a datagram for this queue pair.
     fn take(&mut self, ctx: &mut Context<'_>, packet: &Arrived<'_>, src_qp: u32) {
         if packet.congested && self.notifier.marked(ctx.now) {
-            self.notify = Some((packet.source, src_qp));
+            self.pending_cnp = Some((packet.source, src_qp));
         }
         let refused = &mut ctx.books.refused;
         let Some(len) = packet.len.checked_sub(packet.bth.pad.into()).filter(|len| *len <= self.common.mtu) else {
@@ -137,8 +135,8 @@ impl Ud {
             return;
         };
         let fits = u64::from(len) <= ctx.receives.bytes(slot);
-        let place = part(ctx.receives.elements(slot), 0, len);
-        if !fits || !settle(ctx.protection, ctx.books, packet.landed, len, place) {
+        let place = sge_range(ctx.receives.elements(slot), 0, len);
+        if !fits || !move_payload(ctx.protection, ctx.books, packet.landed, len, place) {
             ctx.books.refused.bad_length += 1;
             return;
         }
@@ -155,23 +153,23 @@ impl Ud {
         ctx.completions.push(self.common.config.recv_cq, completion);
     }
 
-    pub(super) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, most: usize) {
+    pub(super) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
         self.complete_sent(ctx);
-        let room = burst.len() + most;
-        if burst.len() < room
-            && let Some((to, qp)) = self.notify.take()
+        let end = burst.len() + max;
+        if burst.len() < end
+            && let Some((to, qp)) = self.pending_cnp.take()
         {
             burst.push(to, notification(qp), &[]);
             ctx.books.cnps_out += 1;
         }
-        while burst.len() < room && self.has_work() {
+        while burst.len() < end && self.has_work() {
             let (request, number) = (self.sends.get(self.sent), self.sent);
             if !self.congestion.allow(ctx.now, request.len) {
                 return;
             }
             self.congestion.sent(ctx.now, request.len);
             self.sent += 1;
-            // The send queue takes no datagram without one.
+            // The send queue rejects datagrams without a destination.
             let Some(destination) = self.sends.destination(number) else { continue };
             let imm = if let Operation::SendImm(imm) = request.operation { Some(imm) } else { None };
             let padding = self.sends.padding(request.len);
@@ -186,19 +184,19 @@ impl Ud {
                 pad: padding.len as u8,
             };
             self.psn = (self.psn + 1) & PSN_MASK;
-            let payload = part(self.sends.elements(number), 0, request.len);
+            let payload = sge_range(self.sends.elements(number), 0, request.len);
             burst.push_part(destination.address, header.emit(), payload, padding);
         }
     }
 
     pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
         let may = || self.has_work() && self.congestion.next(now).is_none();
-        self.notify.is_some() || self.sends.first() < self.sent || may()
+        self.pending_cnp.is_some() || self.sends.first() < self.sent || may()
     }
     pub(super) fn deadline(&self) -> Option<Nanos> {
         if self.has_work() { self.congestion.next(0) } else { None }
     }
-    /// Nothing waits for an answer.
+    /// UD has no timeouts.
     pub(super) fn expire(&mut self, _ctx: &mut Context<'_>) {}
 
     fn has_work(&self) -> bool {
@@ -211,7 +209,7 @@ impl Ud {
         }
     }
 
-    /// What has been sent is done, the rest is flushed.
+    /// Completes the emitted requests and flushes the others.
     fn flush_sends(&mut self, ctx: &mut Context<'_>) {
         self.complete_sent(ctx);
         self.common.flush_sends(ctx, &mut self.sends);

@@ -1,8 +1,8 @@
-//! Reliable connections (IBTA volume 1, clause 9.7): everything arrives once and in order, or the requester hears why
-//! not.
+//! Reliable connections (IBTA volume 1, clause 9.7): every request is executed once and in order, or the requester
+//! receives an error.
 //!
-//! A queue pair is two machines that share little: the `requester` sends requests and believes only answers to
-//! them; the `responder` carries out its peer's.
+//! A queue pair consists of two state machines that share little: the `requester` sends requests and accepts only
+//! responses to them; the `responder` executes the requests of its peer.
 
 mod requester;
 mod responder;
@@ -18,7 +18,7 @@ use shotline_memory::{Protection, Sge};
 use shotline_transport::Pick;
 use shotline_wire::bth::{Opcode, Service};
 
-/// One queue pair.
+/// RC queue pair.
 #[derive(Debug)]
 pub struct Rc {
     pub(in crate::engine) common: Common,
@@ -28,11 +28,11 @@ pub struct Rc {
 }
 
 impl Rc {
-    pub(in crate::engine) fn new(number: u32, config: &QpConfig, lent: Sge) -> Self {
+    pub(in crate::engine) fn new(number: u32, config: &QpConfig, buffer: Sge) -> Self {
         Self {
             common: Common::new(number, config),
             flow: Flow::default(),
-            requester: Requester::new(config, lent),
+            requester: Requester::new(config, buffer),
             responder: Responder::new(),
         }
     }
@@ -60,21 +60,21 @@ impl Rc {
         Ok(())
     }
 
-    /// Limits the bytes that may be under way unacknowledged.
-    pub(in crate::engine) fn limit(&mut self, bytes: u32) {
-        self.requester.limit(bytes, self.common.mtu);
+    /// Limits the bytes in flight.
+    pub(in crate::engine) fn set_window(&mut self, bytes: u32) {
+        self.requester.set_window(bytes, self.common.mtu);
     }
 
-    pub(in crate::engine) fn under_way(&self) -> u32 {
-        self.requester.under_way()
+    pub(in crate::engine) fn in_flight(&self) -> u32 {
+        self.requester.in_flight()
     }
 
-    pub(in crate::engine) fn owes(&self, now: Nanos) -> bool {
-        self.flow.notifies() || self.responder.wants_to_send(now, &self.flow)
+    pub(in crate::engine) fn has_response_pending(&self, now: Nanos) -> bool {
+        self.flow.has_pending_cnp() || self.responder.wants_to_send(now, &self.flow)
     }
 
     pub(in crate::engine) fn post_send(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.common.posts()?;
+        self.common.check_can_post()?;
         self.requester.post(ctx, wr, self.common.mtu, MAX_MESSAGE)?;
         if self.common.state != QpState::ReadyToSend {
             self.common.flush_sends(ctx, &mut self.requester.sends);
@@ -89,7 +89,7 @@ impl Rc {
         ahead: &Ahead<'_>,
         picks: &mut [Pick],
     ) {
-        if !self.common.receives() || ahead.bth.opcode.service() != Service::ReliableConnection {
+        if !self.common.can_receive() || ahead.bth.opcode.service() != Service::ReliableConnection {
             return;
         }
         match Segment::of(ahead.bth.opcode) {
@@ -103,7 +103,7 @@ impl Rc {
             RcAcknowledge, RcAtomicAcknowledge, RcReadResponseFirst, RcReadResponseLast, RcReadResponseMiddle,
             RcReadResponseOnly,
         };
-        if !self.common.admits(packet, ctx.books) || self.flow.takes(ctx.now, packet, ctx.books) {
+        if !self.common.admits(packet, ctx.books) || self.flow.handle_cnp(ctx.now, packet, ctx.books) {
             return;
         }
         if packet.bth.opcode.service() != Service::ReliableConnection {
@@ -115,20 +115,20 @@ impl Rc {
             | RcReadResponseOnly => match self.requester.receive(ctx, &self.common, packet) {
                 Ok(true) => {
                     self.common.learn_port(packet.source);
-                    self.flow.accepted(ctx.now, packet);
+                    self.flow.on_accepted(ctx.now, packet);
                 }
                 Ok(false) => {}
                 Err(status) => self.fail(ctx, status),
             },
             _ => {
-                let is_due = self.responder.expects(packet.bth.psn);
+                let is_expected = self.responder.is_expected(packet.bth.psn);
                 match self.responder.receive(ctx, &self.common, packet) {
                     Verdict::Accepted => {
-                        // Of old sequence numbers there are so many that a stranger guesses one.
-                        if is_due {
+                        // Old sequence numbers span half the PSN space, so an attacker can guess one.
+                        if is_expected {
                             self.common.learn_port(packet.source);
                         }
-                        self.flow.accepted(ctx.now, packet);
+                        self.flow.on_accepted(ctx.now, packet);
                     }
                     Verdict::Dropped => {}
                     Verdict::Fatal => {
@@ -140,14 +140,14 @@ impl Rc {
         }
     }
 
-    pub(in crate::engine) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, most: usize) {
-        let end = burst.len() + most;
+    pub(in crate::engine) fn transmit(&mut self, ctx: &mut Context<'_>, burst: &mut Burst, max: usize) {
+        let end = burst.len() + max;
         if burst.len() < end {
-            self.flow.push_notification(burst, &self.common, ctx.books);
+            self.flow.push_cnp(burst, &self.common, ctx.books);
         }
-        // Somebody who READs much shall not keep our own requests back.
-        let both = self.requester.wants_to_send(ctx.now, &self.common, &self.flow);
-        let share = if both { end - (end - burst.len()) / 2 } else { end };
+        // A peer that issues many READs must not starve the local requests.
+        let both_ready = self.requester.wants_to_send(ctx.now, &self.common, &self.flow);
+        let share = if both_ready { end - (end - burst.len()) / 2 } else { end };
         let sends = &self.requester.sends;
         if self.responder.transmit(ctx, &self.common, &mut self.flow, sends, burst, share) == Verdict::Fatal {
             self.common.state = QpState::Error;
@@ -157,13 +157,13 @@ impl Rc {
     }
 
     pub(in crate::engine) fn wants_to_send(&self, now: Nanos) -> bool {
-        self.flow.notifies()
+        self.flow.has_pending_cnp()
             || self.responder.wants_to_send(now, &self.flow)
             || self.requester.wants_to_send(now, &self.common, &self.flow)
     }
 
     pub(in crate::engine) fn deadline(&self) -> Option<Nanos> {
-        let paced = self.responder.answers() || self.requester.may_send(&self.common);
+        let paced = self.responder.has_responses() || self.requester.may_send(&self.common);
         let pace = if paced { self.flow.deadline() } else { None };
         self.requester.deadline().into_iter().chain(pace).min()
     }
@@ -174,7 +174,7 @@ impl Rc {
         }
     }
 
-    /// The oldest request has failed, and with it the connection.
+    /// Fails the oldest request, and with it the connection.
     fn fail(&mut self, ctx: &mut Context<'_>, status: Status) {
         self.common.retire(ctx, &mut self.requester.sends, status);
         self.common.state = QpState::Error;

@@ -1,10 +1,10 @@
-//! The requester: sends, waits for answers, sends again.
+//! RC requester: sends requests, processes responses, retransmits.
 
 use crate::api::{Operation, PostError, QpConfig, QpState, QpType, ReadyToSend, SendWr, Status};
 use crate::engine::common::Common;
 use crate::engine::flow::Flow;
-use crate::engine::places::{part, settle};
-use crate::engine::segment::{self, PSN_MASK, absolute};
+use crate::engine::gather::{move_payload, sge_range};
+use crate::engine::segment::{self, PSN_MASK, expand_psn};
 use crate::engine::sends::SendQueue;
 use crate::engine::{Ahead, Arrived, Burst, Context, Nanos};
 use shotline_memory::Sge;
@@ -15,204 +15,208 @@ use shotline_wire::bth::{Bth, Opcode};
 use shotline_wire::reth::Reth;
 use shotline_wire::roce::Extensions;
 
-/// Sequence numbers that may be unacknowledged, at most. The protocol would allow 2^23.
-const MAX_WINDOW: u32 = 1024;
-/// And at least, however much is lost.
-const MIN_WINDOW: u32 = 4;
-/// Bytes that may be unacknowledged unless the endpoint says otherwise: 100 Gbit/s over 40 µs. More would not be faster
-/// but behind long paths, and all of it is sent again when one packet is lost: of 64 KiB messages at 0.1 % loss, 87 to
-/// 90 % of a link's rate are left with this, and 81 % with twice as much.
-const DEFAULT_WINDOW: u32 = 1 << 19;
-/// READs are asked for in so many pieces of a window at once, so that the next is asked for while one is coming.
-const READ_PIECES: u32 = 4;
-/// The longest wait for an answer is the first, doubled so often.
+/// Upper bound of the congestion window, in packets. The protocol would allow 2^23.
+const MAX_CWND: u32 = 1024;
+/// Lower bound of the congestion window, in packets.
+const MIN_CWND: u32 = 4;
+/// Default congestion window, in bytes: 100 Gbit/s over 40 µs. A larger window is faster only on long paths, and all of
+/// it is retransmitted when one packet is lost: with 64 KiB messages and 0.1 % loss, 87 to 90 % of the link rate remain
+/// with this value, and 81 % with twice as much.
+const DEFAULT_CWND_BYTES: u32 = 1 << 19;
+/// Number of READ requests that a window is divided into, so that the next is requested while one is being received.
+const READS_PER_CWND: u32 = 4;
+/// Maximum exponent of the retransmission back-off: the timeout is `initial << n`, n <= 3.
 const MAX_BACKOFF: u32 = 3;
-/// RNR retries without end.
-const ENDLESS: u8 = 7;
-/// Sequence numbers are counted on beyond the 24 bits of the wire. Begun here, none is ever below 0.
-const EPOCH: u64 = 1 << 24;
+/// Value of `rnr_retry` that means unlimited retries.
+const RNR_RETRY_UNLIMITED: u8 = 7;
+/// First absolute sequence number. Sequence numbers continue beyond the 24 bits of a PSN; with this start none becomes
+/// negative.
+const FIRST_PSN: u64 = 1 << 24;
 
-/// Requests and what is known of them.
+/// Send queue and transmission state.
 ///
-/// All sequence numbers in it are absolute. Those from `acknowledged` to before `next` are under way; up to `top` they
-/// have been sent once. The oldest request in the queue holds `acknowledged`, the request `cursor` holds `next`. Going
-/// back sets `next` to `acknowledged`: whatever was to be sent again starts there.
+/// All sequence numbers are absolute. Those in `snd_una..snd_nxt` are in flight; those below `snd_max` have been sent
+/// at least once. The oldest request in the queue contains `snd_una`, the request `cursor` contains `snd_nxt`. Going
+/// back sets `snd_nxt` to `snd_una`, and retransmission starts there.
 #[derive(Debug)]
 pub(super) struct Requester {
     pub sends: SendQueue,
-    /// A message's last packet asks for an acknowledgement when so many bytes were sent since the last that did.
+    /// The last packet of a message requests an acknowledgement if this many bytes were sent since the last one that
+    /// did.
     pub ack_every: u32,
-    acknowledged: u64,
-    next: u64,
-    top: u64,
-    /// The sequence number of the next request that is posted.
-    posted: u64,
+    snd_una: u64,
+    snd_nxt: u64,
+    snd_max: u64,
+    /// First sequence number of the next posted request.
+    next_psn: u64,
     cursor: u64,
-    /// READ pieces and atomic operations between `acknowledged` and `next`, and how many there may be.
-    unanswered: u32,
-    max_unanswered: u32,
-    /// Packets of a READ piece. Pieces begin at multiples of it.
-    piece: u32,
-    /// Packets that may be under way, now and at most.
-    window: u32,
-    max_window: u32,
-    window_bytes: u32,
+    /// READ requests and atomic operations in `snd_una..snd_nxt`, and their maximum.
+    rd_atomic: u32,
+    max_rd_atomic: u32,
+    /// Response packets per READ request. A READ is split at multiples of it.
+    read_chunk: u32,
+    /// Congestion window in packets, and its maximum.
+    cwnd: u32,
+    max_cwnd: u32,
+    cwnd_bytes: u32,
     /// Acknowledged packets that have not widened the window yet.
     credit: u32,
-    /// Packets and bytes since one asked for an acknowledgement.
-    silent: u32,
-    silent_bytes: u64,
+    /// Packets and bytes sent since the last acknowledgement request.
+    unsignaled: u32,
+    unsignaled_bytes: u64,
     timeout: Nanos,
     backoff: u32,
     timer: Option<Nanos>,
-    retries: u8,
+    retry_cnt: u8,
     retries_left: u8,
-    rnr_retries: u8,
-    rnr_left: u8,
-    /// The peer had no receive: wait so long.
-    resume: Option<Nanos>,
-    /// The loss at this sequence number is dealt with: whatever else tells of it is old.
-    gone_back: Option<u64>,
+    rnr_retry: u8,
+    rnr_retries_left: u8,
+    /// End of the delay that an RNR NAK requested.
+    rnr_deadline: Option<Nanos>,
+    /// The loss of this sequence number is being repaired: further reports of it are ignored.
+    recovering_psn: Option<u64>,
 }
 
 impl Requester {
-    pub fn new(config: &QpConfig, lent: Sge) -> Self {
+    pub fn new(config: &QpConfig, buffer: Sge) -> Self {
         Self {
-            sends: SendQueue::new(config, lent),
+            sends: SendQueue::new(config, buffer),
             ack_every: 0,
-            acknowledged: EPOCH,
-            next: EPOCH,
-            top: EPOCH,
-            posted: EPOCH,
+            snd_una: FIRST_PSN,
+            snd_nxt: FIRST_PSN,
+            snd_max: FIRST_PSN,
+            next_psn: FIRST_PSN,
             cursor: 0,
-            unanswered: 0,
-            max_unanswered: 0,
-            piece: 1,
-            window: MIN_WINDOW,
-            max_window: MIN_WINDOW,
-            window_bytes: DEFAULT_WINDOW,
+            rd_atomic: 0,
+            max_rd_atomic: 0,
+            read_chunk: 1,
+            cwnd: MIN_CWND,
+            max_cwnd: MIN_CWND,
+            cwnd_bytes: DEFAULT_CWND_BYTES,
             credit: 0,
-            silent: 0,
-            silent_bytes: 0,
+            unsignaled: 0,
+            unsignaled_bytes: 0,
             timeout: 0,
             backoff: 0,
             timer: None,
-            retries: 0,
+            retry_cnt: 0,
             retries_left: 0,
-            rnr_retries: 0,
-            rnr_left: 0,
-            resume: None,
-            gone_back: None,
+            rnr_retry: 0,
+            rnr_retries_left: 0,
+            rnr_deadline: None,
+            recovering_psn: None,
         }
     }
 
     pub fn start(&mut self, attributes: &ReadyToSend, mtu: u32) {
-        let psn = EPOCH + u64::from(attributes.psn & PSN_MASK);
-        (self.acknowledged, self.next, self.top, self.posted) = (psn, psn, psn, psn);
-        (self.cursor, self.unanswered, self.silent, self.silent_bytes) = (self.sends.end(), 0, 0, 0);
-        (self.timer, self.resume, self.gone_back, self.backoff) = (None, None, None, 0);
-        self.max_unanswered = attributes.max_rd_atomic.into();
+        let psn = FIRST_PSN + u64::from(attributes.psn & PSN_MASK);
+        (self.snd_una, self.snd_nxt, self.snd_max, self.next_psn) = (psn, psn, psn, psn);
+        (self.cursor, self.rd_atomic, self.unsignaled, self.unsignaled_bytes) = (self.sends.end(), 0, 0, 0);
+        (self.timer, self.rnr_deadline, self.recovering_psn, self.backoff) = (None, None, None, 0);
+        self.max_rd_atomic = attributes.max_rd_atomic.into();
         self.timeout = u64::try_from(attributes.timeout.as_nanos()).unwrap_or(Nanos::MAX);
-        (self.retries, self.retries_left) = (attributes.retries, attributes.retries);
-        (self.rnr_retries, self.rnr_left) = (attributes.rnr_retries, attributes.rnr_retries);
-        self.limit(self.window_bytes, mtu);
+        (self.retry_cnt, self.retries_left) = (attributes.retries, attributes.retries);
+        (self.rnr_retry, self.rnr_retries_left) = (attributes.rnr_retries, attributes.rnr_retries);
+        self.set_window(self.cwnd_bytes, mtu);
     }
 
-    /// Nothing is under way, and nothing waits, any more.
+    /// Cancels all transmissions and timers.
     pub fn stop(&mut self) {
-        (self.cursor, self.unanswered) = (self.sends.end(), 0);
-        (self.timer, self.resume) = (None, None);
-        (self.acknowledged, self.next, self.top) = (self.posted, self.posted, self.posted);
+        (self.cursor, self.rd_atomic) = (self.sends.end(), 0);
+        (self.timer, self.rnr_deadline) = (None, None);
+        (self.snd_una, self.snd_nxt, self.snd_max) = (self.next_psn, self.next_psn, self.next_psn);
     }
 
-    pub fn limit(&mut self, bytes: u32, mtu: u32) {
-        self.window_bytes = bytes;
-        self.max_window = (bytes / mtu).clamp(MIN_WINDOW, MAX_WINDOW);
-        self.window = self.window.min(self.max_window);
-        if self.acknowledged == self.posted {
-            // Nothing is under way whose pieces were cut otherwise.
-            self.window = self.max_window;
-            self.piece = (self.max_window / self.max_unanswered.clamp(1, READ_PIECES)).max(1);
+    pub fn set_window(&mut self, bytes: u32, mtu: u32) {
+        self.cwnd_bytes = bytes;
+        self.max_cwnd = (bytes / mtu).clamp(MIN_CWND, MAX_CWND);
+        self.cwnd = self.cwnd.min(self.max_cwnd);
+        if self.snd_una == self.next_psn {
+            // Nothing is in flight, so no READ has been split with the old value.
+            self.cwnd = self.max_cwnd;
+            self.read_chunk = (self.max_cwnd / self.max_rd_atomic.clamp(1, READS_PER_CWND)).max(1);
         }
     }
 
-    pub fn post(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>, mtu: u32, most: u64) -> Result<(), PostError> {
-        if wr.operation.is_answered() && self.max_unanswered == 0 {
-            // The connection was made without READs.
+    pub fn post(&mut self, ctx: &mut Context<'_>, wr: &SendWr<'_>, mtu: u32, max: u64) -> Result<(), PostError> {
+        if wr.operation.has_response() && self.max_rd_atomic == 0 {
+            // The connection was configured without READs and atomic operations.
             return Err(PostError::Unsupported(QpType::Rc));
         }
-        let request = self.sends.post(ctx.protection, wr, most)?;
-        request.psn = self.posted;
-        request.packets = if request.is_atomic() { 1 } else { segment::packets(request.len, mtu) };
-        self.posted += u64::from(request.packets);
+        let request = self.sends.post(ctx.protection, wr, max)?;
+        request.psn = self.next_psn;
+        request.packets = if request.is_atomic() { 1 } else { segment::packet_count(request.len, mtu) };
+        self.next_psn += u64::from(request.packets);
         Ok(())
     }
 
-    /// What may be sent next: the number of sequence numbers that it takes, and whether it is answered.
+    /// Returns what may be sent next: the number of PSNs that it uses, and whether it has a response.
     fn sendable(&self, common: &Common) -> Option<(u32, bool)> {
         if !self.has_work(common) {
             return None;
         }
         let request = self.sends.get(self.cursor);
-        let index = (self.next - request.psn) as u32;
-        let answered = request.is_answered();
+        let index = (self.snd_nxt - request.psn) as u32;
+        let has_response = request.has_response();
         let count = match request.operation {
-            Operation::Read(_) => (self.piece - index % self.piece).min(request.packets - index),
+            Operation::Read(_) => (self.read_chunk - index % self.read_chunk).min(request.packets - index),
             _ => 1,
         };
-        let under_way = self.under_way();
-        let fenced = request.fence && index == 0 && self.unanswered > 0;
-        let fits = under_way == 0 || under_way + count <= self.window;
-        let may = fits && !fenced && !(answered && self.unanswered >= self.max_unanswered);
-        may.then_some((count, answered))
+        let in_flight = self.in_flight();
+        let fenced = request.fence && index == 0 && self.rd_atomic > 0;
+        let fits = in_flight == 0 || in_flight + count <= self.cwnd;
+        let allowed = fits && !fenced && !(has_response && self.rd_atomic >= self.max_rd_atomic);
+        allowed.then_some((count, has_response))
     }
 
-    /// Whether nothing but the rate can keep it from sending.
+    /// Returns `true` if only pacing can delay the next packet.
     pub fn may_send(&self, common: &Common) -> bool {
-        self.resume.is_none() && self.sendable(common).is_some()
+        self.rnr_deadline.is_none() && self.sendable(common).is_some()
     }
 
-    pub fn under_way(&self) -> u32 {
-        (self.next - self.acknowledged) as u32
+    pub fn in_flight(&self) -> u32 {
+        (self.snd_nxt - self.snd_una) as u32
     }
 
-    /// Whether something waits to be sent.
+    /// Returns `true` if a request is waiting to be sent.
     fn has_work(&self, common: &Common) -> bool {
         common.state == QpState::ReadyToSend && self.cursor < self.sends.end()
     }
 
     pub fn wants_to_send(&self, now: Nanos, common: &Common, flow: &Flow) -> bool {
-        self.resume.is_none_or(|resume| now >= resume) && self.sendable(common).is_some() && flow.ready(now)
+        self.rnr_deadline.is_none_or(|deadline| now >= deadline)
+            && self.sendable(common).is_some()
+            && flow.is_ready(now)
     }
 
     pub fn deadline(&self) -> Option<Nanos> {
-        self.timer.into_iter().chain(self.resume).min()
+        self.timer.into_iter().chain(self.rnr_deadline).min()
     }
 
     pub fn transmit(&mut self, ctx: &mut Context<'_>, common: &Common, flow: &mut Flow, burst: &mut Burst, end: usize) {
-        if self.resume.is_some_and(|resume| ctx.now < resume) {
+        if self.rnr_deadline.is_some_and(|deadline| ctx.now < deadline) {
             return;
         }
-        self.resume = None;
+        self.rnr_deadline = None;
         while burst.len() < end
-            && let Some((count, answered)) = self.sendable(common)
-            && flow.send(ctx.now, if answered { 0 } else { common.mtu })
+            && let Some((count, has_response)) = self.sendable(common)
+            && flow.send(ctx.now, if has_response { 0 } else { common.mtu })
         {
-            ctx.books.retransmitted += u64::from(self.next < self.top);
-            if answered {
-                self.push_question(burst, common, count);
-                self.unanswered += 1;
-                (self.silent, self.silent_bytes) = (0, 0);
+            ctx.books.retransmitted += u64::from(self.snd_nxt < self.snd_max);
+            if has_response {
+                self.push_rd_atomic(burst, common, count);
+                self.rd_atomic += 1;
+                (self.unsignaled, self.unsignaled_bytes) = (0, 0);
             } else {
                 self.push_segment(burst, common);
-                if self.next < self.top {
-                    burst.sent_again();
+                if self.snd_nxt < self.snd_max {
+                    burst.mark_retransmission();
                 }
             }
-            self.next += u64::from(count);
-            self.top = self.top.max(self.next);
+            self.snd_nxt += u64::from(count);
+            self.snd_max = self.snd_max.max(self.snd_nxt);
             let request = self.sends.get(self.cursor);
-            if self.next == request.end() {
+            if self.snd_nxt == request.end() {
                 self.cursor += 1;
             }
             if self.timer.is_none() {
@@ -223,21 +227,23 @@ impl Requester {
 
     fn push_segment(&mut self, burst: &mut Burst, common: &Common) {
         let request = self.sends.get(self.cursor);
-        let index = (self.next - request.psn) as u32;
+        let index = (self.snd_nxt - request.psn) as u32;
         let last = index + 1 == request.packets;
-        self.silent += 1;
-        self.silent_bytes += u64::from(common.mtu.min(request.len - index * common.mtu));
-        let due = last && (self.silent_bytes >= u64::from(self.ack_every) || self.cursor + 1 == self.sends.end());
-        // Several times a window in any case, so that it never closes before an answer can be on its way.
-        let ask = due || self.silent >= (self.window / READ_PIECES).max(1);
-        if ask {
-            (self.silent, self.silent_bytes) = (0, 0);
+        self.unsignaled += 1;
+        self.unsignaled_bytes += u64::from(common.mtu.min(request.len - index * common.mtu));
+        let requested =
+            last && (self.unsignaled_bytes >= u64::from(self.ack_every) || self.cursor + 1 == self.sends.end());
+        // Request acknowledgements several times per window in any case, so that the window cannot close before one is
+        // requested.
+        let ack_request = requested || self.unsignaled >= (self.cwnd / READS_PER_CWND).max(1);
+        if ack_request {
+            (self.unsignaled, self.unsignaled_bytes) = (0, 0);
         }
-        segment::push(burst, common, &self.sends, self.cursor, index, self.next as u32, ask);
+        segment::push(burst, common, &self.sends, self.cursor, index, self.snd_nxt as u32, ack_request);
     }
 
-    /// Sends a READ request for `count` packets, or an atomic operation.
-    fn push_question(&self, burst: &mut Burst, common: &Common, count: u32) {
+    /// Sends a READ request for `count` response packets, or an atomic operation.
+    fn push_rd_atomic(&self, burst: &mut Burst, common: &Common, count: u32) {
         let Some((to, qp)) = common.peer else { return };
         let request = self.sends.get(self.cursor);
         let mut extensions = Extensions::default();
@@ -253,7 +259,7 @@ impl Requester {
                 Opcode::RcFetchAdd
             }
             Operation::Read(remote) => {
-                let offset = (self.next - request.psn) as u32 * common.mtu;
+                let offset = (self.snd_nxt - request.psn) as u32 * common.mtu;
                 let length = (request.len - offset).min(count * common.mtu);
                 let address = remote.address.wrapping_add(offset.into());
                 extensions.reth = Some(Reth { address, r_key: remote.rkey, length });
@@ -261,18 +267,18 @@ impl Requester {
             }
             _ => return,
         };
-        let bth = Bth { ack_request: true, ..Bth::new(opcode, qp, self.next as u32 & PSN_MASK) };
+        let bth = Bth { ack_request: true, ..Bth::new(opcode, qp, self.snd_nxt as u32 & PSN_MASK) };
         burst.push(to, extensions.emit(&bth), &[]);
     }
 
-    /// Takes an answer. Whether it was believed; an error is the end of the oldest request and of the connection.
+    /// Processes a response. Returns `true` if it was accepted; an error ends the oldest request and the connection.
     pub fn receive(&mut self, ctx: &mut Context<'_>, common: &Common, packet: &Arrived<'_>) -> Result<bool, Status> {
-        let psn = absolute(packet.bth.psn, self.acknowledged);
-        if psn < self.acknowledged {
+        let psn = expand_psn(packet.bth.psn, self.snd_una);
+        if psn < self.snd_una {
             ctx.books.duplicates += 1;
             return Ok(false);
         }
-        if psn >= self.top {
+        if psn >= self.snd_max {
             *match packet.bth.opcode {
                 Opcode::RcAcknowledge => &mut ctx.books.refused.bad_ack,
                 _ => &mut ctx.books.refused.bad_psn,
@@ -293,42 +299,42 @@ impl Requester {
         psn: u64,
         aeth: Aeth,
     ) -> Result<bool, Status> {
-        let books = &mut *ctx.books;
-        let upto = match aeth.syndrome {
+        let counters = &mut *ctx.books;
+        let until = match aeth.syndrome {
             Syndrome::Ack(_) => {
-                books.acks_in += 1;
+                counters.acks_in += 1;
                 psn + 1
             }
             Syndrome::RnrNak(_) => {
-                books.naks_in.receiver_not_ready += 1;
+                counters.naks_in.receiver_not_ready += 1;
                 psn
             }
             Syndrome::Nak(code) => {
-                books.naks_in.count(code);
+                counters.naks_in.count(code);
                 psn
             }
         };
-        if !self.advance(ctx, common, upto) {
-            // The answer to a READ or an atomic operation should have come before this: it is lost.
-            return self.lost().map(|()| true);
+        if !self.advance(ctx, common, until) {
+            // The response to a READ or an atomic operation should have arrived before this, so it is lost.
+            return self.on_loss().map(|()| true);
         }
         match aeth.syndrome {
             Syndrome::Ack(_) => {}
-            // It waits already.
-            Syndrome::RnrNak(_) if self.resume.is_some() => {}
+            // The RNR delay is already running.
+            Syndrome::RnrNak(_) if self.rnr_deadline.is_some() => {}
             Syndrome::RnrNak(timer) => {
-                if self.rnr_left == 0 {
+                if self.rnr_retries_left == 0 {
                     return Err(Status::RnrRetryExceeded);
                 }
-                if self.rnr_retries != ENDLESS {
-                    self.rnr_left -= 1;
+                if self.rnr_retry != RNR_RETRY_UNLIMITED {
+                    self.rnr_retries_left -= 1;
                 }
                 self.go_back();
                 self.timer = None;
-                self.resume = Some(ctx.now + u64::from(timer.microseconds()) * 1000);
+                self.rnr_deadline = Some(ctx.now + u64::from(timer.microseconds()) * 1000);
             }
             Syndrome::Nak(code) => match code {
-                NakCode::PsnSequenceError => self.lost()?,
+                NakCode::PsnSequenceError => self.on_loss()?,
                 NakCode::InvalidRequest | NakCode::InvalidRdRequest => return Err(Status::RemoteInvalid),
                 NakCode::RemoteAccessError => return Err(Status::RemoteAccess),
                 NakCode::RemoteOperationalError => return Err(Status::RemoteOperation),
@@ -337,7 +343,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// The answer to a READ or an atomic operation. It acknowledges everything before it.
+    /// Processes a READ response or an atomic acknowledgement. It acknowledges everything before it.
     fn response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -352,103 +358,105 @@ impl Requester {
         }
         if !self.advance(ctx, common, psn) {
             ctx.books.out_of_sequence += 1;
-            return self.lost().map(|()| false);
+            return self.on_loss().map(|()| false);
         }
         let number = self.sends.first();
         let request = *self.sends.get(number);
         let offset = (psn - request.psn) as u32 * common.mtu;
         let len = packet.len.wrapping_sub(packet.bth.pad.into());
-        let (taken, good) = match (packet.bth.opcode, request.operation) {
+        let (accepted, length_ok) = match (packet.bth.opcode, request.operation) {
             (Opcode::RcAtomicAcknowledge, Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => {
-                (self.put_original(ctx, packet), packet.len == 0)
+                (self.write_original(ctx, packet), packet.len == 0)
             }
             (Opcode::RcAtomicAcknowledge, _) => (false, true),
             (_, Operation::Read(_)) => {
                 let expected = (request.len - offset).min(common.mtu);
                 let fits = len == expected && packet.len == len.next_multiple_of(4);
-                let target = part(self.sends.elements(number), offset, expected);
-                (fits && settle(ctx.protection, ctx.books, packet.landed, expected, target), fits)
+                let target = sge_range(self.sends.elements(number), offset, expected);
+                (fits && move_payload(ctx.protection, ctx.books, packet.landed, expected, target), fits)
             }
             _ => (false, true),
         };
-        if !taken {
+        if !accepted {
             let refused = &mut ctx.books.refused;
-            *if good { &mut refused.bad_opcode } else { &mut refused.bad_length } += 1;
+            *if length_ok { &mut refused.bad_opcode } else { &mut refused.bad_length } += 1;
             return if common.config.strict { Err(Status::BadResponse) } else { Ok(false) };
         }
         if !request.is_atomic() {
             ctx.books.bytes_in += u64::from(len);
         }
-        let (done, end) = (psn + 1, request.end());
-        let whole = request.is_atomic() || done == end || ((done - request.psn) as u32).is_multiple_of(self.piece);
-        if whole && psn < self.next {
-            self.unanswered = self.unanswered.saturating_sub(1);
+        let (next, end) = (psn + 1, request.end());
+        let piece_done =
+            request.is_atomic() || next == end || ((next - request.psn) as u32).is_multiple_of(self.read_chunk);
+        if piece_done && psn < self.snd_nxt {
+            self.rd_atomic = self.rd_atomic.saturating_sub(1);
         }
-        self.acknowledged = done;
-        if done == end {
+        self.snd_una = next;
+        if next == end {
             common.retire(ctx, &mut self.sends, Status::Success);
         }
-        self.progressed(ctx.now, 1);
+        self.on_progress(ctx.now, 1);
         Ok(true)
     }
 
-    /// Puts what an atomic operation found where the request wants it, in the order of this machine.
-    fn put_original(&self, ctx: &Context<'_>, packet: &Arrived<'_>) -> bool {
+    /// Writes the original value of an atomic operation to the request's elements, in native byte order.
+    fn write_original(&self, ctx: &Context<'_>, packet: &Arrived<'_>) -> bool {
         let Some(answer) = packet.extensions.atomic_ack.filter(|_| packet.len == 0) else { return false };
         let bytes = answer.original.to_ne_bytes();
         let mut rest = bytes.as_slice();
-        for piece in part(self.sends.elements(self.sends.first()), 0, 8) {
-            let (now, later) = rest.split_at(piece.len.min(8) as usize);
-            ctx.protection.regions().get(piece.region).write(piece.offset as usize, now);
-            rest = later;
+        for piece in sge_range(self.sends.elements(self.sends.first()), 0, 8) {
+            let (head, tail) = rest.split_at(piece.len.min(8) as usize);
+            ctx.protection.regions().get(piece.region).write(piece.offset as usize, head);
+            rest = tail;
         }
         true
     }
 
-    /// Everything before `upto` is acknowledged, as far as acknowledging is enough: whether it was for all.
-    fn advance(&mut self, ctx: &mut Context<'_>, common: &Common, upto: u64) -> bool {
-        let before = self.acknowledged;
-        while self.acknowledged < upto {
+    /// Acknowledges everything before `until`, up to the first request that needs a response. Returns `true` if that was
+    /// everything.
+    fn advance(&mut self, ctx: &mut Context<'_>, common: &Common, until: u64) -> bool {
+        let before = self.snd_una;
+        while self.snd_una < until {
             let request = self.sends.get(self.sends.first());
-            if request.is_answered() {
+            if request.has_response() {
                 break;
             }
             let end = request.end();
-            self.acknowledged = upto.min(end);
-            if self.acknowledged == end {
+            self.snd_una = until.min(end);
+            if self.snd_una == end {
                 common.retire(ctx, &mut self.sends, Status::Success);
             }
         }
-        if self.acknowledged > before {
-            self.progressed(ctx.now, (self.acknowledged - before) as u32);
+        if self.snd_una > before {
+            self.on_progress(ctx.now, (self.snd_una - before) as u32);
         }
-        self.acknowledged == upto
+        self.snd_una == until
     }
 
-    /// So many sequence numbers more are acknowledged.
-    fn progressed(&mut self, now: Nanos, packets: u32) {
-        if self.next <= self.acknowledged {
-            // What was going to be sent again has arrived after all.
-            (self.next, self.cursor) = (self.acknowledged, self.sends.first());
+    /// Widens the window and restarts the timer after progress of `packets` sequence numbers.
+    fn on_progress(&mut self, now: Nanos, packets: u32) {
+        if self.snd_nxt <= self.snd_una {
+            // The packets that were about to be retransmitted have arrived.
+            (self.snd_nxt, self.cursor) = (self.snd_una, self.sends.first());
         }
         self.credit += packets;
-        self.window = (self.window + self.credit / 8).min(self.max_window);
+        self.cwnd = (self.cwnd + self.credit / 8).min(self.max_cwnd);
         self.credit %= 8;
-        (self.retries_left, self.rnr_left, self.backoff) = (self.retries, self.rnr_retries, 0);
+        (self.retries_left, self.rnr_retries_left, self.backoff) = (self.retry_cnt, self.rnr_retry, 0);
         self.timer = None;
-        if self.next > self.acknowledged {
+        if self.snd_nxt > self.snd_una {
             self.set_timer(now);
         }
     }
 
-    /// The packet at `acknowledged`, or its answer, is lost.
-    fn lost(&mut self) -> Result<(), Status> {
-        if self.gone_back == Some(self.acknowledged) {
+    /// Handles the loss of the packet at `snd_una`, or of its response.
+    fn on_loss(&mut self) -> Result<(), Status> {
+        if self.recovering_psn == Some(self.snd_una) {
             return Ok(());
         }
         self.retry()?;
-        self.gone_back = Some(self.acknowledged);
-        self.window = (self.window - self.window / 8).max(MIN_WINDOW);
+        self.recovering_psn = Some(self.snd_una);
+        self.cwnd = (self.cwnd - self.cwnd / 8).max(MIN_CWND);
         Ok(())
     }
 
@@ -459,63 +467,63 @@ impl Requester {
     }
 
     fn go_back(&mut self) {
-        (self.next, self.cursor) = (self.acknowledged, self.sends.first());
-        (self.unanswered, self.silent, self.silent_bytes) = (0, 0, 0);
+        (self.snd_nxt, self.cursor) = (self.snd_una, self.sends.first());
+        (self.rd_atomic, self.unsignaled, self.unsignaled_bytes) = (0, 0, 0);
     }
 
     fn set_timer(&mut self, now: Nanos) {
         self.timer = (self.timeout > 0).then(|| now.saturating_add(self.timeout.saturating_mul(1 << self.backoff)));
     }
 
-    /// Sends again what was not answered in time.
+    /// Goes back and retransmits when the acknowledgement timeout has expired.
     pub fn expire(&mut self, ctx: &mut Context<'_>) -> Result<(), Status> {
-        self.resume = self.resume.filter(|resume| ctx.now < *resume);
+        self.rnr_deadline = self.rnr_deadline.filter(|deadline| ctx.now < *deadline);
         if self.timer.is_some_and(|timer| ctx.now >= timer) {
             ctx.books.timeouts += 1;
-            (self.timer, self.gone_back) = (None, None);
+            (self.timer, self.recovering_psn) = (None, None);
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
-            self.window = (self.window / 2).max(MIN_WINDOW);
+            self.cwnd = (self.cwnd / 2).max(MIN_CWND);
             self.retry()?;
         }
         Ok(())
     }
 
-    /// Places for the answers to READs, if the first is the one that is due.
+    /// Chooses destinations for READ responses, if the first packet is the next expected response.
     pub fn pick(&self, ahead: &Ahead<'_>, mtu: u32, picks: &mut [Pick]) {
-        let mut psn = absolute(ahead.bth.psn, self.acknowledged);
-        if psn < self.acknowledged || psn >= self.top {
+        let mut psn = expand_psn(ahead.bth.psn, self.snd_una);
+        if psn < self.snd_una || psn >= self.snd_max {
             return;
         }
-        // Requests before it, which it acknowledges, must be of those for which that is enough.
+        // The requests before it, which it acknowledges, must not need a response.
         let mut number = self.sends.first();
         while number < self.sends.end() && psn >= self.sends.get(number).end() {
-            if self.sends.get(number).is_answered() {
+            if self.sends.get(number).has_response() {
                 return;
             }
             number += 1;
         }
         let count = picks.len();
         for (index, pick) in picks.iter_mut().enumerate() {
-            if number == self.sends.end() || psn >= self.top {
+            if number == self.sends.end() || psn >= self.snd_max {
                 return;
             }
             let request = self.sends.get(number);
-            let due = index > 0 || psn == request.psn.max(self.acknowledged);
-            if !due || !matches!(request.operation, Operation::Read(_)) {
+            let is_next = index > 0 || psn == request.psn.max(self.snd_una);
+            if !is_next || !matches!(request.operation, Operation::Read(_)) {
                 return;
             }
             let offset = (psn - request.psn) as u32 * mtu;
             let expected = (request.len - offset).min(mtu);
             let total = if index + 1 == count { ahead.last } else { ahead.segment };
             let header = total.wrapping_sub(expected.next_multiple_of(4)) as usize;
-            // With an acknowledgement in it, or without.
+            // Headers with an AETH, or without.
             if header != Opcode::RcReadResponseOnly.header_len() && header != Opcode::RcReadResponseMiddle.header_len()
             {
                 return;
             }
             pick.header_len = Some(header as u16);
             if expected.is_multiple_of(4) {
-                pick.to = part(self.sends.elements(number), offset, expected).place();
+                pick.to = sge_range(self.sends.elements(number), offset, expected).destination();
             }
             psn += 1;
             number += u64::from(psn == request.end());

@@ -1,9 +1,9 @@
-//! What the local side does: posting, states, memory.
+//! Tests of the local side: posting, states, memory.
 
 use super::*;
 
 #[test]
-fn posting_checks_state_room_elements_lengths_and_keys() {
+fn posting_checks_state_capacity_elements_lengths_and_keys() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     let write = Operation::Write(to);
@@ -36,14 +36,14 @@ fn posting_checks_state_room_elements_lengths_and_keys() {
 }
 
 #[test]
-fn a_connection_made_without_reads_refuses_to_post_them() {
+fn connection_without_rd_atomic_refuses_reads() {
     let mut ends = Ends::new(Options { max_rd_atomic: 0, ..RC });
     let there = ends.b.remote(0);
     assert_eq!(ends.a.post(1, Operation::Read(there), 0, 8), Err(PostError::Unsupported(QpType::Rc)));
 }
 
 #[test]
-fn states_change_as_the_rules_have_it_and_no_other_way() {
+fn only_the_specified_state_transitions_are_allowed() {
     let mut side = Side::new(2, &RC);
     let ready = Modify::ReadyToSend(ReadyToSend {
         psn: 0,
@@ -59,7 +59,7 @@ fn states_change_as_the_rules_have_it_and_no_other_way() {
     assert_eq!(side.with(|engine, ctx| engine.post_recv(ctx, &receive)), Err(PostError::State(QpState::Reset)));
     side.modify(init).unwrap();
     assert!(side.modify(ready).is_err());
-    let nobody = Modify::ReadyToReceive(ReadyToReceive {
+    let without_peer = Modify::ReadyToReceive(ReadyToReceive {
         peer: None,
         mtu: Mtu::B256,
         psn: 0,
@@ -67,7 +67,7 @@ fn states_change_as_the_rules_have_it_and_no_other_way() {
         min_rnr_timer: RnrTimer::from_code(1).unwrap(),
         ack_every: 0,
     });
-    assert!(side.modify(nobody).is_err(), "it would believe everybody");
+    assert!(side.modify(without_peer).is_err(), "a connection without a peer would accept any sender");
     assert_eq!(side.with(|engine, ctx| engine.post_recv(ctx, &receive)), Ok(()));
     assert_eq!(side.post(1, Operation::Send, 0, 8), Err(PostError::State(QpState::Init)));
     side.modify(Modify::Error).unwrap();
@@ -81,7 +81,7 @@ fn states_change_as_the_rules_have_it_and_no_other_way() {
 }
 
 #[test]
-fn an_error_flushes_everything_in_order_and_a_reset_forgets_it() {
+fn error_flushes_all_in_order_and_reset_discards_all() {
     for change in [Modify::Error, Modify::Reset] {
         let mut ends = Ends::new(RC);
         let to = ends.b.remote(0);
@@ -99,7 +99,7 @@ fn an_error_flushes_everything_in_order_and_a_reset_forgets_it() {
         assert_eq!((ends.a.receives.len(), ends.a.engine.deadline()), (0, None));
         assert!(!ends.a.engine.wants_to_send(ends.a.now) && ends.a.transmit(64).is_empty());
         if matches!(change, Modify::Reset) {
-            // It can be connected again, and starts from nothing.
+            // It can be connected again, and starts with a fresh state.
             let peer = (ends.b.address, 3);
             ends.a.bring_up(peer, &RC, 100, 7000);
             ends.a.post_recv(9, &[(0x5000, 600)]);
@@ -112,7 +112,7 @@ fn an_error_flushes_everything_in_order_and_a_reset_forgets_it() {
 }
 
 #[test]
-fn memory_of_a_posted_request_stays_until_it_completes_although_its_key_has_ended() {
+fn posted_request_pins_memory_after_its_key_is_deregistered() {
     let mut ends = Ends::new(RC);
     let own = Region::host(4096).unwrap();
     own.write(0, &[7; 600]);
@@ -137,11 +137,11 @@ fn memory_of_a_posted_request_stays_until_it_completes_although_its_key_has_ende
 }
 
 #[test]
-fn a_shared_receive_queue_keeps_its_receives_when_a_queue_pair_fails() {
+fn shared_receives_survive_the_failure_of_a_queue_pair() {
     let mut ends = Ends::new(RC);
     let config = QpConfig { srq: Some(crate::api::Srq(0)), ..*ends.b.engine.config() };
-    let lent = Sge { region: RegionId(0), offset: LENT, len: Engine::memory(&config) };
-    let mut shared = Engine::new(3, &config, lent);
+    let buffer = Sge { region: RegionId(0), offset: BUFFER, len: Engine::memory(&config) };
+    let mut shared = Engine::new(3, &config, buffer);
     std::mem::swap(&mut ends.b.engine, &mut shared);
     let peer = (ends.a.address, 2);
     ends.b.bring_up(peer, &RC, 7000, 100);
@@ -156,7 +156,7 @@ fn a_shared_receive_queue_keeps_its_receives_when_a_queue_pair_fails() {
 }
 
 #[test]
-fn a_receive_gives_its_room_back_when_it_is_finished_and_not_when_it_is_taken() {
+fn receive_slot_is_freed_by_finish_and_not_by_take() {
     let mut side = Side::new(2, &RC);
     let element = [Element { address: 0, len: 8, lkey: side.mr.lkey }];
     let mut queue = RecvQueue::new(side.pd, 2, 1);
@@ -175,8 +175,8 @@ fn a_receive_gives_its_room_back_when_it_is_finished_and_not_when_it_is_taken() 
 }
 
 #[test]
-fn a_queue_pair_is_small() {
-    // Less than 16 KiB beside its queues; answers to 16 READs and atomic operations are some of it.
+fn queue_pair_state_is_below_4_kib() {
+    // Less than 16 KiB in addition to its queues; this includes responses to 16 READs and atomic operations.
     let bytes = size_of::<rc::Rc>() + size_of::<Engine>() + size_of::<Books>();
     assert!(bytes < 4096, "{bytes} bytes");
 }

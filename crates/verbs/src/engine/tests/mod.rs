@@ -1,4 +1,4 @@
-//! Two engines, driven packet by packet.
+//! Tests with two engines, driven packet by packet.
 
 mod local;
 mod picks;
@@ -20,9 +20,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where payloads land that no place was picked for, and where engines' own memory is.
+/// Offsets of the scratch memory for payloads without a picked destination, and of the engines' own buffers.
 const SCRATCH: u64 = 1 << 20;
-const LENT: u64 = 3 << 19;
+const BUFFER: u64 = 3 << 19;
 const TIMEOUT: Nanos = 1_000_000;
 const MTU: u32 = 256;
 
@@ -35,12 +35,12 @@ impl Completions for Collected {
     }
 }
 
-/// A packet on its way.
+/// Packet in flight.
 #[derive(Clone, Debug)]
 struct Wire {
     bth: Bth,
     extensions: Extensions,
-    /// With its padding.
+    /// Payload with its padding.
     payload: Vec<u8>,
 }
 
@@ -72,17 +72,17 @@ impl Wire {
     }
 }
 
-/// One end: an engine and what it works with.
+/// One endpoint: an engine and its context.
 struct Side {
     engine: Engine,
     protection: Protection,
     pd: Pd,
     memory: Arc<Region>,
-    /// The first MiB, with all rights, counted from 0.
+    /// Registration of the first MiB, with all rights, zero-based.
     mr: Mr,
     receives: RecvQueue,
     done: Collected,
-    books: Books,
+    counters: Books,
     address: SocketAddr,
     now: Nanos,
 }
@@ -126,16 +126,16 @@ impl Side {
         let base = QpConfig::new(options.kind, pd, Cq(0), Cq(1));
         let Options { strict, lax, max_sge, .. } = *options;
         let config = QpConfig { strict, lax, max_sge, ..base };
-        let lent = Sge { region, offset: LENT, len: Engine::memory(&config) };
+        let buffer = Sge { region, offset: BUFFER, len: Engine::memory(&config) };
         Self {
-            engine: Engine::new(number, &config, lent),
+            engine: Engine::new(number, &config, buffer),
             protection,
             pd,
             memory,
             mr,
             receives: RecvQueue::new(pd, 8, 4),
             done: Collected::default(),
-            books: Books::default(),
+            counters: Books::default(),
             address: SocketAddr::from(([10, 0, 0, number as u8], 4791)),
             now: 1,
         }
@@ -147,7 +147,7 @@ impl Side {
             protection: &mut self.protection,
             receives: &mut self.receives,
             completions: &mut self.done,
-            books: &mut self.books,
+            books: &mut self.counters,
         };
         act(&mut self.engine, &mut ctx)
     }
@@ -175,7 +175,7 @@ impl Side {
         .unwrap();
     }
 
-    /// Posts a request for bytes of its own memory.
+    /// Posts a request for bytes of this side's memory.
     fn post(&mut self, id: u64, operation: Operation, address: u64, len: u32) -> Result<(), PostError> {
         let elements = [Element { address, len, lkey: self.mr.lkey }];
         self.send(&SendWr::new(id, operation, Data::Elements(&elements)))
@@ -192,12 +192,12 @@ impl Side {
         Remote { address, rkey: self.mr.rkey }
     }
 
-    fn transmit(&mut self, most: usize) -> Vec<Wire> {
+    fn transmit(&mut self, max: usize) -> Vec<Wire> {
         let mut burst = Burst::default();
-        let wants = self.engine.wants_to_send(self.now);
-        self.with(|engine, ctx| engine.transmit(ctx, &mut burst, most));
-        assert!(wants || burst.is_empty(), "it said that it had nothing to send");
-        assert!(burst.len() <= most);
+        let wants_to_send = self.engine.wants_to_send(self.now);
+        self.with(|engine, ctx| engine.transmit(ctx, &mut burst, max));
+        assert!(wants_to_send || burst.is_empty(), "wants_to_send returned false");
+        assert!(burst.len() <= max);
         let packet = |outgoing: &Outgoing| {
             let mut bytes = outgoing.header.to_vec();
             for sge in burst.elements(outgoing) {
@@ -212,7 +212,7 @@ impl Side {
         };
         burst.packets.iter().map(packet).collect()
     }
-    /// Hands a packet over that has landed in scratch memory.
+    /// Delivers a packet whose payload is in scratch memory.
     fn receive(&mut self, from: SocketAddr, wire: &Wire) {
         self.memory.write(SCRATCH as usize, &wire.payload);
         let region = RegionId(0);
@@ -228,7 +228,7 @@ impl Side {
         self.now = now;
         self.with(|engine, ctx| engine.expire(ctx));
     }
-    /// What completed since the last call: ids and status.
+    /// Returns ids and status of the completions since the last call.
     fn completed(&mut self) -> Vec<(u64, Status)> {
         self.done.0.drain(..).map(|completion| (completion.id, completion.status)).collect()
     }
@@ -239,7 +239,7 @@ impl Side {
     }
 }
 
-/// Two connected ends.
+/// Two connected endpoints.
 struct Ends {
     a: Side,
     b: Side,
@@ -250,7 +250,7 @@ impl Ends {
         let (mut a, mut b) = (Side::new(2, &options), Side::new(3, &options));
         a.bring_up((b.address, 3), &options, options.psn[0], options.psn[1]);
         b.bring_up((a.address, 2), &options, options.psn[1], options.psn[0]);
-        // Bytes that show where they are from.
+        // Pattern from which the origin of a byte can be recognised.
         let pattern: Vec<u8> = (0..SCRATCH / 2).map(|at| (at % 251) as u8).collect();
         a.memory.write(0, &pattern);
         Self { a, b }
@@ -261,7 +261,7 @@ impl Ends {
     fn arrive_at_a(&mut self, packets: &[Wire]) {
         packets.iter().for_each(|packet| self.a.receive(self.b.address, packet));
     }
-    /// Carries packets to and fro until nobody sends any.
+    /// Delivers packets in both directions until neither side sends any.
     fn settle(&mut self) {
         loop {
             let (there, back) = (self.a.transmit(64), self.b.transmit(64));

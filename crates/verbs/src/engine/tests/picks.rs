@@ -1,9 +1,9 @@
-//! Places that are chosen before a packet is checked.
+//! Tests of destinations chosen before a packet is checked.
 
 use super::*;
 use Opcode::*;
 
-/// A batch that comes to a side: picks for it, then every packet lands where it was picked for and is received.
+/// Delivers a batch to a side: picks destinations, writes every payload to its pick, then processes the packets.
 fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
     let total = |wire: &Wire| (wire.bth.opcode.header_len() + wire.payload.len()) as u32;
     let (first, last) = (&packets[0], &packets[packets.len() - 1]);
@@ -25,11 +25,11 @@ fn batch(from: SocketAddr, side: &mut Side, packets: &[Wire]) -> Vec<Pick> {
             To::Memory(pieces) if header == wire.bth.opcode.header_len() => {
                 let mut rest = wire.payload.as_slice();
                 for piece in pieces {
-                    let (now, later) = rest.split_at(rest.len().min(piece.len as usize));
-                    side.memory.write(piece.offset as usize, now);
-                    rest = later;
+                    let (head, tail) = rest.split_at(rest.len().min(piece.len as usize));
+                    side.memory.write(piece.offset as usize, head);
+                    rest = tail;
                 }
-                assert!(rest.is_empty(), "the place is too short");
+                assert!(rest.is_empty(), "the destination is too short");
                 Landed::Memory(pieces)
             }
             _ => {
@@ -51,7 +51,7 @@ fn in_place(picks: &[Pick]) -> usize {
 }
 
 #[test]
-fn what_follows_a_checked_write_lands_in_place_and_the_packet_with_the_address_does_not() {
+fn packets_after_the_first_of_a_write_land_in_place() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0x1000);
     ends.a.post(1, Operation::WriteImm(to, 7), 0, 10 * MTU).unwrap();
@@ -59,18 +59,18 @@ fn what_follows_a_checked_write_lands_in_place_and_the_packet_with_the_address_d
     let packets = ends.a.transmit(64);
     let (from, b) = (ends.a.address, &mut ends.b);
     assert_eq!(in_place(&batch(from, b, &packets[..1])), 0);
-    assert_eq!(b.books.bytes_copied, u64::from(MTU));
+    assert_eq!(b.counters.bytes_copied, u64::from(MTU));
     assert_eq!(in_place(&batch(from, b, &packets[1..5])), 4);
-    // The last packet's header is longer; its length gives that away.
+    // The last packet has a longer header, which shows in its length.
     assert_eq!(in_place(&batch(from, b, &packets[5..9])), 4);
     assert_eq!(in_place(&batch(from, b, &packets[9..])), 1);
-    assert_eq!(b.books.bytes_copied, u64::from(MTU));
+    assert_eq!(b.counters.bytes_copied, u64::from(MTU));
     assert_eq!(b.completed(), [(9, Status::Success)]);
     assert_eq!(b.read(0x1000, 10 * 256), ends.a.read(0, 10 * 256));
 }
 
 #[test]
-fn a_short_last_packet_behind_others_is_known_by_its_length() {
+fn short_last_packet_is_recognised_by_its_length() {
     for imm in [false, true] {
         let mut ends = Ends::new(RC);
         let to = ends.b.remote(0x1000);
@@ -86,7 +86,7 @@ fn a_short_last_packet_behind_others_is_known_by_its_length() {
 }
 
 #[test]
-fn nothing_is_placed_for_a_packet_that_is_not_due_or_not_allowed() {
+fn unexpected_or_forbidden_packets_get_no_destination() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0x1000);
     ends.a.post(1, Operation::Write(to), 0, 4 * MTU).unwrap();
@@ -94,22 +94,22 @@ fn nothing_is_placed_for_a_packet_that_is_not_due_or_not_allowed() {
     let from = ends.a.address;
     batch(from, &mut ends.b, &packets[..1]);
     ends.b.post_recv(9, &[(0x4000, 4096)]);
-    let due = ends.b.read(0x1000, 4096);
+    let before = ends.b.read(0x1000, 4096);
     for (opcode, psn) in
         [(RcWriteMiddle, 102), (RcWriteMiddle, 100), (RcSendFirst, 101), (RcSendOnly, 102), (UcSendOnly, 101)]
     {
         let forged = Wire::new(opcode, &ends.b, psn, &[0xEE; 256]);
         assert_eq!(in_place(&batch(from, &mut ends.b, &[forged])), 0, "{opcode:?} {psn}");
     }
-    assert_eq!(ends.b.read(0x1000, 4096), due);
+    assert_eq!(ends.b.read(0x1000, 4096), before);
     let lkey = ends.b.mr.lkey;
     ends.b.protection.deregister(lkey);
     assert_eq!(in_place(&batch(from, &mut ends.b, &packets[1..])), 0, "the key has ended");
-    assert_eq!(ends.b.read(0x1000, 4096), due);
+    assert_eq!(ends.b.read(0x1000, 4096), before);
 }
 
 #[test]
-fn sends_land_in_their_receives_also_when_a_batch_holds_several() {
+fn batched_sends_land_in_their_receives() {
     let mut ends = Ends::new(RC);
     for id in 0..4 {
         ends.b.post_recv(id, &[(0x1000 + id * 0x100, 100), (0x8000 + id * 0x100, 156)]);
@@ -117,7 +117,7 @@ fn sends_land_in_their_receives_also_when_a_batch_holds_several() {
     }
     let packets = ends.a.transmit(64);
     assert_eq!(in_place(&batch(ends.a.address, &mut ends.b, &packets)), 4);
-    assert_eq!((ends.b.books.bytes_copied, ends.b.completed().len()), (0, 4));
+    assert_eq!((ends.b.counters.bytes_copied, ends.b.completed().len()), (0, 4));
     for id in 0..4 {
         let bytes = [ends.b.read(0x1000 + id * 0x100, 100), ends.b.read(0x8000 + id * 0x100, 156)].concat();
         assert_eq!(bytes, ends.a.read(id * 1000, 256));
@@ -125,7 +125,7 @@ fn sends_land_in_their_receives_also_when_a_batch_holds_several() {
 }
 
 #[test]
-fn a_wrong_guess_at_where_a_send_ends_costs_a_copy_and_no_byte() {
+fn wrong_guess_of_a_message_end_costs_only_a_copy() {
     // Messages of 2, 1, 3 packets in one batch of equal lengths, into receives that are longer than they.
     let mut ends = Ends::new(RC);
     for (id, len) in [(0, 2 * MTU), (1, MTU), (2, 3 * MTU)] {
@@ -142,7 +142,7 @@ fn a_wrong_guess_at_where_a_send_ends_costs_a_copy_and_no_byte() {
 }
 
 #[test]
-fn answers_to_reads_land_in_place_over_several_requests() {
+fn read_responses_land_in_place_across_requests() {
     let mut ends = Ends::new(RC);
     let there = ends.b.remote(0);
     ends.b.memory.write(0, &[0x5A; 4096]);
@@ -158,12 +158,12 @@ fn answers_to_reads_land_in_place_over_several_requests() {
     for range in [0..2, 2..5, 5..6] {
         assert_eq!(in_place(&batch(from, &mut ends.a, &answers[range.clone()])), range.len());
     }
-    assert_eq!((ends.a.completed().len(), ends.a.books.bytes_copied), (3, 0));
+    assert_eq!((ends.a.completed().len(), ends.a.counters.bytes_copied), (3, 0));
     assert_eq!((ends.a.read(0x8_0000, 768), ends.a.read(0x9_0000, 520)), (vec![0x5A; 768], vec![0x5A; 520]));
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_gets_no_place() {
+fn unrequested_response_gets_no_destination() {
     let mut ends = Ends::new(RC);
     let there = ends.b.remote(0);
     ends.a.post(2, Operation::Read(there), 0x8_0000, 3 * MTU).unwrap();

@@ -2,7 +2,7 @@ use super::*;
 use Opcode::*;
 
 #[test]
-fn messages_are_cut_at_the_mtu_and_exact_multiples_have_no_empty_end() {
+fn messages_are_segmented_without_an_empty_last_packet() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0x1000);
     for (len, expected) in [
@@ -25,7 +25,7 @@ fn messages_are_cut_at_the_mtu_and_exact_multiples_have_no_empty_end() {
 }
 
 #[test]
-fn every_kind_of_send_has_its_opcodes_and_only_the_last_packet_solicits() {
+fn sends_have_their_opcodes_and_only_the_last_solicits() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     for (operation, only, last) in [
@@ -50,7 +50,7 @@ fn every_kind_of_send_has_its_opcodes_and_only_the_last_packet_solicits() {
 }
 
 #[test]
-fn sequence_numbers_wrap() {
+fn psn_wraps_around() {
     let mut ends = Ends::new(Options { psn: [0xFF_FFFE, 0xFF_FFFF], ..RC });
     let there = ends.b.remote(0x2000);
     ends.a.post(1, Operation::Write(there), 0, 5 * MTU).unwrap();
@@ -61,11 +61,11 @@ fn sequence_numbers_wrap() {
     ends.settle();
     assert_eq!(ends.a.completed(), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(ends.a.read(0x8_0000, 5 * 256), ends.a.read(0, 5 * 256));
-    assert_eq!(ends.a.books.refused, Refusals::default());
+    assert_eq!(ends.a.counters.refused, Refusals::default());
 }
 
 #[test]
-fn an_operation_of_two_gibibytes_is_cut_without_overflow_and_one_byte_more_is_refused() {
+fn message_of_2_gib_is_sent_and_a_longer_one_refused() {
     let pieces = 1 << 11;
     let mut ends = Ends::new(Options { max_sge: pieces + 1, mtu: Mtu::B4096, ..RC });
     let (lkey, to) = (ends.a.mr.lkey, ends.b.remote(0));
@@ -90,7 +90,7 @@ fn an_operation_of_two_gibibytes_is_cut_without_overflow_and_one_byte_more_is_re
 }
 
 #[test]
-fn unsignalled_requests_complete_silently_and_give_their_room_back() {
+fn unsignalled_requests_complete_silently_and_free_their_slots() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     for round in 0..10 {
@@ -105,7 +105,7 @@ fn unsignalled_requests_complete_silently_and_give_their_room_back() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_or_is_old_changes_nothing() {
+fn ack_of_unsent_or_old_psn_is_ignored() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     ends.a.post(1, Operation::Write(to), 0, 2 * MTU).unwrap();
@@ -121,14 +121,14 @@ fn an_acknowledgement_of_what_was_never_sent_or_is_old_changes_nothing() {
         let old = Wire::answer(&ends.a, psn, Syndrome::ACK);
         ends.arrive_at_a(&[old]);
     }
-    assert_eq!((ends.a.books.refused.bad_ack, ends.a.books.duplicates), (8, 3));
+    assert_eq!((ends.a.counters.refused.bad_ack, ends.a.counters.duplicates), (8, 3));
     assert_eq!((ends.a.completed(), ends.a.engine.state()), (vec![], QpState::ReadyToSend));
     let rest = ends.a.transmit(64);
     assert_eq!(psns(&rest), [101]);
 }
 
 #[test]
-fn a_sequence_error_goes_back_once_and_acknowledges_what_is_before_it() {
+fn sequence_error_goes_back_once_and_acks_what_precedes() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     ends.a.post(1, Operation::Write(to), 0, MTU).unwrap();
@@ -141,22 +141,22 @@ fn a_sequence_error_goes_back_once_and_acknowledges_what_is_before_it() {
     assert_eq!((psns(&again), opcodes(&again)), (vec![102, 103, 104], vec![RcWriteMiddle, RcWriteMiddle, RcWriteLast]));
     let old = Wire::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[old]);
-    assert_eq!((ends.a.transmit(64).len(), ends.a.books.retransmitted), (0, 3));
+    assert_eq!((ends.a.transmit(64).len(), ends.a.counters.retransmitted), (0, 3));
 }
 
 #[test]
-fn no_answer_is_asked_for_again_ever_more_slowly_and_then_given_up() {
+fn timeout_retransmits_with_back_off_until_retries_are_used_up() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     ends.a.post(1, Operation::Write(to), 0, 8).unwrap();
     ends.a.post(2, Operation::Write(to), 0, 8).unwrap();
     for round in 0..4 {
         assert_eq!(ends.a.transmit(64).len(), 2);
-        let due = ends.a.engine.deadline().unwrap();
-        assert_eq!(due - ends.a.now, TIMEOUT << round);
-        ends.a.expire_at(due - 1);
-        assert_eq!(ends.a.books.timeouts, round);
-        ends.a.expire_at(due);
+        let deadline = ends.a.engine.deadline().unwrap();
+        assert_eq!(deadline - ends.a.now, TIMEOUT << round);
+        ends.a.expire_at(deadline - 1);
+        assert_eq!(ends.a.counters.timeouts, round);
+        ends.a.expire_at(deadline);
     }
     assert_eq!(ends.a.completed(), [(1, Status::RetryExceeded), (2, Status::Flushed)]);
     assert_eq!((ends.a.engine.state(), ends.a.engine.deadline()), (QpState::Error, None));
@@ -164,7 +164,7 @@ fn no_answer_is_asked_for_again_ever_more_slowly_and_then_given_up() {
 }
 
 #[test]
-fn a_peer_without_a_receive_is_waited_for_so_often_as_agreed() {
+fn rnr_nak_is_retried_rnr_retry_times() {
     for endless in [false, true] {
         let mut ends = Ends::new(Options { rnr_retries: if endless { 7 } else { 2 }, ..RC });
         ends.a.post(1, Operation::Send, 0, 600).unwrap();
@@ -173,10 +173,10 @@ fn a_peer_without_a_receive_is_waited_for_so_often_as_agreed() {
             assert_eq!(packets.len(), 3);
             ends.arrive_at_b(&packets);
             let answers = ends.b.transmit(64);
-            assert_eq!(answers.len(), 1, "one for all: what follows is ahead");
+            assert_eq!(answers.len(), 1, "one for all: later packets are ahead of it");
             assert!(matches!(answers[0].syndrome(), Some(Syndrome::RnrNak(_))));
             ends.arrive_at_a(&answers);
-            assert_eq!(ends.a.transmit(64).len(), 0, "it waits");
+            assert_eq!(ends.a.transmit(64).len(), 0, "the RNR delay is running");
             assert_eq!(ends.a.engine.deadline(), Some(ends.a.now + 10_000));
             ends.a.now += 10_000;
         }
@@ -199,7 +199,7 @@ fn a_peer_without_a_receive_is_waited_for_so_often_as_agreed() {
 }
 
 #[test]
-fn what_the_peer_refuses_ends_the_request_and_the_connection() {
+fn remote_error_nak_fails_the_request_and_the_connection() {
     for (code, status) in [
         (NakCode::InvalidRequest, Status::RemoteInvalid),
         (NakCode::RemoteAccessError, Status::RemoteAccess),
@@ -219,7 +219,7 @@ fn what_the_peer_refuses_ends_the_request_and_the_connection() {
 }
 
 #[test]
-fn an_acknowledgement_ahead_of_a_read_does_not_complete_it_but_has_it_asked_for_again() {
+fn ack_past_a_read_makes_it_requested_again() {
     let mut ends = Ends::new(RC);
     let there = ends.b.remote(0);
     ends.a.post(1, Operation::Write(there), 0, 8).unwrap();
@@ -234,7 +234,7 @@ fn an_acknowledgement_ahead_of_a_read_does_not_complete_it_but_has_it_asked_for_
 }
 
 #[test]
-fn a_read_is_asked_for_again_from_the_first_missing_answer() {
+fn read_is_requested_again_from_the_first_missing_response() {
     let mut ends = Ends::new(RC);
     let there = ends.b.remote(0);
     let bytes: Vec<u8> = (0..1000).map(|at| (at % 247) as u8).collect();
@@ -248,7 +248,7 @@ fn a_read_is_asked_for_again_from_the_first_missing_answer() {
         [RcReadResponseFirst, RcReadResponseMiddle, RcReadResponseMiddle, RcReadResponseLast]
     );
     ends.arrive_at_a(&[answers[0].clone(), answers[2].clone(), answers[3].clone()]);
-    assert_eq!(ends.a.books.out_of_sequence, 2);
+    assert_eq!(ends.a.counters.out_of_sequence, 2);
     let again = ends.a.transmit(64);
     let reth = again[0].extensions.reth.unwrap();
     assert_eq!((again.len(), again[0].bth.psn, reth.address, reth.length), (1, 101, 256, 744));
@@ -261,7 +261,7 @@ fn a_read_is_asked_for_again_from_the_first_missing_answer() {
 }
 
 #[test]
-fn no_more_reads_are_unanswered_than_agreed_and_a_fence_waits_for_all() {
+fn outstanding_reads_are_limited_and_a_fence_waits_for_all() {
     let mut ends = Ends::new(RC);
     let there = ends.b.remote(0);
     (1..4).for_each(|id| ends.a.post(id, Operation::Read(there), 0, 8).unwrap());
@@ -275,7 +275,7 @@ fn no_more_reads_are_unanswered_than_agreed_and_a_fence_waits_for_all() {
     ends.a.send(&SendWr { fence: true, ..wr }).unwrap();
     assert_eq!(ends.a.transmit(64).len(), 0);
     ends.arrive_at_a(&answers[1..]);
-    assert_eq!(ends.a.transmit(64).len(), 0, "one is unanswered yet");
+    assert_eq!(ends.a.transmit(64).len(), 0, "one READ is still outstanding");
     let last = Wire::new(RcReadRequest, &ends.b, 102, &[]).reth(there, 8);
     ends.arrive_at_b(&[last]);
     let answers = ends.b.transmit(64);
@@ -284,28 +284,28 @@ fn no_more_reads_are_unanswered_than_agreed_and_a_fence_waits_for_all() {
 }
 
 #[test]
-fn what_is_under_way_is_limited_for_writes_and_reads_alike() {
+fn window_limits_writes_and_reads_in_flight() {
     let mut ends = Ends::new(RC);
     ends.a.with(|engine, _| engine.limit_window(16 * MTU));
     let there = ends.b.remote(0);
     ends.a.post(1, Operation::Write(there), 0, 64 * MTU).unwrap();
     let packets = ends.a.transmit(64);
     assert_eq!(packets.len(), 16);
-    assert!(packets.iter().any(|packet| packet.bth.ack_request), "or it would wait for ever");
+    assert!(packets.iter().any(|packet| packet.bth.ack_request), "otherwise it would wait forever");
     ends.arrive_at_b(&packets);
     ends.settle();
     ends.a.post(2, Operation::Read(there), 0, 64 * MTU).unwrap();
     let requests = ends.a.transmit(64);
-    let asked: u32 = requests.iter().map(|request| request.extensions.reth.unwrap().length).sum();
-    assert!(asked <= 16 * MTU, "{asked} bytes would come at once");
+    let requested: u32 = requests.iter().map(|request| request.extensions.reth.unwrap().length).sum();
+    assert!(requested <= 16 * MTU, "{requested} bytes requested at once");
     ends.arrive_at_b(&requests);
     ends.settle();
     assert_eq!(ends.a.completed(), [(1, Status::Success), (2, Status::Success)]);
-    assert_eq!(ends.a.books.retransmitted + ends.a.books.duplicates, 0);
+    assert_eq!(ends.a.counters.retransmitted + ends.a.counters.duplicates, 0);
 }
 
 #[test]
-fn a_wrong_answer_to_a_read_is_dropped_or_strictly_the_end() {
+fn wrong_read_response_is_dropped_or_fatal_in_strict_mode() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
         let there = ends.b.remote(0);
@@ -314,14 +314,14 @@ fn a_wrong_answer_to_a_read_is_dropped_or_strictly_the_end() {
         let mut short = Wire::new(RcReadResponseOnly, &ends.a, 100, &[1; 4]);
         short.extensions.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
         ends.arrive_at_a(std::slice::from_ref(&short));
-        assert_eq!(ends.a.books.refused.bad_length, 1);
+        assert_eq!(ends.a.counters.refused.bad_length, 1);
         let expected = if strict { vec![(1, Status::BadResponse)] } else { vec![] };
         assert_eq!(ends.a.completed(), expected);
     }
 }
 
 #[test]
-fn atomic_results_land_in_the_order_of_the_machine_even_in_two_pieces() {
+fn atomic_results_are_native_endian_even_in_two_elements() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(64, &0x0102_0304_0506_0708_u64.to_ne_bytes());
     let remote = ends.b.remote(64);
@@ -339,7 +339,7 @@ fn atomic_results_land_in_the_order_of_the_machine_even_in_two_pieces() {
 }
 
 #[test]
-fn acknowledgements_are_asked_for_as_seldom_as_agreed_but_for_the_last_message() {
+fn acks_are_requested_every_ack_every_bytes_and_at_the_end() {
     let mut side = Side::new(2, &RC);
     let peer = Side::new(3, &RC);
     side.modify(Modify::Init { access: Access::ALL, q_key: 0 }).unwrap();
@@ -359,12 +359,12 @@ fn acknowledgements_are_asked_for_as_seldom_as_agreed_but_for_the_last_message()
     for id in 0..6 {
         side.post(id, Operation::Write(to), 0, MTU).unwrap();
     }
-    let asks: Vec<_> = side.transmit(64).iter().map(|packet| packet.bth.ack_request).collect();
-    assert_eq!(asks, [false, false, false, true, false, true]);
+    let ack_requests: Vec<_> = side.transmit(64).iter().map(|packet| packet.bth.ack_request).collect();
+    assert_eq!(ack_requests, [false, false, false, true, false, true]);
 }
 
 #[test]
-fn losses_narrow_what_may_be_under_way_and_answers_widen_it_again() {
+fn window_narrows_on_loss_and_widens_on_acks() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0);
     let round = |ends: &mut Ends, answer: Option<u32>| {
@@ -374,23 +374,23 @@ fn losses_narrow_what_may_be_under_way_and_answers_widen_it_again() {
             let nak = Wire::answer(&ends.a, sent[0].bth.psn + missing, Syndrome::Nak(NakCode::PsnSequenceError));
             ends.arrive_at_a(&[nak]);
         } else {
-            let due = ends.a.engine.deadline().unwrap();
-            ends.a.expire_at(due);
+            let deadline = ends.a.engine.deadline().unwrap();
+            ends.a.expire_at(deadline);
         }
-        let under_way = ends.a.transmit(4096).len();
+        let in_flight = ends.a.transmit(4096).len();
         ends.a.modify(Modify::Reset).unwrap();
         let peer = (ends.b.address, 3);
         ends.a.bring_up(peer, &RC, 100, 7000);
-        (sent.len(), under_way)
+        (sent.len(), in_flight)
     };
     assert_eq!(round(&mut ends, Some(0)), (1024, 896));
     assert_eq!(round(&mut ends, None), (1024, 512));
-    // Half of it arrived: that widens the window by an eighth of as much first, up to what there was.
+    // Half of the packets arrived: first the window grows by an eighth of that number, up to its maximum.
     assert_eq!(round(&mut ends, Some(512)), (1024, 896));
     ends.a.post(1, Operation::Write(to), 0, 1 << 19).unwrap();
     ends.a.transmit(4096);
-    let due = ends.a.engine.deadline().unwrap();
-    ends.a.expire_at(due);
+    let deadline = ends.a.engine.deadline().unwrap();
+    ends.a.expire_at(deadline);
     let again = ends.a.transmit(4096);
     let ack = Wire::answer(&ends.a, again[again.len() - 1].bth.psn, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);

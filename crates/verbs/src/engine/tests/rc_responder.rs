@@ -8,7 +8,7 @@ fn write(ends: &Ends, psn: u32, address: u64, payload: &[u8]) -> Wire {
 }
 
 #[test]
-fn a_batch_is_acknowledged_once() {
+fn batch_is_acknowledged_once() {
     let mut ends = Ends::new(RC);
     let packets: Vec<_> = (0..10).map(|at| write(&ends, 100 + at, 0, &[at as u8; 8])).collect();
     ends.arrive_at_b(&packets);
@@ -19,7 +19,7 @@ fn a_batch_is_acknowledged_once() {
 }
 
 #[test]
-fn a_gap_is_told_once_and_then_there_is_silence_until_the_missing_packet_comes() {
+fn gap_is_nakked_once_until_the_missing_packet_arrives() {
     let mut ends = Ends::new(RC);
     let ahead: Vec<_> = (101..110).map(|psn| write(&ends, psn, 0, &[1; 8])).collect();
     for packet in &ahead {
@@ -32,7 +32,7 @@ fn a_gap_is_told_once_and_then_there_is_silence_until_the_missing_packet_comes()
         }
         assert_eq!(ends.b.transmit(64).len(), 0);
     }
-    assert_eq!((ends.b.books.out_of_sequence, ends.b.books.bytes_in), (9, 0));
+    assert_eq!((ends.b.counters.out_of_sequence, ends.b.counters.bytes_in), (9, 0));
     let missing = write(&ends, 100, 0, &[2; 8]);
     ends.arrive_at_b(&[missing, ahead[1].clone()]);
     let answers = ends.b.transmit(64);
@@ -40,21 +40,21 @@ fn a_gap_is_told_once_and_then_there_is_silence_until_the_missing_packet_comes()
 }
 
 #[test]
-fn whoever_makes_gaps_gets_few_answers() {
+fn sequence_error_naks_are_rate_limited() {
     let mut ends = Ends::new(RC);
     for round in 0..100 {
-        // A gap, and at once what is missing: each would be worth an answer.
-        let (ahead, due) = (write(&ends, 101 + round, 0, &[1; 8]), write(&ends, 100 + round, 0, &[1; 8]));
+        // A gap, followed at once by the missing packet: each would cause a NAK.
+        let (ahead, missing) = (write(&ends, 101 + round, 0, &[1; 8]), write(&ends, 100 + round, 0, &[1; 8]));
         ends.arrive_at_b(&[ahead]);
         ends.b.transmit(64);
-        ends.arrive_at_b(&[due]);
+        ends.arrive_at_b(&[missing]);
         ends.b.now += 1000;
     }
-    assert_eq!((ends.b.books.naks_out.sequence, ends.b.books.refused.naks_held), (5, 95));
+    assert_eq!((ends.b.counters.naks_out.sequence, ends.b.counters.refused.naks_held), (5, 95));
 }
 
 #[test]
-fn a_write_that_comes_again_is_acknowledged_again_and_writes_nothing() {
+fn duplicate_write_is_acknowledged_and_not_written() {
     let mut ends = Ends::new(RC);
     let packets = [write(&ends, 100, 0, &[1; 8]), write(&ends, 101, 64, &[2; 8])];
     ends.arrive_at_b(&packets);
@@ -63,11 +63,11 @@ fn a_write_that_comes_again_is_acknowledged_again_and_writes_nothing() {
     ends.arrive_at_b(&packets[..1]);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), answers[0].syndrome()), (vec![101], Some(Syndrome::ACK)));
-    assert_eq!((ends.b.read(0, 8), ends.b.books.duplicates, ends.b.books.bytes_in), (vec![9; 8], 1, 16));
+    assert_eq!((ends.b.read(0, 8), ends.b.counters.duplicates, ends.b.counters.bytes_in), (vec![9; 8], 1, 16));
 }
 
 #[test]
-fn an_atomic_operation_that_comes_again_is_answered_as_before_and_not_done_again() {
+fn duplicate_atomic_is_answered_from_the_saved_result() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(8, &40_u64.to_ne_bytes());
     let add = |psn| Wire::new(RcFetchAdd, &ends.b, psn, &[]).atomic(ends.b.remote(8), 0, 2);
@@ -81,15 +81,15 @@ fn an_atomic_operation_that_comes_again_is_answered_as_before_and_not_done_again
         }
     }
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
-    // Two may be unanswered, so the first cannot be asked for any more; another operation never was.
+    // Two may be outstanding, so the first cannot be a duplicate any more; the other operation was never requested.
     let other = Wire::new(RcCompareSwap, &ends.b, 101, &[]).atomic(ends.b.remote(8), 0, 2);
     ends.arrive_at_b(&[requests[0].clone(), other]);
-    assert_eq!((ends.b.transmit(64).len(), ends.b.books.refused.bad_psn), (0, 2));
+    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.refused.bad_psn), (0, 2));
     assert_eq!(ends.b.read(8, 8), 46_u64.to_ne_bytes());
 }
 
 #[test]
-fn a_read_that_comes_again_is_answered_again_in_whole_or_in_part_but_not_beyond_what_was_asked() {
+fn duplicate_read_is_answered_within_the_original_range() {
     let mut ends = Ends::new(RC);
     let read = |psn, address, len| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(ends.b.remote(address), len);
     let (whole, part, beyond) = (read(100, 0, 1000), read(102, 512, 488), read(102, 512, 800));
@@ -102,8 +102,8 @@ fn a_read_that_comes_again_is_answered_again_in_whole_or_in_part_but_not_beyond_
     assert_eq!(opcodes(&answers), [RcReadResponseFirst, RcReadResponseLast]);
     assert_eq!(answers[1].payload.len(), 232);
     ends.arrive_at_b(&[beyond]);
-    assert_eq!((ends.b.transmit(64).len(), ends.b.books.refused.bad_psn), (0, 1));
-    // Asked for again while it is being answered: it begins anew, and is not answered twice.
+    assert_eq!((ends.b.transmit(64).len(), ends.b.counters.refused.bad_psn), (0, 1));
+    // A duplicate while the response is being sent starts it again, and it is not sent twice.
     ends.arrive_at_b(std::slice::from_ref(&whole));
     assert_eq!(psns(&ends.b.transmit(2)), [100, 101]);
     ends.arrive_at_b(&[whole]);
@@ -111,7 +111,7 @@ fn a_read_that_comes_again_is_answered_again_in_whole_or_in_part_but_not_beyond_
 }
 
 #[test]
-fn answers_keep_the_order_of_requests_and_the_acknowledgement_comes_last() {
+fn responses_keep_request_order_and_the_ack_comes_last() {
     let mut ends = Ends::new(RC);
     let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 3 * MTU);
     let add = Wire::new(RcFetchAdd, &ends.b, 103, &[]).atomic(ends.b.remote(8), 0, 2);
@@ -124,19 +124,20 @@ fn answers_keep_the_order_of_requests_and_the_acknowledgement_comes_last() {
 }
 
 #[test]
-fn a_reader_does_not_keep_our_own_requests_back() {
+fn read_responses_do_not_starve_own_requests() {
     let mut ends = Ends::new(RC);
     let read = Wire::new(RcReadRequest, &ends.b, 100, &[]).reth(ends.b.remote(0), 1 << 19);
     ends.arrive_at_b(&[read]);
     let to = ends.a.remote(0);
     ends.b.post(1, Operation::Write(to), 0, 8 * MTU).unwrap();
     let packets = ends.b.transmit(16);
-    let ours = packets.iter().filter(|packet| crate::engine::segment::Segment::of(packet.bth.opcode).is_some()).count();
-    assert_eq!((packets.len(), ours), (16, 8));
+    let requests =
+        packets.iter().filter(|packet| crate::engine::segment::Segment::of(packet.bth.opcode).is_some()).count();
+    assert_eq!((packets.len(), requests), (16, 8));
 }
 
 #[test]
-fn a_message_lands_by_the_scatter_list_of_its_receive() {
+fn message_is_scattered_to_its_receive() {
     let mut ends = Ends::new(RC);
     ends.b.post_recv(7, &[(0x1000, 100), (0x3000, 0), (0x2000, 300), (0x4000, 300)]);
     ends.a.post(1, Operation::SendImm(0xABCD), 0, 650).unwrap();
@@ -149,7 +150,7 @@ fn a_message_lands_by_the_scatter_list_of_its_receive() {
 }
 
 #[test]
-fn a_write_with_immediate_data_takes_a_receive_and_leaves_its_memory_alone() {
+fn write_imm_consumes_a_receive_without_writing_to_it() {
     let mut ends = Ends::new(RC);
     ends.b.post_recv(7, &[(0x1000, 100)]);
     let to = ends.b.remote(0x2000);
@@ -163,7 +164,7 @@ fn a_write_with_immediate_data_takes_a_receive_and_leaves_its_memory_alone() {
 }
 
 #[test]
-fn a_send_can_end_a_key_and_the_key_is_refused_from_then_on() {
+fn send_with_invalidate_revokes_a_key() {
     let mut ends = Ends::new(RC);
     let other = ends.b.protection.register(ends.b.pd, &ends.b.memory, 0, 64, Access::ALL, Addressing::ZeroBased);
     let other = other.unwrap();
@@ -173,11 +174,11 @@ fn a_send_can_end_a_key_and_the_key_is_refused_from_then_on() {
     assert_eq!(ends.b.done.0[0].invalidated, Some(other.rkey));
     let wire = Wire::new(RcWriteOnly, &ends.b, 101, &[1; 8]).reth(Remote { address: 0, rkey: other.rkey }, 8);
     ends.arrive_at_b(&[wire]);
-    assert_eq!((ends.b.books.refused.bad_key, ends.b.books.bytes_in), (1, 8));
+    assert_eq!((ends.b.counters.refused.bad_key, ends.b.counters.bytes_in), (1, 8));
 }
 
 #[test]
-fn a_key_that_ends_stops_the_write_and_the_read_that_are_under_way() {
+fn deregistered_key_stops_write_and_read_in_flight() {
     let mut ends = Ends::new(RC);
     let to = ends.b.remote(0x1000);
     ends.a.post(1, Operation::Write(to), 0, 3 * MTU).unwrap();
@@ -186,7 +187,7 @@ fn a_key_that_ends_stops_the_write_and_the_read_that_are_under_way() {
     let lkey = ends.b.mr.lkey;
     assert!(ends.b.protection.deregister(lkey));
     ends.arrive_at_b(&packets[1..2]);
-    assert_eq!((ends.b.books.refused.bad_key, ends.b.books.bytes_in), (1, u64::from(MTU)));
+    assert_eq!((ends.b.counters.refused.bad_key, ends.b.counters.bytes_in), (1, u64::from(MTU)));
     assert_eq!(ends.b.read(0x1000 + u64::from(MTU), 8), [0; 8]);
 
     for strict in [false, true] {
@@ -197,7 +198,7 @@ fn a_key_that_ends_stops_the_write_and_the_read_that_are_under_way() {
         let lkey = ends.b.mr.lkey;
         assert!(ends.b.protection.deregister(lkey));
         let rest = ends.b.transmit(64);
-        assert_eq!(ends.b.books.refused.bad_key, 1);
+        assert_eq!(ends.b.counters.refused.bad_key, 1);
         let expected = if strict { vec![(102, Some(Syndrome::Nak(NakCode::RemoteAccessError)))] } else { vec![] };
         let rest: Vec<_> =
             rest.iter().chain(&ends.b.transmit(64)).map(|wire| (wire.bth.psn, wire.syndrome())).collect();
@@ -207,7 +208,7 @@ fn a_key_that_ends_stops_the_write_and_the_read_that_are_under_way() {
 }
 
 #[test]
-fn congestion_is_told_to_the_sender_and_it_slows_down() {
+fn congestion_mark_slows_the_sender_down() {
     let mut ends = Ends::new(RC);
     let packet = write(&ends, 100, 0, &[1; 8]);
     let landed = Landed::Scratch(Sge { region: RegionId(0), offset: SCRATCH, len: 8 });
@@ -220,9 +221,9 @@ fn congestion_is_told_to_the_sender_and_it_slows_down() {
     let to = ends.b.remote(0);
     ends.a.post(1, Operation::Write(to), 0, 1 << 18).unwrap();
     let sent = ends.a.transmit(4096).len();
-    let due = ends.a.engine.deadline().unwrap();
-    assert!(sent < 1024 && due > ends.a.now && !ends.a.engine.wants_to_send(ends.a.now), "{sent} at once");
-    ends.a.now = due;
-    assert!(ends.a.engine.wants_to_send(due) && !ends.a.transmit(64).is_empty());
-    assert_eq!((ends.a.books.cnps_in, ends.b.books.cnps_out), (1, 1));
+    let deadline = ends.a.engine.deadline().unwrap();
+    assert!(sent < 1024 && deadline > ends.a.now && !ends.a.engine.wants_to_send(ends.a.now), "{sent} at once");
+    ends.a.now = deadline;
+    assert!(ends.a.engine.wants_to_send(deadline) && !ends.a.transmit(64).is_empty());
+    assert_eq!((ends.a.counters.cnps_in, ends.b.counters.cnps_out), (1, 1));
 }

@@ -1,12 +1,12 @@
-//! What arrives wrong from outside: dropped and counted, and the peer goes on; or, strictly, answered with the
-//! standard's code and the end of the queue pair.
+//! Invalid requests from the network: dropped and counted, and the connection continues; or, in strict mode, answered
+//! with the standard NAK code, and the queue pair fails.
 
 use super::*;
 use Opcode::*;
 
 type Cause = fn(&Refusals) -> u64;
 
-/// Every wrong request, the counter of its cause, and the standard's answer.
+/// Returns invalid requests with the counter of their drop cause and the standard NAK code.
 fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
     use NakCode::{InvalidRequest, RemoteAccessError};
     let full = ends.b.remote(0);
@@ -31,7 +31,7 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
     let mut padded_beyond = write(full, 0);
     padded_beyond.bth.pad = 3;
     vec![
-        ("a key that nobody has", write(unknown, 8), |r| r.bad_key, RemoteAccessError),
+        ("an unknown key", write(unknown, 8), |r| r.bad_key, RemoteAccessError),
         ("a key of another domain", write(foreign, 8), |r| r.bad_key, RemoteAccessError),
         ("a READ with such a key", read(unknown, 8), |r| r.bad_key, RemoteAccessError),
         ("an atomic operation with such a key", add(unknown), |r| r.bad_key, RemoteAccessError),
@@ -39,7 +39,7 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
         ("a READ of what may be written", read(write_only, 8), |r| r.bad_rights, RemoteAccessError),
         ("an atomic operation on what may be written", add(write_only), |r| r.bad_rights, RemoteAccessError),
         ("a byte past the end", write(at(full, SCRATCH - 7), 8), |r| r.bad_bounds, RemoteAccessError),
-        ("far behind the end", write(at(full, u64::MAX), 8), |r| r.bad_bounds, RemoteAccessError),
+        ("far beyond the end", write(at(full, u64::MAX), 8), |r| r.bad_bounds, RemoteAccessError),
         ("an address that wraps", read(at(high, u64::MAX - 3), 8), |r| r.bad_bounds, RemoteAccessError),
         ("before the beginning", read(at(high, high.address - 1), 8), |r| r.bad_bounds, RemoteAccessError),
         ("more than there is", read(full, 1 << 31), |r| r.bad_bounds, RemoteAccessError),
@@ -62,7 +62,7 @@ fn wrong(ends: &mut Ends) -> Vec<(&'static str, Wire, Cause, NakCode)> {
         ("a READ with a payload", packet(RcReadRequest, 8).reth(full, 8), |r| r.bad_length, InvalidRequest),
         ("a middle of nothing", packet(RcWriteMiddle, 256), |r| r.bad_opcode, InvalidRequest),
         ("an end of nothing", packet(RcSendLast, 8), |r| r.bad_opcode, InvalidRequest),
-        ("an operation that there is not", packet(RcFlush, 0).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
+        ("an unsupported operation", packet(RcFlush, 0).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
         ("an atomic write", packet(RcAtomicWrite, 8).reth(full, 8), |r| r.bad_opcode, InvalidRequest),
     ]
 }
@@ -76,23 +76,23 @@ fn honest_write_arrives(ends: &mut Ends, why: &str) {
 }
 
 #[test]
-fn a_wrong_request_is_counted_by_its_cause_and_changes_nothing() {
+fn invalid_request_is_counted_and_changes_nothing() {
     let mut ends = Ends::new(RC);
     ends.b.memory.write(0, &[0x55; 4096]);
     let before = ends.b.read(0, SCRATCH as usize);
     for (why, wire, cause, _) in wrong(&mut ends) {
-        let counted = ends.b.books.refused;
+        let counted = ends.b.counters.refused;
         ends.arrive_at_b(&[wire]);
-        assert_eq!(cause(&ends.b.books.refused), cause(&counted) + 1, "{why}");
+        assert_eq!(cause(&ends.b.counters.refused), cause(&counted) + 1, "{why}");
         assert_eq!((ends.b.transmit(64).len(), ends.b.engine.state()), (0, QpState::ReadyToSend), "{why}");
-        assert_eq!(ends.b.books.bytes_in, 0, "{why}");
+        assert_eq!(ends.b.counters.bytes_in, 0, "{why}");
         assert!(ends.b.read(0, SCRATCH as usize) == before, "{why}");
     }
     honest_write_arrives(&mut ends, "all of them");
 }
 
 #[test]
-fn strictly_a_wrong_request_is_answered_and_ends_the_queue_pair() {
+fn strict_mode_naks_an_invalid_request_and_fails() {
     let count = wrong(&mut Ends::new(RC)).len();
     for index in 0..count {
         let mut ends = Ends::new(Options { strict: true, ..RC });
@@ -102,13 +102,13 @@ fn strictly_a_wrong_request_is_answered_and_ends_the_queue_pair() {
         assert_eq!((ends.b.engine.state(), ends.b.completed()), (QpState::Error, vec![(9, Status::Flushed)]), "{why}");
         let answers = ends.b.transmit(64);
         assert_eq!((psns(&answers), answers[0].syndrome()), (vec![100], Some(Syndrome::Nak(code))), "{why}");
-        assert_eq!(ends.b.books.bytes_in, 0, "{why}");
+        assert_eq!(ends.b.counters.bytes_in, 0, "{why}");
         assert!(!ends.b.engine.wants_to_send(ends.b.now), "{why}");
     }
 }
 
 #[test]
-fn a_queue_pair_without_a_right_refuses_what_the_memory_would_allow() {
+fn queue_pair_rights_restrict_memory_rights() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { access: Access::NONE, strict, ..RC });
         let full = ends.b.remote(0);
@@ -119,19 +119,19 @@ fn a_queue_pair_without_a_right_refuses_what_the_memory_would_allow() {
         ] {
             ends.arrive_at_b(&[wire]);
         }
-        assert_eq!(ends.b.books.refused.bad_rights, if strict { 1 } else { 3 });
+        assert_eq!(ends.b.counters.refused.bad_rights, if strict { 1 } else { 3 });
         assert_eq!(ends.b.read(0, 8), [0; 8]);
     }
 }
 
 #[test]
-fn more_reads_at_once_than_agreed_are_refused() {
+fn reads_beyond_max_dest_rd_atomic_are_rejected() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
         let full = ends.b.remote(0);
         let reads: Vec<_> = (100..103).map(|psn| Wire::new(RcReadRequest, &ends.b, psn, &[]).reth(full, 8)).collect();
         ends.arrive_at_b(&reads);
-        assert_eq!(ends.b.books.refused.too_many, 1);
+        assert_eq!(ends.b.counters.refused.too_many, 1);
         let answers = ends.b.transmit(64);
         let naks = answers.iter().filter(|answer| answer.syndrome() != Some(Syndrome::ACK)).count();
         assert_eq!((psns(&answers[..2]), naks), (vec![100, 101], usize::from(strict)));
@@ -139,14 +139,14 @@ fn more_reads_at_once_than_agreed_are_refused() {
 }
 
 #[test]
-fn a_send_longer_than_its_receive_is_refused_and_the_receive_stays() {
+fn send_longer_than_its_receive_is_rejected() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
         ends.b.post_recv(9, &[(0, 300)]);
         ends.a.post(1, Operation::Send, 0, 400).unwrap();
         let packets = ends.a.transmit(64);
         ends.arrive_at_b(&packets);
-        assert_eq!(ends.b.books.refused.bad_length, 1);
+        assert_eq!(ends.b.counters.refused.bad_length, 1);
         if strict {
             assert_eq!(ends.b.completed(), [(9, Status::LocalLength)]);
             let answers = ends.b.transmit(64);
@@ -159,7 +159,7 @@ fn a_send_longer_than_its_receive_is_refused_and_the_receive_stays() {
 }
 
 #[test]
-fn a_wrong_packet_in_a_message_leaves_the_message_and_its_receive_as_they_are() {
+fn invalid_packet_does_not_disturb_a_message_in_progress() {
     let mut ends = Ends::new(RC);
     ends.b.post_recv(9, &[(0x1000, 600)]);
     ends.a.post(1, Operation::Send, 0, 600).unwrap();
@@ -173,14 +173,14 @@ fn a_wrong_packet_in_a_message_leaves_the_message_and_its_receive_as_they_are() 
     }
     let read = Wire::new(RcReadRequest, &ends.b, 101, &[]).reth(ends.b.remote(0), 8);
     ends.arrive_at_b(&[read]);
-    assert_eq!((ends.b.books.refused.bad_opcode, ends.b.books.refused.bad_length), (4, 2));
+    assert_eq!((ends.b.counters.refused.bad_opcode, ends.b.counters.refused.bad_length), (4, 2));
     ends.arrive_at_b(&packets[1..]);
     assert_eq!(ends.b.completed(), [(9, Status::Success)]);
     assert_eq!(ends.b.read(0x1000, 600), ends.a.read(0, 600));
 }
 
 #[test]
-fn strangers_other_partitions_other_services_and_the_wrong_state_are_silence() {
+fn wrong_source_partition_service_or_state_is_dropped() {
     let mut ends = Ends::new(RC);
     let packet = Wire::new(RcWriteOnly, &ends.b, 100, &[1; 8]).reth(ends.b.remote(0), 8);
     ends.b.receive(SocketAddr::from(([10, 0, 0, 9], 4791)), &packet);
@@ -189,16 +189,16 @@ fn strangers_other_partitions_other_services_and_the_wrong_state_are_silence() {
     let mut service = packet.clone();
     service.bth.opcode = UcWriteOnly;
     ends.arrive_at_b(&[partition, service]);
-    let refused = ends.b.books.refused;
+    let refused = ends.b.counters.refused;
     assert_eq!((refused.bad_source, refused.bad_partition, refused.bad_opcode), (1, 1, 1));
     ends.b.modify(Modify::Reset).unwrap();
     ends.arrive_at_b(&[packet]);
-    assert_eq!((ends.b.books.refused.bad_state, ends.b.books.bytes_in), (1, 0));
+    assert_eq!((ends.b.counters.refused.bad_state, ends.b.counters.bytes_in), (1, 0));
     assert!(!ends.b.engine.wants_to_send(ends.b.now));
 }
 
 #[test]
-fn an_empty_write_or_read_needs_no_key_and_a_port_of_any_number_is_the_peer() {
+fn empty_write_and_read_need_no_key_and_any_source_port() {
     let mut ends = Ends::new(RC);
     let nowhere = Remote { address: u64::MAX, rkey: 0 };
     let write = Wire::new(RcWriteOnly, &ends.b, 100, &[]).reth(nowhere, 0);
@@ -208,11 +208,11 @@ fn an_empty_write_or_read_needs_no_key_and_a_port_of_any_number_is_the_peer() {
     ends.b.receive(port, &read);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), opcodes(&answers)), (vec![101], vec![RcReadResponseOnly]));
-    assert_eq!(ends.b.books.refused, Refusals::default());
+    assert_eq!(ends.b.counters.refused, Refusals::default());
 }
 
 #[test]
-fn the_port_of_the_first_packet_carried_out_is_the_peer_s_from_then_on() {
+fn source_port_of_the_first_executed_packet_is_learnt() {
     for (options, write, lax) in [(RC, RcWriteOnly, false), (UC, UcWriteOnly, false), (RC, RcWriteOnly, true)] {
         let mut ends = Ends::new(Options { lax, ..options });
         let [peer, other] = [50_000, 50_001].map(|port| SocketAddr::new(ends.a.address.ip(), port));
@@ -220,20 +220,20 @@ fn the_port_of_the_first_packet_carried_out_is_the_peer_s_from_then_on() {
         let packet = |psn, byte| Wire::new(write, &ends.b, psn, &[byte; 8]).reth(remote, 8);
         let [first, old, second] = [packet(100, 1), packet(99, 2), packet(101, 3)];
         let wrong = Wire::new(write, &ends.b, 100, &[9; 8]).reth(Remote { rkey: !remote.rkey, ..remote }, 8);
-        ends.b.receive(other, &wrong); // refused: nobody's port is learnt of it
+        ends.b.receive(other, &wrong); // rejected: its port is not learnt
         if options.kind == QpType::Rc {
-            ends.b.receive(other, &old); // acknowledged again, and nothing more
+            ends.b.receive(other, &old); // only acknowledged again
         }
         ends.b.receive(peer, &first);
         ends.b.receive(other, &second);
-        let refused = ends.b.books.refused.bad_source;
+        let refused = ends.b.counters.refused.bad_source;
         assert_eq!((refused, ends.b.read(0, 1)), if lax { (0, vec![3]) } else { (1, vec![1]) }, "{write:?}");
         let notification = Wire::new(CongestionNotification, &ends.b, 0, &[0; 16]);
         ends.b.receive(other, &notification);
-        assert_eq!((ends.b.books.refused.bad_source, ends.b.books.cnps_in), (refused, 1));
+        assert_eq!((ends.b.counters.refused.bad_source, ends.b.counters.cnps_in), (refused, 1));
         ends.b.receive(peer, &second);
         assert_eq!(ends.b.read(0, 1), [3]);
-        // A new connection learns anew.
+        // A new connection learns the port again.
         ends.b.modify(Modify::Reset).unwrap();
         assert!(ends.b.engine.is_from_peer(other));
     }

@@ -2,7 +2,7 @@ use super::*;
 use Opcode::*;
 
 #[test]
-fn requests_complete_when_their_burst_is_on_its_way_and_not_before() {
+fn requests_complete_after_their_burst_is_sent() {
     let mut ends = Ends::new(UC);
     let to = ends.b.remote(0x1000);
     ends.a.post(1, Operation::Write(to), 0, 600).unwrap();
@@ -16,7 +16,7 @@ fn requests_complete_when_their_burst_is_on_its_way_and_not_before() {
 }
 
 #[test]
-fn a_lost_packet_costs_its_message_and_the_next_one_takes_its_receive() {
+fn lost_packet_costs_its_message_and_frees_its_receive() {
     let mut ends = Ends::new(UC);
     ends.b.post_recv(7, &[(0x1000, 600)]);
     ends.b.post_recv(8, &[(0x2000, 600)]);
@@ -27,13 +27,13 @@ fn a_lost_packet_costs_its_message_and_the_next_one_takes_its_receive() {
     assert_eq!(packets.len(), 9);
     packets.remove(1);
     ends.arrive_at_b(&packets);
-    let got: Vec<_> = ends.b.done.0.iter().map(|completion| (completion.id, completion.imm)).collect();
-    assert_eq!(got, [(7, Some(1)), (8, Some(2))]);
-    assert_eq!((ends.b.books.abandoned, ends.b.books.out_of_sequence), (1, 2));
+    let completions: Vec<_> = ends.b.done.0.iter().map(|completion| (completion.id, completion.imm)).collect();
+    assert_eq!(completions, [(7, Some(1)), (8, Some(2))]);
+    assert_eq!((ends.b.counters.abandoned, ends.b.counters.out_of_sequence), (1, 2));
 }
 
 #[test]
-fn forged_packets_leave_a_message_in_progress_alone() {
+fn forged_packets_do_not_disturb_a_message_in_progress() {
     let mut ends = Ends::new(UC);
     ends.b.post_recv(7, &[(0x1000, 600)]);
     ends.a.post(1, Operation::Send, 0, 600).unwrap();
@@ -53,12 +53,12 @@ fn forged_packets_leave_a_message_in_progress_alone() {
     ends.arrive_at_b(&packets[1..]);
     assert_eq!(ends.b.completed(), [(7, Status::Success)]);
     assert_eq!((ends.b.read(0x1000, 600), ends.b.read(0, 8)), (ends.a.read(0, 600), vec![0; 8]));
-    let refused = ends.b.books.refused;
+    let refused = ends.b.counters.refused;
     assert_eq!((refused.bad_key, refused.bad_bounds, refused.bad_length, refused.bad_opcode), (1, 1, 2, 2));
 }
 
 #[test]
-fn a_message_that_replaces_another_is_accepted_whole_and_the_other_is_given_up() {
+fn new_message_replaces_the_one_in_progress() {
     let mut ends = Ends::new(UC);
     ends.b.post_recv(7, &[(0x1000, 600)]);
     let first = Wire::new(UcSendFirst, &ends.b, 100, &[1; 256]);
@@ -66,19 +66,19 @@ fn a_message_that_replaces_another_is_accepted_whole_and_the_other_is_given_up()
     let rest = Wire::new(UcSendLast, &ends.b, 101, &[1; 8]);
     let next = Wire::new(UcSendOnly, &ends.b, 4001, &[3; 8]);
     ends.arrive_at_b(&[first, other, rest, next]);
-    assert_eq!((ends.b.completed(), ends.b.books.abandoned), (vec![(7, Status::Success)], 1));
+    assert_eq!((ends.b.completed(), ends.b.counters.abandoned), (vec![(7, Status::Success)], 1));
     assert_eq!((ends.b.read(0, 8), ends.b.read(0x1000, 8)), (vec![2; 8], vec![3; 8]));
 }
 
 #[test]
-fn a_send_longer_than_its_receive_is_strictly_the_end_and_otherwise_dropped() {
+fn send_too_long_is_dropped_or_fatal_in_strict_mode() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..UC });
         ends.b.post_recv(7, &[(0x1000, 100)]);
         ends.b.post_recv(8, &[(0x1000, 100)]);
         let long = Wire::new(UcSendOnly, &ends.b, 100, &[1; 200]);
         ends.arrive_at_b(&[long]);
-        assert_eq!(ends.b.books.refused.bad_length, 1);
+        assert_eq!(ends.b.counters.refused.bad_length, 1);
         let expected = [(7, Status::LocalLength), (8, Status::Flushed)];
         assert_eq!(ends.b.completed(), if strict { expected.to_vec() } else { vec![] });
         assert_eq!(ends.b.engine.state(), if strict { QpState::Error } else { QpState::ReadyToSend });
@@ -86,7 +86,7 @@ fn a_send_longer_than_its_receive_is_strictly_the_end_and_otherwise_dropped() {
 }
 
 #[test]
-fn there_are_no_reads_no_atomic_operations_and_no_invalidation() {
+fn reads_atomics_and_invalidation_are_unsupported() {
     let mut ends = Ends::new(UC);
     let remote = ends.b.remote(0);
     for operation in [

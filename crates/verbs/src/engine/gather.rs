@@ -1,23 +1,23 @@
-//! Parts of scatter/gather lists, and payloads that have to be moved.
+//! Ranges of scatter/gather lists, and copying of payloads that were not received at their destination.
 
 use super::Books;
 use shotline_memory::{Protection, Sge};
 use shotline_transport::{Landed, To};
 
-/// Some bytes of a list of elements, piece by piece.
+/// Iterator over a byte range of a list of elements, one piece at a time.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct SgeRange<'a> {
     elements: std::slice::Iter<'a, Sge>,
     skip: u32,
     len: u32,
 }
 
-/// `len` bytes of a list from `offset`; fewer where the list is shorter.
-pub(crate) fn part(elements: &[Sge], offset: u32, len: u32) -> Part<'_> {
-    Part { elements: elements.iter(), skip: offset, len }
+/// Returns the range of `len` bytes at `offset` of a list; shorter if the list ends before.
+pub(crate) fn sge_range(elements: &[Sge], offset: u32, len: u32) -> SgeRange<'_> {
+    SgeRange { elements: elements.iter(), skip: offset, len }
 }
 
-impl Iterator for Part<'_> {
+impl Iterator for SgeRange<'_> {
     type Item = Sge;
 
     fn next(&mut self) -> Option<Sge> {
@@ -35,9 +35,9 @@ impl Iterator for Part<'_> {
     }
 }
 
-impl Part<'_> {
-    /// The place as a steer names it, if it is of at most two pieces and as long as asked for.
-    pub fn place(mut self) -> To {
+impl SgeRange<'_> {
+    /// Returns the range as the destination for a steer; scratch memory if it has more than two pieces or is too short.
+    pub fn destination(mut self) -> To {
         let wanted = self.len;
         let pieces = [self.next().unwrap_or(Sge::EMPTY), self.next().unwrap_or(Sge::EMPTY)];
         let whole = wanted > 0 && pieces[0].len + pieces[1].len == wanted;
@@ -45,15 +45,21 @@ impl Part<'_> {
     }
 }
 
-/// Puts `len` bytes that have landed where they belong, if they are not there already. False: they lie nowhere that an
-/// engine may read.
-pub(super) fn settle(protection: &Protection, books: &mut Books, landed: Landed, len: u32, target: Part<'_>) -> bool {
+/// Copies `len` received bytes to `target` unless they are already there. Returns `false` if they are in memory that an
+/// engine cannot read.
+pub(super) fn move_payload(
+    protection: &Protection,
+    counters: &mut Books,
+    landed: Landed,
+    len: u32,
+    target: SgeRange<'_>,
+) -> bool {
     let scratch;
     let mut from = match &landed {
-        Landed::Memory(pieces) => part(pieces, 0, len),
+        Landed::Memory(pieces) => sge_range(pieces, 0, len),
         Landed::Scratch(sge) => {
             scratch = [*sge];
-            part(&scratch, 0, len)
+            sge_range(&scratch, 0, len)
         }
         Landed::Slot(_) => return len == 0,
     };
@@ -76,6 +82,6 @@ pub(super) fn settle(protection: &Protection, books: &mut Books, landed: Landed,
             piece = Sge { offset: piece.offset + u64::from(now), len: piece.len - now, ..piece };
         }
     }
-    books.bytes_copied += u64::from(len);
+    counters.bytes_copied += u64::from(len);
     true
 }
