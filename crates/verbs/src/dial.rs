@@ -1,4 +1,4 @@
-//! Connections that are waited for no longer than so long. A signal ends the wait.
+//! Connecting with a timeout. A signal ends the wait.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -10,20 +10,20 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time between two tries while a listener's queue is full: the kernel does not tell when there is room.
-const AGAIN: Duration = Duration::from_millis(10);
+/// Time between two attempts while a listener's backlog is full: the kernel has no notification for it.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Connects to the Unix socket at a path.
-pub(crate) fn unix(path: &Path, kind: SocketType, patience: Duration) -> io::Result<OwnedFd> {
-    let end = Instant::now() + patience;
+pub(crate) fn unix(path: &Path, kind: SocketType, timeout: Duration) -> io::Result<OwnedFd> {
+    let end = Instant::now() + timeout;
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, kind, FLAGS, None)?;
     loop {
         match connect(&socket, &address) {
             Ok(()) => break,
-            Err(Errno::AGAIN) if Instant::now() < end => _ = poll(&mut [], Some(&timespec(AGAIN)))?,
-            Err(Errno::AGAIN) => return Err(late("its queue of connections was full", patience)),
+            Err(Errno::AGAIN) if Instant::now() < end => _ = poll(&mut [], Some(&timespec(RETRY_INTERVAL)))?,
+            Err(Errno::AGAIN) => return Err(timed_out("its queue of connections was full", timeout)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -31,8 +31,8 @@ pub(crate) fn unix(path: &Path, kind: SocketType, patience: Duration) -> io::Res
     Ok(socket)
 }
 
-/// A TCP connection from an address of this machine (any, if none is named).
-pub(crate) fn tcp(to: SocketAddr, from: Option<IpAddr>, patience: Duration) -> io::Result<TcpStream> {
+/// Connects by TCP from an address of this machine (any, if `from` is `None`).
+pub(crate) fn tcp(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))?;
     if let Some(from) = from.filter(|from| !from.is_unspecified()) {
@@ -41,8 +41,8 @@ pub(crate) fn tcp(to: SocketAddr, from: Option<IpAddr>, patience: Duration) -> i
     match connect(&socket, &to) {
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
-            if poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&timespec(patience)))? == 0 {
-                return Err(late("no answer", patience));
+            if poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&timespec(timeout)))? == 0 {
+                return Err(timed_out("no answer", timeout));
             }
             sockopt::socket_error(&socket)??;
         }
@@ -52,8 +52,8 @@ pub(crate) fn tcp(to: SocketAddr, from: Option<IpAddr>, patience: Duration) -> i
     Ok(TcpStream::from(socket))
 }
 
-fn late(what: &str, patience: Duration) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("{what} for {} s", patience.as_secs_f64()))
+fn timed_out(what: &str, timeout: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} for {} s", timeout.as_secs_f64()))
 }
 
 fn timespec(time: Duration) -> Timespec {
@@ -69,7 +69,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     #[test]
-    fn a_listener_that_takes_no_connection_is_waited_for_no_longer_than_so_long() {
+    fn connecting_to_a_full_listener_times_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("listener");
         let listener = UnixListener::bind(&path).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_made_waits_for_its_bytes() {
+    fn connected_socket_is_blocking() {
         let listener = TcpListener::bind("[::1]:0").unwrap();
         let stream = tcp(listener.local_addr().unwrap(), Some("::1".parse().unwrap()), SHORT).unwrap();
         assert!(!rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));

@@ -1,8 +1,9 @@
-//! Descriptors that come over a Unix socket.
+//! File descriptors received over a Unix socket.
 //!
-//! The sender chooses what they are, and this process may have the last copy: closing a TCP socket with SO_LINGER then
-//! blocks for the time that the sender has set. Descriptors that the receiver has no room for, or never reads, are closed by
-//! the kernel in the receiver's context. So all of them are received here, and SO_LINGER is cleared before they are closed.
+//! The sender chooses the descriptors, and this process may close the last copy: closing a TCP socket with SO_LINGER
+//! then blocks for the time that the sender has set. Descriptors that do not fit in the receive buffer, or are never
+//! read, are closed by the kernel in the receiver's context. So all of them are received here, and SO_LINGER is cleared
+//! before they are closed.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
@@ -10,12 +11,12 @@ use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, Recv
 use rustix::net::{recvmsg, shutdown, sockopt};
 use std::mem::MaybeUninit;
 
-/// Most descriptors of one message (the kernel's SCM_MAX_FD).
-const MOST: usize = 253;
-/// Upper bound of the messages read from one socket's queue.
-const MOST_QUEUED: usize = 1024;
+/// Maximum descriptors of one message (the kernel's SCM_MAX_FD).
+const MAX_FDS: usize = 253;
+/// Maximum messages read from one socket's queue.
+const MAX_QUEUED: usize = 1024;
 
-/// Receives bytes without waiting, and the first descriptor with them that is `wanted`. The others are discarded.
+/// Receives bytes without blocking, and the first descriptor that is `wanted`. The other descriptors are discarded.
 pub(crate) fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -28,27 +29,27 @@ pub(crate) fn receive(
     Ok((received, first))
 }
 
-/// Takes what waits in a Unix socket that is about to be closed. Nothing more can be sent to it.
+/// Reads and discards the pending messages of a Unix socket that is about to be closed. Nothing more can be sent to it.
 pub(crate) fn drain(socket: impl AsFd) {
     discard(queued(socket));
 }
 
-/// Closes descriptors of others, and those that wait in them.
+/// Closes received descriptors, and those pending in their queues.
 pub(crate) fn discard(mut all: Vec<OwnedFd>) {
     while let Some(fd) = all.pop() {
-        let _ = sockopt::set_socket_linger(&fd, None); // no socket: then it does not linger
-        if sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX) && all.len() < MOST_QUEUED {
+        let _ = sockopt::set_socket_linger(&fd, None); // fails for other descriptors, which do not linger
+        if sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX) && all.len() < MAX_QUEUED {
             all.extend(queued(&fd));
         }
     }
 }
 
-/// Whether a descriptor can be one end of a link.
+/// Returns `true` if a descriptor can be an endpoint of a link.
 pub(crate) fn is_link(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
 }
 
-/// Whether a descriptor is shared memory: nothing else has seals.
+/// Returns `true` if a descriptor is shared memory: only that has seals.
 pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
 }
@@ -57,8 +58,8 @@ fn queued(socket: impl AsFd) -> Vec<OwnedFd> {
     let _ = shutdown(&socket, Shutdown::Both);
     let is_stream = sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
     let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
-    for _ in 0..MOST_QUEUED {
-        // A packet may have no bytes.
+    for _ in 0..MAX_QUEUED {
+        // A packet may be empty.
         match take(&socket, &mut bytes) {
             Ok((0, _)) if is_stream => break,
             Ok((_, fds)) => all.extend(fds),
@@ -69,7 +70,7 @@ fn queued(socket: impl AsFd) -> Vec<OwnedFd> {
 }
 
 fn take(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?.bytes;
@@ -91,7 +92,7 @@ pub(crate) mod tests {
 
     pub(crate) const LINGERS: Duration = Duration::from_secs(20);
 
-    /// A connection whose close waits for a peer that does not read.
+    /// Returns a connection whose close blocks because its peer does not read.
     pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -106,7 +107,7 @@ pub(crate) mod tests {
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// Hands a descriptor over, and keeps none.
+    /// Sends a descriptor and closes the local copy.
     pub(crate) fn hand(over: impl AsFd, fd: OwnedFd) {
         let fds = [fd.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -116,7 +117,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_socket_that_lingers_is_closed_at_once() {
+    fn lingering_socket_is_closed_without_delay() {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             for nested in [false, true] {
                 for read in [false, true] {
@@ -144,7 +145,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_several_descriptors_the_first_that_is_wanted_is_kept() {
+    fn first_wanted_descriptor_is_kept() {
         let (theirs, ours) = pair(SocketType::SEQPACKET);
         hand(&theirs, std::fs::File::open("/dev/null").unwrap().into());
         hand(&theirs, rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap());

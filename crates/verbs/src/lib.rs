@@ -1,17 +1,17 @@
-//! Queue pairs: memory that is named by keys, work requests, completions.
+//! RDMA verbs: registered memory, queue pairs, work requests, completions.
 //!
-//! - [`api`]: the verbs, the same over every provider.
-//! - [`cm`]: how an initiator finds a target and gets queue pairs to it.
-//! - [`conformance`]: what every provider must do, as named checks.
+//! - [`api`]: the verbs, the same for every provider.
+//! - [`cm`]: connection set-up between an initiator and a target.
+//! - [`conformance`]: checks that every provider must pass.
 //! - [`engine`]: the protocols as state machines without I/O.
-//! - [`ibverbs`]: RDMA devices of this machine.
+//! - [`ibverbs`]: provider over the RDMA devices of this machine.
 //! - [`pair`]: a seeded network simulator for the engines.
-//! - [`provider`]: the registry of providers: names, what each can do, what a command line says of it.
-//! - [`rdma_cm`]: the connection manager that others' programs speak (`librdmacm`): management datagrams.
-//! - [`shm`]: the provider for two processes of one host.
-//! - [`soft`]: the provider in software, over any [`PacketIo`](shotline_transport::PacketIo).
-//! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any
-//!   [`PacketIo`](shotline_transport::PacketIo), with the same calls.
+//! - [`provider`]: the registry of providers: names, capabilities, command-line syntax.
+//! - [`rdma_cm`]: the InfiniBand connection manager protocol, which programs based on `librdmacm` use.
+//! - [`shm`]: provider over shared memory between two processes of one host.
+//! - [`soft`]: provider in software, over any [`PacketIo`](shotline_transport::PacketIo).
+//! - [`ud`]: unreliable datagrams (IBTA 9.8.3) as a filter over any [`PacketIo`](shotline_transport::PacketIo), with
+//!   the same calls.
 
 pub mod api;
 pub mod cm;

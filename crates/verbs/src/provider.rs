@@ -1,8 +1,8 @@
-//! The registry of providers: what a command line names, and what each can do.
+//! Registry of providers: their command-line names and capabilities.
 //!
-//! A provider is a folder of this crate with an endpoint that implements [`Provider`](crate::api::Provider) and
-//! [`Endpoint`](crate::cm::Endpoint), and a `DESCRIPTION`. Here it has a variant; every `match` over [`ProviderKind`] is
-//! exhaustive, so that the compiler names each place that a new provider concerns.
+//! A provider is a module of this crate with an endpoint that implements [`Provider`](crate::api::Provider) and
+//! [`Endpoint`](crate::cm::Endpoint), and a `DESCRIPTION`. It has a variant here; every `match` over [`ProviderKind`]
+//! is exhaustive, so the compiler reports each location that a new provider affects.
 
 use crate::api::{ControlSocket, Description, Flag, Reach};
 use crate::ibverbs::{self, Choice};
@@ -10,9 +10,10 @@ use crate::{shm, soft};
 use std::fmt;
 use std::str::FromStr;
 
-/// A provider, with what a command line says of it.
+/// Provider selected on a command line, with its options.
 ///
-/// Endpoints of providers are types of their own, so that calls of the verbs are direct; a caller that opens one matches.
+/// Endpoints of providers have different types, so that calls of the verbs are direct; a caller that opens one matches
+/// on the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderKind {
     /// RoCEv2 over UDP sockets: [`SoftEndpoint::udp`](soft::SoftEndpoint::udp).
@@ -25,12 +26,12 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// Every provider; of devices, the one that is chosen by default.
+    /// Returns every provider; for devices, the default choice.
     pub fn all() -> [Self; 3] {
         [Self::Soft, Self::Shm, Self::Ibverbs(Choice::default())]
     }
 
-    /// What is known of it before it is opened.
+    /// Returns the properties that are known before an endpoint is opened.
     pub const fn description(&self) -> &'static Description {
         match self {
             Self::Soft => &soft::DESCRIPTION,
@@ -39,26 +40,26 @@ impl ProviderKind {
         }
     }
 
-    /// Its name, without a device.
+    /// Returns the name, without a device.
     pub const fn name(&self) -> &'static str {
         self.description().name()
     }
 
-    /// The forms of all providers with what they are, for a help text.
+    /// Returns the forms of all providers with their summaries, for a help text.
     pub fn choices() -> String {
         let choice = |kind: Self| format!("{} ({})", kind.description().form, kind.description().summary);
         Self::all().map(choice).join(", ")
     }
 
-    /// The forms of all providers, for a message: `soft, shm or ...`.
+    /// Returns the forms of all providers, for a message: `soft, shm or ...`.
     pub fn forms() -> String {
         listed(&Self::all().map(|kind| kind.description().form))
     }
 
-    /// Whether it uses all flags that were given.
+    /// Checks that the provider uses all flags that were given.
     ///
     /// # Errors
-    /// For the first that it does not use, with the providers that do.
+    /// For the first unused flag, with the providers that use it.
     pub fn check(&self, given: impl IntoIterator<Item = Flag>) -> Result<(), String> {
         let Some(flag) = given.into_iter().find(|flag| !self.description().flags.contains(flag)) else { return Ok(()) };
         let users = Self::all().into_iter().filter(|kind| kind.description().flags.contains(&flag));
@@ -68,7 +69,7 @@ impl ProviderKind {
     }
 }
 
-/// Words with commas between them, and "or" before the last one.
+/// Joins words with commas, and "or" before the last one.
 fn listed(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -77,9 +78,9 @@ fn listed(words: &[&str]) -> String {
     }
 }
 
-/// The providers as a table.
+/// Table of the providers.
 impl ProviderKind {
-    /// What the cells of [`Self::rows`] are.
+    /// Column headings of [`Self::rows`].
     pub const HEADER: [&str; 10] = [
         "provider",
         "what it is",
@@ -93,12 +94,12 @@ impl ProviderKind {
         "control connections",
     ];
 
-    /// What every provider can do, a row for each.
+    /// Returns a row of capabilities for each provider.
     pub fn rows() -> [[String; 10]; 3] {
         Self::all().map(|kind| {
             let Description { capabilities: can, form, summary, reach, needs_device, flags, mtu, control } =
                 *kind.description();
-            let yes = |is_so: bool| if is_so { "yes" } else { "no" };
+            let yes = |value: bool| if value { "yes" } else { "no" };
             let services = [("RC", can.rc), ("UC", can.uc), ("UD", can.ud)];
             let services: Vec<_> = services.into_iter().filter(|(_, has)| *has).map(|(service, _)| service).collect();
             let peers = match reach {
@@ -153,8 +154,8 @@ impl FromStr for ProviderKind {
 mod tests {
     use super::*;
 
-    /// The place of a variant in [`ProviderKind::all`]: a new one does not compile without.
-    fn place(kind: &ProviderKind) -> usize {
+    /// Index of a variant in [`ProviderKind::all`]; the match does not compile if a new variant is missing.
+    fn index(kind: &ProviderKind) -> usize {
         match kind {
             ProviderKind::Soft => 0,
             ProviderKind::Shm => 1,
@@ -164,13 +165,13 @@ mod tests {
 
     #[test]
     fn every_provider_is_listed_once() {
-        assert_eq!(ProviderKind::all().each_ref().map(place), [0, 1, 2]);
+        assert_eq!(ProviderKind::all().each_ref().map(index), [0, 1, 2]);
         let names: std::collections::BTreeSet<_> = ProviderKind::all().iter().map(ProviderKind::name).collect();
         assert_eq!(names.len(), 3);
     }
 
     #[test]
-    fn a_provider_is_read_as_it_is_written() {
+    fn provider_names_round_trip() {
         for kind in ProviderKind::all() {
             assert_eq!(kind.to_string(), kind.name());
             assert_eq!(kind.to_string().parse(), Ok(kind));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_name_no_provider_are_refused_with_all_forms() {
+    fn unknown_names_are_refused_with_all_forms() {
         for text in ["", "Soft", "soft:", "shm:x", "gpu", "ibverb"] {
             let error = text.parse::<ProviderKind>().unwrap_err();
             for kind in ProviderKind::all() {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_a_provider_does_not_use_is_refused() {
+    fn unused_flag_is_refused() {
         let [soft, shm, ibverbs] = ProviderKind::all();
         assert_eq!(soft.check(Flag::ALL), Ok(()));
         for kind in [&soft, &shm, &ibverbs] {
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_begin_with_the_form_of_a_command_line() {
+    fn rows_begin_with_the_command_line_name() {
         for (row, kind) in ProviderKind::rows().iter().zip(ProviderKind::all()) {
             assert!(row[0].starts_with(kind.name()) && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
         }

@@ -1,13 +1,13 @@
-//! Numbers and keys from the operating system's random source, so that a stranger cannot guess them.
+//! Numbers and keys from the operating system's random source, so that an attacker cannot guess them.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use shotline_transport::IoError;
 
-/// Queue pair numbers that can be handed out: 0 and 1 are the management queue pairs, 0xFFFFFF names multicast groups (IBTA
+/// Range of usable queue pair numbers: 0 and 1 are the management queue pairs, 0xFFFFFF is for multicast groups (IBTA
 /// volume 1, 3.5.10).
 const NUMBERS: std::ops::Range<u32> = 2..0x00FF_FFFF;
 
-/// Bytes of the operating system's random source.
+/// Returns bytes of the operating system's random source.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], IoError> {
     let mut bytes = [0; N];
     let failed = |source: std::io::Error| IoError::System {
@@ -22,17 +22,17 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], IoError> {
     }
 }
 
-/// A random queue pair number of 24 bits that is not taken.
+/// Returns a random 24-bit queue pair number that is not in use.
 pub(crate) fn fresh_number(taken: impl Fn(u32) -> bool) -> Result<u32, IoError> {
     first_free(bytes, taken)
 }
 
-/// A random Q_Key with its high bit clear: that bit is for privileged queue pairs (IBTA volume 1, 3.5.3).
+/// Returns a random Q_Key with its high bit clear: that bit is for privileged queue pairs (IBTA volume 1, 3.5.3).
 pub(crate) fn fresh_q_key() -> Result<u32, IoError> {
     Ok(u32::from_be_bytes(bytes()?) & 0x7FFF_FFFF)
 }
 
-/// The first number drawn that can be handed out and is not taken.
+/// Draws numbers until one is valid and not in use.
 fn first_free(mut draw: impl FnMut() -> Result<[u8; 3], IoError>, taken: impl Fn(u32) -> bool) -> Result<u32, IoError> {
     loop {
         let [a, b, c] = draw()?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_and_taken_queue_pair_numbers_are_drawn_again() {
+    fn reserved_and_used_numbers_are_drawn_again() {
         for (draws, expected) in [
             ([[0, 0, 0], [0, 0, 1], [0, 0, 2]], 2),
             ([[255, 255, 255], [255, 255, 255], [255, 255, 254]], 0xFF_FFFE),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_number_and_a_fresh_key_are_in_range() {
+    fn fresh_numbers_and_keys_are_in_range() {
         for _ in 0..100 {
             assert!(NUMBERS.contains(&fresh_number(|_| false).unwrap()));
             assert!(fresh_q_key().unwrap() >> 31 == 0);

@@ -1,73 +1,74 @@
-//! Things by handle, where a handle that outlived its thing names nothing.
+//! A slab whose handles become invalid when their entry is removed.
 
-/// Bits of a handle that are the place; the rest is the generation.
-const PLACE_BITS: u32 = 16;
+/// Bits of a handle that are the slot index; the others are the generation.
+const SLOT_BITS: u32 = 16;
 
-/// Up to 65,536 things. A handle is a place and the place's generation, so that the handle of a thing that was removed
-/// does not name the next one in its place.
+/// Slab of up to 65,536 entries. A handle consists of a slot index and the slot's generation, so the handle of a
+/// removed entry does not refer to the next entry in the same slot.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    places: Vec<(u32, Option<T>)>,
+    slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
     pub(crate) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Puts a thing in; none if every place is taken.
-    pub(crate) fn insert(&mut self, thing: T) -> Option<u32> {
+    /// Inserts an entry; `None` if every slot is in use.
+    pub(crate) fn insert(&mut self, entry: T) -> Option<u32> {
         let handle = self.next()?;
-        self.put(handle, thing);
+        self.put(handle, entry);
         Some(handle)
     }
 
-    /// The handle that the next thing will have; none if every place is taken.
+    /// Returns the handle that the next entry will have; `None` if every slot is in use.
     pub(crate) fn next(&mut self) -> Option<u32> {
-        if self.free.is_empty() && self.places.len() < 1 << PLACE_BITS {
-            self.free.push(self.places.len() as u32);
-            self.places.push((0, None));
+        if self.free.is_empty() && self.slots.len() < 1 << SLOT_BITS {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push((0, None));
         }
-        let place = *self.free.last()?;
-        Some(self.places[place as usize].0 << PLACE_BITS | place)
+        let slot = *self.free.last()?;
+        Some(self.slots[slot as usize].0 << SLOT_BITS | slot)
     }
 
-    /// Puts a thing in that was made knowing its handle, the one of [`Self::next`].
-    pub(crate) fn put(&mut self, handle: u32, thing: T) {
-        let taken = self.free.pop();
-        debug_assert_eq!(taken.map(|place| place as usize), Some(place(handle)));
-        self.places[place(handle)].1 = Some(thing);
+    /// Inserts an entry at the handle returned by [`Self::next`].
+    pub(crate) fn put(&mut self, handle: u32, entry: T) {
+        let slot = self.free.pop();
+        debug_assert_eq!(slot.map(|slot| slot as usize), Some(place(handle)));
+        self.slots[place(handle)].1 = Some(entry);
     }
 
     pub(crate) fn get(&self, handle: u32) -> Option<&T> {
-        let (generation, thing) = self.places.get(place(handle))?;
-        thing.as_ref().filter(|_| *generation == handle >> PLACE_BITS)
+        let (generation, entry) = self.slots.get(place(handle))?;
+        entry.as_ref().filter(|_| *generation == handle >> SLOT_BITS)
     }
 
     pub(crate) fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
-        let (generation, thing) = self.places.get_mut(place(handle))?;
-        thing.as_mut().filter(|_| *generation == handle >> PLACE_BITS)
+        let (generation, entry) = self.slots.get_mut(place(handle))?;
+        entry.as_mut().filter(|_| *generation == handle >> SLOT_BITS)
     }
 
     pub(crate) fn remove(&mut self, handle: u32) -> Option<T> {
         self.get(handle)?;
-        let (generation, thing) = &mut self.places[place(handle)];
-        *generation = (*generation + 1) & (u32::MAX >> PLACE_BITS);
+        let (generation, entry) = &mut self.slots[place(handle)];
+        *generation = (*generation + 1) & (u32::MAX >> SLOT_BITS);
         self.free.push(place(handle) as u32);
-        thing.take()
+        entry.take()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.places.iter().enumerate().filter_map(|(place, (generation, thing))| {
-            Some((*generation << PLACE_BITS | place as u32, thing.as_ref()?))
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, (generation, entry))| Some((*generation << SLOT_BITS | slot as u32, entry.as_ref()?)))
     }
 }
 
-/// The place in a handle.
+/// Returns the slot index of a handle.
 pub(crate) const fn place(handle: u32) -> usize {
-    (handle & ((1 << PLACE_BITS) - 1)) as usize
+    (handle & ((1 << SLOT_BITS) - 1)) as usize
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_does_not_name_the_successor_of_its_thing() {
+    fn handle_of_a_removed_entry_is_invalid() {
         let mut slab = Slab::new();
         let first = slab.insert('a').unwrap();
         assert_eq!(slab.remove(first), Some('a'));

@@ -1,9 +1,9 @@
 //! Unreliable datagram queue pairs that share one `PacketIo`.
 //!
-//! The layer is a filter with the same calls as the backend below it: receives are posted to it, a steer
-//! chooses among them, batches land. In between it demultiplexes: a packet whose opcode, queue pair or
-//! Q_Key is not of a queue pair here gets no place and is marked `unknown_stream`; it changes nothing and
-//! is not answered (IBTA 9.6.1.4.1, 10.2.5).
+//! The layer is a filter with the same calls as the backend below it: receives are posted to it, a steer chooses among
+//! them, batches are received. In between it demultiplexes: a packet whose opcode, queue pair or Q_Key does not belong
+//! to a queue pair here gets no destination and is marked `unknown_stream`; it has no other effect and is not answered
+//! (IBTA 9.6.1.4.1, 10.2.5).
 
 use crate::random;
 use arrayvec::ArrayVec;
@@ -13,31 +13,31 @@ use shotline_transport::{
 use shotline_wire::roce::ud_header;
 use shotline_wire::shot::DropCause;
 
-/// A queue pair's number and its key.
+/// Number and Q_Key of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePair {
-    /// 24-bit number, none of those that InfiniBand reserves.
+    /// 24-bit number, not reserved by InfiniBand.
     pub number: u32,
-    /// What a sender must carry in every packet.
+    /// Q_Key that every packet must contain.
     pub q_key: u32,
 }
 
-/// What a work completion tells of a datagram, as bytes in place of its header.
+/// Fields of a work completion of a datagram, encoded as bytes in place of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The queue pair that received it.
+    /// Receiving queue pair.
     pub dest_qp: u32,
-    /// The sender's.
+    /// Sending queue pair.
     pub src_qp: u32,
     /// Immediate data.
     pub imm: Option<u32>,
 }
 
 impl Completed {
-    /// Bytes of it: two numbers, immediate data, whether there are any.
+    /// Encoded length in bytes: two numbers, immediate data, and a flag for its presence.
     pub const LEN: usize = 13;
 
-    /// Its bytes.
+    /// Encodes the fields.
     #[inline]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -48,7 +48,7 @@ impl Completed {
         bytes
     }
 
-    /// Reads it; none if these are not its bytes.
+    /// Decodes the fields; `None` if the length is wrong.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
@@ -57,8 +57,8 @@ impl Completed {
     }
 }
 
-/// What stands in place of a datagram's UDP source port, which a device does not show: the low 16 bits of the sender's
-/// queue pair number.
+/// Returns a substitute for a datagram's UDP source port, which a device does not report: the low 16 bits of the
+/// sender's queue pair number.
 pub fn stand_in_port(src_qp: u32) -> u16 {
     src_qp as u16
 }
@@ -70,12 +70,12 @@ pub struct Ud<P> {
 }
 
 impl<P: PacketIo> Ud<P> {
-    /// No queue pairs yet.
+    /// Creates a layer without queue pairs.
     pub fn new(io: P) -> Self {
         Self { io, pairs: Vec::new() }
     }
 
-    /// Creates a queue pair of a random number with a random Q_Key, so that a stranger cannot guess them.
+    /// Creates a queue pair with a random number and a random Q_Key, so that an attacker cannot guess them.
     ///
     /// # Errors
     /// If the operating system's random source cannot be read.
@@ -86,19 +86,19 @@ impl<P: PacketIo> Ud<P> {
         Ok(pair)
     }
 
-    /// Takes a queue pair whose number and key were settled elsewhere, for senders that take no set-up.
+    /// Adds a queue pair whose number and key were agreed elsewhere, for senders without connection set-up.
     pub fn attach(&mut self, pair: QueuePair) {
         if !self.pairs.contains(&pair) {
             self.pairs.push(pair);
         }
     }
 
-    /// Removes a queue pair: its packets are unknown from now on.
+    /// Removes a queue pair: packets to it are unknown from now on.
     pub fn destroy(&mut self, number: u32) {
         self.pairs.retain(|pair| pair.number != number);
     }
 
-    /// The `PacketIo` below.
+    /// Returns the underlying `PacketIo`.
     pub fn io(&self) -> &P {
         &self.io
     }
@@ -134,8 +134,8 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
         }
     }
 
-    /// Lends nothing. Sealed datagrams that are received one by one into their places are slower than those copied out
-    /// of a burst: a call of the driver for each frame costs more than the copy that it saves.
+    /// Leaves no space around payloads. Receiving sealed datagrams one by one at their destinations is slower than
+    /// copying them out of a burst: a driver call per frame costs more than the copy that it saves.
     fn around(&self, _to: To) -> [u32; 2] {
         [0; 2]
     }
@@ -143,7 +143,7 @@ impl<S: Steer> Steer for Demultiplexer<'_, S> {
     fn landed(&mut self, batch: &[Done<'_>]) {
         let mut checked = ArrayVec::<Done<'_>, MAX_BATCH>::new();
         for done in batch {
-            // A bad ICRC stays a bad ICRC: nothing that such a header says is believed.
+            // A bad ICRC has priority: no field of such a header can be trusted.
             let fault = done.fault.or_else(|| self.accepts(done.header).err());
             checked.push(Done { fault, ..*done });
         }
@@ -156,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_completion_tells_survives_a_round_trip_and_nothing_else_is_read() {
+    fn completion_fields_round_trip() {
         for imm in [None, Some(0), Some(0xDEAD_BEEF)] {
-            let told = Completed { dest_qp: 17, src_qp: 0xABCDEF, imm };
-            assert_eq!(Completed::parse(&told.emit()), Some(told));
-            assert_eq!(Completed::parse(&told.emit()[1..]), None);
+            let completed = Completed { dest_qp: 17, src_qp: 0xABCDEF, imm };
+            assert_eq!(Completed::parse(&completed.emit()), Some(completed));
+            assert_eq!(Completed::parse(&completed.emit()[1..]), None);
         }
     }
 }

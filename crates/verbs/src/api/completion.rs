@@ -2,35 +2,35 @@
 
 use std::net::SocketAddr;
 
-/// How a work request ended (IBTA volume 1, clause 11.6.2).
+/// Status of a completed work request (IBTA volume 1, clause 11.6.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// As asked.
+    /// The operation succeeded.
     #[default]
     Success,
-    /// A message was longer than the receive, or longer than the wire allows.
+    /// A message was longer than the receive, or than the protocol allows.
     LocalLength,
-    /// The queue pair could not do it as asked.
+    /// The local queue pair could not execute the request.
     LocalOperation,
-    /// A local key, range or right does not fit.
+    /// A local key, range or access right is invalid.
     LocalProtection,
-    /// The queue pair was in its error state.
+    /// The request was flushed because the queue pair was in its error state.
     Flushed,
-    /// The peer answered what cannot be an answer.
+    /// The peer sent an invalid response.
     BadResponse,
-    /// The peer refused it as invalid.
+    /// The peer rejected the request as invalid.
     RemoteInvalid,
-    /// The peer refused key, range or rights.
+    /// The peer rejected key, range or rights.
     RemoteAccess,
-    /// The peer could not do it.
+    /// The peer could not execute the request.
     RemoteOperation,
-    /// No answer, however often it was sent.
+    /// No acknowledgement after all retransmissions.
     RetryExceeded,
-    /// The peer had no receive posted, however often it was sent.
+    /// The peer had no receive posted, after all RNR retries.
     RnrRetryExceeded,
 }
 
-/// What kind of request completed.
+/// Kind of a completed work request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Completed {
     /// A SEND, with or without immediate data.
@@ -44,31 +44,31 @@ pub enum Completed {
     CompareSwap,
     /// A fetch and add.
     FetchAdd,
-    /// A receive, filled by a SEND.
+    /// A receive filled by a SEND.
     Recv,
-    /// A receive, used up by a WRITE with immediate data; its elements were not touched.
+    /// A receive consumed by a WRITE with immediate data; its elements were not written.
     RecvWriteImm,
 }
 
-/// A work request is done. (The default one is for arrays to take others into.)
+/// Completion of a work request. (The default value is for arrays passed to `poll_cq`.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// The request's own.
+    /// Id of the request.
     pub id: u64,
-    /// How it ended. All but `id`, `status` and `qp` mean something only on success.
+    /// Status. Fields other than `id`, `status` and `qp` are valid only on success.
     pub status: Status,
-    /// What it was.
+    /// Kind of the request.
     pub completed: Completed,
-    /// The local queue pair's number.
+    /// Number of the local queue pair.
     pub qp: u32,
-    /// Bytes that arrived (receives, READs).
+    /// Bytes received (receives, READs).
     pub bytes: u32,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// The key that a SEND with invalidate ended.
+    /// Key that a SEND with invalidate has invalidated.
     pub invalidated: Option<u32>,
     /// The sender's address and queue pair (UD).
     pub source: Option<(SocketAddr, u32)>,
-    /// The peer asked for an event, or it is an error.
+    /// The peer requested a solicited event, or it is an error.
     pub solicited: bool,
 }

@@ -1,31 +1,31 @@
-//! What is known of a provider before an endpoint of it is opened.
+//! Properties of a provider that are known before an endpoint is opened.
 
 use super::{Capabilities, Mtu};
 
 /// A provider's entry in the registry ([`ProviderKind`](crate::provider::ProviderKind)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What its endpoints can do, the provider's name among it. Of devices, `atomics` and `max_operation` are upper bounds: an
-    /// endpoint says what its device has.
+    /// Capabilities of its endpoints, the provider's name included. For devices, `atomics` and `max_operation` are
+    /// upper bounds: an open endpoint reports those of its device.
     pub capabilities: Capabilities,
-    /// How it is written on a command line, in brackets what can be left out.
+    /// Form on a command line; optional parts in brackets.
     pub form: &'static str,
-    /// What it is, in some words.
+    /// Short description.
     pub summary: &'static str,
-    /// Where its peers are.
+    /// Location of its peers.
     pub reach: Reach,
-    /// Whether the machine needs an RDMA device.
+    /// Whether it needs an RDMA device.
     pub needs_device: bool,
-    /// Flags of [`Flag`] that it uses; others are refused where it is chosen.
+    /// Command-line flags that it uses; others are rejected when it is chosen.
     pub flags: &'static [Flag],
     /// Default path MTU; `None`: the device's, or there are no packets.
     pub mtu: Option<Mtu>,
-    /// Socket on which a target of this provider takes control connections.
+    /// Kind of socket on which a target of this provider accepts control connections.
     pub control: ControlSocket,
 }
 
 impl Description {
-    /// The provider's name.
+    /// Returns the provider's name.
     pub const fn name(&self) -> &'static str {
         self.capabilities.name
     }
@@ -44,15 +44,15 @@ pub enum Flag {
     ReceiveBuffer,
     /// `--loss`: probability of losing a packet that is sent.
     Loss,
-    /// `--rdma-cm`: queue pairs for programs that connect by RDMA's connection manager.
+    /// `--rdma-cm`: queue pairs for programs that connect through the RDMA connection manager.
     RdmaCm,
 }
 
 impl Flag {
-    /// All of them.
+    /// All flags.
     pub const ALL: [Self; 6] = [Self::Bind, Self::Mtu, Self::Lax, Self::ReceiveBuffer, Self::Loss, Self::RdmaCm];
 
-    /// The flag as it is typed.
+    /// Returns the flag as it is typed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bind => "--bind",
@@ -65,7 +65,7 @@ impl Flag {
     }
 }
 
-/// Where the peers of a provider's endpoints are.
+/// Location of the peers of a provider's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// On any machine of the network.
@@ -79,6 +79,6 @@ pub enum Reach {
 pub enum ControlSocket {
     /// A TCP port.
     Tcp,
-    /// A Unix socket at a path: the connection hands over file descriptors.
+    /// A Unix socket at a path: file descriptors are passed over the connection.
     Unix,
 }

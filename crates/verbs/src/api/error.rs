@@ -1,85 +1,85 @@
-//! What a verb can refuse.
+//! Errors of the verbs.
 
 use super::{QpState, QpType};
 use shotline_memory::{Refused, RegisterError};
 use shotline_transport::IoError;
 
-/// Why a work request was not posted. Nothing of it has happened.
+/// Reason why a work request was not posted. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// There is no such queue pair or shared receive queue.
     #[error("there is no such queue")]
     NoQueue,
-    /// Not in this state.
+    /// The queue pair cannot accept the request in this state.
     #[error("a queue pair in state {0:?} takes no such request")]
     State(QpState),
-    /// The queue holds as many requests as it can: poll its completion queue.
+    /// The queue is full: poll its completion queue.
     #[error("the queue is full: poll its completion queue")]
     Full,
-    /// More elements than the queue was made for.
+    /// More elements than the queue's maximum.
     #[error("{found} elements, the queue was made for {most}")]
     TooManyElements {
-        /// What it was made for.
+        /// Maximum of the queue.
         most: u32,
-        /// What was posted.
+        /// Number posted.
         found: usize,
     },
-    /// More inline bytes than the queue was made for, or inline where bytes come in.
+    /// More inline bytes than the queue's maximum, or inline data for an operation that writes local memory.
     #[error("{found} inline bytes, at most {most} here")]
     Inline {
-        /// What it was made for.
+        /// Maximum of the queue.
         most: u32,
-        /// What was posted.
+        /// Number posted.
         found: usize,
     },
-    /// Longer than one operation may be (2^31 bytes; a datagram: the MTU; an atomic operation: exactly 8).
+    /// Longer than an operation may be (2^31 bytes; a datagram: the MTU; an atomic operation: exactly 8).
     #[error("{found} bytes, where an operation takes {most}")]
     Length {
         /// The limit.
         most: u64,
-        /// What was posted.
+        /// Bytes posted.
         found: u64,
     },
-    /// The kind of queue pair cannot do this operation.
+    /// This type of queue pair does not support the operation.
     #[error("a queue pair of type {0:?} has no such operation")]
     Unsupported(QpType),
     /// A datagram without a destination, or a destination on a connected queue pair.
     #[error("datagrams need a destination, connections have theirs")]
     Destination,
-    /// An element's key, range or right.
+    /// Invalid key, range or access right of an element.
     #[error("element {index}: {refused}")]
     Element {
-        /// Which element.
+        /// Index of the element.
         index: usize,
-        /// Why.
+        /// Cause.
         refused: Refused,
     },
 }
 
-/// Why a verb failed.
+/// Reason why a verb failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsError {
-    /// A handle that names nothing (any more).
+    /// The handle does not exist, or no longer.
     #[error("there is no such {0}")]
     NoSuch(&'static str),
-    /// It is still used.
+    /// The object is still in use.
     #[error("the {what} is in use by {by}: destroy that first")]
     InUse {
-        /// What was to be destroyed.
+        /// Object that was to be destroyed.
         what: &'static str,
-        /// Who uses it.
+        /// Object that uses it.
         by: &'static str,
     },
-    /// A change of state that the rules do not have, or attributes that cannot be.
+    /// An invalid state transition or invalid attributes.
     #[error("{0}")]
     Invalid(String),
-    /// This provider cannot do that.
+    /// The provider does not support the operation.
     #[error("{0}")]
     Unsupported(&'static str),
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// Memory could not be had.
+    /// Memory could not be allocated.
     #[error(transparent)]
     Memory(#[from] shotline_memory::MemoryError),
     /// The transport failed.

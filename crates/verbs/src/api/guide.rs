@@ -1,4 +1,4 @@
-//! The book's pages on the verbs, so that their examples are compiled and run as tests.
+//! The guide's pages on the verbs, included so that their examples are compiled and run as tests.
 
 #[doc = include_str!("../../../../docs/verbs/memory.md")]
 pub mod memory {}

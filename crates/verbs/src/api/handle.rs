@@ -1,4 +1,4 @@
-//! Names of what a provider has made.
+//! Handles of the objects of a provider.
 
 /// A completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
-//! The verbs: what a user of queue pairs says and hears, the same over every provider.
+//! The verbs: the interface to queue pairs, the same for every provider.
 //!
-//! The order of calls: [`Provider::alloc_pd`], [`Provider::reg_mr`], [`Provider::create_cq`],
-//! [`Provider::create_qp`], [`Provider::modify_qp`] through `Init`, `ReadyToReceive` and `ReadyToSend`, then
-//! [`Provider::post_recv`], [`Provider::post_send`] and [`Provider::poll_cq`]. The [`guide`] has a page for each verb.
+//! Call order: [`Provider::alloc_pd`], [`Provider::reg_mr`], [`Provider::create_cq`], [`Provider::create_qp`],
+//! [`Provider::modify_qp`] through `Init`, `ReadyToReceive` and `ReadyToSend`, then [`Provider::post_recv`],
+//! [`Provider::post_send`] and [`Provider::poll_cq`]. The [`guide`] has a page for each verb.
 
 mod completion;
 mod description;

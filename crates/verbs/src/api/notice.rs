@@ -1,38 +1,39 @@
-//! What a target may hear of what its peers do, and what went wrong with nobody's request.
+//! Notifications of peers' one-sided operations, and asynchronous events that belong to no request.
 
 use super::{Completed, Cq, Qp, Srq, VerbsError};
 use shotline_memory::{Mr, Usage};
 
-/// A one-sided operation of a peer that is done: bytes written whole, a READ answered, an atomic operation executed.
+/// Completed one-sided operation of a peer: all bytes written, a READ answered, or an atomic operation executed.
 ///
-/// One-sided operations tell the target nothing; a registration may ask for these all the same
+/// One-sided operations do not notify the target; a registration may be watched for these reports instead
 /// ([`Notices::watch_mr`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
-    /// The local queue pair that it came through.
+    /// Local queue pair that received it.
     pub qp: u32,
-    /// The remote key that it showed: names the registration.
+    /// rkey that it used, which identifies the registration.
     pub rkey: u32,
     /// [`Completed::Write`], [`Completed::Read`], [`Completed::CompareSwap`] or [`Completed::FetchAdd`].
     pub kind: Completed,
-    /// Its first byte, as the registration counts.
+    /// Address of the first byte, in the registration's addressing.
     pub address: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// The verbs by which a target learns of its peers' one-sided operations. Providers without them are [`NoNotices`].
+/// Verbs that report peers' one-sided operations to a target. Providers without them implement [`NoNotices`].
 pub trait Notices {
-    /// Asks to be told of every one-sided operation of a peer on this memory ([`Self::next_access`]), or no longer.
+    /// Starts or stops reporting every one-sided operation of a peer on this memory ([`Self::next_access`]).
     fn watch_mr(&mut self, mr: &Mr, notify: bool) -> Result<(), VerbsError>;
-    /// A one-sided operation on watched memory. Beyond some thousand that wait to be taken, further ones are lost, and counted.
+    /// Returns the next one-sided operation on watched memory. If more than some thousand are pending, further ones are
+    /// lost, and counted.
     fn next_access(&mut self) -> Option<Accessed>;
-    /// What peers did with registered memory so far.
+    /// Returns the usage of registered memory by peers so far.
     fn mr_usage(&self, mr: &Mr) -> Result<Usage, VerbsError>;
 }
 
-/// Marks a provider whose targets learn nothing of one-sided operations: it refuses the verbs, and has no accesses to tell.
-/// Not for wrappers of other providers, which forward all of [`Notices`].
+/// Marks a provider that does not report one-sided operations to targets: it rejects these verbs and never returns an
+/// access. Not for wrappers of other providers, which forward all of [`Notices`].
 pub trait NoNotices {}
 
 impl<P: NoNotices> Notices for P {
@@ -47,13 +48,13 @@ impl<P: NoNotices> Notices for P {
     }
 }
 
-/// What happened beside the completions (IBTA volume 1, clause 11.6.3).
+/// Asynchronous event (IBTA volume 1, clause 11.6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
     /// A completion queue was full and a completion was lost. Its queue pairs are in their error state.
     CqOverrun(Cq),
-    /// A queue pair went to its error state by itself.
+    /// A queue pair entered its error state without a call of `modify_qp`.
     QpError(Qp),
-    /// A shared receive queue has fewer receives than its limit, which is thereby used up.
+    /// A shared receive queue has fewer receives than its limit; the limit is disarmed.
     SrqLimit(Srq),
 }

@@ -1,4 +1,4 @@
-//! The trait that every provider fulfils.
+//! The trait that every provider implements.
 
 use super::notice::Notices;
 use super::window::Windows;
@@ -8,59 +8,59 @@ use shotline_memory::{Access, Addressing, Mr, Pd, Region};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a provider can and cannot do; the conformance suite holds it to this.
+/// Capabilities of a provider, verified by the conformance suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Its name.
+    /// Name of the provider.
     pub name: &'static str,
-    /// It has datagrams.
+    /// Supports unreliable datagrams.
     pub ud: bool,
-    /// It has unreliable connections.
+    /// Supports unreliable connections.
     pub uc: bool,
-    /// It has reliable connections.
+    /// Supports reliable connections.
     pub rc: bool,
-    /// It has atomic operations over reliable connections.
+    /// Supports atomic operations over reliable connections.
     pub atomics: bool,
-    /// One-sided operations need nothing of the target's CPU.
+    /// One-sided operations use no CPU time of the target.
     pub target_sleeps: bool,
-    /// Registered memory may be part of a region (otherwise remote access is to whole regions).
+    /// Part of a region can be registered (otherwise remote access is to whole regions).
     pub partial_registration: bool,
-    /// Memory may be opened for writing or for atomic operations alone (otherwise what a peer may change it may also
-    /// read and write).
+    /// Write and atomic rights can be granted separately (otherwise a peer that may modify memory may also read and
+    /// write it).
     pub separate_rights: bool,
-    /// A deregistered key is refused at once, whatever the peer does.
+    /// A deregistered key is rejected immediately, regardless of what the peer does.
     pub revokes: bool,
-    /// It has memory windows.
+    /// Supports memory windows.
     pub windows: bool,
-    /// A registration may let a peer end its key by a SEND with invalidate ([`Access::REMOTE_INVALIDATE`]); otherwise
-    /// that is for windows only.
+    /// A registration can allow a peer to invalidate its key with a SEND with invalidate
+    /// ([`Access::REMOTE_INVALIDATE`]); otherwise only windows can.
     pub invalidates: bool,
-    /// What arrives wrong can be dropped, and changes nothing ([`QpConfig::strict`] is heard); otherwise every queue
-    /// pair is strict.
+    /// Invalid packets can be dropped without effect (it honours [`QpConfig::strict`]); otherwise every queue pair is
+    /// strict.
     pub lenient: bool,
-    /// Nobody can guess the number of a queue pair from that of another.
+    /// The number of a queue pair cannot be guessed from that of another.
     pub random_numbers: bool,
-    /// A completion says whether the peer asked for an event ([`Completion::solicited`]).
+    /// A completion reports whether the peer requested a solicited event ([`Completion::solicited`]).
     pub tells_solicited: bool,
-    /// Longest operation in bytes.
+    /// Maximum length of an operation, in bytes.
     pub max_operation: u64,
 }
 
-/// One endpoint: its memory, queues and connections, driven by the calls of one thread.
+/// An endpoint with its memory, queues and connections, used from one thread.
 ///
-/// Nothing here waits but [`Self::wait`]. Whatever the provider has to do of itself (answers, retransmissions) it does
-/// within [`Self::progress`], which [`Self::poll_cq`] and [`Self::wait`] call, too.
+/// Only [`Self::wait`] blocks. The provider does its background work (acknowledgements, responses, retransmissions) in
+/// [`Self::progress`], which [`Self::poll_cq`] and [`Self::wait`] call, too.
 ///
-/// No method has a default, so that a provider says of each verb whether it has it, and a wrapper cannot forget one. What
-/// a provider does not have it refuses with [`VerbsError::Unsupported`]; one without memory windows or without notices is
-/// [`NoWindows`](super::NoWindows) or [`NoNotices`](super::NoNotices).
+/// No method has a default, so that a provider states for each verb whether it supports it, and a wrapper cannot omit
+/// one. Verbs that a provider does not support return [`VerbsError::Unsupported`]; one without memory windows or
+/// without notices implements [`NoWindows`](super::NoWindows) or [`NoNotices`](super::NoNotices).
 pub trait Provider: Windows + Notices {
-    /// What it can do.
+    /// Returns the capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes a protection domain.
+    /// Allocates a protection domain.
     fn alloc_pd(&mut self) -> Result<Pd, VerbsError>;
-    /// Ends a protection domain that nothing uses any more.
+    /// Deallocates a protection domain that is not in use.
     fn dealloc_pd(&mut self, pd: Pd) -> Result<(), VerbsError>;
     /// Registers `len` bytes of a region from `offset`.
     fn reg_mr(
@@ -72,57 +72,58 @@ pub trait Provider: Windows + Notices {
         access: Access,
         addressing: Addressing,
     ) -> Result<Mr, VerbsError>;
-    /// Ends a registration: its keys are refused from now on. Requests that were posted before still end well; where a
-    /// device reaches the memory by itself, [`VerbsError::InUse`] says to call again when they are done.
+    /// Deregisters memory: its keys are rejected from now on. Requests that were posted before still complete; if a
+    /// device accesses the memory itself, [`VerbsError::InUse`] means to call again when they are done.
     fn dereg_mr(&mut self, mr: &Mr) -> Result<(), VerbsError>;
 
-    /// Makes a completion queue for at least `depth` completions.
+    /// Creates a completion queue for at least `depth` completions.
     fn create_cq(&mut self, depth: u32) -> Result<Cq, VerbsError>;
     /// Destroys a completion queue that no queue pair uses.
     fn destroy_cq(&mut self, cq: Cq) -> Result<(), VerbsError>;
-    /// Takes completions. Returns how many.
+    /// Removes completions. Returns their number.
     fn poll_cq(&mut self, cq: Cq, out: &mut [Completion]) -> Result<usize, VerbsError>;
-    /// Asks for one event when the next completion enters the queue (or the next solicited one).
+    /// Arms the queue for one event when the next completion (or the next solicited one) is added.
     fn arm_cq(&mut self, cq: Cq, solicited_only: bool) -> Result<(), VerbsError>;
-    /// A file descriptor to wait on (poll, epoll) together with others: it is readable when there may be something to
-    /// do. Call [`Self::progress`] then, and [`Self::next_event`].
+    /// Returns a file descriptor to wait on (poll, epoll) together with others: it is readable when there may be work.
+    /// Call [`Self::progress`] then, and [`Self::next_event`].
     fn fd(&self) -> BorrowedFd<'_>;
-    /// An armed completion queue whose event has come. Its arming is used up.
+    /// Returns an armed completion queue whose event has occurred. The queue is no longer armed.
     fn next_event(&mut self) -> Option<Cq>;
-    /// Sleeps until an event has come, or for `timeout`.
+    /// Blocks until an event occurs, or for `timeout`.
     fn wait(&mut self, timeout: Duration) -> Result<Option<Cq>, VerbsError>;
 
-    /// Makes a shared receive queue for `depth` receives of up to `max_sge` elements.
+    /// Creates a shared receive queue for `depth` receives of up to `max_sge` elements.
     fn create_srq(&mut self, pd: Pd, depth: u32, max_sge: u32) -> Result<Srq, VerbsError>;
     /// Destroys a shared receive queue that no queue pair uses.
     fn destroy_srq(&mut self, srq: Srq) -> Result<(), VerbsError>;
     /// Posts receives to a shared queue. On an error, those before it are posted.
     fn post_srq_recv(&mut self, srq: Srq, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
 
-    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
+    /// Arms the queue for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left.
     fn arm_srq(&mut self, srq: Srq, limit: u32) -> Result<(), VerbsError>;
-    /// What happened beside the completions, in order.
+    /// Returns the next asynchronous event.
     fn next_async(&mut self) -> Option<AsyncEvent>;
 
-    /// Makes a queue pair, in state `Reset`, with a random number if [`Capabilities::random_numbers`].
+    /// Creates a queue pair in state `Reset`, with a random number if [`Capabilities::random_numbers`].
     fn create_qp(&mut self, config: &QpConfig) -> Result<Qp, VerbsError>;
-    /// Changes its state.
+    /// Changes the state of a queue pair.
     fn modify_qp(&mut self, qp: Qp, change: Modify) -> Result<(), VerbsError>;
-    /// Its state.
+    /// Returns the state of a queue pair.
     fn qp_state(&self, qp: Qp) -> Result<QpState, VerbsError>;
-    /// Destroys it. What was posted does not complete.
+    /// Destroys a queue pair. Posted requests do not complete.
     fn destroy_qp(&mut self, qp: Qp) -> Result<(), VerbsError>;
     /// Posts requests with one doorbell. On an error, those before it are posted.
     ///
-    /// Local memory belongs to the provider until its request completes: no thread writes to it, also not by
+    /// Local memory belongs to the provider until its request completes: no thread may write to it, not even with
     /// [`Region::write`], because a provider may compute CRCs over a slice of it. Regions that other processes write
-    /// ([`Region::is_shared`]) are exempt, since there is never a slice of them.
+    /// ([`Region::is_shared`]) are exempt, since no slices of them exist.
     fn post_send(&mut self, qp: Qp, requests: &[SendWr<'_>]) -> Result<(), (usize, PostError)>;
     /// Posts receives. On an error, those before it are posted.
     ///
     /// Memory belongs to the provider until its receive completes, as in [`Self::post_send`].
     fn post_recv(&mut self, qp: Qp, requests: &[RecvWr<'_>]) -> Result<(), (usize, PostError)>;
 
-    /// Receives, answers, sends and sends again whatever is due. Returns whether anything was done.
+    /// Receives and processes packets, sends responses, and transmits or retransmits requests. Returns `true` if
+    /// anything was done.
     fn progress(&mut self) -> Result<bool, VerbsError>;
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: kinds, states, attributes.
+//! Queue pair types, states and attributes.
 
 use super::{Cq, Srq};
 use shotline_memory::{Access, Pd};
@@ -20,21 +20,21 @@ pub enum QpType {
 /// State of a queue pair (IBTA volume 1, clause 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpState {
-    /// Just made: nothing may be posted.
+    /// Newly created or reset: nothing may be posted.
     Reset,
     /// Receives may be posted; packets are dropped.
     Init,
     /// Packets are received.
     ReadyToReceive,
-    /// And sent.
+    /// Packets are received and sent.
     ReadyToSend,
-    /// A send work request failed (UD, UC): receiving goes on, sends are flushed.
+    /// A send work request failed (UD, UC): receiving continues, sends are flushed.
     SendError,
-    /// Everything that was posted, and is from now on, is flushed.
+    /// All posted requests, and those posted from now on, are flushed.
     Error,
 }
 
-/// Payload bytes of a full packet.
+/// Path MTU: payload bytes of a full packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Mtu {
@@ -51,51 +51,51 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// All, ascending.
+    /// All values, ascending.
     pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// Its bytes.
+    /// Returns the MTU in bytes.
     pub const fn bytes(self) -> u32 {
         self as u32
     }
-    /// The MTU of so many bytes, if there is one.
+    /// Returns the MTU of this size in bytes, if there is one.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 }
 
-/// What a queue pair is made with.
+/// Configuration of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
     /// Transport service.
     pub kind: QpType,
-    /// Its protection domain.
+    /// Protection domain.
     pub pd: Pd,
-    /// Where send work requests complete.
+    /// Completion queue of send work requests.
     pub send_cq: Cq,
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub recv_cq: Cq,
-    /// Receives come from this shared queue instead of its own.
+    /// Shared receive queue to use instead of the queue pair's own.
     pub srq: Option<Srq>,
-    /// Send work requests that it holds.
+    /// Depth of the send queue.
     pub max_send_wr: u32,
-    /// Receives that it holds.
+    /// Depth of the receive queue.
     pub max_recv_wr: u32,
-    /// Elements of a request.
+    /// Maximum elements of a request.
     pub max_sge: u32,
-    /// Bytes of an inline request.
+    /// Maximum inline bytes of a request.
     pub max_inline: u32,
-    /// What arrives wrong from outside is answered with a NAK and puts the queue pair in its error state, as the
-    /// InfiniBand rules have it. Otherwise it is dropped and counted, and changes nothing.
+    /// Invalid requests are answered with a NAK and put the queue pair in its error state, as IBTA requires. Otherwise
+    /// they are dropped and counted, without further effect.
     pub strict: bool,
-    /// Packets from the peer's address are taken from whatever UDP port they come (RC, UC), and one-sided operations over
-    /// IPv4 with whatever identification: for a peer that sends one flow by several ports, or whose identifications
-    /// do not count up. Otherwise the port of the first packet that was carried out is the connection's.
+    /// Packets from the peer's address are accepted from any UDP port (RC, UC), and one-sided operations over IPv4 with
+    /// any identification: for a peer that sends one flow from several ports, or whose identifications do not increase.
+    /// Otherwise the port of the first executed packet becomes the connection's.
     pub lax: bool,
 }
 
 impl QpConfig {
-    /// 128 requests of up to 4 elements or 64 inline bytes.
+    /// Returns a configuration for 128 requests of up to 4 elements or 64 inline bytes.
     pub fn new(kind: QpType, pd: Pd, send_cq: Cq, recv_cq: Cq) -> Self {
         let (max_send_wr, max_recv_wr, max_sge, max_inline) = (128, 128, 4, 64);
         let (strict, lax) = (false, false);
@@ -103,46 +103,46 @@ impl QpConfig {
     }
 }
 
-/// What a queue pair must know to receive.
+/// Attributes of the transition to [`QpState::ReadyToReceive`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyToReceive {
-    /// The peer; packets from elsewhere are dropped (RC, UC). UD: any.
+    /// Address and queue pair of the peer; packets from elsewhere are dropped (RC, UC). Ignored for UD.
     pub peer: Option<(SocketAddr, u32)>,
     /// Path MTU.
     pub mtu: Mtu,
-    /// The first sequence number that is expected.
+    /// First expected PSN.
     pub psn: u32,
-    /// READs and atomic operations of the peer that may be unanswered at once.
+    /// Maximum outstanding READs and atomic operations of the peer.
     pub max_dest_rd_atomic: u8,
-    /// How long a peer waits that found no receive posted.
+    /// Delay requested from a peer that found no receive posted.
     pub min_rnr_timer: RnrTimer,
-    /// How seldom this side asks for acknowledgements of its own SENDs and WRITEs (RC): with the last packet of a
-    /// message, when at least so many bytes were sent since it last asked, or when nothing else is posted. 0: with
-    /// every message. Requests complete when they are acknowledged. UC has no acknowledgements at all.
+    /// Interval of acknowledgement requests for the local SENDs and WRITEs (RC): the last packet of a message requests
+    /// one if at least this many bytes were sent since the last request, or if nothing else is posted. 0: every
+    /// message. Requests complete when they are acknowledged. UC has no acknowledgements.
     pub ack_every: u32,
 }
 
-/// What a queue pair must know to send.
+/// Attributes of the transition to [`QpState::ReadyToSend`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyToSend {
-    /// The first sequence number that it sends.
+    /// First PSN that it sends.
     pub psn: u32,
-    /// How long an answer may take before it sends again.
+    /// Acknowledgement timeout before retransmission.
     pub timeout: Duration,
-    /// How often it sends again, at most.
+    /// Maximum retransmissions.
     pub retries: u8,
-    /// How often it sends again to a peer that had no receive posted; 7: without end.
+    /// Maximum retransmissions to a peer that had no receive posted; 7: unlimited.
     pub rnr_retries: u8,
-    /// READs and atomic operations that may be unanswered at once; what the peer's `max_dest_rd_atomic` says.
+    /// Maximum outstanding READs and atomic operations; at most the peer's `max_dest_rd_atomic`.
     pub max_rd_atomic: u8,
 }
 
-/// A change of state.
+/// State transition of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub enum Modify {
-    /// From `Reset`: what peers may do with memory through this queue pair, and its Q_Key (UD).
+    /// From `Reset`: sets the rights of peers through this queue pair, and its Q_Key (UD).
     Init {
-        /// Remote rights; those of the memory itself are needed, too.
+        /// Remote access rights; those of the memory are required, too.
         access: Access,
         /// Queue key (UD).
         q_key: u32,
@@ -151,8 +151,8 @@ pub enum Modify {
     ReadyToReceive(ReadyToReceive),
     /// From `ReadyToReceive`, or from `SendError`.
     ReadyToSend(ReadyToSend),
-    /// From any state: flushes everything.
+    /// From any state: flushes all requests.
     Error,
-    /// From any state: forgets everything.
+    /// From any state: discards all requests.
     Reset,
 }

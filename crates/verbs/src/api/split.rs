@@ -1,50 +1,54 @@
-//! Operations longer than the wire allows.
+//! Splitting of operations longer than the protocol allows.
 
 use super::{Element, Operation, Remote};
 
-/// A WRITE or READ of any length as operations of at most `most` bytes each, in their order, with the elements of each:
-/// RoCE's length field ends at 2^31 ([`super::Capabilities::max_operation`]). Immediate data go with the last, so its
-/// receiver hears when all is there. Post them as one group with only the last one signalled: queue pairs keep the order,
-/// and an error of any completes visibly.
+/// Splits a WRITE or READ of any length into operations of at most `max` bytes each, in order, with the elements of
+/// each: RoCE's length field is limited to 2^31 ([`super::Capabilities::max_operation`]). Immediate data is sent with
+/// the last one, so the receiver is notified when all bytes have arrived. Post them as one group with only the last one
+/// signalled: queue pairs keep the order, and an error of any of them posts a completion.
 ///
-/// Messages and atomic operations cannot be cut, and come back as they are; so does everything that is short enough.
+/// Messages and atomic operations cannot be split and are returned unchanged; so are operations that are short enough.
 ///
 /// # Panics
-/// If `most` is 0.
-pub fn split(operation: Operation, elements: &[Element], most: u64) -> Vec<(Operation, Vec<Element>)> {
-    assert!(most > 0, "operations of no bytes never end");
+/// If `max` is 0.
+pub fn split(operation: Operation, elements: &[Element], max: u64) -> Vec<(Operation, Vec<Element>)> {
+    assert!(max > 0, "max must not be 0");
     let total: u64 = elements.iter().map(|element| u64::from(element.len)).sum();
     let part: fn(Operation, u64, bool) -> Operation = match operation {
-        Operation::Write(_) | Operation::WriteImm(..) | Operation::Read(_) if total > most => at,
+        Operation::Write(_) | Operation::WriteImm(..) | Operation::Read(_) if total > max => at_offset,
         _ => return vec![(operation, elements.to_vec())],
     };
     let (mut parts, mut done) = (Vec::new(), 0);
     let mut rest = elements.iter().copied();
     let mut element = rest.next();
     while done < total {
-        let len = most.min(total - done);
-        let (mut room, mut taken) = (len, Vec::new());
-        while let Some(present) = element.filter(|_| room > 0) {
-            let now = room.min(u64::from(present.len)) as u32;
-            if now > 0 {
-                taken.push(Element { len: now, ..present });
+        let len = max.min(total - done);
+        let (mut space, mut list) = (len, Vec::new());
+        while let Some(current) = element.filter(|_| space > 0) {
+            let count = space.min(u64::from(current.len)) as u32;
+            if count > 0 {
+                list.push(Element { len: count, ..current });
             }
-            room -= u64::from(now);
-            element = if now == present.len {
+            space -= u64::from(count);
+            element = if count == current.len {
                 rest.next()
             } else {
-                Some(Element { address: present.address.wrapping_add(now.into()), len: present.len - now, ..present })
+                Some(Element {
+                    address: current.address.wrapping_add(count.into()),
+                    len: current.len - count,
+                    ..current
+                })
             };
         }
-        parts.push((part(operation, done, done + len == total), taken));
+        parts.push((part(operation, done, done + len == total), list));
         done += len;
     }
     parts
 }
 
-/// The part of an operation that begins `done` bytes behind its first.
-fn at(operation: Operation, done: u64, last: bool) -> Operation {
-    let from = |remote: Remote| Remote { address: remote.address.wrapping_add(done), ..remote };
+/// Returns the part of an operation that starts `offset` bytes after its beginning.
+fn at_offset(operation: Operation, offset: u64, last: bool) -> Operation {
+    let from = |remote: Remote| Remote { address: remote.address.wrapping_add(offset), ..remote };
     match operation {
         Operation::WriteImm(remote, imm) if last => Operation::WriteImm(from(remote), imm),
         Operation::Write(remote) | Operation::WriteImm(remote, _) => Operation::Write(from(remote)),
@@ -64,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_a_long_operation_is_in_one_part_and_the_last_wakes_the_peer() {
+    fn parts_cover_every_byte_and_the_last_has_the_immediate() {
         let elements = [element(0, 5), element(100, 0), element(200, 12), element(300, 3)];
         let parts = split(Operation::WriteImm(REMOTE, 9), &elements, 8);
         let expected = [
@@ -76,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_beyond_2_gib_are_cut_where_the_wire_ends() {
+    fn operations_beyond_2_gib_are_split() {
         let elements = [element(0, 3 << 30), element(3 << 30, 3 << 30)];
         let parts = split(Operation::Read(REMOTE), &elements, 1 << 31);
         let lengths: Vec<u64> = parts.iter().map(|(_, list)| list.iter().map(|e| u64::from(e.len)).sum()).collect();
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_cannot_be_cut_stays_as_it_is() {
+    fn short_or_unsplittable_operations_are_unchanged() {
         for operation in [Operation::Send, Operation::SendImm(1), Operation::Write(REMOTE)] {
             let len = if matches!(operation, Operation::Write(_)) { 8 } else { 80 };
             assert_eq!(split(operation, &[element(0, len)], 8), [(operation, vec![element(0, len)])]);

@@ -4,20 +4,20 @@ use super::{Qp, VerbsError};
 use shotline_memory::{Access, Mr};
 use std::time::Duration;
 
-/// A memory window: peers address its bytes from 0.
+/// Memory window; peers address its bytes from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// What a peer must show.
+    /// rkey that a peer must use.
     pub rkey: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// The verbs of memory windows. Providers without them are [`NoWindows`].
+/// Verbs of memory windows. Providers without them implement [`NoWindows`].
 pub trait Windows {
-    /// Binds a window to `len` bytes from `offset` of registered memory: a remote key of its own, with rights of its own,
-    /// that peers can use only through one queue pair, and only for so long if a time is given (an IBTA type 2 window,
-    /// bound by its owner and not by a request in the send queue). The memory needs no remote rights itself.
+    /// Binds a window to `len` bytes at `offset` of registered memory: an rkey with its own access rights, valid for
+    /// one queue pair only and, if `lifetime` is given, for a limited time (an IBTA type 2 window, bound by its owner
+    /// and not by a request in the send queue). The memory needs no remote rights itself.
     fn bind_window(
         &mut self,
         qp: Qp,
@@ -27,11 +27,11 @@ pub trait Windows {
         access: Access,
         lifetime: Option<Duration>,
     ) -> Result<Window, VerbsError>;
-    /// Ends a window: its key is refused from now on.
+    /// Unbinds a window: its key is rejected from now on.
     fn unbind_window(&mut self, window: &Window) -> Result<(), VerbsError>;
 }
 
-/// Marks a provider that has no memory windows ([`Capabilities::windows`](super::Capabilities::windows)): it refuses their
+/// Marks a provider without memory windows ([`Capabilities::windows`](super::Capabilities::windows)): it rejects their
 /// verbs. Not for wrappers of other providers, which forward all of [`Windows`].
 pub trait NoWindows {}
 

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-/// A scatter/gather element of a work request: bytes of registered memory, by local key.
+/// Scatter/gather element of a work request: bytes of registered memory, identified by a local key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// The address of the first byte, as the registration counts ([`shotline_memory::Mr::address`]).
+    /// Address of the first byte, in the registration's addressing ([`shotline_memory::Mr::address`]).
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// Local key.
     pub lkey: u32,
@@ -16,97 +16,97 @@ pub struct Element {
 /// Memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// The address of the first byte, as the peer's registration counts.
+    /// Address of the first byte, in the addressing of the peer's registration.
     pub address: u64,
-    /// The peer's remote key.
+    /// rkey of the peer's registration.
     pub rkey: u32,
 }
 
-/// What a send work request does.
+/// Operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A message into the peer's next posted receive.
+    /// Sends a message to the peer's next posted receive.
     Send,
-    /// The same, with 32 bits for its completion.
+    /// SEND with 32 bits of immediate data for the peer's completion.
     SendImm(u32),
-    /// The same, and the peer's key is ended when it has arrived.
+    /// SEND that invalidates the peer's key when the message has arrived.
     SendInvalidate(u32),
-    /// Bytes into the peer's memory; the peer's software hears nothing of it.
+    /// Writes to the peer's memory; the peer's software is not notified.
     Write(Remote),
-    /// Bytes into the peer's memory, then 32 bits for the completion of its next posted receive.
+    /// Writes to the peer's memory, then completes its next posted receive with 32 bits of immediate data.
     WriteImm(Remote, u32),
-    /// Bytes out of the peer's memory.
+    /// Reads from the peer's memory.
     Read(Remote),
-    /// Puts `swap` where the peer's 8 bytes equal `compare`; the 8 bytes that were there come back.
+    /// Replaces the peer's 8 bytes by `swap` if they equal `compare`; returns their original value.
     CompareSwap {
-        /// The 8 bytes.
+        /// Address of the 8 bytes.
         remote: Remote,
-        /// What they must be.
+        /// Expected value.
         compare: u64,
-        /// What they become.
+        /// New value.
         swap: u64,
     },
-    /// Adds to the peer's 8 bytes, modulo 2^64; the 8 bytes that were there come back.
+    /// Adds to the peer's 8 bytes, modulo 2^64; returns their original value.
     FetchAdd {
-        /// The 8 bytes.
+        /// Address of the 8 bytes.
         remote: Remote,
-        /// What is added.
+        /// Value to add.
         add: u64,
     },
 }
 
-/// The local bytes of a send work request: what goes out, or where a READ or an atomic result lands.
+/// Local data of a send work request: the source, or the destination of a READ or an atomic result.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Registered memory. It must stay as it is until the request completes.
+    /// Registered memory. It must not change until the request completes.
     Elements(&'a [Element]),
-    /// Copied when the request is posted: the bytes are free again at once, and need no key.
+    /// Copied when the request is posted: the memory may be reused at once and needs no key.
     Inline(&'a [u8]),
 }
 
-/// Where a datagram goes (UD).
+/// Destination of a datagram (UD).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Its address.
+    /// Address of the endpoint.
     pub address: SocketAddr,
-    /// Its queue pair.
+    /// Queue pair number.
     pub qp: u32,
-    /// Its queue key; with the high bit set, the sending queue pair's own (IBTA 10.2.5).
+    /// Q_Key; with the high bit set, the sending queue pair's own (IBTA 10.2.5).
     pub q_key: u32,
 }
 
-/// A request on the send queue.
+/// Send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Id returned in the completion.
     pub id: u64,
-    /// What to do.
+    /// Operation.
     pub operation: Operation,
-    /// The local bytes.
+    /// Local data.
     pub data: Data<'a>,
-    /// Whether it completes visibly. Unsignalled ones give their place in the queue back when a later signalled one
-    /// completes; errors always complete visibly.
+    /// Whether a completion is posted on success. The slot of an unsignalled request is freed when a later signalled
+    /// one completes; errors always post a completion.
     pub signalled: bool,
-    /// The peer's completion is a solicited event.
+    /// Raises a solicited event with the peer's completion.
     pub solicited: bool,
-    /// It begins only when all READs and atomic operations before it are done.
+    /// Starts only when all READs and atomic operations before it are done.
     pub fence: bool,
-    /// Datagrams only.
+    /// Destination (UD only).
     pub destination: Option<Destination>,
 }
 
 impl<'a> SendWr<'a> {
-    /// A signalled request with nothing special.
+    /// Returns a signalled request without other options.
     pub fn new(id: u64, operation: Operation, data: Data<'a>) -> Self {
         Self { id, operation, data, signalled: true, solicited: false, fence: false, destination: None }
     }
 }
 
-/// A request on a receive queue.
+/// Receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// Id returned in the completion.
     pub id: u64,
-    /// Where the message lands, one element after the other.
+    /// Elements that the message is written to, in order.
     pub elements: &'a [Element],
 }

@@ -1,21 +1,21 @@
-//! Memory that initiators make a target take, in one account.
+//! Limit of the memory that initiators make a target allocate.
 
 use super::conversation::SessionId;
 use super::message::{Cause, Refusal};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A limit, and the option that raises it.
+/// Memory limit, and the option that raises it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// Most bytes.
+    /// Limit in bytes.
     pub bytes: u64,
-    /// The option's name, for refusals.
+    /// Name of the option, for refusals.
     pub option: &'static str,
 }
 
-/// The account of all queue pairs, queues, message buffers and streams that initiators have asked for. Whoever allocates
-/// by a peer's word takes a [`Loan`] first. Clones are the same account.
+/// Budget of the memory for queue pairs, queues, message buffers and streams that initiators request. Code that
+/// allocates memory of a size that a peer determines takes a [`Loan`] first. Clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct Account {
     each: Bound,
@@ -30,18 +30,18 @@ struct Ledger {
     refused: u64,
 }
 
-/// What an account says of itself.
+/// State of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AccountState {
-    /// Bytes that initiators hold.
+    /// Bytes reserved by initiators.
     pub held_bytes: u64,
-    /// Bytes that they may hold.
+    /// Limit in bytes.
     pub most_bytes: u64,
-    /// Requests that were refused because they would have taken more.
+    /// Requests refused because of the limit.
     pub refused: u64,
 }
 
-/// Bytes on an account; they are given back when it is dropped.
+/// Reserved bytes; dropping it releases them.
 #[derive(Debug)]
 pub struct Loan {
     account: Account,
@@ -50,12 +50,13 @@ pub struct Loan {
 }
 
 impl Account {
-    /// With limits for one initiator and for all of them together.
+    /// Creates a budget with limits for one initiator and for all of them together.
     pub fn new(each: Bound, all: Bound) -> Self {
         Self { each, all, ledger: Arc::default() }
     }
 
-    /// Enters bytes for `what`, or says what was asked for, what there is, and which option raises it.
+    /// Reserves bytes for `what`, or returns a refusal with the requested and available bytes and the option that
+    /// raises the limit.
     pub fn lend(&self, session: SessionId, bytes: u64, what: &str) -> Result<Loan, Refusal> {
         let mut ledger = self.ledger();
         let held = ledger.held.get(&session).copied().unwrap_or(0);
@@ -77,7 +78,7 @@ impl Account {
         Ok(Loan { account: self.clone(), session, bytes })
     }
 
-    /// What is held and was refused.
+    /// Returns the reserved bytes and the number of refusals.
     pub fn state(&self) -> AccountState {
         let ledger = self.ledger();
         AccountState { held_bytes: ledger.sum, most_bytes: self.all.bytes, refused: ledger.refused }
@@ -89,7 +90,7 @@ impl Account {
 }
 
 impl Default for Account {
-    /// Half a GiB each, a GiB in sum.
+    /// 512 MiB per initiator, 1 GiB in total.
     fn default() -> Self {
         let each = Bound { bytes: 512 << 20, option: "--initiator-memory" };
         Self::new(each, Bound { bytes: 1 << 30, option: "--memory" })
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_and_all_have_a_limit_and_a_refusal_names_its_option() {
+    fn limits_apply_per_initiator_and_in_total() {
         let account = account();
         let first = account.lend(1, 80, "a queue pair").unwrap();
         let words = account.lend(1, 21, "a queue pair").unwrap_err().words;
@@ -128,14 +129,14 @@ mod tests {
         assert!(words.contains("150 bytes of all") && words.contains("--all"), "{words}");
         drop(first);
         assert_eq!(account.state(), AccountState { held_bytes: 70, most_bytes: 150, refused: 2 });
-        assert!(account.clone().lend(2, 30, "messages").is_ok(), "and given back at once");
+        assert!(account.clone().lend(2, 30, "messages").is_ok(), "released bytes are available at once");
         drop(second);
         assert_eq!(account.state().held_bytes, 0);
-        assert!(account.ledger().held.is_empty(), "who has left is forgotten");
+        assert!(account.ledger().held.is_empty(), "sessions without reservations are removed");
     }
 
     #[test]
-    fn no_number_overflows_the_account() {
+    fn reservation_does_not_overflow() {
         let account = account();
         let _held = account.lend(1, 100, "messages").unwrap();
         assert!(account.lend(1, u64::MAX, "messages").is_err());

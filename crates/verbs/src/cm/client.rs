@@ -1,9 +1,9 @@
-//! The initiator's side of a control connection.
+//! Initiator side of a control connection.
 
 use super::Token;
 use super::control::{Listen, keep_alive};
 use super::endpoint::Endpoint;
-use super::exports::{NOWHERE, To, bring_up};
+use super::exports::{NOWHERE, PeerAttributes, bring_up};
 use super::message::{
     Accept, Answer, Bits24, Disconnect, Hello, Kind, LONGEST, Malformed, Offer, PathMtu, Play, Playing, Receives,
     Refusal, Regions, Request, Statistics, VERSION, Welcome, framed, parse, unframed,
@@ -21,13 +21,13 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Why an initiator could not have what it asked for.
+/// Error of a control connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The target cannot be reached.
     #[error("cannot reach a target at {to}: {source}")]
     Unreachable {
-        /// Where.
+        /// Address of the target.
         to: String,
         /// The kernel's reason.
         source: io::Error,
@@ -35,25 +35,25 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the target has gone away: {0}")]
     Gone(io::Error),
-    /// The target said no.
+    /// The target refused the request.
     #[error("the target refuses: {0}")]
     Refused(Refusal),
-    /// The target's words make no sense.
+    /// The target's answer is malformed.
     #[error("the target's answer cannot be read: {0}")]
     Malformed(#[from] Malformed),
-    /// An answer to something else.
+    /// The answer does not match the request.
     #[error("the target answers something that was not asked")]
     OutOfTurn,
-    /// This side failed.
+    /// The local provider failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// No random numbers.
+    /// The random source failed.
     #[error("the operating system's random source cannot be read")]
     Random,
 }
 
-/// How long a connection and an answer may take: a target may have to be woken, and a wrong token is answered late.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for connecting and for an answer: a target may have to be woken, and a wrong token is answered late.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A control connection to a target.
 #[derive(Debug)]
@@ -69,29 +69,29 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// What kind of queue pair is wanted.
+/// Parameters of a queue pair to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     /// The local queue pair.
     pub config: QpConfig,
-    /// What the target may do with this side's memory through it.
+    /// Access rights of the target to this side's memory.
     pub access: Access,
-    /// Receives that the target shall have posted.
+    /// Receives that the target keeps posted.
     pub receives: Receives,
-    /// Room for the target's own work requests.
+    /// Send queue depth of the target's queue pair.
     pub sends: u16,
-    /// The longest payload that the path carries.
+    /// Maximum path MTU.
     pub mtu: Mtu,
-    /// READs and atomic operations that may be unanswered at once.
+    /// Maximum outstanding READs and atomic operations.
     pub rd_atomic: u8,
-    /// How long an answer may take before it is sent again.
+    /// Acknowledgement timeout before retransmission.
     pub timeout: Duration,
-    /// How often it is sent again.
+    /// Maximum retransmissions.
     pub retries: u8,
 }
 
 impl Wish {
-    /// For a queue pair like this, without messages.
+    /// Parameters for this queue pair, without receives at the target.
     pub fn new(config: QpConfig) -> Self {
         Self {
             config,
@@ -107,13 +107,13 @@ impl Wish {
 }
 
 impl Client {
-    /// Says hello to a target. `from` is the local address, that of the queue pairs to come.
+    /// Connects to a target. `from` is the local address, also of the queue pairs opened later.
     pub fn connect(to: &Listen, from: Option<IpAddr>, token: Token) -> Result<Self, ClientError> {
         let unreachable = |source| ClientError::Unreachable { to: to.to_string(), source };
         let stream = Stream::open(to, from).map_err(unreachable)?;
-        let nobody =
+        let placeholder =
             Welcome { version: VERSION, provider: String::new(), max_queue_pairs: 0, max_operation: 0, plays: false };
-        let mut client = Self { stream, input: Vec::new(), welcome: nobody };
+        let mut client = Self { stream, input: Vec::new(), welcome: placeholder };
         match client.ask(&Request::Hello(Hello { version: VERSION, token }))? {
             Answer::Welcome(welcome) => client.welcome = welcome,
             _ => return Err(ClientError::OutOfTurn),
@@ -121,12 +121,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Whom it is connected to.
+    /// Returns the description of the target.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// The target's memory.
+    /// Requests the regions of the target.
     pub fn regions(&mut self) -> Result<Regions, ClientError> {
         match self.ask(&Request::Regions)? {
             Answer::Regions(regions) => Ok(regions),
@@ -134,33 +134,33 @@ impl Client {
         }
     }
 
-    /// Links with the target's process by shared memory.
+    /// Establishes a shared-memory link with the target's process.
     pub fn link(&mut self) -> Result<ShmEndpoint, ClientError> {
         let Stream::Unix(stream) = &self.stream else {
             return Err(VerbsError::Unsupported("a target is reached by shared memory through a socket's path").into());
         };
         let (ours, theirs) = ShmEndpoint::sockets()?;
-        // First: a target does not wait for it.
+        // The offer must come first because the target does not wait for it.
         let offer = ShmEndpoint::offer(ours)?;
         send_with_socket(stream, &framed(&Request::Link), theirs).map_err(ClientError::Gone)?;
-        match self.hear()? {
+        match self.read_answer()? {
             Answer::Linked => Ok(offer.join()?),
             _ => Err(ClientError::OutOfTurn),
         }
     }
 
-    /// Makes a queue pair, and one at the target, and connects the two: both are ready to send.
-    pub fn open<P: Endpoint>(&mut self, provider: &mut P, wish: &Wish) -> Result<(Qp, Accept), ClientError> {
-        let qp = provider.create_qp(&wish.config)?;
-        self.bring_up(provider, qp, wish).map(|accept| (qp, accept)).inspect_err(|_| {
+    /// Creates a local queue pair and one at the target, and connects them: both are ready to send.
+    pub fn open<P: Endpoint>(&mut self, provider: &mut P, request: &Wish) -> Result<(Qp, Accept), ClientError> {
+        let qp = provider.create_qp(&request.config)?;
+        self.bring_up(provider, qp, request).map(|accept| (qp, accept)).inspect_err(|_| {
             let _ = provider.destroy_qp(qp);
         })
     }
 
-    fn bring_up<P: Endpoint>(&mut self, provider: &mut P, qp: Qp, wish: &Wish) -> Result<Accept, ClientError> {
+    fn bring_up<P: Endpoint>(&mut self, provider: &mut P, qp: Qp, request: &Wish) -> Result<Accept, ClientError> {
         let psn = Bits24::random().ok_or(ClientError::Random)?;
         let offer = Offer {
-            kind: match wish.config.kind {
+            kind: match request.config.kind {
                 QpType::Rc => Kind::Rc,
                 QpType::Uc => Kind::Uc,
                 QpType::Ud => Kind::Ud,
@@ -168,31 +168,31 @@ impl Client {
             address: provider.address(),
             qp: Bits24::new(qp.0).ok_or(VerbsError::NoSuch("queue pair number"))?,
             psn,
-            mtu: PathMtu(wish.mtu.min(provider.mtu())),
-            max_dest_rd_atomic: wish.rd_atomic,
-            max_rd_atomic: wish.rd_atomic,
-            receives: wish.receives,
-            sends: wish.sends,
+            mtu: PathMtu(request.mtu.min(provider.mtu())),
+            max_dest_rd_atomic: request.rd_atomic,
+            max_rd_atomic: request.rd_atomic,
+            receives: request.receives,
+            sends: request.sends,
         };
         let accept = match self.ask(&Request::Connect(offer))? {
             Answer::Accept(accept) => accept,
             _ => return Err(ClientError::OutOfTurn),
         };
-        let connected = wish.config.kind != QpType::Ud;
-        let to = To {
+        let connected = request.config.kind != QpType::Ud;
+        let attributes = PeerAttributes {
             peer: connected.then_some((accept.address.unwrap_or(NOWHERE), accept.qp.get())),
-            mtu: accept.mtu.0.min(wish.mtu).min(provider.mtu()),
+            mtu: accept.mtu.0.min(request.mtu).min(provider.mtu()),
             psn_in: accept.psn,
             psn_out: psn,
-            rd_atomic: (wish.rd_atomic, accept.max_rd_atomic.min(wish.rd_atomic)),
-            timeout: wish.timeout,
-            retries: wish.retries,
+            rd_atomic: (request.rd_atomic, accept.max_rd_atomic.min(request.rd_atomic)),
+            timeout: request.timeout,
+            retries: request.retries,
         };
-        bring_up(provider, qp, wish.access, accept.q_key, &to)?;
+        bring_up(provider, qp, request.access, accept.q_key, &attributes)?;
         Ok(accept)
     }
 
-    /// Has the target's queue pair play a part.
+    /// Starts a role of the target's queue pair in a measurement.
     pub fn play(&mut self, qp: Bits24, part: Play) -> Result<(), ClientError> {
         match self.ask(&Request::Play(Playing { qp, part }))? {
             Answer::Playing => Ok(()),
@@ -200,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Has the target destroy its queue pair of this number.
+    /// Destroys the target's queue pair with this number.
     pub fn disconnect(&mut self, qp: Bits24) -> Result<(), ClientError> {
         match self.ask(&Request::Disconnect(Disconnect { qp }))? {
             Answer::Disconnected => Ok(()),
@@ -208,7 +208,7 @@ impl Client {
         }
     }
 
-    /// How the target is.
+    /// Requests the counters of the target.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         match self.ask(&Request::Statistics)? {
             Answer::Statistics(statistics) => Ok(statistics),
@@ -216,7 +216,7 @@ impl Client {
         }
     }
 
-    /// Ends it in order: the target has destroyed its queue pairs when this returns.
+    /// Closes the connection in order: the target has destroyed its queue pairs when this returns.
     pub fn goodbye(mut self) -> Result<(), ClientError> {
         match self.ask(&Request::Goodbye)? {
             Answer::Goodbye => Ok(()),
@@ -224,25 +224,25 @@ impl Client {
         }
     }
 
-    /// Whether the target is still there, without waiting. A target says nothing unasked, so anything that can be read
-    /// is the end of the connection.
+    /// Returns `true` if the connection is open, without blocking. A target only sends answers, so a readable socket
+    /// means the end of the connection.
     pub fn is_there(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let fd = match &self.stream {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
         };
-        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        !matches!(poll(&mut fds, Some(&none)), Ok(1..))
+        !matches!(poll(&mut fds, Some(&zero)), Ok(1..))
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.stream.write_all(&framed(request)).map_err(ClientError::Gone)?;
-        self.hear()
+        self.read_answer()
     }
 
-    fn hear(&mut self) -> Result<Answer, ClientError> {
+    fn read_answer(&mut self) -> Result<Answer, ClientError> {
         let message = loop {
             if let Some(message) = unframed(&mut self.input, LONGEST)? {
                 break message;
@@ -262,7 +262,7 @@ impl Client {
     }
 }
 
-/// Another program's words may not move the cursor of a terminal.
+/// Replaces control characters, so that text of the peer cannot control a terminal.
 fn printable(refusal: Refusal) -> Refusal {
     let words = refusal.words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1000).collect();
     Refusal { words, ..refusal }
@@ -272,17 +272,17 @@ impl Stream {
     fn open(to: &Listen, from: Option<IpAddr>) -> io::Result<Self> {
         match to {
             Listen::Tcp(address) => {
-                let stream = dial::tcp(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()), PATIENCE)?;
+                let stream = dial::tcp(*address, from.filter(|from| from.is_ipv4() == address.is_ipv4()), TIMEOUT)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 keep_alive(stream.as_fd())?;
                 Ok(Self::Tcp(stream))
             }
             Listen::Unix(path) => {
-                let stream = UnixStream::from(dial::unix(path, SocketType::STREAM, PATIENCE)?);
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                let stream = UnixStream::from(dial::unix(path, SocketType::STREAM, TIMEOUT)?);
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 Ok(Self::Unix(stream))
             }
         }
@@ -303,7 +303,7 @@ impl Stream {
     }
 }
 
-/// Sends a message and a socket with it.
+/// Sends a message together with a socket.
 fn send_with_socket(stream: &UnixStream, message: &[u8], socket: OwnedFd) -> io::Result<()> {
     let fds = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

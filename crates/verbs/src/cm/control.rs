@@ -1,4 +1,4 @@
-//! Sockets around conversations: one listener, one epoll instance, no thread of its own.
+//! Sockets of control connections: one listener and one epoll instance, without a thread.
 
 use super::Token;
 use super::conversation::{Conversation, Counts, Host, Progress, SessionId, Times};
@@ -16,16 +16,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How many, and how long.
+/// Limits and timeouts of control connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Initiators at once; others are closed as soon as they come.
+    /// Maximum concurrent initiators; further connections are closed immediately.
     pub sessions: usize,
-    /// Connections that have not shown the token; one more displaces the oldest.
+    /// Maximum connections that have not presented the token; one more displaces the oldest.
     pub strangers: usize,
-    /// For a whole message once it has begun, and for an answer to be taken.
+    /// Timeout for a whole message once it has begun, and for reading an answer.
     pub message: Duration,
-    /// Before a wrong token is answered.
+    /// Delay before a wrong token is answered.
     pub wrong_token: Duration,
 }
 
@@ -36,12 +36,12 @@ impl Default for Limits {
     }
 }
 
-/// Where initiators come to.
+/// Address of a control socket.
 #[derive(Clone, Debug)]
 pub enum Listen {
     /// A TCP port.
     Tcp(SocketAddr),
-    /// A socket in the file system, for processes of this user on this machine.
+    /// A socket in the file system, for processes of the same user on this machine.
     Unix(PathBuf),
 }
 
@@ -60,29 +60,29 @@ enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
-/// A target's control connections.
+/// Control connections of a target.
 ///
-/// Nothing waits here: [`Self::fd`] is readable when there is something to do, [`Self::deadline`] says when there will
-/// be, and [`Self::progress`] does it.
+/// No call blocks: [`Self::fd`] is readable when there is work, [`Self::deadline`] returns the time until the next
+/// timeout, and [`Self::progress`] does the work.
 #[derive(Debug)]
 pub struct Control {
     listener: Listener,
-    /// No accepting until then: the process had no descriptor left.
-    rests: Option<Nanos>,
+    /// Accepting is paused until this time because the process has no file descriptor left.
+    accept_paused_until: Option<Nanos>,
     epoll: OwnedFd,
     began: Instant,
     token: Token,
     limits: Limits,
     times: Times,
     next: SessionId,
-    held: HashMap<SessionId, Held>,
+    connections: HashMap<SessionId, Connection>,
     counts: Counts,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Connection {
     stream: Stream,
-    with: Conversation,
+    conversation: Conversation,
     interest: EventFlags,
 }
 
@@ -92,26 +92,27 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// The listener's name in epoll; sessions count from 1.
+/// The listener's id in epoll; sessions count from 1.
 const LISTENER: u64 = 0;
-/// Connections that the kernel keeps until they are accepted: one more would have to be asked for again after a second.
+/// Backlog of the listener: a connection beyond it would be retried only after a second.
 const BACKLOG: i32 = 4096;
-/// Connections that are accepted before everything else has its turn.
-const ACCEPTS: usize = 64;
-/// A descriptor is missing: how long before the next connection is taken.
-const REST: Duration = Duration::from_millis(100);
-/// An initiator whose machine is gone is noticed within this and four more times [`KEEPALIVE_EACH`].
+/// Connections accepted per call, so that other work is not delayed.
+const MAX_ACCEPTS: usize = 64;
+/// Pause of accepting when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// TCP keep-alive: an initiator whose machine has failed is detected within this time and four times
+/// [`KEEPALIVE_EACH`].
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_EACH: Duration = Duration::from_secs(2);
 
 impl Control {
-    /// Listens. A Unix socket gets mode 0600, and replaces one whose owner is gone.
+    /// Starts to listen. A Unix socket gets mode 0600, and replaces one that no process listens on.
     pub fn listen(on: &Listen, token: Token, limits: Limits) -> io::Result<Self> {
         let listener = match on {
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
-                rustix::net::listen(&listener, BACKLOG)?; // std asks for 128
+                rustix::net::listen(&listener, BACKLOG)?; // std uses 128
                 Listener::Tcp(listener)
             }
             Listen::Unix(path) => {
@@ -123,45 +124,61 @@ impl Control {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, listener.as_fd(), EventData::new_u64(LISTENER), EventFlags::IN)?;
         let times = Times { message: nanos(limits.message), wrong: nanos(limits.wrong_token) };
-        let (began, held, counts) = (Instant::now(), HashMap::new(), Counts::default());
-        Ok(Self { listener, rests: None, epoll, began, token, limits, times, next: 1, held, counts })
+        let (began, connections, counts) = (Instant::now(), HashMap::new(), Counts::default());
+        Ok(Self {
+            listener,
+            accept_paused_until: None,
+            epoll,
+            began,
+            token,
+            limits,
+            times,
+            next: 1,
+            connections,
+            counts,
+        })
     }
 
-    /// Where it listens, if by TCP.
+    /// Returns the TCP address that it listens on.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match &self.listener {
             Listener::Tcp(listener) => listener.local_addr().ok(),
             Listener::Unix(..) => None,
         }
     }
-    /// Readable when [`Self::progress`] has something to do.
+    /// Returns a file descriptor that is readable when [`Self::progress`] has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
-    /// What happened at the door.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.counts
     }
-    /// Connections that have not said yet who they are.
+    /// Returns the number of connections that have not presented the token.
     pub fn strangers(&self) -> usize {
-        self.held.values().filter(|held| held.with.is_stranger()).count()
+        self.connections.values().filter(|connection| connection.conversation.is_unauthenticated()).count()
     }
-    /// Initiators that are connected.
+    /// Returns the number of connected initiators.
     pub fn sessions(&self) -> usize {
-        self.held.values().filter(|held| held.with.is_welcome()).count()
+        self.connections.values().filter(|connection| connection.conversation.is_welcome()).count()
     }
 
-    /// How long until [`Self::progress`] has something to do though the descriptor is silent.
+    /// Returns the time until [`Self::progress`] must be called even if the descriptor is not readable.
     pub fn deadline(&self) -> Option<Duration> {
-        let due = self.held.values().filter_map(|held| held.with.deadline(&self.times)).chain(self.rests).min()?;
-        Some(Duration::from_nanos(due.saturating_sub(self.now())))
+        let deadline = self
+            .connections
+            .values()
+            .filter_map(|connection| connection.conversation.deadline(&self.times))
+            .chain(self.accept_paused_until)
+            .min()?;
+        Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
     }
 
-    /// Takes connections, hears, answers, and ends what is over or overdue.
+    /// Accepts connections, processes requests, sends answers, and closes connections that have ended or timed out.
     pub fn progress(&mut self, host: &mut impl Host) -> io::Result<()> {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
-        let none = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let count = match epoll::wait(&self.epoll, &mut events[..], Some(&none)) {
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = match epoll::wait(&self.epoll, &mut events[..], Some(&zero)) {
             Err(rustix::io::Errno::INTR) => 0,
             other => other?,
         };
@@ -170,31 +187,31 @@ impl Control {
             let Event { flags, data } = *event; // packed: no references into it
             match data.u64() {
                 LISTENER => {
-                    for _ in 0..ACCEPTS {
+                    for _ in 0..MAX_ACCEPTS {
                         if !self.accept(now)? {
                             break;
                         }
                     }
                 }
                 id => {
-                    // A broken connection: nobody would take an answer.
+                    // A broken connection: an answer could not be delivered.
                     let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
                     self.serve(id, broken, now, host);
                 }
             }
         }
-        if self.rests.is_some_and(|until| now >= until) {
-            self.rests = None;
+        if self.accept_paused_until.is_some_and(|until| now >= until) {
+            self.accept_paused_until = None;
             epoll::add(&self.epoll, self.listener.as_fd(), EventData::new_u64(LISTENER), EventFlags::IN)?;
         }
         self.expire(now, host);
         Ok(())
     }
 
-    /// Ends every conversation.
+    /// Closes every connection.
     pub fn close(&mut self, host: &mut impl Host) {
-        for (_, mut held) in self.held.drain() {
-            held.with.close(&mut self.counts, host);
+        for (_, mut connection) in self.connections.drain() {
+            connection.conversation.close(&mut self.counts, host);
         }
     }
 
@@ -202,16 +219,16 @@ impl Control {
         nanos(self.began.elapsed())
     }
 
-    /// Takes the next connection; whether there was one.
+    /// Accepts the next connection. Returns `true` if there was one.
     fn accept(&mut self, now: Nanos) -> io::Result<bool> {
         let (stream, peer) = match self.listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
                 let gone = [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
                 if !gone.contains(&error.kind()) {
-                    // Out of descriptors or memory. The connection stays in the queue, and so would the event.
+                    // Out of descriptors or memory. The connection stays in the backlog, so the event would repeat.
                     epoll::delete(&self.epoll, self.listener.as_fd())?;
-                    self.rests = Some(now + nanos(REST));
+                    self.accept_paused_until = Some(now + nanos(ACCEPT_PAUSE));
                 }
                 return Ok(false);
             }
@@ -220,69 +237,73 @@ impl Control {
             self.counts.full += 1;
             return Ok(true);
         }
-        let strangers = || self.held.iter().filter(|(_, held)| !held.with.is_welcome());
-        if strangers().count() >= self.limits.strangers
-            && let Some(oldest) = strangers().map(|(id, _)| *id).min()
-            && let Some(mut held) = self.held.remove(&oldest)
+        let unauthenticated =
+            || self.connections.iter().filter(|(_, connection)| !connection.conversation.is_welcome());
+        if unauthenticated().count() >= self.limits.strangers
+            && let Some(oldest) = unauthenticated().map(|(id, _)| *id).min()
+            && let Some(mut connection) = self.connections.remove(&oldest)
         {
-            held.with.displace(&mut self.counts);
+            connection.conversation.displace(&mut self.counts);
         }
         let id = self.next;
         self.next += 1;
         let interest = EventFlags::IN;
         if epoll::add(&self.epoll, stream.as_fd(), EventData::new_u64(id), interest).is_ok() {
             self.counts.begun += 1;
-            self.held.insert(id, Held { stream, with: Conversation::new(id, peer, now), interest });
+            self.connections
+                .insert(id, Connection { stream, conversation: Conversation::new(id, peer, now), interest });
         }
         Ok(true)
     }
 
     fn serve(&mut self, id: SessionId, broken: bool, now: Nanos, host: &mut impl Host) {
-        let Some(held) = self.held.get_mut(&id) else { return };
-        let door = Door { token: &self.token, times: &self.times };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let access = Access { token: &self.token, times: &self.times };
         let open = !broken
-            && held.write(now)
-            && held.read(now, &door, &mut self.counts, host)
-            && held.write(now)
-            && held.watch(&self.epoll, now);
-        if !open && let Some(mut held) = self.held.remove(&id) {
-            held.with.close(&mut self.counts, host);
+            && connection.write(now)
+            && connection.read(now, &access, &mut self.counts, host)
+            && connection.write(now)
+            && connection.watch(&self.epoll, now);
+        if !open && let Some(mut connection) = self.connections.remove(&id) {
+            connection.conversation.close(&mut self.counts, host);
         }
     }
 
     fn expire(&mut self, now: Nanos, host: &mut impl Host) {
         let times = self.times;
-        let due = |held: &Held| held.with.deadline(&times).is_some_and(|due| due <= now);
-        let due: Vec<_> = self.held.iter().filter(|(_, held)| due(held)).map(|(id, _)| *id).collect();
-        for id in due {
-            let Some(held) = self.held.get_mut(&id) else { continue };
-            let progress = held.with.expire(now, &times, &mut self.counts);
-            if progress == Progress::Open && held.write(now) && held.watch(&self.epoll, now) {
+        let has_expired =
+            |connection: &Connection| connection.conversation.deadline(&times).is_some_and(|deadline| deadline <= now);
+        let expired: Vec<_> =
+            self.connections.iter().filter(|(_, connection)| has_expired(connection)).map(|(id, _)| *id).collect();
+        for id in expired {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let progress = connection.conversation.expire(now, &times, &mut self.counts);
+            if progress == Progress::Open && connection.write(now) && connection.watch(&self.epoll, now) {
                 continue;
             }
-            if let Some(mut held) = self.held.remove(&id) {
-                held.with.close(&mut self.counts, host);
+            if let Some(mut connection) = self.connections.remove(&id) {
+                connection.conversation.close(&mut self.counts, host);
             }
         }
     }
 }
 
-struct Door<'a> {
+struct Access<'a> {
     token: &'a Token,
     times: &'a Times,
 }
 
-impl Held {
-    /// Sends what is to be sent. Returns whether the connection goes on.
+impl Connection {
+    /// Sends pending output. Returns `true` if the connection stays open.
     fn write(&mut self, now: Nanos) -> bool {
-        while !self.with.output(now).is_empty() {
+        while !self.conversation.output(now).is_empty() {
             let sent = match &mut self.stream {
-                Stream::Tcp(stream) => stream.write(self.with.output(now)),
-                Stream::Unix(stream) => stream.write(self.with.output(now)),
+                Stream::Tcp(stream) => stream.write(self.conversation.output(now)),
+                Stream::Unix(stream) => stream.write(self.conversation.output(now)),
             };
             match sent {
                 Ok(0) => return false,
-                Ok(bytes) if self.with.sent(bytes, now) == Progress::Over => return false,
+                Ok(bytes) if self.conversation.sent(bytes, now) == Progress::Over => return false,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -292,45 +313,45 @@ impl Held {
         true
     }
 
-    /// Hears what has come, once. Returns whether the connection goes on.
-    fn read(&mut self, now: Nanos, door: &Door<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
-        if !self.with.wants_input() {
+    /// Reads once and processes the input. Returns `true` if the connection stays open.
+    fn read(&mut self, now: Nanos, access: &Access<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
+        if !self.conversation.wants_input() {
             return true;
         }
         let mut bytes = [0; 4096];
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read(&mut bytes),
             Stream::Unix(stream) => {
-                // Strangers have nothing to hand over.
-                let wanted = |fd: BorrowedFd<'_>| self.with.is_welcome() && handed::is_link(fd);
+                // Unauthenticated peers may not pass sockets.
+                let wanted = |fd: BorrowedFd<'_>| self.conversation.is_welcome() && handed::is_link(fd);
                 handed::receive(stream, &mut bytes, wanted).map_err(io::Error::from).map(|(read, socket)| {
-                    socket.into_iter().for_each(|socket| self.with.hand(socket));
+                    socket.into_iter().for_each(|socket| self.conversation.pass_socket(socket));
                     read
                 })
             }
         };
-        let come = match read {
+        let count = match read {
             Ok(0) => return false,
-            Ok(come) => come,
-            // Requests that came with the one before, which had to be answered first.
+            Ok(count) => count,
+            // Buffered requests after one that had to be answered first are processed below.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(_) => return false,
         };
-        self.with.receive(&bytes[..come], now, door.token, door.times, counts, host) == Progress::Open
+        self.conversation.receive(&bytes[..count], now, access.token, access.times, counts, host) == Progress::Open
     }
 
-    /// Waits for what comes next.
+    /// Updates the epoll interest.
     fn watch(&mut self, epoll: &OwnedFd, now: Nanos) -> bool {
         let mut interest = EventFlags::empty();
-        interest.set(EventFlags::IN, self.with.wants_input());
-        // A request that waits behind an answered one is served when the socket can be written to, that is at once.
-        interest.set(EventFlags::OUT, !self.with.output(now).is_empty() || self.with.has_request());
+        interest.set(EventFlags::IN, self.conversation.wants_input());
+        // A buffered request is processed when the socket becomes writable, that is, immediately.
+        interest.set(EventFlags::OUT, !self.conversation.output(now).is_empty() || self.conversation.has_request());
         if interest == self.interest {
             return true;
         }
         self.interest = interest;
-        epoll::modify(epoll, self.stream.as_fd(), EventData::new_u64(self.with.id()), interest).is_ok()
+        epoll::modify(epoll, self.stream.as_fd(), EventData::new_u64(self.conversation.id()), interest).is_ok()
     }
 }
 
@@ -353,7 +374,7 @@ impl Listener {
             }
             Self::Unix(listener, _) => {
                 let stream = Stream::Unix(listener.accept()?.0);
-                // The mode of the socket's name says the same, but for the moment before it was set.
+                // The mode of the socket file has the same effect, except before it was set.
                 if sockopt::socket_peercred(stream.as_fd())?.uid != rustix::process::geteuid() {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
@@ -389,7 +410,7 @@ impl Drop for Listener {
     }
 }
 
-/// Has the kernel ask now and then whether the other side is still there.
+/// Enables TCP keep-alive.
 pub(super) fn keep_alive(fd: BorrowedFd<'_>) -> io::Result<()> {
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE)?;
@@ -399,7 +420,7 @@ pub(super) fn keep_alive(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let is_socket = path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket());
+    let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && is_orphaned(path)? {
         std::fs::remove_file(path)?;
     }
@@ -408,8 +429,8 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whether nobody listens behind a socket in the file system: it refuses connections. One whose queue is full has an owner
-/// (`EAGAIN`), which a blocking connection would wait for.
+/// Returns `true` if no process listens on a socket file: it refuses connections. One whose backlog is full has an
+/// owner (`EAGAIN`), which a blocking connection would wait for.
 fn is_orphaned(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -422,43 +443,43 @@ fn nanos(time: Duration) -> Nanos {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conversation::tests::Desk;
+    use super::super::conversation::tests::TestHost;
     use super::*;
     use crate::handed::tests::{LINGERS, hand, lingering};
 
     #[test]
-    fn a_lingering_socket_from_a_stranger_does_not_block_the_target() {
+    fn unauthenticated_lingering_socket_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let token = Token::random().unwrap();
         let mut control = Control::listen(&Listen::Unix(path.clone()), token, Limits::default()).unwrap();
         let began = Instant::now();
-        let (mut strangers, mut peers) = (Vec::new(), Vec::new());
+        let (mut clients, mut peers) = (Vec::new(), Vec::new());
         for count in 1..=2 {
-            let stranger = UnixStream::connect(&path).unwrap();
+            let client = UnixStream::connect(&path).unwrap();
             let (fd, peer) = lingering();
-            hand(&stranger, fd);
+            hand(&client, fd);
             if count == 2 {
-                stranger.shutdown(std::net::Shutdown::Both).unwrap(); // closed unread
+                client.shutdown(std::net::Shutdown::Both).unwrap(); // closed unread
             }
-            strangers.push(stranger);
+            clients.push(client);
             peers.push(peer);
             while control.counts().begun < count {
-                control.progress(&mut Desk::default()).unwrap();
+                control.progress(&mut TestHost::default()).unwrap();
             }
-            control.progress(&mut Desk::default()).unwrap();
+            control.progress(&mut TestHost::default()).unwrap();
         }
         drop(control);
         assert!(began.elapsed() < LINGERS / 2);
     }
 
     #[test]
-    fn a_socket_whose_queue_is_full_has_an_owner() {
+    fn socket_with_a_full_backlog_has_an_owner() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let owner = UnixListener::bind(&path).unwrap();
         rustix::net::listen(&owner, 0).unwrap();
-        let _queued = UnixStream::connect(&path).unwrap(); // one more would wait until this one is accepted
+        let _queued = UnixStream::connect(&path).unwrap(); // the next one would block until this one is accepted
         assert_eq!(bind_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(owner);
         bind_unix(&path).unwrap();

@@ -1,8 +1,8 @@
-//! The target's side of one control connection: bytes in, bytes out, no I/O, no clock.
+//! Target side of one control connection, as a state machine without I/O or clock.
 
 use super::Token;
 use super::message::{
-    self, Accept, Answer, Cause, LONGEST, LONGEST_HELLO, Malformed, Offer, Playing, Refusal, Regions, Request,
+    self, Accept, Answer, Cause, LONGEST, MAX_HELLO_BYTES, Malformed, Offer, Playing, Refusal, Regions, Request,
     Statistics, VERSION, Welcome, framed, parse, unframed,
 };
 use crate::engine::Nanos;
@@ -10,91 +10,92 @@ use crate::handed;
 use rustix::fd::OwnedFd;
 use std::net::IpAddr;
 
-/// Names a conversation, never twice.
+/// Identifies a control connection; never reused.
 pub type SessionId = u64;
 
-/// Who owns what conversations are about. No method has a default: a host around another one passes each on.
+/// Resources that control connections operate on. No method has a default, so that a wrapper of another host forwards
+/// each one.
 pub trait Host {
-    /// Who it is.
+    /// Returns the description of the target.
     fn welcome(&mut self) -> Welcome;
-    /// Its memory.
+    /// Returns the exported regions.
     fn regions(&mut self) -> Regions;
-    /// Connects a queue pair for an initiator at `peer` (none: on this machine, not by IP).
+    /// Connects a queue pair for an initiator at `peer` (`None`: on this machine, not by IP).
     fn connect(&mut self, session: SessionId, peer: Option<IpAddr>, offer: &Offer) -> Result<Accept, Refusal>;
-    /// Links with an initiator's process by a socket that it has handed over.
+    /// Establishes a shared-memory link with an initiator's process over a socket that it has passed.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] where targets are not reached by shared memory.
+    /// [`Cause::Unsupported`] if the target does not support shared memory.
     fn link(&mut self, session: SessionId, socket: OwnedFd) -> Result<(), Refusal>;
-    /// Begins to play a part in a measurement.
+    /// Starts a role in a measurement.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] where the target serves memory only.
+    /// [`Cause::Unsupported`] if the target serves memory only.
     fn play(&mut self, session: SessionId, playing: &Playing) -> Result<(), Refusal>;
-    /// Destroys the queue pair of this number, if it is the session's.
+    /// Destroys the queue pair with this number, if it belongs to the session.
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal>;
-    /// How it is, and how the session's queue pairs are.
+    /// Returns the state of the target and of the session's queue pairs.
     fn statistics(&mut self, session: SessionId) -> Statistics;
-    /// The initiator is gone: what it had is to be destroyed. Told once of every session that was welcomed.
+    /// The initiator has disconnected: destroys its resources. Called once for every session that was welcomed.
     fn left(&mut self, session: SessionId);
 }
 
-/// What happened at the door, counted. Every conversation that began is welcomed, refused or lost, once.
+/// Counters of control connections. Every accepted connection ends up welcomed, refused or lost, exactly once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Connections that were taken.
+    /// Connections accepted.
     pub begun: u64,
-    /// Initiators that showed the token.
+    /// Initiators that presented the token.
     pub welcomed: u64,
-    /// Strangers that showed another one.
+    /// Connections refused for a wrong token.
     pub wrong_token: u64,
-    /// Strangers of another version.
+    /// Connections refused for a different protocol version.
     pub wrong_version: u64,
-    /// Strangers that said something else.
+    /// Connections whose first message was not a valid hello.
     pub malformed: u64,
-    /// Strangers that said nothing, or too slowly.
+    /// Unauthenticated connections that sent nothing in time, or too slowly.
     pub slow: u64,
-    /// Strangers that had to make room for newer ones.
+    /// Unauthenticated connections displaced by newer ones.
     pub displaced: u64,
-    /// Strangers that hung up before they had said who they are.
+    /// Unauthenticated connections closed by the peer.
     pub hung_up: u64,
-    /// Connections that were closed at once, because there were as many as there may be.
+    /// Connections closed immediately because the limit was reached.
     pub full: u64,
 }
 
-/// How a stranger's conversation may go wrong, and what is waited for.
+/// Timeouts and delays of a control connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// For a whole message, once it has begun; for the first one; for an answer to be taken.
+    /// Timeout for the first message, for a whole message once it has begun, and for reading an answer.
     pub message: Nanos,
-    /// Before a wrong token is answered.
+    /// Delay before a wrong token is answered.
     pub wrong: Nanos,
 }
 
-/// What becomes of the connection.
+/// State of the connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It goes on.
+    /// It stays open.
     Open,
-    /// It is to be closed.
+    /// It must be closed.
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Has not shown the token.
-    Stranger,
-    /// Has.
-    Known,
-    /// Will hear why it is refused at this time, and nothing after that.
+    /// The token has not been presented.
+    Unauthenticated,
+    /// The token has been presented.
+    Authenticated,
+    /// A refusal is sent at this time, and the connection closed after it.
     Refused { at: Nanos },
-    /// Hears what is still to be sent.
+    /// The remaining output is sent before the connection is closed.
     Ending,
-    /// Is to be closed.
+    /// The connection must be closed.
     Over,
 }
 
-/// A control connection as the target sees it.
+/// Target side of a control connection.
 #[derive(Debug)]
 pub struct Conversation {
     id: SessionId,
@@ -103,47 +104,47 @@ pub struct Conversation {
     welcomed: bool,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// What an initiator has handed over last.
+    /// The last socket that the initiator has passed.
     socket: Option<OwnedFd>,
-    /// Since when the one awaited (a message, an answer's taking) has been awaited.
+    /// Start of the wait for a message, or for the peer to read an answer.
     since: Nanos,
 }
 
 impl Conversation {
-    /// With somebody at `peer`, who has to say hello.
+    /// Creates the state of a new connection from `peer`, whose first message must be hello.
     pub fn new(id: SessionId, peer: Option<IpAddr>, now: Nanos) -> Self {
-        let state = State::Stranger;
+        let state = State::Unauthenticated;
         Self { id, peer, state, welcomed: false, input: Vec::new(), output: Vec::new(), socket: None, since: now }
     }
 
-    /// Its name.
+    /// Returns the session id.
     pub fn id(&self) -> SessionId {
         self.id
     }
-    /// Whether the token was shown.
+    /// Returns `true` if the initiator is welcomed.
     pub fn is_welcome(&self) -> bool {
         self.welcomed
     }
-    /// Whether nothing is known of it yet.
-    pub fn is_stranger(&self) -> bool {
-        self.state == State::Stranger
+    /// Returns `true` if the token has not been presented and the connection is not refused.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.state == State::Unauthenticated
     }
-    /// Whether more bytes are wanted: not before the last answer is taken.
+    /// Returns `true` if more input can be processed: not before the last answer has been sent.
     pub fn wants_input(&self) -> bool {
-        self.output.is_empty() && matches!(self.state, State::Stranger | State::Known)
+        self.output.is_empty() && matches!(self.state, State::Unauthenticated | State::Authenticated)
     }
-    /// Whether bytes have come that were not looked at yet.
+    /// Returns `true` if a whole request is buffered and not processed.
     pub(super) fn has_request(&self) -> bool {
         self.wants_input() && message::is_whole(&self.input)
     }
-    /// What is to be sent now.
+    /// Returns the output to send now.
     pub fn output(&self, now: Nanos) -> &[u8] {
         match self.state {
             State::Refused { at } if now < at => &[],
             _ => &self.output,
         }
     }
-    /// So much of it was sent.
+    /// Removes sent bytes from the output.
     pub fn sent(&mut self, bytes: usize, now: Nanos) -> Progress {
         self.output.drain(..bytes.min(self.output.len()));
         self.since = now;
@@ -153,22 +154,22 @@ impl Conversation {
         self.progress()
     }
 
-    /// When [`Self::expire`] is due. None: an initiator may be silent for as long as it likes.
+    /// Returns when [`Self::expire`] must be called. `None`: an authenticated initiator may be idle without limit.
     pub(super) fn deadline(&self, times: &Times) -> Option<Nanos> {
         match self.state {
             State::Refused { at } if self.since <= at => Some(at),
-            State::Known if self.input.is_empty() && self.output.is_empty() => None,
+            State::Authenticated if self.input.is_empty() && self.output.is_empty() => None,
             _ => Some(self.since.saturating_add(times.message)),
         }
     }
 
-    /// Ends what has taken too long.
+    /// Closes the connection if a timeout has expired.
     pub(super) fn expire(&mut self, now: Nanos, times: &Times, counts: &mut Counts) -> Progress {
         match self.state {
-            // The refusal's time has come: now it has to be taken.
+            // The delay of the refusal is over: the peer must read it now.
             State::Refused { at } if self.since <= at && now >= at => self.since = now.max(at + 1),
             _ if self.deadline(times).is_some_and(|deadline| now >= deadline) => {
-                if self.state == State::Stranger {
+                if self.state == State::Unauthenticated {
                     counts.slow += 1;
                 }
                 self.state = State::Over;
@@ -178,12 +179,12 @@ impl Conversation {
         self.progress()
     }
 
-    /// A socket has come with bytes.
-    pub(super) fn hand(&mut self, socket: OwnedFd) {
+    /// Stores a socket that was passed with the input.
+    pub(super) fn pass_socket(&mut self, socket: OwnedFd) {
         handed::discard(self.socket.replace(socket).into_iter().collect());
     }
 
-    /// Bytes have come.
+    /// Processes received bytes.
     pub(super) fn receive(
         &mut self,
         bytes: &[u8],
@@ -193,29 +194,30 @@ impl Conversation {
         counts: &mut Counts,
         host: &mut impl Host,
     ) -> Progress {
-        if self.input.is_empty() && self.output.is_empty() && self.state == State::Known {
+        if self.input.is_empty() && self.output.is_empty() && self.state == State::Authenticated {
             self.since = now;
         }
         self.input.extend_from_slice(bytes);
         while self.wants_input() {
-            let most = if self.welcomed { LONGEST } else { LONGEST_HELLO };
-            match unframed(&mut self.input, most) {
+            let max = if self.welcomed { LONGEST } else { MAX_HELLO_BYTES };
+            match unframed(&mut self.input, max) {
                 Ok(None) => break,
                 Ok(Some(message)) if self.welcomed => {
                     let answer = self.answer(&message, host);
                     self.output = framed(&answer);
                     self.since = now;
                 }
-                Ok(Some(message)) => self.introduce(&message, now, token, times, counts, host),
+                Ok(Some(message)) => self.receive_hello(&message, now, token, times, counts, host),
                 Err(error) if self.welcomed => self.end(Refusal::new(Cause::Message, error.to_string()), now),
-                Err(_) => self.turn_away(now, times, counts, |counts| &mut counts.malformed),
+                Err(_) => self.refuse_token(now, times, counts, |counts| &mut counts.malformed),
             }
         }
         self.progress()
     }
 
-    /// The first message. Who is turned away learns nothing but that, and not soon: whoever guesses shall wait.
-    fn introduce(
+    /// Processes the first message. A refused peer learns only that it was refused, and after a delay, which limits the
+    /// rate of guesses.
+    fn receive_hello(
         &mut self,
         message: &[u8],
         now: Nanos,
@@ -226,7 +228,7 @@ impl Conversation {
     ) {
         match parse::<Request>(message) {
             Ok(Request::Hello(hello)) if !token.matches(&hello.token) => {
-                self.turn_away(now, times, counts, |counts| &mut counts.wrong_token);
+                self.refuse_token(now, times, counts, |counts| &mut counts.wrong_token);
             }
             Ok(Request::Hello(hello)) if hello.version != VERSION => {
                 counts.wrong_version += 1;
@@ -235,10 +237,10 @@ impl Conversation {
             }
             Ok(Request::Hello(_)) => {
                 counts.welcomed += 1;
-                (self.welcomed, self.state, self.since) = (true, State::Known, now);
+                (self.welcomed, self.state, self.since) = (true, State::Authenticated, now);
                 self.output = framed(&Answer::Welcome(host.welcome()));
             }
-            _ => self.turn_away(now, times, counts, |counts| &mut counts.malformed),
+            _ => self.refuse_token(now, times, counts, |counts| &mut counts.malformed),
         }
     }
 
@@ -271,18 +273,18 @@ impl Conversation {
         done.unwrap_or_else(Answer::Refused)
     }
 
-    /// The connection is gone, or to be closed. To be called once in the end.
+    /// Ends the session because the connection is closed or must be closed. Called once.
     pub fn close(&mut self, counts: &mut Counts, host: &mut impl Host) {
-        if self.state == State::Stranger {
+        if self.state == State::Unauthenticated {
             counts.hung_up += 1;
         }
         self.state = State::Over;
         self.leave(host);
     }
 
-    /// A stranger makes room.
+    /// Closes an unauthenticated connection in favour of a newer one.
     pub(super) fn displace(&mut self, counts: &mut Counts) {
-        if self.state == State::Stranger {
+        if self.state == State::Unauthenticated {
             counts.displaced += 1;
         }
         self.state = State::Over;
@@ -294,7 +296,7 @@ impl Conversation {
         }
     }
 
-    fn turn_away(&mut self, now: Nanos, times: &Times, counts: &mut Counts, count: fn(&mut Counts) -> &mut u64) {
+    fn refuse_token(&mut self, now: Nanos, times: &Times, counts: &mut Counts, count: fn(&mut Counts) -> &mut u64) {
         *count(counts) += 1;
         self.end(Refusal::new(Cause::Token, "this is not its token"), now);
         self.state = State::Refused { at: now.saturating_add(times.wrong) };
@@ -316,7 +318,7 @@ impl Drop for Conversation {
     }
 }
 
-/// Packets go to whoever asks for them, and to nobody else.
+/// Checks that packets are sent only to the address that requests them.
 fn same_address(peer: Option<IpAddr>, offer: &Offer) -> Result<(), Refusal> {
     match (peer, offer.address) {
         (Some(peer), Some(address)) if peer.to_canonical() != address.ip().to_canonical() => {
@@ -343,14 +345,14 @@ pub(super) mod tests {
     const TIMES: Times = Times { message: 5_000, wrong: 500 };
 
     #[derive(Default)]
-    pub(in crate::cm) struct Desk {
+    pub(in crate::cm) struct TestHost {
         connected: Vec<SessionId>,
         left: Vec<SessionId>,
     }
 
-    impl Host for Desk {
+    impl Host for TestHost {
         fn welcome(&mut self) -> Welcome {
-            let provider = "desk".into();
+            let provider = "host".into();
             Welcome { version: VERSION, provider, max_queue_pairs: 1, max_operation: 1, plays: false }
         }
         fn regions(&mut self) -> Regions {
@@ -378,45 +380,45 @@ pub(super) mod tests {
         }
     }
 
-    struct Door {
+    struct Harness {
         token: Token,
         counts: Counts,
-        desk: Desk,
-        with: Conversation,
+        host: TestHost,
+        conversation: Conversation,
     }
 
-    impl Door {
+    impl Harness {
         fn new() -> Self {
-            let with = Conversation::new(7, Some([127, 0, 0, 1].into()), 0);
+            let conversation = Conversation::new(7, Some([127, 0, 0, 1].into()), 0);
             let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-            Self { token, counts: Counts::default(), desk: Desk::default(), with }
+            Self { token, counts: Counts::default(), host: TestHost::default(), conversation }
         }
-        fn say(&mut self, bytes: &[u8], now: Nanos) -> Progress {
-            self.with.receive(bytes, now, &self.token, &TIMES, &mut self.counts, &mut self.desk)
+        fn send(&mut self, bytes: &[u8], now: Nanos) -> Progress {
+            self.conversation.receive(bytes, now, &self.token, &TIMES, &mut self.counts, &mut self.host)
         }
         fn ask(&mut self, request: &Request, now: Nanos) -> Option<Answer> {
-            self.say(&framed(request), now);
-            self.hear(now)
+            self.send(&framed(request), now);
+            self.take_answer(now)
         }
-        fn hear(&mut self, now: Nanos) -> Option<Answer> {
-            let output = self.with.output(now).to_vec();
+        fn take_answer(&mut self, now: Nanos) -> Option<Answer> {
+            let output = self.conversation.output(now).to_vec();
             let answer = (!output.is_empty()).then(|| parse(&output[4..]).unwrap());
-            self.with.sent(output.len(), now);
+            self.conversation.sent(output.len(), now);
             answer
         }
         fn expire(&mut self, now: Nanos) -> Progress {
-            self.with.expire(now, &TIMES, &mut self.counts)
+            self.conversation.expire(now, &TIMES, &mut self.counts)
         }
     }
 
     fn hello(token: &str) -> Request {
         Request::Hello(Hello { version: VERSION, token: token.parse().unwrap() })
     }
-    fn known() -> Door {
-        let mut door = Door::new();
-        let answer = door.ask(&hello("00112233445566778899aabbccddeeff"), 0);
+    fn welcomed() -> Harness {
+        let mut harness = Harness::new();
+        let answer = harness.ask(&hello("00112233445566778899aabbccddeeff"), 0);
         assert!(matches!(answer, Some(Answer::Welcome(_))), "{answer:?}");
-        door
+        harness
     }
     fn offer(address: &str) -> Request {
         let number = Bits24::new(5).unwrap();
@@ -434,134 +436,134 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_shows_the_token_is_served_until_goodbye() {
-        let mut door = known();
-        assert!(matches!(door.ask(&offer("127.0.0.1:9"), 1), Some(Answer::Accept(_))));
-        assert!(matches!(door.ask(&Request::Goodbye, 2), Some(Answer::Goodbye)));
-        assert_eq!(door.with.progress(), Progress::Over);
-        door.with.close(&mut door.counts, &mut door.desk);
-        assert_eq!((door.desk.connected, door.desk.left), (vec![7], vec![7]), "told once");
-        assert_eq!(door.counts, Counts { welcomed: 1, ..Counts::default() });
+    fn initiator_with_the_token_is_served_until_goodbye() {
+        let mut harness = welcomed();
+        assert!(matches!(harness.ask(&offer("127.0.0.1:9"), 1), Some(Answer::Accept(_))));
+        assert!(matches!(harness.ask(&Request::Goodbye, 2), Some(Answer::Goodbye)));
+        assert_eq!(harness.conversation.progress(), Progress::Over);
+        harness.conversation.close(&mut harness.counts, &mut harness.host);
+        assert_eq!((harness.host.connected, harness.host.left), (vec![7], vec![7]), "reported once");
+        assert_eq!(harness.counts, Counts { welcomed: 1, ..Counts::default() });
     }
 
     #[test]
-    fn a_wrong_token_is_answered_late_once_and_reaches_nobody() {
-        let mut door = Door::new();
+    fn wrong_token_is_refused_once_after_a_delay() {
+        let mut harness = Harness::new();
         let mut bytes = framed(&hello("ff112233445566778899aabbccddeeff"));
-        bytes.extend(framed(&hello("00112233445566778899aabbccddeeff"))); // a second guess is not looked at
-        assert_eq!(door.say(&bytes, 10), Progress::Open);
-        assert!(door.hear(509).is_none(), "not before its time");
-        assert_eq!(door.with.deadline(&TIMES), Some(510));
-        assert_eq!(door.expire(510), Progress::Open);
-        let Some(Answer::Refused(refusal)) = door.hear(510) else { panic!("a refusal") };
+        bytes.extend(framed(&hello("00112233445566778899aabbccddeeff"))); // a second guess is not processed
+        assert_eq!(harness.send(&bytes, 10), Progress::Open);
+        assert!(harness.take_answer(509).is_none(), "not before its delay");
+        assert_eq!(harness.conversation.deadline(&TIMES), Some(510));
+        assert_eq!(harness.expire(510), Progress::Open);
+        let Some(Answer::Refused(refusal)) = harness.take_answer(510) else { panic!("a refusal") };
         assert_eq!(refusal.cause, Cause::Token);
-        assert_eq!(door.with.progress(), Progress::Over);
-        door.with.close(&mut door.counts, &mut door.desk);
-        assert_eq!(door.counts, Counts { wrong_token: 1, ..Counts::default() });
-        assert!(door.desk.left.is_empty());
+        assert_eq!(harness.conversation.progress(), Progress::Over);
+        harness.conversation.close(&mut harness.counts, &mut harness.host);
+        assert_eq!(harness.counts, Counts { wrong_token: 1, ..Counts::default() });
+        assert!(harness.host.left.is_empty());
     }
 
     #[test]
-    fn whoever_does_not_take_a_refusal_is_dropped() {
-        let mut door = Door::new();
-        door.say(&framed(&hello("ff112233445566778899aabbccddeeff")), 0);
-        assert_eq!(door.expire(500), Progress::Open);
-        assert_eq!(door.expire(5_499), Progress::Open);
-        assert_eq!(door.expire(5_501), Progress::Over);
+    fn peer_that_does_not_read_a_refusal_is_dropped() {
+        let mut harness = Harness::new();
+        harness.send(&framed(&hello("ff112233445566778899aabbccddeeff")), 0);
+        assert_eq!(harness.expire(500), Progress::Open);
+        assert_eq!(harness.expire(5_499), Progress::Open);
+        assert_eq!(harness.expire(5_501), Progress::Over);
     }
 
     #[test]
-    fn nothing_but_hello_is_heard_of_strangers() {
+    fn unauthenticated_peer_may_only_say_hello() {
         for request in [Request::Regions, offer("127.0.0.1:9"), Request::Statistics, Request::Goodbye] {
-            let mut door = Door::new();
-            assert!(door.ask(&request, 0).is_none());
-            assert_eq!((door.counts.malformed, door.desk.connected.len()), (1, 0));
+            let mut harness = Harness::new();
+            assert!(harness.ask(&request, 0).is_none());
+            assert_eq!((harness.counts.malformed, harness.host.connected.len()), (1, 0));
         }
-        let mut door = Door::new();
-        door.say(&300_u32.to_be_bytes(), 0);
-        assert_eq!(door.counts.malformed, 1, "a stranger's message is short");
+        let mut harness = Harness::new();
+        harness.send(&300_u32.to_be_bytes(), 0);
+        assert_eq!(harness.counts.malformed, 1, "the message of an unauthenticated peer is short");
     }
 
     #[test]
-    fn a_message_that_comes_byte_by_byte_without_end_is_cut_off() {
-        let mut door = Door::new();
+    fn slow_message_times_out() {
+        let mut harness = Harness::new();
         let bytes = framed(&hello("00112233445566778899aabbccddeeff"));
         for (step, byte) in bytes[..50].iter().enumerate() {
-            door.say(&[*byte], step as u64 * 100);
+            harness.send(&[*byte], step as u64 * 100);
         }
-        assert_eq!(door.expire(4_999), Progress::Open);
-        assert_eq!(door.expire(5_000), Progress::Over);
-        assert_eq!(door.counts, Counts { slow: 1, ..Counts::default() });
+        assert_eq!(harness.expire(4_999), Progress::Open);
+        assert_eq!(harness.expire(5_000), Progress::Over);
+        assert_eq!(harness.counts, Counts { slow: 1, ..Counts::default() });
 
-        let mut door = known();
-        assert_eq!(door.with.deadline(&TIMES), None, "an initiator may be silent");
-        door.say(&[0, 0], 10_000);
-        assert_eq!((door.expire(14_999), door.expire(15_000)), (Progress::Open, Progress::Over));
-        door.with.close(&mut door.counts, &mut door.desk);
-        assert_eq!(door.desk.left, [7]);
+        let mut harness = welcomed();
+        assert_eq!(harness.conversation.deadline(&TIMES), None, "an initiator may be silent");
+        harness.send(&[0, 0], 10_000);
+        assert_eq!((harness.expire(14_999), harness.expire(15_000)), (Progress::Open, Progress::Over));
+        harness.conversation.close(&mut harness.counts, &mut harness.host);
+        assert_eq!(harness.host.left, [7]);
     }
 
     #[test]
-    fn an_answer_that_nobody_takes_stops_the_conversation() {
-        let mut door = known();
-        door.say(&framed(&Request::Regions), 0);
-        assert!(!door.with.wants_input());
-        door.say(&framed(&offer("127.0.0.1:9")), 1);
-        assert!(door.desk.connected.is_empty(), "one answer at a time");
-        assert_eq!((door.expire(4_999), door.expire(5_000)), (Progress::Open, Progress::Over));
+    fn unread_answer_stops_the_session() {
+        let mut harness = welcomed();
+        harness.send(&framed(&Request::Regions), 0);
+        assert!(!harness.conversation.wants_input());
+        harness.send(&framed(&offer("127.0.0.1:9")), 1);
+        assert!(harness.host.connected.is_empty(), "one answer at a time");
+        assert_eq!((harness.expire(4_999), harness.expire(5_000)), (Progress::Open, Progress::Over));
     }
 
     #[test]
-    fn packets_can_be_asked_for_to_ones_own_address_only() {
-        let mut door = known();
+    fn packets_are_sent_to_the_own_address_only() {
+        let mut harness = welcomed();
         for address in ["127.0.0.2:9", "[::1]:9", "10.0.0.1:4791"] {
-            let Some(Answer::Refused(refusal)) = door.ask(&offer(address), 0) else { panic!("{address}") };
+            let Some(Answer::Refused(refusal)) = harness.ask(&offer(address), 0) else { panic!("{address}") };
             assert!(refusal.words.contains("127.0.0.1"), "{refusal}");
         }
-        assert!(door.desk.connected.is_empty());
-        assert!(matches!(door.ask(&offer("[::ffff:127.0.0.1]:9"), 1), Some(Answer::Accept(_))));
+        assert!(harness.host.connected.is_empty());
+        assert!(matches!(harness.ask(&offer("[::ffff:127.0.0.1]:9"), 1), Some(Answer::Accept(_))));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_and_the_conversation_goes_on() {
-        let mut door = known();
+    fn unreadable_request_is_refused_and_the_session_continues() {
+        let mut harness = welcomed();
         let mut wrong = 2_u32.to_be_bytes().to_vec();
         wrong.extend(b"{]");
-        door.say(&wrong, 0);
-        assert!(matches!(door.hear(0), Some(Answer::Refused(Refusal { cause: Cause::Message, .. }))));
-        assert!(matches!(door.ask(&Request::Statistics, 0), Some(Answer::Statistics(_))));
+        harness.send(&wrong, 0);
+        assert!(matches!(harness.take_answer(0), Some(Answer::Refused(Refusal { cause: Cause::Message, .. }))));
+        assert!(matches!(harness.ask(&Request::Statistics, 0), Some(Answer::Statistics(_))));
     }
 
     #[test]
-    fn a_refusal_is_short_however_long_what_it_repeats() {
+    fn refusal_length_is_limited() {
         for text in ["\u{80}", "\u{1}", "\\", "n"] {
-            let mut door = known();
+            let mut harness = welcomed();
             let text = serde_json::to_string(&text.repeat(10_000)).unwrap();
             let message = format!(r#"{{"type":"disconnect","qp":{text}}}"#);
             let mut bytes = (message.len() as u32).to_be_bytes().to_vec();
             bytes.extend(message.as_bytes());
-            door.say(&bytes, 0);
-            assert!(door.with.output(0).len() < 10_000, "{}", door.with.output(0).len());
-            let Some(Answer::Refused(refusal)) = door.hear(0) else { panic!("a refusal") };
+            harness.send(&bytes, 0);
+            assert!(harness.conversation.output(0).len() < 10_000, "{}", harness.conversation.output(0).len());
+            let Some(Answer::Refused(refusal)) = harness.take_answer(0) else { panic!("a refusal") };
             assert!(refusal.cause == Cause::Message && refusal.words.ends_with("..."), "{refusal}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_break_it_and_every_stranger_is_counted_once(
+        fn any_bytes_are_handled_and_counted_once(
             bytes in prop::collection::vec(any::<u8>(), 0..600), cut in 1_usize..200, begin in any::<bool>(),
         ) {
-            let mut door = Door::new();
+            let mut harness = Harness::new();
             let mut all = if begin { framed(&hello("ff112233445566778899aabbccddeeff")) } else { Vec::new() };
             all.extend(&bytes);
             for (step, piece) in all.chunks(cut).enumerate() {
-                door.say(piece, step as u64);
+                harness.send(piece, step as u64);
             }
-            door.with.close(&mut door.counts, &mut door.desk);
-            let Counts { wrong_token, malformed, hung_up, .. } = door.counts;
+            harness.conversation.close(&mut harness.counts, &mut harness.host);
+            let Counts { wrong_token, malformed, hung_up, .. } = harness.counts;
             prop_assert_eq!(wrong_token + malformed + hung_up, 1);
-            prop_assert!(door.desk.left.is_empty());
+            prop_assert!(harness.host.left.is_empty());
         }
     }
 }

@@ -1,43 +1,43 @@
-//! What the connection manager asks of providers besides the verbs.
+//! The interface that the connection manager needs in addition to the verbs.
 
 use crate::api::{Mtu, Provider, Qp};
 use crate::engine::{Books, Refusals};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What the connection manager has to know of a provider besides its verbs.
+/// Provider with the properties that the connection manager needs.
 pub trait Endpoint: Provider {
-    /// Where its packets come from; none if it is reached by other means.
+    /// Returns the source address of its packets; `None` if it is not reached by IP.
     fn address(&self) -> Option<SocketAddr>;
-    /// The longest payload that its path carries, as far as it knows.
+    /// Returns the maximum MTU of its path, as far as known.
     fn mtu(&self) -> Mtu;
-    /// What happened to a queue pair.
+    /// Returns the counters of a queue pair.
     fn tally(&self, qp: Qp) -> Tally;
-    /// What happened to the endpoint as a whole; refused is what was dropped before any queue pair saw it. Packets that
-    /// arrived are those of all queue pairs, past ones included, and these.
+    /// Returns the counters of the endpoint: `refused` are packets dropped before they reached a queue pair, and
+    /// `packets_in` is the sum over all queue pairs, past ones included, and these.
     fn total(&self) -> Tally;
 }
 
-/// What happened to queue pairs, as far as their provider knows.
+/// Counters of queue pairs, as far as their provider has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Tally {
-    /// Packets that arrived.
+    /// Packets received.
     pub packets_in: u64,
-    /// Packets that were sent.
+    /// Packets sent.
     pub packets_out: u64,
-    /// Of these, packets that were sent again.
+    /// Packets sent that were retransmissions.
     pub retransmitted: u64,
-    /// Times that no answer came in time.
+    /// Expirations of the acknowledgement timeout.
     pub timeouts: u64,
-    /// Packets whose payload was copied before it was sealed, because others may change it meanwhile: of files, of shared
-    /// memory, of a device, and all that are sent again. Known of an endpoint as a whole.
+    /// Packets whose payload was copied before it was sealed because it may change concurrently: payloads in files, in
+    /// shared memory, on a device, and all retransmissions. Counted per endpoint only.
     pub packets_copied: u64,
-    /// What was refused, by cause; causes that never occurred are missing.
+    /// Rejected packets by cause; causes with a count of 0 are missing.
     pub refused: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
-    /// Adds another's.
+    /// Adds other counters.
     pub fn add(&mut self, other: &Self) {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
@@ -49,7 +49,7 @@ impl Tally {
 }
 
 impl From<&Books> for Tally {
-    fn from(books: &Books) -> Self {
+    fn from(counters: &Books) -> Self {
         let Refusals {
             bad_key,
             bad_rights,
@@ -64,8 +64,8 @@ impl From<&Books> for Tally {
             bad_q_key,
             no_receive,
             too_many,
-            naks_held: _, // what was refused is counted under its cause
-        } = books.refused;
+            naks_held: _, // rejected packets are counted by their cause
+        } = counters.refused;
         let refused = [
             ("bad_key", bad_key),
             ("bad_rights", bad_rights),
@@ -82,10 +82,10 @@ impl From<&Books> for Tally {
             ("too_many", too_many),
         ];
         Self {
-            packets_in: books.packets_in,
-            packets_out: books.packets_out,
-            retransmitted: books.retransmitted,
-            timeouts: books.timeouts,
+            packets_in: counters.packets_in,
+            packets_out: counters.packets_out,
+            retransmitted: counters.retransmitted,
+            timeouts: counters.timeouts,
             packets_copied: 0,
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
         }

@@ -1,10 +1,10 @@
-//! A provider's memory, exported: what a target-only endpoint is, behind its control connections.
+//! Exported memory of a provider: the resources of a target behind its control connections.
 
 use super::account::{Account, Loan};
 use super::conversation::{Host, SessionId};
 use super::endpoint::{Endpoint, Tally};
 use super::message::{
-    Accept, Bits24, Cause, Kind, MOST_RD_ATOMIC, MOST_RECEIVES, MOST_REGIONS, Name, Offer, PathMtu, Playing, Refusal,
+    Accept, Bits24, Cause, Kind, MAX_RD_ATOMIC, MAX_REGIONS, MOST_RECEIVES, Name, Offer, PathMtu, Playing, Refusal,
     RegionInfo, RegionKey, Regions, Rights, Statistics, VERSION, Welcome,
 };
 use crate::api::{Cq, Modify, Mtu, Provider, Qp, QpConfig, QpType, ReadyToReceive, ReadyToSend, VerbsError};
@@ -17,20 +17,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory under a name.
+/// Exported memory with its name.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// The memory.
+    /// Memory region.
     pub region: Arc<Region>,
-    /// How much of it, from its beginning.
+    /// Exported bytes, from the start of the region.
     pub bytes: u64,
-    /// What initiators may do with it.
+    /// Access rights of initiators.
     pub rights: Access,
 }
 
-/// All operations of peers.
+/// Returns the number of all operations of peers.
 pub fn operations(usage: &Usage) -> u64 {
     usage.writes + usage.reads + usage.atomics
 }
@@ -44,18 +44,18 @@ fn add(sum: &mut Usage, other: &Usage) {
     sum.atomics += atomics;
 }
 
-/// An initiator that is connected: its protection domain, its keys, its queue pairs.
+/// Connected initiator: its protection domain, keys and queue pairs.
 #[derive(Debug)]
 pub struct Initiator {
-    /// Where it is; none: on this machine, not by IP.
+    /// IP address; `None`: on this machine, not by IP.
     pub peer: Option<IpAddr>,
     pd: Pd,
-    /// One registration for each export: keys that are its own.
+    /// One registration per export, so that its keys are its own.
     keys: Vec<Mr>,
     pairs: Vec<Pair>,
-    /// Of queue pairs that it had.
+    /// Counters of its destroyed queue pairs.
     past: Tally,
-    /// For its keys.
+    /// Memory of its keys.
     _loan: Loan,
 }
 
@@ -67,62 +67,62 @@ struct Pair {
 }
 
 impl Initiator {
-    /// How many queue pairs it has.
+    /// Returns the number of its queue pairs.
     pub fn queue_pairs(&self) -> usize {
         self.pairs.len()
     }
 }
 
-/// A queue pair of an initiator, for whoever posts to it.
+/// Handles of an initiator's queue pair, for code that posts to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Connected {
-    /// Its protection domain.
+    /// Protection domain.
     pub pd: Pd,
-    /// The queue pair.
+    /// Queue pair.
     pub qp: Qp,
-    /// Its own completion queue.
+    /// Completion queue of this queue pair.
     pub cq: Cq,
 }
 
 /// Regions of a provider, exported to initiators.
 ///
-/// Each initiator gets a protection domain and registrations of its own, so that its keys are random, work on its queue
-/// pairs only, and end with its connection (ReDMArk's mitigations M2, M4 and M5).
+/// Each initiator has its own protection domain and registrations, so that its keys are random, valid for its queue
+/// pairs only, and revoked when it disconnects (ReDMArk's mitigations M2, M4 and M5).
 #[derive(Debug)]
 pub struct Exports<P> {
     provider: P,
     exports: Vec<Export>,
     initiators: HashMap<SessionId, Initiator>,
-    /// What initiators that have left did with each export.
+    /// Usage of each export by initiators that have disconnected.
     past: Vec<Usage>,
     past_tally: Tally,
-    /// Most queue pairs of an initiator.
+    /// Maximum queue pairs of an initiator.
     pub max_queue_pairs: u32,
-    /// The InfiniBand rules for what arrives wrong ([`QpConfig::strict`]).
+    /// Strict handling of invalid requests ([`QpConfig::strict`]).
     pub strict: bool,
-    /// Any UDP port of an initiator's, any IPv4 identification ([`QpConfig::lax`]).
+    /// Accept any UDP port and any IPv4 identification of an initiator ([`QpConfig::lax`]).
     pub lax: bool,
-    /// The longest payload that the path carries.
+    /// Maximum path MTU.
     pub mtu: Mtu,
-    /// The memory that initiators make it take.
+    /// Limit of the memory that initiators make it allocate.
     pub account: Account,
 }
 
-/// Completions of a queue pair that posts nothing.
+/// Completion queue depth of a queue pair that posts nothing.
 const IDLE_DEPTH: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(67);
-/// Inline data of a work request.
-const MOST_INLINE: u32 = 64;
+/// Inline bytes of a work request.
+const MAX_INLINE: u32 = 64;
 
-/// What a provider's tables take at most: for a registration, for a queue pair, for each of its work requests (with
-/// inline data), receives and completions.
+/// Upper bounds of the memory in a provider's tables: per registration, per queue pair, and per work request (with
+/// inline data), receive and completion.
 const KEY_BYTES: u64 = 256;
 const PAIR_BYTES: u64 = 16 << 10;
-const SEND_BYTES: u64 = 256 + MOST_INLINE as u64;
+const SEND_BYTES: u64 = 256 + MAX_INLINE as u64;
 const RECEIVE_BYTES: u64 = 128;
 const COMPLETION_BYTES: u64 = 128;
 
-/// Bytes of the queue pair that is offered a connection, and of its queues. A send queue has a power of two of places.
+/// Returns the bytes of the requested queue pair and its queues. The size of a send queue is a power of two.
 fn pair_bytes(offer: &Offer) -> u64 {
     let sends = u64::from(offer.sends).next_power_of_two();
     let queues = sends * SEND_BYTES + u64::from(offer.receives.count) * RECEIVE_BYTES;
@@ -138,7 +138,7 @@ fn failed(error: VerbsError) -> Refusal {
 }
 
 impl<P: Endpoint> Exports<P> {
-    /// Of nothing yet.
+    /// Creates a target without exports.
     pub fn new(provider: P) -> Self {
         Self {
             provider,
@@ -154,10 +154,10 @@ impl<P: Endpoint> Exports<P> {
         }
     }
 
-    /// Exports a region, for initiators that come from now on.
+    /// Exports a region to initiators that connect from now on.
     pub fn export(&mut self, export: Export) -> Result<(), Refusal> {
-        if self.exports.len() == MOST_REGIONS {
-            return Err(Refusal::new(Cause::Limit, format!("at most {MOST_REGIONS} regions")));
+        if self.exports.len() == MAX_REGIONS {
+            return Err(Refusal::new(Cause::Limit, format!("at most {MAX_REGIONS} regions")));
         }
         if self.exports.iter().any(|other| other.name == export.name) {
             return Err(Refusal::new(Cause::Unsupported, format!("there are two regions of the name {}", export.name)));
@@ -167,29 +167,29 @@ impl<P: Endpoint> Exports<P> {
         Ok(())
     }
 
-    /// The provider.
+    /// Returns the provider.
     pub fn provider(&self) -> &P {
         &self.provider
     }
-    /// The provider, to drive it and to post to its queue pairs; what is made here is destroyed here.
+    /// Returns the provider, to drive it and to post to its queue pairs; objects created here are destroyed here.
     pub fn provider_mut(&mut self) -> &mut P {
         &mut self.provider
     }
-    /// What is exported.
+    /// Returns the exports.
     pub fn exports(&self) -> &[Export] {
         &self.exports
     }
-    /// Who is connected, in no order.
+    /// Returns the connected initiators, in no particular order.
     pub fn initiators(&self) -> impl Iterator<Item = (SessionId, &Initiator)> {
         self.initiators.iter().map(|(session, initiator)| (*session, initiator))
     }
 
-    /// What an initiator did with each export, if the provider knows.
+    /// Returns the usage of each export by an initiator, if the provider counts it.
     pub fn usage(&self, initiator: &Initiator) -> Option<Vec<Usage>> {
         initiator.keys.iter().map(|mr| self.provider.mr_usage(mr).ok()).collect()
     }
-    /// What all initiators did with each export since the beginning, those that have left included, if the provider
-    /// knows: a target that sleeps does not.
+    /// Returns the usage of each export by all initiators since the start, disconnected ones included, if the provider
+    /// counts it: a target whose CPU is not involved cannot.
     pub fn total_usage(&self) -> Option<Vec<Usage>> {
         if self.provider.capabilities().target_sleeps {
             return None;
@@ -200,23 +200,23 @@ impl<P: Endpoint> Exports<P> {
         }
         Some(total)
     }
-    /// What happened to an initiator's queue pairs.
+    /// Returns the counters of an initiator's queue pairs.
     pub fn tally(&self, initiator: &Initiator) -> Tally {
         let mut sum = initiator.past.clone();
         initiator.pairs.iter().for_each(|pair| sum.add(&self.provider.tally(pair.qp)));
         sum
     }
-    /// What happened to all queue pairs since the beginning.
+    /// Returns the counters of all queue pairs since the start.
     pub fn total_tally(&self) -> Tally {
         let mut sum = self.past_tally.clone();
         self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
         sum
     }
-    /// An initiator's own registrations, in the order of the exports.
+    /// Returns an initiator's registrations, in the order of the exports.
     pub fn keys(&self, session: SessionId) -> &[Mr] {
         self.initiators.get(&session).map_or(&[], |initiator| &initiator.keys)
     }
-    /// A queue pair of an initiator.
+    /// Returns the handles of an initiator's queue pair.
     pub fn connected(&self, session: SessionId, qp: u32) -> Option<Connected> {
         let initiator = self.initiators.get(&session)?;
         let pair = initiator.pairs.iter().find(|pair| pair.qp.0 == qp)?;
@@ -236,7 +236,7 @@ impl<P: Endpoint> Exports<P> {
         self.exports.iter().map(info)
     }
 
-    /// Makes an initiator known, with keys of its own.
+    /// Registers an initiator and creates its keys.
     fn admit(&mut self, session: SessionId, peer: Option<IpAddr>) -> Result<(), Refusal> {
         if self.initiators.contains_key(&session) {
             return Ok(());
@@ -260,7 +260,7 @@ impl<P: Endpoint> Exports<P> {
         Ok(())
     }
 
-    /// Connects a queue pair for an initiator, as [`Host::connect`] does, that begins to send with this sequence number.
+    /// Connects a queue pair for an initiator, as [`Host::connect`] does, with the given initial PSN.
     pub fn connect_from(
         &mut self,
         session: SessionId,
@@ -268,16 +268,16 @@ impl<P: Endpoint> Exports<P> {
         offer: &Offer,
         psn: Bits24,
     ) -> Result<Accept, Refusal> {
-        let can = self.provider.capabilities();
+        let capabilities = self.provider.capabilities();
         let (has, needs_peer) = match offer.kind {
-            Kind::Rc => (can.rc, true),
-            Kind::Uc => (can.uc, true),
-            Kind::Ud => (can.ud, false),
+            Kind::Rc => (capabilities.rc, true),
+            Kind::Uc => (capabilities.uc, true),
+            Kind::Ud => (capabilities.ud, false),
         };
         if !has {
             return Err(Refusal::new(
                 Cause::Unsupported,
-                format!("{} has no {:?}", can.name, QpType::from(offer.kind)),
+                format!("{} has no {:?}", capabilities.name, QpType::from(offer.kind)),
             ));
         }
         if needs_peer && self.provider.address().is_some() && offer.address.is_none() {
@@ -296,10 +296,10 @@ impl<P: Endpoint> Exports<P> {
         let q_key = fresh_q_key().map_err(|_| no_random())?;
         let pd = initiator.pd;
         let loan = self.account.lend(session, pair_bytes(offer), "a queue pair and its queues")?;
-        let pair = self.make_pair(pd, offer, psn, q_key, loan).map_err(failed)?;
+        let pair = self.create_pair(pd, offer, psn, q_key, loan).map_err(failed)?;
         let number = Bits24::new(pair.qp.0).ok_or_else(|| Refusal::new(Cause::Failed, "no number of 24 bits"));
         let infos: Vec<_> = self.infos().collect();
-        let (address, most) = (self.provider.address(), self.mtu());
+        let (address, max_mtu) = (self.provider.address(), self.mtu());
         let Some(initiator) = self.initiators.get_mut(&session) else {
             return Err(Refusal::new(Cause::Unknown, "the session has ended"));
         };
@@ -309,15 +309,15 @@ impl<P: Endpoint> Exports<P> {
             address,
             qp: number?,
             psn,
-            mtu: PathMtu(offer.mtu.0.min(most)),
-            max_rd_atomic: offer.max_rd_atomic.min(MOST_RD_ATOMIC),
+            mtu: PathMtu(offer.mtu.0.min(max_mtu)),
+            max_rd_atomic: offer.max_rd_atomic.min(MAX_RD_ATOMIC),
             q_key,
             keys: infos.into_iter().zip(&initiator.keys).map(key).collect(),
         })
     }
 
-    fn make_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32, _loan: Loan) -> Result<Pair, VerbsError> {
-        let most = self.mtu();
+    fn create_pair(&mut self, pd: Pd, offer: &Offer, psn: Bits24, q_key: u32, _loan: Loan) -> Result<Pair, VerbsError> {
+        let max_mtu = self.mtu();
         let provider = &mut self.provider;
         let (receives, sends) = (u32::from(offer.receives.count), u32::from(offer.sends));
         let cq = provider.create_cq(cq_depth(offer))?;
@@ -325,7 +325,7 @@ impl<P: Endpoint> Exports<P> {
             max_send_wr: sends.max(1),
             max_recv_wr: receives.max(1),
             max_sge: 1,
-            max_inline: if sends > 0 { MOST_INLINE } else { 0 },
+            max_inline: if sends > 0 { MAX_INLINE } else { 0 },
             strict: self.strict,
             lax: self.lax,
             ..QpConfig::new(offer.kind.into(), pd, cq, cq)
@@ -338,16 +338,16 @@ impl<P: Endpoint> Exports<P> {
             }
         };
         let rights = self.exports.iter().fold(Access::NONE, |all, export| all | export.rights);
-        let to = To {
+        let attributes = PeerAttributes {
             peer: (offer.kind != Kind::Ud).then_some((offer.address.unwrap_or(NOWHERE), offer.qp.get())),
-            mtu: offer.mtu.0.min(most),
+            mtu: offer.mtu.0.min(max_mtu),
             psn_in: offer.psn,
             psn_out: psn,
-            rd_atomic: (offer.max_rd_atomic.min(MOST_RD_ATOMIC), offer.max_dest_rd_atomic.min(MOST_RD_ATOMIC)),
+            rd_atomic: (offer.max_rd_atomic.min(MAX_RD_ATOMIC), offer.max_dest_rd_atomic.min(MAX_RD_ATOMIC)),
             timeout: TIMEOUT,
             retries: 7,
         };
-        if let Err(error) = bring_up(provider, qp, rights, q_key, &to) {
+        if let Err(error) = bring_up(provider, qp, rights, q_key, &attributes) {
             let _ = provider.destroy_qp(qp);
             let _ = provider.destroy_cq(cq);
             return Err(error);
@@ -355,9 +355,9 @@ impl<P: Endpoint> Exports<P> {
         Ok(Pair { qp, cq, _loan })
     }
 
-    fn unmake(provider: &mut P, pair: &Pair) -> Tally {
+    fn destroy_pair(provider: &mut P, pair: &Pair) -> Tally {
         let tally = provider.tally(pair.qp);
-        // Both are there, and nobody else uses them.
+        // Both exist and are not used elsewhere.
         let _ = provider.destroy_qp(pair.qp);
         let _ = provider.destroy_cq(pair.cq);
         tally
@@ -370,44 +370,44 @@ fn no_random() -> Refusal {
     Refusal::new(Cause::Failed, "the operating system's random source cannot be read")
 }
 
-/// The address of a peer that is reached by other means.
+/// Placeholder address of a peer that is not reached by IP.
 pub(super) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
-/// What a queue pair needs to know of the other one.
-pub(super) struct To {
+/// Attributes of the connection to the peer's queue pair.
+pub(super) struct PeerAttributes {
     pub(super) peer: Option<(SocketAddr, u32)>,
     pub(super) mtu: Mtu,
     pub(super) psn_in: Bits24,
     pub(super) psn_out: Bits24,
-    /// Incoming and outgoing READs and atomic operations at once.
+    /// Maximum incoming and outgoing READs and atomic operations.
     pub(super) rd_atomic: (u8, u8),
     pub(super) timeout: Duration,
     pub(super) retries: u8,
 }
 
-/// Takes a queue pair from `Reset` to `ReadyToSend`.
+/// Changes the state of a queue pair from `Reset` to `ReadyToSend`.
 pub(super) fn bring_up(
     provider: &mut impl Provider,
     qp: Qp,
     access: Access,
     q_key: u32,
-    to: &To,
+    attributes: &PeerAttributes,
 ) -> Result<(), VerbsError> {
     let min_rnr_timer = RnrTimer::from_code(1).ok_or(VerbsError::NoSuch("RNR timer"))?; // 10 us
     let receive = ReadyToReceive {
-        peer: to.peer,
-        mtu: to.mtu,
-        psn: to.psn_in.get(),
-        max_dest_rd_atomic: to.rd_atomic.0,
+        peer: attributes.peer,
+        mtu: attributes.mtu,
+        psn: attributes.psn_in.get(),
+        max_dest_rd_atomic: attributes.rd_atomic.0,
         min_rnr_timer,
         ack_every: 0,
     };
     let send = ReadyToSend {
-        psn: to.psn_out.get(),
-        timeout: to.timeout,
-        retries: to.retries,
+        psn: attributes.psn_out.get(),
+        timeout: attributes.timeout,
+        retries: attributes.retries,
         rnr_retries: 7,
-        max_rd_atomic: to.rd_atomic.1,
+        max_rd_atomic: attributes.rd_atomic.1,
     };
     provider.modify_qp(qp, Modify::Init { access, q_key })?;
     provider.modify_qp(qp, Modify::ReadyToReceive(receive))?;
@@ -416,12 +416,12 @@ pub(super) fn bring_up(
 
 impl<P: Endpoint> Host for Exports<P> {
     fn welcome(&mut self) -> Welcome {
-        let can = self.provider.capabilities();
+        let capabilities = self.provider.capabilities();
         Welcome {
             version: VERSION,
-            provider: can.name.into(),
+            provider: capabilities.name.into(),
             max_queue_pairs: self.max_queue_pairs,
-            max_operation: can.max_operation,
+            max_operation: capabilities.max_operation,
             plays: false,
         }
     }
@@ -446,9 +446,9 @@ impl<P: Endpoint> Host for Exports<P> {
     fn disconnect(&mut self, session: SessionId, qp: u32) -> Result<(), Refusal> {
         let unknown = || Refusal::new(Cause::Unknown, format!("you have no queue pair {qp} here"));
         let initiator = self.initiators.get_mut(&session).ok_or_else(unknown)?;
-        let place = initiator.pairs.iter().position(|pair| pair.qp.0 == qp).ok_or_else(unknown)?;
-        let pair = initiator.pairs.swap_remove(place);
-        initiator.past.add(&Self::unmake(&mut self.provider, &pair));
+        let index = initiator.pairs.iter().position(|pair| pair.qp.0 == qp).ok_or_else(unknown)?;
+        let pair = initiator.pairs.swap_remove(index);
+        initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));
         Ok(())
     }
 
@@ -469,16 +469,16 @@ impl<P: Endpoint> Host for Exports<P> {
     fn left(&mut self, session: SessionId) {
         let Some(mut initiator) = self.initiators.remove(&session) else { return };
         for pair in std::mem::take(&mut initiator.pairs) {
-            initiator.past.add(&Self::unmake(&mut self.provider, &pair));
+            initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));
         }
         self.past_tally.add(&initiator.past);
-        for (place, mr) in initiator.keys.iter().enumerate() {
+        for (index, mr) in initiator.keys.iter().enumerate() {
             if let Ok(usage) = self.provider.mr_usage(mr) {
-                add(&mut self.past[place], &usage);
+                add(&mut self.past[index], &usage);
             }
             let _ = self.provider.dereg_mr(mr);
         }
-        // Nothing uses it any more: a target may see many initiators come and go.
+        // The protection domain is unused now; it is deallocated because a target may serve many initiators over time.
         let _ = self.provider.dealloc_pd(initiator.pd);
     }
 }

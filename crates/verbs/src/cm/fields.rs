@@ -1,12 +1,12 @@
-//! The fields of messages: values that are in range once they are read.
+//! Fields of messages: values are validated when they are parsed.
 
 use crate::api::{Mtu, QpType};
 use crate::random;
 use serde::{Deserialize, Serialize};
 use shotline_memory::Access;
 
-/// Most bytes of a region's name.
-pub const LONGEST_NAME: usize = 64;
+/// Maximum bytes of a region's name.
+pub const MAX_NAME_BYTES: usize = 64;
 
 /// Transport services by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,21 +30,21 @@ impl From<Kind> for QpType {
     }
 }
 
-/// A number of 24 bits: of a queue pair, or of a packet.
+/// A 24-bit number: a queue pair number or PSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Bits24(u32);
 
 impl Bits24 {
-    /// The number, if it has 24 bits.
+    /// Returns the number if it has 24 bits.
     pub fn new(number: u32) -> Option<Self> {
         (number < 1 << 24).then_some(Self(number))
     }
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u32 {
         self.0
     }
-    /// From the operating system's random source.
+    /// Returns a number from the operating system's random source.
     pub fn random() -> Option<Self> {
         let [a, b, c] = random::bytes().ok()?;
         Some(Self(u32::from_be_bytes([0, a, b, c])))
@@ -83,13 +83,13 @@ impl From<PathMtu> for u32 {
     }
 }
 
-/// A region's name: 1 to [`LONGEST_NAME`] letters, digits, `.`, `_` and `-`.
+/// Name of a region: 1 to [`MAX_NAME_BYTES`] letters, digits, `.`, `_` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
 impl Name {
-    /// Its text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -98,9 +98,9 @@ impl Name {
 impl TryFrom<String> for Name {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if text.is_empty() || text.len() > LONGEST_NAME || !text.chars().all(fits) {
-            return Err(format!("expected a name of 1 to {LONGEST_NAME} letters, digits, '.', '_' and '-'"));
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.chars().all(is_valid) {
+            return Err(format!("expected a name of 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' and '-'"));
         }
         Ok(Self(text))
     }

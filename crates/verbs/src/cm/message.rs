@@ -1,77 +1,78 @@
-//! What is said on a control connection: JSON objects, each behind its length (32 bits, big-endian).
+//! Messages of a control connection: JSON objects, each preceded by its length (32 bits, big-endian).
 //!
-//! The initiator asks ([`Request`]), the target answers each request once ([`Answer`]), in order. Every field is
-//! checked when it is read: a value of these types is in range. Nothing allocates by a number in a message: a message
-//! has at most [`LONGEST`] bytes, before the token [`LONGEST_HELLO`].
+//! The initiator sends requests ([`Request`]), and the target answers each one once ([`Answer`]), in order. Every field
+//! is checked when it is parsed: values of these types are in range. No allocation depends on a number in a message: a
+//! message has at most [`LONGEST`] bytes, or [`MAX_HELLO_BYTES`] before the token.
 
-pub use super::fields::{Bits24, Kind, LONGEST_NAME, Name, PathMtu, Rights};
+pub use super::fields::{Bits24, Kind, MAX_NAME_BYTES, Name, PathMtu, Rights};
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of this conversation.
+/// Protocol version.
 pub const VERSION: u32 = 1;
-/// Bytes of the longest message.
+/// Maximum bytes of a message.
 pub const LONGEST: usize = 64 << 10;
-/// Bytes of the longest message of somebody who has not shown the token.
-pub const LONGEST_HELLO: usize = 256;
-/// Characters of a refusal's words: even if each is escaped, the message is not too long.
-const MOST_WORDS: usize = 1000;
-/// Most regions of a target.
-pub const MOST_REGIONS: usize = 256;
-/// Most receives that a queue pair of a target has posted.
+/// Maximum bytes of a message before the token has been presented.
+pub const MAX_HELLO_BYTES: usize = 256;
+/// Maximum characters of a refusal's text, chosen so that the message fits even if each one is escaped.
+const MAX_REFUSAL_CHARS: usize = 1000;
+/// Maximum regions of a target.
+pub const MAX_REGIONS: usize = 256;
+/// Maximum posted receives of a target's queue pair.
 pub const MOST_RECEIVES: u16 = 1024;
-/// Most READs and atomic operations that a queue pair has unanswered at once.
-pub const MOST_RD_ATOMIC: u8 = 16;
+/// Maximum outstanding READs and atomic operations of a queue pair.
+pub const MAX_RD_ATOMIC: u8 = 16;
 
-/// What an initiator says.
+/// Message of an initiator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
-    /// First.
+    /// First message.
     Hello(Hello),
-    /// What memory is there?
+    /// Requests the list of regions.
     Regions,
-    /// Link the two processes by shared memory: the message comes with a socket (`SCM_RIGHTS`), for
-    /// [`crate::shm::ShmEndpoint::over_offered`]: the initiator has said hello over the other end. Before any `Connect`.
+    /// Links the two processes by shared memory: the message carries a socket (`SCM_RIGHTS`) for
+    /// [`crate::shm::ShmEndpoint::over_offered`], and the initiator has sent its hello over the other end. Must precede
+    /// any `Connect`.
     Link,
-    /// Connect a queue pair.
+    /// Connects a queue pair.
     Connect(Offer),
-    /// Begin to play a part in a measurement.
+    /// Starts a role in a measurement.
     Play(Playing),
-    /// Destroy the target's queue pair of this number.
+    /// Destroys the target's queue pair with this number.
     Disconnect(Disconnect),
-    /// How is the target?
+    /// Requests the counters of the target.
     Statistics,
-    /// Last: the target destroys what belongs to this connection, and says so.
+    /// Last message: the target destroys the resources of this connection and confirms.
     Goodbye,
 }
 
-/// What a target says.
+/// Message of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Answer {
-    /// To `Hello`.
+    /// Answer to `Hello`.
     Welcome(Welcome),
-    /// To `Regions`.
+    /// Answer to `Regions`.
     Regions(Regions),
-    /// To `Link`.
+    /// Answer to `Link`.
     Linked,
-    /// To `Connect`.
+    /// Answer to `Connect`.
     Accept(Accept),
-    /// To `Play`.
+    /// Answer to `Play`.
     Playing,
-    /// To `Disconnect`.
+    /// Answer to `Disconnect`.
     Disconnected,
-    /// To `Statistics`.
+    /// Answer to `Statistics`.
     Statistics(Statistics),
-    /// To `Goodbye`.
+    /// Answer to `Goodbye`.
     Goodbye,
-    /// To anything.
+    /// Answer to any request that is refused.
     Refused(Refusal),
 }
 
-/// Who asks.
+/// First message of an initiator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -81,77 +82,77 @@ pub struct Hello {
     pub token: super::Token,
 }
 
-/// Who answers.
+/// Description of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`VERSION`].
     pub version: u32,
     /// The target's provider: `soft`, `shm` or `ibverbs`.
     pub provider: String,
-    /// Most queue pairs of this connection.
+    /// Maximum queue pairs of this connection.
     pub max_queue_pairs: u32,
-    /// Longest operation in bytes.
+    /// Maximum length of an operation, in bytes.
     pub max_operation: u64,
-    /// It takes messages, and plays a part in measurements.
+    /// It receives messages and takes roles in measurements.
     pub plays: bool,
 }
 
-/// A target's memory.
+/// Memory of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Regions {
-    /// Each region.
-    #[serde(deserialize_with = "few")]
+    /// Its regions.
+    #[serde(deserialize_with = "limited_list")]
     pub regions: Vec<RegionInfo>,
 }
 
-/// A region.
+/// Description of a region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionInfo {
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What an initiator may do with it.
+    /// Access rights of initiators.
     pub rights: Rights,
 }
 
-/// A queue pair that is to be connected.
+/// Initiator's queue pair that requests a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
     /// Transport service.
     pub kind: Kind,
-    /// Where its packets come from; none between processes of one machine. Its IP address must be that of the control
-    /// connection, so that nobody can have packets sent to somebody else.
+    /// Source address of its packets; `None` between processes of one machine. The IP address must be that of the
+    /// control connection, so that packets cannot be directed at a third party.
     #[serde(default, deserialize_with = "with_port")]
     pub address: Option<SocketAddr>,
-    /// Its number.
+    /// Queue pair number.
     pub qp: Bits24,
-    /// The first sequence number that it sends.
+    /// First PSN that it sends.
     pub psn: Bits24,
-    /// The longest payload that its path carries.
+    /// Maximum path MTU.
     pub mtu: PathMtu,
-    /// READs and atomic operations of the target that it takes at once, at most [`MOST_RD_ATOMIC`].
+    /// READs and atomic operations of the target that it accepts concurrently, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_dest_rd_atomic: u8,
-    /// READs and atomic operations that it would have unanswered at once, at most [`MOST_RD_ATOMIC`].
+    /// Outstanding READs and atomic operations that it requests, at most [`MAX_RD_ATOMIC`].
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
-    /// Receives that the target shall keep posted; whatever comes is thrown away, unless it plays [`Play::Echo`].
+    /// Receives that the target keeps posted; received messages are discarded, unless it plays [`Play::Echo`].
     #[serde(default)]
     pub receives: Receives,
-    /// Work requests that it shall have room for to play its part, at most [`MOST_RECEIVES`].
+    /// Send queue depth that the target needs for its role, at most [`MOST_RECEIVES`].
     #[serde(default)]
     pub sends: u16,
 }
 
-/// Messages that a target takes.
+/// Posted receives of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawReceives")]
 pub struct Receives {
-    /// How many are posted at once, at most [`MOST_RECEIVES`].
+    /// Number of posted receives, at most [`MOST_RECEIVES`].
     pub count: u16,
-    /// Bytes of each.
+    /// Bytes of each receive.
     pub bytes: u32,
 }
 
@@ -172,35 +173,35 @@ impl TryFrom<RawReceives> for Receives {
     }
 }
 
-/// A queue pair's part.
+/// Assignment of a role to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Playing {
     /// The target's queue pair.
     pub qp: Bits24,
-    /// What it does.
+    /// Role.
     pub part: Play,
 }
 
-/// A target's part in a measurement.
+/// Role of a target in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Play {
-    /// Sends each message back.
+    /// Returns each message to its sender.
     Echo,
-    /// Waits until the last 8 bytes of so many at the beginning of a region change, and writes these bytes to the
-    /// initiator's memory.
+    /// Waits until the last 8 of the first `bytes` bytes of a region change, and writes these bytes to the initiator's
+    /// memory.
     Ping {
-        /// The region, counted from 0 in the order of [`Regions`].
+        /// Index of the region in [`Regions`].
         region: u16,
-        /// Bytes of a message.
+        /// Message length in bytes.
         bytes: u32,
         /// The initiator's memory.
         memory: Keyed,
     },
-    /// Writes or reads the initiator's memory, in groups, as long as the queue pair lives.
+    /// Writes or reads the initiator's memory, in groups, for the lifetime of the queue pair.
     Stream {
-        /// Out of the initiator's memory, instead of into it.
+        /// Read from the initiator's memory instead of writing to it.
         read: bool,
         /// Bytes of an operation.
         bytes: u32,
@@ -211,95 +212,95 @@ pub enum Play {
     },
 }
 
-/// Memory with its key.
+/// Registered memory with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keyed {
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its remote key.
+    /// rkey.
     pub rkey: u32,
 }
 
-/// A queue pair that was connected.
+/// Target's queue pair of a new connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Accept {
-    /// Where the target's packets come from, and the initiator's go to.
+    /// Address that the target's packets come from and the initiator's go to.
     #[serde(default, deserialize_with = "with_port")]
     pub address: Option<SocketAddr>,
-    /// The number of the target's queue pair.
+    /// Number of the target's queue pair.
     pub qp: Bits24,
-    /// The first sequence number that it sends.
+    /// First PSN that it sends.
     pub psn: Bits24,
-    /// The path MTU of both.
+    /// Path MTU of both directions.
     pub mtu: PathMtu,
-    /// READs and atomic operations that the initiator may have unanswered at once.
+    /// Maximum outstanding READs and atomic operations of the initiator.
     #[serde(deserialize_with = "rd_atomic")]
     pub max_rd_atomic: u8,
     /// The target's queue key (UD).
     pub q_key: u32,
-    /// The keys of the regions, which are this initiator's alone, in the order of [`Regions`].
-    #[serde(deserialize_with = "few")]
+    /// Keys of the regions, valid for this initiator only, in the order of [`Regions`].
+    #[serde(deserialize_with = "limited_list")]
     pub keys: Vec<RegionKey>,
 }
 
-/// A region's key.
+/// Key of a region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionKey {
     /// The region.
     #[serde(flatten)]
     pub region: RegionInfo,
-    /// The address of its first byte: 0 unless the target says otherwise.
+    /// Address of the first byte: usually 0.
     pub address: u64,
-    /// Its remote key.
+    /// rkey.
     pub rkey: u32,
 }
 
-/// Names a queue pair of the target.
+/// Identifies a queue pair of the target.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disconnect {
-    /// Its number.
+    /// Queue pair number.
     pub qp: Bits24,
 }
 
-/// How a target is: its processor time, and what happened on this connection's queue pairs.
+/// Processor time of a target, and counters of this connection's queue pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Seconds of processor time that it has used, in its own code and in the kernel.
+    /// Processor time in seconds, in user mode and in the kernel.
     pub cpu_s: f64,
-    /// Packets that arrived.
+    /// Packets received.
     pub packets_in: u64,
-    /// Packets that it sent.
+    /// Packets sent.
     pub packets_out: u64,
-    /// Packets that it sent again.
+    /// Packets retransmitted.
     pub retransmitted: u64,
-    /// Times that no answer came in time.
+    /// Expirations of the acknowledgement timeout.
     pub timeouts: u64,
-    /// What it refused.
+    /// Packets rejected.
     pub refused: u64,
-    /// Operations that it has played ([`Play`]).
+    /// Operations executed in its role ([`Play`]).
     pub played: u64,
-    /// Payload bytes of these.
+    /// Payload bytes of these operations.
     pub played_bytes: u64,
 }
 
-/// Why not.
+/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{words}")]
 pub struct Refusal {
-    /// For programs.
+    /// Machine-readable cause.
     pub cause: Cause,
-    /// For people.
+    /// Human-readable text.
     pub words: String,
 }
 
 impl Refusal {
-    /// Truncates `words`, which may quote a message of the peer, to the length that a refusal may have.
+    /// Creates a refusal. `words`, which may quote a message of the peer, is truncated to the maximum length.
     pub fn new(cause: Cause, words: impl Into<String>) -> Self {
         let mut words: String = words.into();
-        if let Some((end, _)) = words.char_indices().nth(MOST_WORDS) {
+        if let Some((end, _)) = words.char_indices().nth(MAX_REFUSAL_CHARS) {
             words.truncate(end);
             words.push_str("...");
         }
@@ -307,35 +308,35 @@ impl Refusal {
     }
 }
 
-/// Kinds of refusals.
+/// Cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Not the target's token.
+    /// Wrong token.
     Token,
-    /// Another version of this conversation.
+    /// Different protocol version.
     Version,
-    /// Not a message, or not one that may come now.
+    /// Invalid message, or a message that is not allowed now.
     Message,
-    /// Too much of something.
+    /// A limit was exceeded.
     Limit,
-    /// What was asked for cannot be done.
+    /// The request is not supported.
     Unsupported,
-    /// There is no such thing.
+    /// The object does not exist.
     Unknown,
     /// The target failed.
     Failed,
 }
 
-fn few<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+fn limited_list<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(input)?;
-    if all.len() > MOST_REGIONS {
-        return Err(serde::de::Error::custom(format!("expected at most {MOST_REGIONS} regions, found {}", all.len())));
+    if all.len() > MAX_REGIONS {
+        return Err(serde::de::Error::custom(format!("expected at most {MAX_REGIONS} regions, found {}", all.len())));
     }
     Ok(all)
 }
 
-/// An address that packets can be sent to.
+/// Deserializes an address that packets can be sent to.
 fn with_port<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
     match Option::<SocketAddr>::deserialize(input)? {
         Some(address) if address.port() == 0 => {
@@ -347,38 +348,38 @@ fn with_port<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Socket
 
 fn rd_atomic<'de, D: serde::Deserializer<'de>>(input: D) -> Result<u8, D::Error> {
     let found = u8::deserialize(input)?;
-    if found > MOST_RD_ATOMIC {
-        let words = format!("expected at most {MOST_RD_ATOMIC} READs and atomic operations at once, found {found}");
+    if found > MAX_RD_ATOMIC {
+        let words = format!("expected at most {MAX_RD_ATOMIC} READs and atomic operations at once, found {found}");
         return Err(serde::de::Error::custom(words));
     }
     Ok(found)
 }
 
-/// Why bytes are no message.
+/// Error of parsing a message.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// Longer than may be.
+    /// Longer than allowed.
     #[error("a message of {found} bytes, where {most} are allowed")]
     TooLong {
-        /// What is allowed.
+        /// Maximum length in bytes.
         most: usize,
-        /// What its length says.
+        /// Length field of the message.
         found: usize,
     },
-    /// Not what is said here.
+    /// Not a valid message.
     #[error("not a message of this conversation: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// Reads one message, without its length.
+/// Parses one message, without its length.
 pub fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-/// A message with its length before it.
+/// Encodes a message with its length.
 pub fn framed(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = vec![0; 4];
-    // Only maps with keys that are no strings can fail, and our types have none.
+    // Serialization only fails for maps whose keys are not strings, which these types do not contain.
     let written = serde_json::to_writer(&mut bytes, message);
     debug_assert!(written.is_ok() && bytes.len() <= 4 + LONGEST, "{written:?}");
     let len = (bytes.len() - 4) as u32;
@@ -386,11 +387,11 @@ pub fn framed(message: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// Takes the next whole message out of what has arrived; none if it is not all there.
-pub fn unframed(input: &mut Vec<u8>, most: usize) -> Result<Option<Vec<u8>>, Malformed> {
+/// Removes the next whole message from the input; `None` if it is incomplete.
+pub fn unframed(input: &mut Vec<u8>, max: usize) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(len) = input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize) else { return Ok(None) };
-    if len > most {
-        return Err(Malformed::TooLong { most, found: len });
+    if len > max {
+        return Err(Malformed::TooLong { most: max, found: len });
     }
     if input.len() < 4 + len {
         return Ok(None);
@@ -401,7 +402,7 @@ pub fn unframed(input: &mut Vec<u8>, most: usize) -> Result<Option<Vec<u8>>, Mal
     Ok(Some(message))
 }
 
-/// Whether a whole message has arrived.
+/// Returns `true` if the input contains a whole message.
 pub(super) fn is_whole(input: &[u8]) -> bool {
     input.first_chunk().is_some_and(|len| input.len() - 4 >= u32::from_be_bytes(*len) as usize)
 }
@@ -421,7 +422,7 @@ mod tests {
         "max_dest_rd_atomic":1,"max_rd_atomic":16}"#;
 
     #[test]
-    fn an_offer_is_read_field_by_field() {
+    fn offer_is_parsed_field_by_field() {
         let Ok(Request::Connect(offer)) = parse(OFFER.as_bytes()) else { panic!("{OFFER}") };
         assert_eq!((offer.kind, offer.qp.get(), offer.psn.get(), offer.mtu.0), (Kind::Rc, 77, 0xFF_FFFF, Mtu::B4096));
         assert_eq!((offer.receives, offer.sends), (Receives::default(), 0));
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_written_as_they_are_read() {
+    fn rights_round_trip() {
         for text in ["", "r", "w", "rw", "rwa"] {
             let rights = Rights::try_from(text.to_owned()).unwrap();
             assert_eq!(String::from(rights), text);
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_out_of_a_stream_however_it_is_cut() {
+    fn messages_are_extracted_from_any_segmentation() {
         let stream = [framed(&Request::Regions), framed(&Request::Goodbye)].concat();
         for step in 1..=stream.len() {
             let (mut input, mut found) = (Vec::new(), 0);
@@ -479,15 +480,15 @@ mod tests {
     }
 
     #[test]
-    fn a_length_over_the_limit_is_refused_before_the_bytes_come() {
+    fn excessive_length_is_refused_before_the_payload() {
         let mut input = (LONGEST as u32 + 1).to_be_bytes().to_vec();
         assert!(matches!(unframed(&mut input, LONGEST), Err(Malformed::TooLong { found: 65537, .. })));
     }
 
     #[test]
-    fn any_list_of_regions_fits_a_message() {
+    fn largest_region_list_fits_a_message() {
         let region = RegionInfo {
-            name: "n".repeat(LONGEST_NAME).try_into().unwrap(),
+            name: "n".repeat(MAX_NAME_BYTES).try_into().unwrap(),
             bytes: u64::MAX,
             rights: Rights(Access::ALL),
         };
@@ -497,13 +498,13 @@ mod tests {
             qp: Bits24::new(0xFF_FFFF).unwrap(),
             psn: Bits24::new(0xFF_FFFF).unwrap(),
             mtu: PathMtu(Mtu::B4096),
-            max_rd_atomic: MOST_RD_ATOMIC,
+            max_rd_atomic: MAX_RD_ATOMIC,
             q_key: u32::MAX,
-            keys: vec![key; MOST_REGIONS],
+            keys: vec![key; MAX_REGIONS],
         };
         let bytes = framed(&Answer::Accept(accept));
         assert!(bytes.len() <= LONGEST, "{}", bytes.len());
         let Ok(Answer::Accept(accept)) = parse(&bytes[4..]) else { panic!("it is read back") };
-        assert_eq!(accept.keys.len(), MOST_REGIONS);
+        assert_eq!(accept.keys.len(), MAX_REGIONS);
     }
 }

@@ -1,19 +1,20 @@
-//! The connection manager: how an initiator finds a target's memory and gets a queue pair to it.
+//! Connection manager: how an initiator finds a target's memory and connects queue pairs to it.
 //!
 //! A control connection (TCP, or a Unix socket between processes of one machine) carries [messages](message): the
-//! initiator shows its [`Token`], lists regions, and exchanges queue pair numbers, sequence numbers and keys. It stays
-//! open as long as the initiator wants its queue pairs: when it ends, however it ends, they are destroyed and their
-//! keys are dead. No data travel on it.
+//! initiator presents its [`Token`], lists regions, and exchanges queue pair numbers, PSNs and keys. It stays open for
+//! the lifetime of the initiator's queue pairs: when it ends for any reason, they are destroyed and their keys become
+//! invalid. It carries no payload data.
 //!
-//! - [`message`]: what is said, and how it is checked; no I/O.
-//! - [`Conversation`]: the target's side of one connection; bytes in, bytes out, no I/O.
-//! - [`Control`]: sockets and time-outs around many conversations.
-//! - [`Exports`]: a [`Host`] for conversations: regions of a provider, a protection domain for each initiator.
-//! - [`Account`]: the memory that initiators make a target take.
-//! - [`Client`]: the initiator's side.
+//! - [`message`]: the messages and their validation; no I/O.
+//! - [`Conversation`]: the target side of one connection; no I/O.
+//! - [`Control`]: sockets and timeouts of the connections.
+//! - [`Exports`]: a [`Host`] for connections: regions of a provider, a protection domain for each initiator.
+//! - [`Account`]: limit of the memory that initiators make a target allocate.
+//! - [`Client`]: the initiator side.
 //!
-//! Whoever has the token may do all that the regions' rights allow. The connection is not encrypted: on a network with
-//! listeners the token, and with it the regions, is theirs (`docs/endpoints.md` tells what to do).
+//! A peer with the token may do all that the rights of the regions allow. The connection is not encrypted: an attacker
+//! that can read the network traffic gets the token, and with it access to the regions (`docs/endpoints.md` describes
+//! countermeasures).
 
 mod account;
 mod client;

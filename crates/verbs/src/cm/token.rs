@@ -1,4 +1,4 @@
-//! The secret that opens a control connection.
+//! The secret that authenticates a control connection.
 
 use crate::random;
 use serde::{Deserialize, Serialize};
@@ -10,27 +10,27 @@ use std::str::FromStr;
 
 const BYTES: usize = 16;
 
-/// 128 random bits, written as 32 hexadecimal digits. `Debug` does not tell them.
+/// 128 random bits, written as 32 hexadecimal digits. `Debug` does not reveal them.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Token([u8; BYTES]);
 
-/// Why there is no token.
+/// Error of reading or creating a token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Not what a token looks like. The text is not repeated: it may be a secret with a slip in it.
+    /// Invalid format. The text is not repeated: it may be a secret with a typing error.
     #[error("expected a token of 32 hexadecimal digits, found {0} characters that are not")]
     Form(usize),
-    /// No random numbers.
+    /// The random source failed.
     #[error("the operating system's random source cannot be read")]
     Random,
-    /// Everybody could read it.
+    /// The file is readable by other users.
     #[error("{path} has mode {mode:04o}, so that others can read the token: chmod 600 {path}", path = .0.display(), mode = .1)]
     Open(PathBuf, u32),
     /// The file could not be read or written.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
         /// The kernel's reason.
         source: std::io::Error,
@@ -38,18 +38,18 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// A new one from the operating system's random source.
+    /// Creates a token from the operating system's random source.
     pub fn random() -> Result<Self, TokenError> {
         random::bytes().map(Self).map_err(|_| TokenError::Random)
     }
 
-    /// Whether two are the same, in a time that does not tell where they differ.
+    /// Returns `true` if two tokens are equal, in a time that does not depend on where they differ.
     pub fn matches(&self, other: &Self) -> bool {
         let differences = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
         std::hint::black_box(differences) == 0
     }
 
-    /// Reads one from a file that only its owner can read.
+    /// Reads a token from a file that only its owner can read.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::File { path: path.to_owned(), source };
         let mut file = std::fs::File::open(path).map_err(failed)?;
@@ -58,12 +58,12 @@ impl Token {
             return Err(TokenError::Open(path.to_owned(), mode));
         }
         let mut text = String::new();
-        // A token and a line end; whatever is longer is no token.
+        // A token and a line end; longer content is invalid.
         (&mut file).take(64).read_to_string(&mut text).map_err(failed)?;
         text.trim().parse()
     }
 
-    /// Writes it to a new file that only its owner can read (mode 0600).
+    /// Writes the token to a new file that only its owner can read (mode 0600).
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let failed = |source| TokenError::File { path: path.to_owned(), source };
         let mut file =
@@ -120,7 +120,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_token_is_read_as_it_is_written_and_matches_itself_only() {
+    fn token_round_trips_and_matches_only_itself() {
         let (one, other) = (Token::random().unwrap(), Token::random().unwrap());
         assert!(one.matches(&one.to_string().parse().unwrap()));
         assert!(!one.matches(&other));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_being_repeated() {
+    fn invalid_token_is_refused_without_being_repeated() {
         for text in ["", "12", "zz112233445566778899aabbccddeeff", "00112233445566778899aabbccddeeff00", "ä"] {
             let words = text.parse::<Token>().unwrap_err().to_string();
             assert!(words.contains("32 hexadecimal digits") && (text.is_empty() || !words.contains(text)), "{words}");
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_holds_no_token() {
+    fn token_file_readable_by_others_is_refused() {
         let folder = std::env::temp_dir().join(format!("shotline-token-{}", Token::random().unwrap()));
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("token");
         let token = Token::random().unwrap();
         token.write(&path).unwrap();
         assert!(Token::read(&path).unwrap().matches(&token));
-        assert!(matches!(token.write(&path), Err(TokenError::File { .. })), "an existing file stays as it is");
+        assert!(matches!(token.write(&path), Err(TokenError::File { .. })), "an existing file is not overwritten");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let words = Token::read(&path).unwrap_err().to_string();
         assert!(words.contains("0640") && words.contains("chmod 600"), "{words}");

@@ -1,38 +1,38 @@
-//! What happens to packets on their way.
+//! Simulated links: faults, delays and rates.
 
 use crate::engine::Nanos;
 use shotline_random::SplitMix64;
 use std::net::SocketAddr;
 
-/// The way out of a node. Chances are 0 to 1.
+/// Properties of the outgoing link of a node. Probabilities are 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Chance that a packet is lost.
+    /// Probability that a packet is lost.
     pub loss: f64,
-    /// Chance that it arrives twice.
+    /// Probability that a packet is duplicated.
     pub duplicate: f64,
-    /// Chance that one to three of its bits change, which a CRC-32 always finds.
+    /// Probability that one to three bits of a packet change, which a CRC-32 always detects.
     pub corrupt: f64,
-    /// Chance that it takes up to eight times as long, so that later ones overtake it.
+    /// Probability that a packet takes up to eight times as long, so that later ones overtake it.
     pub reorder: f64,
-    /// How long a packet takes.
+    /// Delay of a packet, in nanoseconds.
     pub delay: Nanos,
-    /// How much longer it may take; packets stay in order.
+    /// Maximum additional delay, in nanoseconds; packets stay in order.
     pub jitter: Nanos,
-    /// Bytes a second that it carries; 0: any.
+    /// Rate in bytes per second; 0: unlimited.
     pub rate: u64,
-    /// Bytes that may wait for it; what comes beyond is lost.
+    /// Queue capacity in bytes; packets beyond it are lost.
     pub queue: u64,
-    /// Packets that come when more bytes wait are marked (ECN).
+    /// Queue length in bytes above which packets are marked (ECN).
     pub mark: u64,
-    /// Longest UDP payload that it carries; longer ones are lost.
+    /// Maximum UDP payload in bytes; longer packets are lost.
     pub mtu: usize,
-    /// Packets arrive together in steps of this, as an interrupt that waits for more of them brings them; 0: singly.
+    /// Packets arrive together at multiples of this time in nanoseconds, as with interrupt coalescing; 0: individually.
     pub coalesce: Nanos,
 }
 
 impl Link {
-    /// Loses nothing, changes nothing, keeps the order, takes 5 µs.
+    /// A link without faults and with a delay of 5 µs.
     pub const PERFECT: Self = Self {
         loss: 0.0,
         duplicate: 0.0,
@@ -46,75 +46,75 @@ impl Link {
         mtu: 65_507,
         coalesce: 0,
     };
-    /// Loses everything: the peer has vanished.
+    /// A link that loses every packet, as if the peer had disappeared.
     pub const CUT: Self = Self { loss: 1.0, ..Self::PERFECT };
 
-    /// A link without loss, but with any delay, jitter and coalescing.
+    /// Returns a link without loss, with random delay, jitter and coalescing.
     pub fn random_lossless(random: &mut SplitMix64) -> Self {
         let (delay, jitter) = (random.between(100, 20_000), random.choose(&[0, 0, 3_000]));
         Self { delay, jitter, coalesce: random.choose(&[0, 2_000, 10_000]), ..Self::PERFECT }
     }
 
-    /// A link on which anything may happen.
+    /// Returns a link with random faults.
     pub fn random(random: &mut SplitMix64) -> Self {
-        let mut chance = |most: &[f64]| random.choose(most);
+        let mut chance = |values: &[f64]| random.choose(values);
         let (loss, duplicate) = (chance(&[0.0, 0.01, 0.05, 0.15]), chance(&[0.0, 0.0, 0.05, 0.2]));
         let (corrupt, reorder) = (chance(&[0.0, 0.0, 0.02, 0.1]), chance(&[0.0, 0.0, 0.05, 0.2]));
         Self { loss, duplicate, corrupt, reorder, ..Self::random_lossless(random) }
     }
 }
 
-/// What a link did.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkBooks {
-    /// Packets handed to it.
+pub struct LinkCounters {
+    /// Packets sent on it.
     pub sent: u64,
     /// Lost by chance.
     pub lost: u64,
-    /// Lost because too many waited.
+    /// Lost because the queue was full.
     pub overflowed: u64,
-    /// Lost because they were too long.
+    /// Lost because they were longer than the MTU.
     pub too_long: u64,
-    /// Packets that arrive twice.
+    /// Packets duplicated.
     pub duplicated: u64,
-    /// Packets with changed bits.
+    /// Packets corrupted.
     pub corrupted: u64,
-    /// Packets that took much longer.
+    /// Packets delayed so that later ones may overtake them.
     pub reordered: u64,
-    /// Packets marked.
+    /// Packets marked (ECN).
     pub marked: u64,
 }
 
 /// A UDP datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who says to have sent it.
+    /// Source address as stated in the packet (not validated).
     pub source: SocketAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: SocketAddr,
-    /// From the BTH to the ICRC.
+    /// UDP payload: from the BTH to the ICRC.
     pub bytes: Vec<u8>,
-    /// It met congestion.
+    /// Marked by a congested queue (ECN).
     pub marked: bool,
 }
 
-/// A link and what it must remember.
+/// A link and its queue state.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct LinkState {
     pub link: Link,
-    pub books: LinkBooks,
-    /// When it has carried what waits.
-    free: Nanos,
-    /// The last arrival that kept the order.
-    last: Nanos,
+    pub counters: LinkCounters,
+    /// Time at which the queue is empty.
+    idle_at: Nanos,
+    /// Time of the last in-order arrival.
+    last_in_order: Nanos,
 }
 
-impl Line {
+impl LinkState {
     pub fn new(link: Link) -> Self {
-        Self { link, books: LinkBooks::default(), free: 0, last: 0 }
+        Self { link, counters: LinkCounters::default(), idle_at: 0, last_in_order: 0 }
     }
 
-    /// Takes a packet and tells when it (and perhaps its copy) arrives, and how.
+    /// Sends a packet: calls `arrive` with the arrival time of the packet, and of its duplicate if there is one.
     pub fn carry(
         &mut self,
         now: Nanos,
@@ -122,32 +122,32 @@ impl Line {
         packet: Datagram,
         arrive: &mut dyn FnMut(Nanos, Datagram),
     ) {
-        let (link, books) = (self.link, &mut self.books);
-        books.sent += 1;
+        let (link, counters) = (self.link, &mut self.counters);
+        counters.sent += 1;
         if packet.bytes.len() > link.mtu {
-            books.too_long += 1;
+            counters.too_long += 1;
             return;
         }
         let mut packet = packet;
         let mut start = now;
         if link.rate > 0 {
             let per = |bytes: u64| (u128::from(bytes) * 1_000_000_000 / u128::from(link.rate)) as Nanos;
-            let waiting = (u128::from(self.free.saturating_sub(now)) * u128::from(link.rate) / 1_000_000_000) as u64;
+            let waiting = (u128::from(self.idle_at.saturating_sub(now)) * u128::from(link.rate) / 1_000_000_000) as u64;
             if waiting > link.queue {
-                books.overflowed += 1;
+                counters.overflowed += 1;
                 return;
             }
             packet.marked |= waiting > link.mark;
-            books.marked += u64::from(packet.marked);
-            self.free = self.free.max(now) + per(packet.bytes.len() as u64);
-            start = self.free;
+            counters.marked += u64::from(packet.marked);
+            self.idle_at = self.idle_at.max(now) + per(packet.bytes.len() as u64);
+            start = self.idle_at;
         }
         if happens(random, link.loss) {
-            books.lost += 1;
+            counters.lost += 1;
             return;
         }
         if happens(random, link.corrupt) {
-            books.corrupted += 1;
+            counters.corrupted += 1;
             for _ in 0..random.between(1, 3) {
                 let bit = random.below(packet.bytes.len() as u64 * 8) as usize;
                 packet.bytes[bit / 8] ^= 1 << (bit % 8);
@@ -156,23 +156,23 @@ impl Line {
         let late = happens(random, link.reorder);
         let mut at = start + link.delay + random.below(link.jitter + 1);
         if late {
-            books.reordered += 1;
+            counters.reordered += 1;
             at += random.below(8 * (link.delay + 1));
         } else {
-            at = at.max(self.last);
-            self.last = at;
+            at = at.max(self.last_in_order);
+            self.last_in_order = at;
         }
         let at = at.next_multiple_of(link.coalesce.max(1));
         if happens(random, link.duplicate) {
-            books.duplicated += 1;
+            counters.duplicated += 1;
             arrive(at + random.below(2 * link.delay + 1), packet.clone());
         }
         arrive(at, packet);
     }
 }
 
-/// Whether a fault of this probability happens. One that never does draws no number, so that the others of a seed stay
-/// as they are without it.
+/// Returns `true` if a fault of this probability happens. A probability of 0 draws no random number, so that the other
+/// faults of a seed do not change.
 fn happens(random: &mut SplitMix64, probability: f64) -> bool {
     probability > 0.0 && random.chance(probability)
 }

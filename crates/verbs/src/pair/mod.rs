@@ -1,11 +1,11 @@
-//! A simulated network for the engines: two ends (or more), real memory, real bytes, simulated time.
+//! A simulated network for the engines: two or more nodes, real memory, real packet bytes, simulated time.
 //!
-//! Every packet is written out, sealed with its ICRC, carried by a [`Link`] that may lose, double, delay, reorder,
-//! damage or mark it, comes in a batch with others, is landed in the place that the engine picked from the first
-//! header of the batch, checked, parsed and received. Nothing waits: time jumps to the next event. The same seed gives
-//! the same run (remote keys alone are the operating system's, and nothing depends on their value).
+//! Every packet is encoded, sealed with its ICRC, and sent over a [`Link`] that may lose, duplicate, delay, reorder,
+//! corrupt or mark it. It arrives in a batch with others, is copied to the destination that the engine picked from the
+//! first header of the batch, checked, parsed and received. Nothing sleeps: time advances to the next event. The same
+//! seed gives the same run (only remote keys come from the operating system, and nothing depends on their value).
 //!
-//! It is public for tests of whatever is built on the engines:
+//! It is public for tests of code built on the engines:
 //!
 //! ```
 //! use shotline_memory::Access;
@@ -35,15 +35,15 @@ mod link;
 mod node;
 mod packet;
 
-pub use link::{Datagram, Link, LinkBooks};
-pub use node::{Node, NodeBooks};
+pub use link::{Datagram, Link, LinkCounters};
+pub use node::{Node, NodeCounters};
 pub use packet::{is_intact, seal};
 
 use crate::api::{
     Cq, Modify, Mtu, PostError, QpConfig, QpType, ReadyToReceive, ReadyToSend, RecvWr, SendWr, VerbsError,
 };
 use crate::engine::Nanos;
-use link::Line;
+use link::LinkState;
 use shotline_memory::Access;
 use shotline_random::SplitMix64;
 use shotline_transport::MAX_BATCH;
@@ -59,27 +59,27 @@ use std::time::Duration;
 pub struct Options {
     /// Path MTU.
     pub mtu: Mtu,
-    /// The first sequence number of the first end, and of the second.
+    /// Initial PSN of the first queue pair, and of the second.
     pub psn: [u32; 2],
-    /// What peers may do.
+    /// Access rights of peers.
     pub access: Access,
     /// Queue key (UD).
     pub q_key: u32,
-    /// READs and atomic operations that may be unanswered.
+    /// Maximum outstanding READs and atomic operations.
     pub rd_atomic: u8,
-    /// Time after which is sent again.
+    /// Acknowledgement timeout.
     pub timeout: Duration,
-    /// How often, at most.
+    /// Maximum retransmissions.
     pub retries: u8,
-    /// How often to a peer that was not ready; 7: without end.
+    /// Maximum retransmissions after an RNR NAK; 7: unlimited.
     pub rnr_retries: u8,
-    /// How long such a peer asks to wait, as a code.
+    /// RNR NAK delay that a peer requests, as a code.
     pub rnr_timer: u8,
-    /// Bytes after which a peer asks for an acknowledgement ([`ReadyToReceive::ack_every`]).
+    /// Bytes after which a requester asks for an acknowledgement ([`ReadyToReceive::ack_every`]).
     pub ack_every: u32,
-    /// Requests that a queue holds.
+    /// Queue depth in work requests.
     pub depth: u32,
-    /// NAKs and error states as the InfiniBand rules have them.
+    /// NAKs and error states as IBTA requires them ([`QpConfig::strict`]).
     pub strict: bool,
 }
 
@@ -105,35 +105,35 @@ impl Default for Options {
 /// Nodes and the links between them.
 pub struct Pair {
     now: Nanos,
-    /// What this run draws from.
+    /// Random source of this run.
     pub random: SplitMix64,
     nodes: Vec<Node>,
-    /// The way out of each node.
-    lines: Vec<Line>,
-    flights: BinaryHeap<Reverse<Flight>>,
+    /// Outgoing link of each node.
+    links: Vec<LinkState>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     order: u64,
     sent: Vec<Datagram>,
-    /// Packets that were sent to nobody.
+    /// Packets sent to an address without a node.
     pub astray: u64,
-    /// Keeps a copy of every packet that is sent, for who looks at them or replays them.
+    /// If set, collects a copy of every packet sent, for inspection or replay.
     pub captured: Option<Vec<(Nanos, Datagram)>>,
 }
 
 impl Pair {
-    /// Nodes with so many bytes of memory each, at 10.0.0.1 and so on, over perfect links.
+    /// Creates nodes with the given bytes of memory, at 10.0.0.1 and following, connected by perfect links.
     pub fn new(seed: u64, memory: &[usize]) -> Result<Self, VerbsError> {
         let nodes = memory.iter().enumerate().map(|(at, bytes)| Node::new(Self::address(at), *bytes));
         Ok(Self::of(seed, nodes.collect::<Result<_, _>>()?))
     }
 
-    /// The same, with these nodes.
+    /// Creates a network of these nodes.
     pub fn of(seed: u64, nodes: Vec<Node>) -> Self {
         Self {
             now: 1_000_000,
             random: SplitMix64::new(seed),
-            lines: vec![Line::new(Link::PERFECT); nodes.len()],
+            links: vec![LinkState::new(Link::PERFECT); nodes.len()],
             nodes,
-            flights: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             order: 0,
             sent: Vec::new(),
             astray: 0,
@@ -141,37 +141,37 @@ impl Pair {
         }
     }
 
-    /// The address that a node has by its place.
+    /// Returns the address of the node with this index.
     pub fn address(at: usize) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, at as u8 + 1), ROCE_PORT))
     }
 
-    /// Simulated time.
+    /// Returns the simulated time.
     pub fn now(&self) -> Nanos {
         self.now
     }
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, at: usize) -> &Node {
         &self.nodes[at]
     }
-    /// A node.
+    /// Returns a node.
     pub fn node_mut(&mut self, at: usize) -> &mut Node {
         &mut self.nodes[at]
     }
-    /// The way out of a node, from now on.
+    /// Replaces the outgoing link of a node.
     pub fn set_link(&mut self, at: usize, link: Link) {
-        self.lines[at].link = link;
+        self.links[at].link = link;
     }
-    /// The way out of every node, from now on.
+    /// Replaces the outgoing links of all nodes.
     pub fn set_links(&mut self, link: Link) {
-        self.lines.iter_mut().for_each(|line| line.link = link);
+        self.links.iter_mut().for_each(|state| state.link = link);
     }
-    /// What the way out of a node did.
-    pub fn link_books(&self, at: usize) -> &LinkBooks {
-        &self.lines[at].books
+    /// Returns the counters of a node's outgoing link.
+    pub fn link_counters(&self, at: usize) -> &LinkCounters {
+        &self.links[at].counters
     }
 
-    /// Makes a queue pair on each of the first two nodes, with one completion queue each, and connects them.
+    /// Creates a queue pair on each of the first two nodes, with one completion queue each, and connects them.
     pub fn connect(&mut self, kind: QpType, options: &Options) -> Result<[(u32, Cq); 2], VerbsError> {
         let ends = [0, 1].map(|at| {
             let node = &mut self.nodes[at];
@@ -224,7 +224,7 @@ impl Pair {
     pub fn modify(&mut self, at: usize, qp: u32, change: &Modify) -> Result<(), VerbsError> {
         self.nodes[at].modify(self.now, qp, change)
     }
-    /// Posts to a send queue. The packets leave with the next step.
+    /// Posts a send work request. The packets leave in the next step.
     pub fn post_send(&mut self, at: usize, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.nodes[at].post_send(self.now, qp, wr)
     }
@@ -233,19 +233,19 @@ impl Pair {
         self.nodes[at].post_recv(self.now, qp, wr)
     }
 
-    /// Puts a packet on its way, as an attacker does who can send with any source address: it takes no link, and
-    /// arrives with the next step.
+    /// Injects a packet, as an attacker that can forge any source address: it bypasses the links and arrives in the
+    /// next step.
     pub fn inject(&mut self, packet: Datagram) {
-        self.launch(self.now, packet);
+        self.schedule(self.now, packet);
     }
 
-    /// Does everything until the next event, then that event. Returns false when nothing is left to happen.
+    /// Transmits all pending packets, then processes the next event. Returns `false` if no event is left.
     ///
     /// # Panics
-    /// If an engine breaks its word: see [`Self::run`].
+    /// If an engine violates its contract: see [`Self::run`].
     pub fn step(&mut self) -> bool {
         self.transmit();
-        let arrival = self.flights.peek().map(|flight| flight.0.at);
+        let arrival = self.in_flight.peek().map(|packet| packet.0.at);
         let deadline = self.nodes.iter().filter_map(Node::deadline).min();
         let Some(next) = [arrival, deadline].into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
@@ -255,11 +255,11 @@ impl Pair {
         true
     }
 
-    /// Steps until nothing is left to happen, or for so long in simulated time. Returns whether all came to rest.
+    /// Steps until no event is left, or until `time` has passed in simulated time. Returns `true` if no event is left.
     ///
     /// # Panics
-    /// If an engine breaks its word: it wants to send and sends nothing, sends more than it may, or has a deadline
-    /// that does not pass.
+    /// If an engine violates its contract: `wants_to_send` is `true` but it sends nothing, it sends more packets than
+    /// allowed, or its deadline does not advance.
     pub fn run(&mut self, time: Nanos) -> bool {
         let end = self.now.saturating_add(time);
         let (mut since, mut steps) = (self.now, 0);
@@ -269,7 +269,7 @@ impl Pair {
             }
             (since, steps) = if self.now == since { (since, steps + 1) } else { (self.now, 0) };
             let stuck = self.nodes.iter().flat_map(|node| node.queue_pairs().filter_map(|qp| node.engine(qp)));
-            assert!(steps < 10_000, "time stands still at {since}: {:#?}", stuck.collect::<Vec<_>>());
+            assert!(steps < 10_000, "simulated time does not advance at {since}: {:#?}", stuck.collect::<Vec<_>>());
         }
         false
     }
@@ -279,8 +279,8 @@ impl Pair {
         loop {
             let mut any = false;
             for at in 0..self.nodes.len() {
-                let most = self.random.choose(&[1, 2, 7, 16, 64]);
-                any |= self.nodes[at].transmit(self.now, most, &mut sent);
+                let max = self.random.choose(&[1, 2, 7, 16, 64]);
+                any |= self.nodes[at].transmit(self.now, max, &mut sent);
                 for packet in sent.drain(..) {
                     self.dispatch(at, packet);
                 }
@@ -298,21 +298,21 @@ impl Pair {
         }
         let mut arrivals = Vec::with_capacity(2);
         let arrive = &mut |at, packet| arrivals.push((at, packet));
-        self.lines[from].carry(self.now, &mut self.random, packet, arrive);
-        arrivals.into_iter().for_each(|(at, packet)| self.launch(at, packet));
+        self.links[from].carry(self.now, &mut self.random, packet, arrive);
+        arrivals.into_iter().for_each(|(at, packet)| self.schedule(at, packet));
     }
 
-    fn launch(&mut self, at: Nanos, packet: Datagram) {
+    fn schedule(&mut self, at: Nanos, packet: Datagram) {
         self.order += 1;
-        self.flights.push(Reverse(Flight { at, order: self.order, packet }));
+        self.in_flight.push(Reverse(InFlight { at, order: self.order, packet }));
     }
 
-    /// Delivers what has arrived, in batches as a kernel's GRO makes them.
+    /// Delivers the packets that have arrived, in batches like those of a kernel's GRO.
     fn arrive(&mut self) {
         let mut batch: Vec<Datagram> = Vec::new();
-        while self.flights.peek().is_some_and(|flight| flight.0.at <= self.now) {
-            let Some(Reverse(Flight { packet, .. })) = self.flights.pop() else { break };
-            if !fits(&batch, &packet) {
+        while self.in_flight.peek().is_some_and(|packet| packet.0.at <= self.now) {
+            let Some(Reverse(InFlight { packet, .. })) = self.in_flight.pop() else { break };
+            if !extends_batch(&batch, &packet) {
                 self.deliver(&batch);
                 batch.clear();
             }
@@ -330,8 +330,8 @@ impl Pair {
     }
 }
 
-/// Whether a packet may be the next of a batch: one flow, one mark, equal lengths but for a shorter last one.
-fn fits(batch: &[Datagram], next: &Datagram) -> bool {
+/// Returns `true` if a packet can extend a batch: same flow and mark, equal lengths except for a shorter last one.
+fn extends_batch(batch: &[Datagram], next: &Datagram) -> bool {
     let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return true };
     let bytes: usize = batch.iter().map(|packet| packet.bytes.len()).sum();
     (first.source, first.destination, first.marked) == (next.source, next.destination, next.marked)
@@ -341,24 +341,24 @@ fn fits(batch: &[Datagram], next: &Datagram) -> bool {
         && bytes + next.bytes.len() <= usize::from(u16::MAX)
 }
 
-struct Flight {
+struct InFlight {
     at: Nanos,
     order: u64,
     packet: Datagram,
 }
 
-impl PartialEq for Flight {
+impl PartialEq for InFlight {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
-impl Eq for Flight {}
-impl PartialOrd for Flight {
+impl Eq for InFlight {}
+impl PartialOrd for InFlight {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Flight {
+impl Ord for InFlight {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }

@@ -1,4 +1,4 @@
-//! One end: memory, queue pairs and completion queues, and the way of a batch of packets into them.
+//! A node: memory, queue pairs and completion queues, and the receive path of a batch of packets.
 
 use super::{Datagram, packet};
 use crate::api::{Completion, Cq, Modify, PostError, QpConfig, RecvWr, SendWr, Srq, VerbsError};
@@ -10,18 +10,18 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What engines are lent: enough for the queues of some dozen queue pairs.
-const LENT: u32 = 1 << 18;
-/// A whole batch, and once more: payloads that were cut wrongly land twice.
-const SCRATCH: u32 = 2 * SCRATCH_BYTES;
-const OWN: u32 = LENT + SCRATCH;
+/// Bytes reserved for engine buffers: enough for the queues of some dozen queue pairs.
+const BUFFER_BYTES: u32 = 1 << 18;
+/// Space for a whole batch, twice: payloads that were split at the wrong header length are copied again.
+const SCRATCH_SPACE: u32 = 2 * SCRATCH_BYTES;
+const NODE_BYTES: u32 = BUFFER_BYTES + SCRATCH_SPACE;
 
-/// What came to a node. `arrived` is the sum of the others.
+/// Counters of a node. `arrived` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeBooks {
-    /// Packets that came.
+pub struct NodeCounters {
+    /// Packets received.
     pub arrived: u64,
-    /// Given to a queue pair, whose own [`Books`] tell what became of them.
+    /// Passed to a queue pair, which counts them in its own [`Books`].
     pub delivered: u64,
     /// Dropped: the ICRC does not match.
     pub bad_icrc: u64,
@@ -31,25 +31,25 @@ pub struct NodeBooks {
     pub unknown_qp: u64,
 }
 
-/// One end of a simulated network.
+/// Node of a simulated network.
 ///
-/// Its packets take the way that they take through a provider: a place is chosen for each of a batch by the first
-/// one's header alone ([`Engine::pick`]), all payloads land, and only then is each packet checked and received.
+/// Received packets are processed as in a provider: destinations for a batch are chosen from the header of its first
+/// packet alone ([`Engine::pick`]), all payloads are copied, and only then is each packet checked and received.
 pub struct Node {
     address: SocketAddr,
     memory: Arc<Region>,
     scratch: Sge,
-    /// Where the memory that engines were lent begins; it grows downwards, to here.
-    lent: u64,
+    /// Start of the engine buffers; they are allocated downwards, to `free`.
+    buffers: u64,
     free: u64,
     pd: Pd,
     /// Keys and registrations.
     pub protection: Protection,
-    /// Whether payloads land in the places that engines pick, or all in scratch memory, as they do over a transport
+    /// Whether payloads are copied to the destinations that engines pick, or all to scratch memory, as with a transport
     /// that cannot look ahead.
     pub steers: bool,
-    /// What came.
-    pub books: NodeBooks,
+    /// Packet counters.
+    pub books: NodeCounters,
     pairs: Vec<Option<Pair>>,
     receives: Vec<RecvQueue>,
     completions: Queues,
@@ -59,7 +59,7 @@ pub struct Node {
 struct Pair {
     engine: Engine,
     receives: usize,
-    books: Books,
+    counters: Books,
 }
 
 #[derive(Default)]
@@ -72,38 +72,38 @@ impl Completions for Queues {
 }
 
 impl Node {
-    /// The number of a node's first queue pair; the others follow.
+    /// Number of a node's first queue pair; the others follow.
     pub const FIRST_QP: u32 = 0x100;
 
-    /// A node with at least so many bytes of memory, all zero.
+    /// Creates a node with at least `bytes` bytes of memory, all zero.
     pub fn new(address: SocketAddr, bytes: usize) -> Result<Self, VerbsError> {
-        Self::over(address, Region::host(bytes + OWN as usize)?)
+        Self::over(address, Region::host(bytes + NODE_BYTES as usize)?)
     }
 
-    /// A node over memory that is there: all but its last 384 KiB, which are the node's own, is left as it is.
+    /// Creates a node over existing memory: all but its last 384 KiB, which the node uses itself, is left unchanged.
     ///
     /// # Panics
     /// If it is shorter than that.
     pub fn over(address: SocketAddr, memory: Arc<Region>) -> Result<Self, VerbsError> {
         let mut registrar = Registrar::new();
         let region: RegionId = registrar.add(Arc::clone(&memory));
-        let scratch = Sge { region, offset: (memory.len() - SCRATCH as usize) as u64, len: SCRATCH };
+        let scratch = Sge { region, offset: (memory.len() - SCRATCH_SPACE as usize) as u64, len: SCRATCH_SPACE };
         let mut protection = Protection::new(registrar.finish());
         let pd = protection.allocate();
-        // Keeps the region in the table, whatever else is registered of it and ends.
+        // Keeps the region in the table while other registrations of it come and go.
         let own = protection.allocate();
         protection.register(own, &memory, 0, 0, Access::NONE, Addressing::ZeroBased)?;
-        let free = (memory.len() - OWN as usize) as u64;
+        let free = (memory.len() - NODE_BYTES as usize) as u64;
         Ok(Self {
             address,
             memory,
             scratch,
-            lent: scratch.offset,
+            buffers: scratch.offset,
             free,
             pd,
             protection,
             steers: true,
-            books: NodeBooks::default(),
+            books: NodeCounters::default(),
             pairs: Vec::new(),
             receives: Vec::new(),
             completions: Queues::default(),
@@ -111,59 +111,59 @@ impl Node {
         })
     }
 
-    /// Its address.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// Its memory. The last 384 KiB are its own: scratch and what engines are lent.
+    /// Returns the memory. The last 384 KiB are used by the node: scratch memory and engine buffers.
     pub fn memory(&self) -> &Arc<Region> {
         &self.memory
     }
-    /// Its protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> Pd {
         self.pd
     }
-    /// Bytes of its memory.
+    /// Reads bytes of the memory.
     pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read(offset as usize, &mut bytes);
         bytes
     }
-    /// Registers some bytes of its memory, addressed by their offset in it.
+    /// Registers bytes of the memory, addressed by their offset in it.
     pub fn register(&mut self, offset: u64, len: u64, access: Access) -> Result<Mr, RegisterError> {
         self.protection.register(self.pd, &self.memory, offset, len, access, Addressing::Virtual(offset))
     }
 
-    /// Makes a completion queue, without end.
+    /// Creates a completion queue of unlimited depth.
     pub fn create_cq(&mut self) -> Cq {
         self.completions.0.push(VecDeque::new());
         Cq(self.completions.0.len() as u32 - 1)
     }
-    /// Takes the oldest completion.
+    /// Removes the oldest completion.
     pub fn poll(&mut self, cq: Cq) -> Option<Completion> {
         self.completions.0.get_mut(cq.0 as usize)?.pop_front()
     }
-    /// Makes a receive queue that several queue pairs may share.
+    /// Creates a receive queue that several queue pairs may share.
     pub fn create_srq(&mut self, depth: u32, max_sge: u32) -> Srq {
         self.receives.push(RecvQueue::new(self.pd, depth, max_sge));
         Srq(self.receives.len() as u32 - 1)
     }
-    /// Makes a queue pair and returns its number.
+    /// Creates a queue pair and returns its number.
     ///
     /// # Panics
-    /// If there is no memory left to lend it.
+    /// If the space for engine buffers is used up.
     pub fn create_qp(&mut self, config: &QpConfig) -> u32 {
         let number = Self::FIRST_QP + self.pairs.len() as u32;
         let Srq(receives) = config.srq.unwrap_or_else(|| self.create_srq(config.max_recv_wr, config.max_sge));
-        self.lent -= u64::from(Engine::memory(config));
-        assert!(self.lent >= self.free, "no memory left for another queue pair");
-        let lent = Sge { region: self.scratch.region, offset: self.lent, len: Engine::memory(config) };
-        self.memory.zero(lent.offset as usize, lent.len as usize);
-        let engine = Engine::new(number, config, lent);
-        self.pairs.push(Some(Pair { engine, receives: receives as usize, books: Books::default() }));
+        self.buffers -= u64::from(Engine::memory(config));
+        assert!(self.buffers >= self.free, "no memory left for another queue pair");
+        let buffer = Sge { region: self.scratch.region, offset: self.buffers, len: Engine::memory(config) };
+        self.memory.zero(buffer.offset as usize, buffer.len as usize);
+        let engine = Engine::new(number, config, buffer);
+        self.pairs.push(Some(Pair { engine, receives: receives as usize, counters: Books::default() }));
         number
     }
-    /// Destroys a queue pair: its requests let go of their memory and do not complete, its packets find nobody.
+    /// Destroys a queue pair: its requests release their memory and do not complete, and packets to it are dropped.
     pub fn destroy_qp(&mut self, now: Nanos, qp: u32) -> Result<(), VerbsError> {
         self.modify(now, qp, &Modify::Reset)?;
         index(qp).and_then(|at| self.pairs.get_mut(at)?.take()).map(|_| ()).ok_or(VerbsError::NoSuch("queue pair"))
@@ -173,7 +173,7 @@ impl Node {
     pub fn modify(&mut self, now: Nanos, qp: u32, change: &Modify) -> Result<(), VerbsError> {
         self.with(now, qp, |engine, ctx| engine.modify(ctx, change)).unwrap_or(Err(VerbsError::NoSuch("queue pair")))
     }
-    /// Posts to a send queue.
+    /// Posts a send work request.
     pub fn post_send(&mut self, now: Nanos, qp: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.with(now, qp, |engine, ctx| engine.post_send(ctx, wr)).unwrap_or(Err(PostError::NoQueue))
     }
@@ -187,15 +187,15 @@ impl Node {
         queue.post(&mut self.protection, wr)
     }
 
-    /// A queue pair's engine.
+    /// Returns the engine of a queue pair.
     pub fn engine(&self, qp: u32) -> Option<&Engine> {
         self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.engine)
     }
-    /// A queue pair's counters.
+    /// Returns the counters of a queue pair.
     pub fn qp_books(&self, qp: u32) -> Option<&Books> {
-        self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.books)
+        self.pairs.get(index(qp)?)?.as_ref().map(|pair| &pair.counters)
     }
-    /// The numbers of its queue pairs, those that were destroyed included.
+    /// Returns the numbers of all queue pairs, destroyed ones included.
     pub fn queue_pairs(&self) -> impl Iterator<Item = u32> + use<> {
         (0..self.pairs.len() as u32).map(|at| Self::FIRST_QP + at)
     }
@@ -207,38 +207,38 @@ impl Node {
             protection: &mut self.protection,
             receives: &mut self.receives[pair.receives],
             completions: &mut self.completions,
-            books: &mut pair.books,
+            books: &mut pair.counters,
         };
         Some(act(&mut pair.engine, &mut ctx))
     }
 
-    /// The next time at which a queue pair wants [`Self::expire`].
+    /// Returns the earliest deadline of a queue pair.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.pairs.iter().flatten().filter_map(|pair| pair.engine.deadline()).min()
     }
 
-    /// Does what is due.
+    /// Expires the queue pairs whose deadline has passed.
     pub(super) fn expire(&mut self, now: Nanos) {
         for qp in self.queue_pairs() {
             self.with(now, qp, |engine, ctx| {
-                if engine.deadline().is_some_and(|due| due <= now) {
+                if engine.deadline().is_some_and(|deadline| deadline <= now) {
                     engine.expire(ctx);
                 }
             });
         }
     }
 
-    /// Lets each queue pair that wants to send up to `most` packets. Returns whether one did.
-    pub(super) fn transmit(&mut self, now: Nanos, most: usize, out: &mut Vec<Datagram>) -> bool {
+    /// Transmits up to `max` packets of each queue pair that has packets to send. Returns `true` if one did.
+    pub(super) fn transmit(&mut self, now: Nanos, max: usize, out: &mut Vec<Datagram>) -> bool {
         let before = out.len();
         let mut burst = std::mem::take(&mut self.burst);
         for qp in self.queue_pairs() {
             self.with(now, qp, |engine, ctx| {
                 if engine.wants_to_send(now) {
-                    engine.transmit(ctx, &mut burst, most);
-                    assert!(burst.len() <= most, "asked for {most} packets at most, got {}", burst.len());
-                    let rests = !engine.wants_to_send(now);
-                    assert!(!burst.is_empty() || rests, "wants to send at {now} and sends nothing: {engine:?}");
+                    engine.transmit(ctx, &mut burst, max);
+                    assert!(burst.len() <= max, "asked for at most {max} packets, got {}", burst.len());
+                    let is_idle = !engine.wants_to_send(now);
+                    assert!(!burst.is_empty() || is_idle, "wants to send at {now} and sends nothing: {engine:?}");
                 }
             });
             for outgoing in &burst.packets {
@@ -257,7 +257,7 @@ impl Node {
         out.len() > before
     }
 
-    /// Takes a batch: packets of one sender, equally long but for a shorter last one, not more than [`MAX_BATCH`].
+    /// Receives a batch: packets of one sender, of equal length except for a shorter last one, at most [`MAX_BATCH`].
     pub(super) fn receive(&mut self, now: Nanos, batch: &[Datagram]) {
         let mut picks = [Pick::default(); MAX_BATCH];
         let header = self.pick(batch, &mut picks[..batch.len()]);
@@ -272,11 +272,11 @@ impl Node {
             })
             .collect();
         for (packet, (split, landed)) in batch.iter().zip(landed) {
-            self.take(now, packet, split, landed, &mut scratch);
+            self.receive_one(now, packet, split, landed, &mut scratch);
         }
     }
 
-    /// Asks the queue pair of the first packet for places. Returns the length of the first packet's header.
+    /// Lets the queue pair of the first packet pick destinations. Returns the length of the first packet's header.
     fn pick(&self, batch: &[Datagram], picks: &mut [Pick]) -> usize {
         let [first, ..] = batch else { return 0 };
         let Ok(packet) = Packet::parse(&first.bytes) else { return 0 };
@@ -298,26 +298,26 @@ impl Node {
         header
     }
 
-    /// Puts a payload where it was picked to go, or into scratch memory.
+    /// Copies a payload to its picked destination, or to scratch memory.
     fn land(&self, to: To, payload: &[u8], scratch: &mut Sge) -> Landed {
-        if let To::Memory(places) = to
-            && payload.len() as u64 <= u64::from(places[0].len) + u64::from(places[1].len)
+        if let To::Memory(pieces) = to
+            && payload.len() as u64 <= u64::from(pieces[0].len) + u64::from(pieces[1].len)
         {
-            let (first, second) = payload.split_at(payload.len().min(places[0].len as usize));
-            for (place, part) in places.iter().zip([first, second]).filter(|(_, part)| !part.is_empty()) {
-                self.protection.regions().get(place.region).write(place.offset as usize, part);
+            let (first, second) = payload.split_at(payload.len().min(pieces[0].len as usize));
+            for (piece, bytes) in pieces.iter().zip([first, second]).filter(|(_, bytes)| !bytes.is_empty()) {
+                self.protection.regions().get(piece.region).write(piece.offset as usize, bytes);
             }
-            return Landed::Memory(places);
+            return Landed::Memory(pieces);
         }
-        let place = Sge { len: payload.len() as u32, ..*scratch };
-        self.memory.write(place.offset as usize, payload);
-        scratch.offset += u64::from(place.len);
-        scratch.len -= place.len;
-        Landed::Scratch(place)
+        let piece = Sge { len: payload.len() as u32, ..*scratch };
+        self.memory.write(piece.offset as usize, payload);
+        scratch.offset += u64::from(piece.len);
+        scratch.len -= piece.len;
+        Landed::Scratch(piece)
     }
 
-    /// Checks a packet that has landed and gives it to its queue pair.
-    fn take(&mut self, now: Nanos, datagram: &Datagram, split: usize, landed: Landed, scratch: &mut Sge) {
+    /// Checks a packet whose payload is in memory and passes it to its queue pair.
+    fn receive_one(&mut self, now: Nanos, datagram: &Datagram, split: usize, landed: Landed, scratch: &mut Sge) {
         self.books.arrived += 1;
         if !packet::is_intact(datagram) {
             self.books.bad_icrc += 1;
@@ -329,7 +329,8 @@ impl Node {
         };
         let header = packet.bth.opcode.header_len();
         let payload = &datagram.bytes[header..datagram.bytes.len() - ICRC_LEN];
-        // The batch was split by its first packet's header; where that was wrong, the payload is cut out again.
+        // The batch was split at the header length of its first packet; if that was wrong, the payload is extracted
+        // again.
         let landed = if split == header { landed } else { self.land(To::Scratch, payload, scratch) };
         let arrived = Arrived {
             bth: packet.bth,

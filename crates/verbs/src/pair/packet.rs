@@ -1,11 +1,11 @@
-//! Packets as bytes: sealed as a sender does, checked as a receiver does.
+//! Encoding and ICRC check of packets.
 
 use super::Datagram;
 use shotline_wire::icrc::{self, Flow, Network};
 use shotline_wire::{bth::Bth, crc, roce};
 use std::net::{IpAddr, SocketAddr};
 
-/// A packet whole: `header` from the BTH on, payload with its padding, and the ICRC that belongs to these addresses.
+/// Returns a complete packet: `header` from the BTH on, payload with its padding, and the ICRC for these addresses.
 pub fn seal(source: SocketAddr, destination: SocketAddr, header: &[u8], payload: &[u8]) -> Datagram {
     let mut bytes = Vec::with_capacity(header.len() + payload.len() + roce::ICRC_LEN);
     bytes.extend_from_slice(header);
@@ -15,7 +15,7 @@ pub fn seal(source: SocketAddr, destination: SocketAddr, header: &[u8], payload:
     Datagram { source, destination, bytes, marked: false }
 }
 
-/// Whether a packet is long enough to be one and has the right ICRC.
+/// Returns `true` if a packet is long enough and has a valid ICRC.
 pub fn is_intact(packet: &Datagram) -> bool {
     packet.bytes.split_last_chunk().is_some_and(|(covered, stored)| {
         let long_enough = covered.len() >= Bth::LEN;
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seal_is_that_of_a_published_packet_and_every_bit_counts() {
+    fn icrc_matches_a_published_packet_and_covers_every_bit() {
         let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
         let header = [0x64, 0x70, 0xFF, 0xFF, 0, 0, 0, 0x12, 0, 0, 0, 1, 0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0x11];
         let packet = seal(at("192.168.0.1", 0xC123), at("192.168.0.2", 4791), &header, b"hello\0\0\0");

@@ -1,35 +1,35 @@
-//! What became of requests for connections, counted.
+//! Counters of connection requests.
 
 use super::message::reason;
 
-/// Requests for connections and what became of them: `asked` is the sum of all up to `half_open`.
+/// Counters of connection requests and their outcomes: `asked` is the sum of all fields up to `half_open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// REQs, repeated ones not counted.
+    /// REQs, without retransmissions.
     pub asked: u64,
-    /// Connections whose RTU came.
+    /// Connections whose RTU was received.
     pub established: u64,
-    /// Refused: no program at this service ID.
+    /// Rejected: no listener at this service ID.
     pub no_service: u64,
-    /// Refused: no room for one more connection.
+    /// Rejected: no resources for another connection.
     pub no_resources: u64,
-    /// Refused for another [`reason`].
+    /// Rejected for another [`reason`].
     pub rejected: u64,
-    /// Not answered, because too many waited for a decision.
+    /// Not answered because too many requests were waiting for a decision.
     pub unanswered: u64,
-    /// Half-open connections that gave way to newer ones.
+    /// Half-open connections displaced by newer ones.
     pub displaced: u64,
-    /// REPs that no RTU has followed, however often they were repeated.
+    /// Connections without an RTU after all retransmissions of the REP.
     pub unconfirmed: u64,
-    /// Ended by one side before the RTU.
+    /// Ended by either side before the RTU.
     pub withdrawn: u64,
-    /// Not decided yet, or replied to and not confirmed yet.
+    /// Waiting for a decision or for the RTU.
     pub half_open: u64,
-    /// Datagrams that are no message of connection managers.
+    /// Datagrams that are not valid connection manager messages.
     pub malformed: u64,
-    /// Messages of connections that are not there, or of another address.
+    /// Messages of unknown connections, or from another address than the peer's.
     pub stray: u64,
-    /// Answers that found the queue of datagrams full.
+    /// Messages dropped because the output queue was full.
     pub unsent: u64,
 }
 
@@ -42,10 +42,10 @@ impl Counts {
         }
     }
 
-    /// Whether each request was counted once.
+    /// Returns `true` if each request was counted exactly once.
     pub fn is_balanced(&self) -> bool {
         let refused = self.no_service + self.no_resources + self.rejected + self.unanswered;
-        let lost = self.displaced + self.unconfirmed + self.withdrawn;
-        self.asked == self.established + refused + lost + self.half_open
+        let ended = self.displaced + self.unconfirmed + self.withdrawn;
+        self.asked == self.established + refused + ended + self.half_open
     }
 }

@@ -1,4 +1,5 @@
-//! Connections in the making, without I/O: datagrams and the time go in, datagrams and events come out.
+//! Connection establishment as a state machine without I/O: datagrams and the time are inputs, datagrams and events are
+//! outputs.
 
 use super::MAD_LEN;
 use super::counts::Counts;
@@ -9,28 +10,28 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// This side's name of a connection.
+/// Local communication ID of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Connection(u32);
 
-/// What happened to a connection.
+/// Event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody asks for one: accept or reject it within [`Manager::DECISION`].
+    /// A connection is requested: accept or reject it within [`Manager::DECISION`].
     Asked(Connection, IpAddr, Box<Request>),
-    /// The other side agrees: make the queue pair ready, then say so ([`Manager::ready`]).
+    /// The peer accepts: make the queue pair ready, then call [`Manager::ready`].
     Agreed(Connection, Box<Reply>),
-    /// The other side is ready.
+    /// The peer is ready.
     Established(Connection),
-    /// The other side refuses, with a [`reason`].
+    /// The peer rejects the connection, with a [`reason`].
     Refused(Connection, u16),
-    /// This side has not decided in time, so that it was refused ([`reason::TIMEOUT`]).
+    /// This side has not decided in time, so the request was rejected ([`reason::TIMEOUT`]).
     Lapsed(Connection),
-    /// The other side ends it, or has agreed to its end. Nothing more will be said.
+    /// The peer disconnects, or has confirmed the disconnection. No further events follow.
     Ended(Connection),
-    /// The other side does not answer any more, or its answer to the end is not waited for any longer.
+    /// The peer does not answer, or its confirmation of the disconnection is no longer waited for.
     Silent(Connection),
-    /// A half-open connection has given way to a newer one. Nothing more will be said.
+    /// A half-open connection was displaced by a newer one. No further events follow.
     Displaced(Connection),
 }
 
@@ -49,28 +50,29 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Asked for by this side; a REP is due.
-    Asking,
-    /// The other side agrees; this one is not ready yet.
-    Agreed,
-    /// Asked for by the other side; this one has not decided.
-    Asked,
-    /// This side agrees; an RTU is due.
-    Replied,
+    /// REQ sent; waiting for the REP.
+    ReqSent,
+    /// REP received; this side is not ready yet.
+    RepReceived,
+    /// REQ received; this side has not decided.
+    ReqReceived,
+    /// REP sent; waiting for the RTU.
+    RepSent,
     Established,
-    /// This side ends it; a DREP is due.
-    Ending,
-    /// Ended; kept for a while, to answer what comes twice.
+    /// DREQ sent; waiting for the DREP.
+    DreqSent,
+    /// Ended; kept for a while to answer duplicates.
     Ended,
 }
 
 impl State {
-    /// Whether somebody has asked for it and has not proven yet, by an RTU, that the source address is theirs.
+    /// Returns `true` if the peer has requested the connection and has not proven, by an RTU, that the source
+    /// address is its own.
     fn is_half_open(self) -> bool {
-        matches!(self, Self::Asked | Self::Replied)
+        matches!(self, Self::ReqReceived | Self::RepSent)
     }
 }
 
@@ -79,71 +81,70 @@ struct Entry {
     state: State,
     peer: IpAddr,
     transaction: u64,
-    /// The other side's name of it.
+    /// Remote communication ID.
     remote: u32,
-    /// The other side's queue pair.
+    /// Remote queue pair.
     remote_qp: u32,
-    /// What was said last, to say it again: until it is answered, or, of an ended connection, if it is asked for once
-    /// more. Nothing if there is no reason to.
-    last: Option<Message>,
-    /// When it is said again, given up or forgotten.
-    due: Duration,
+    /// Last message, for retransmission until it is answered or, if the connection has ended, when the request is
+    /// repeated. `None` if it need not be retransmitted.
+    last_message: Option<Message>,
+    /// Time of the next retransmission, timeout or removal.
+    timer: Duration,
     tries: u32,
-    /// When it began.
-    since: Duration,
+    /// Time of creation.
+    created_at: Duration,
 }
 
-/// Time before a message is repeated.
-const AGAIN: Duration = Duration::from_millis(400);
-/// Repetitions of a REQ.
-const TRIES: u32 = 20;
-/// Repetitions of a REP or a DREQ, each after twice the time of the one before, 12.4 s in all. They go to an address
-/// that anybody may have forged.
-const FEW_TRIES: u32 = 4;
-/// An ended connection is remembered for so long.
-const MEMORY: Duration = Duration::from_secs(10);
-/// Established connections that are kept, unless said otherwise ([`Manager::serve`]).
-const ESTABLISHED: usize = 1024;
-/// Connections in other states that are kept beside them: half-open ones, and ending and ended ones as far as there is
-/// room.
-const OTHERS: usize = 1024;
-/// Half-open connections; one more displaces the oldest.
-const MOST_HALF_OPEN: usize = 512;
-/// The same for one source address.
-const MOST_HALF_OPEN_OF_ONE: usize = 32;
-/// Requests that wait for a decision. More are not answered: they come again, and who reads all datagrams before it
-/// decides sees an RTU among thousands of forged REQs before its connection is displaced.
-const MOST_UNDECIDED: usize = 64;
-/// No half-open connection gives way before: the other side may need so long for its RTU. Who asks meanwhile is not
-/// answered, and asks again.
+/// Initial retransmission interval.
+const RETRY_INTERVAL: Duration = Duration::from_millis(400);
+/// Retransmissions of a REQ.
+const MAX_REQUEST_TRIES: u32 = 20;
+/// Retransmissions of a REP or DREQ, each after twice the previous interval, 12.4 s in all. They go to an address that
+/// an attacker may have forged.
+const MAX_REPLY_TRIES: u32 = 4;
+/// Time for which an ended connection is kept.
+const ENDED_LIFETIME: Duration = Duration::from_secs(10);
+/// Default limit of established connections ([`Manager::serve`]).
+const DEFAULT_ESTABLISHED: usize = 1024;
+/// Limit of connections in other states: half-open ones, and ending and ended ones as far as there is space.
+const MAX_OTHERS: usize = 1024;
+/// Limit of half-open connections; one more displaces the oldest.
+const MAX_HALF_OPEN: usize = 512;
+/// Limit of half-open connections per source address.
+const MAX_HALF_OPEN_PER_SOURCE: usize = 32;
+/// Limit of undecided requests. More are not answered, because they are retransmitted: a caller that reads all
+/// datagrams before it decides finds an RTU among thousands of forged REQs before its connection is displaced.
+const MAX_UNDECIDED: usize = 64;
+/// Minimum lifetime of a half-open connection before it can be displaced, to give the peer time for its RTU. Requests
+/// in the meantime are not answered and are retransmitted.
 const GRACE: Duration = Duration::from_millis(250);
-/// Datagrams that wait to be sent; more are dropped and counted.
-const MOST_OUT: usize = 512;
+/// Limit of pending output datagrams; more are dropped and counted.
+const MAX_OUT: usize = 512;
 
-/// A connection manager. Times count from any moment, the same for all calls.
+/// A connection manager. The origin of all times is arbitrary but must be the same for all calls.
 #[derive(Debug)]
 pub struct Manager<S = RandomState> {
     connections: HashMap<u32, Entry>,
-    /// The same by what a REQ says of them: source, the other side's name, transaction.
+    /// Connection of each REQ, by source address, remote communication ID and transaction.
     requests: HashMap<(IpAddr, u32, u64), u32>,
     undecided: usize,
-    /// Connections that are kept, and events that wait to be read, when somebody asks for one more.
-    most: usize,
+    /// Limit of connections, and of unread events, when a new request arrives.
+    max_connections: usize,
     services: Vec<u64>,
     out: VecDeque<(IpAddr, [u8; MAD_LEN])>,
     events: VecDeque<Event>,
-    /// A secret key: names are its hashes of `begun`, so that nobody can guess another's.
+    /// Secret hash key: IDs are hashes of `begun`, so that they cannot be guessed from each other.
     secret: S,
-    /// Names that were tried so far.
+    /// Number of IDs tried so far.
     begun: u64,
     counts: Counts,
 }
 
 impl Manager {
-    /// How long what is asked for waits for [`Self::accept`] or [`Self::reject`]; then it is refused.
+    /// Time that a request waits for [`Self::accept`] or [`Self::reject`] before it is rejected.
     pub const DECISION: Duration = Duration::from_secs(10);
 
-    /// Without connections. Their names (local communication IDs) are random.
+    /// Creates a manager. Local communication IDs are random.
     pub fn new() -> Self {
         Self::with_names(RandomState::new())
     }
@@ -156,13 +157,13 @@ impl Default for Manager {
 }
 
 impl<S: BuildHasher> Manager<S> {
-    /// Without connections. `secret` makes their names of the numbers from 1 on.
+    /// Creates a manager whose local communication IDs are hashes of the numbers from 1 on.
     pub fn with_names(secret: S) -> Self {
         Self {
             connections: HashMap::new(),
             requests: HashMap::new(),
             undecided: 0,
-            most: ESTABLISHED + OTHERS,
+            max_connections: DEFAULT_ESTABLISHED + MAX_OTHERS,
             services: Vec::new(),
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -172,126 +173,127 @@ impl<S: BuildHasher> Manager<S> {
         }
     }
 
-    /// What became of requests for connections so far.
+    /// Returns the counters of connection requests.
     pub fn counts(&self) -> Counts {
         Counts { half_open: self.half_open().count() as u64, ..self.counts }
     }
 
-    /// Keeps up to `established` established connections.
+    /// Sets the limit of established connections.
     pub fn serve(&mut self, established: usize) {
-        self.most = established.saturating_add(OTHERS);
+        self.max_connections = established.saturating_add(MAX_OTHERS);
     }
 
-    /// Takes requests for a service ([`super::message::service_id`]).
+    /// Accepts requests for a service ([`super::message::service_id`]).
     pub fn listen(&mut self, service: u64) {
         self.services.push(service);
     }
 
-    /// Asks for a connection.
+    /// Requests a connection.
     pub fn connect(&mut self, now: Duration, peer: IpAddr, request: Request) -> Connection {
-        let name = self.name();
-        let transaction = u64::from(name);
+        let id = self.new_id();
+        let transaction = u64::from(id);
         let message = Message::Req(Box::new(request));
-        self.keep(now, name, State::Asking, peer, (transaction, 0, 0));
-        self.say(now, name, message, true);
-        Connection(name)
+        self.insert(now, id, State::ReqSent, peer, (transaction, 0, 0));
+        self.send_message(now, id, message, true);
+        Connection(id)
     }
 
-    /// Agrees to what was asked for, unless it has lapsed. The queue pair must be ready to receive.
+    /// Accepts a request, unless it has timed out. The queue pair must be ready to receive.
     pub fn accept(&mut self, now: Duration, connection: Connection, reply: Reply) {
-        if self.change(connection, State::Asked, State::Replied) {
-            self.say(now, connection.0, Message::Rep(Box::new(reply)), true);
+        if self.change(connection, State::ReqReceived, State::RepSent) {
+            self.send_message(now, connection.0, Message::Rep(Box::new(reply)), true);
         }
     }
 
-    /// Refuses what was asked for, for a [`reason`].
+    /// Rejects a request, for a [`reason`].
     pub fn reject(&mut self, now: Duration, connection: Connection, reason: u16) {
-        if self.change(connection, State::Asked, State::Ended) {
+        if self.change(connection, State::ReqReceived, State::Ended) {
             *self.counts.refused(reason) += 1;
-            self.say(now, connection.0, Message::Rej(reason), true); // the REJ may get lost: then the REQ comes again
+            self.send_message(now, connection.0, Message::Rej(reason), true); // if the REJ is lost, the REQ is retransmitted
             if let Some(entry) = self.connections.get_mut(&connection.0) {
-                entry.due = now + MEMORY;
+                entry.timer = now + ENDED_LIFETIME;
             }
         }
     }
 
-    /// Says that this side's queue pair is ready, after the other side has agreed.
+    /// Reports that this side's queue pair is ready, after the peer has accepted.
     pub fn ready(&mut self, now: Duration, connection: Connection) {
-        if self.change(connection, State::Agreed, State::Established) {
-            self.say(now, connection.0, Message::Rtu, false);
+        if self.change(connection, State::RepReceived, State::Established) {
+            self.send_message(now, connection.0, Message::Rtu, false);
         }
     }
 
-    /// Ends a connection.
+    /// Disconnects a connection.
     pub fn disconnect(&mut self, now: Duration, connection: Connection) {
         let Some(entry) = self.connections.get_mut(&connection.0) else { return };
-        if matches!(entry.state, State::Established | State::Replied) {
-            self.counts.withdrawn += u64::from(entry.state == State::Replied);
-            entry.state = State::Ending;
+        if matches!(entry.state, State::Established | State::RepSent) {
+            self.counts.withdrawn += u64::from(entry.state == State::RepSent);
+            entry.state = State::DreqSent;
             let message = Message::Dreq(entry.remote_qp);
-            self.say(now, connection.0, message, true);
+            self.send_message(now, connection.0, message, true);
         }
     }
 
-    /// A datagram has come.
+    /// Processes a received datagram.
     pub fn receive(&mut self, now: Duration, from: IpAddr, mad: &[u8; MAD_LEN]) {
         let Some(datagram) = Datagram::parse(mad) else {
             self.counts.malformed += 1;
             return;
         };
         if let Message::Req(request) = datagram.message {
-            return self.asked(now, from, datagram.transaction, datagram.local, request);
+            return self.receive_request(now, from, datagram.transaction, datagram.local, request);
         }
-        // Only the other side itself may say something of a connection.
-        let name = datagram.remote;
-        let Some(entry) = self.connections.get_mut(&name).filter(|entry| entry.peer == from) else {
+        // Only the peer of the connection may send messages for it.
+        let id = datagram.remote;
+        let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.peer == from) else {
             return self.stray(from, &datagram);
         };
         let known = entry.remote == datagram.local;
         match (entry.state, datagram.message) {
-            (State::Asking, Message::Rep(reply)) => {
-                (entry.state, entry.remote, entry.remote_qp) = (State::Agreed, datagram.local, reply.qp);
-                entry.last = None;
-                self.events.push_back(Event::Agreed(Connection(name), reply));
+            (State::ReqSent, Message::Rep(reply)) => {
+                (entry.state, entry.remote, entry.remote_qp) = (State::RepReceived, datagram.local, reply.qp);
+                entry.last_message = None;
+                self.events.push_back(Event::Agreed(Connection(id), reply));
             }
             // The RTU was lost.
-            (State::Established, Message::Rep(_)) if known => self.say(now, name, Message::Rtu, false),
-            (State::Asking | State::Replied, Message::Mra) => entry.tries = 0,
-            (state @ (State::Asking | State::Replied | State::Agreed), Message::Rej(reason)) => {
-                self.counts.withdrawn += u64::from(state == State::Replied);
-                self.events.push_back(Event::Refused(Connection(name), reason));
-                self.end(now, name);
+            (State::Established, Message::Rep(_)) if known => self.send_message(now, id, Message::Rtu, false),
+            (State::ReqSent | State::RepSent, Message::Mra) => entry.tries = 0,
+            (state @ (State::ReqSent | State::RepSent | State::RepReceived), Message::Rej(reason)) => {
+                self.counts.withdrawn += u64::from(state == State::RepSent);
+                self.events.push_back(Event::Refused(Connection(id), reason));
+                self.end(now, id);
             }
-            // It gave way before the RTU came.
+            // The peer displaced it before the RTU arrived.
             (State::Established, Message::Rej(_)) if known => {
-                self.events.push_back(Event::Ended(Connection(name)));
-                self.end(now, name);
+                self.events.push_back(Event::Ended(Connection(id)));
+                self.end(now, id);
             }
-            (State::Replied, Message::Rtu) if known => {
-                (entry.state, entry.last) = (State::Established, None);
+            (State::RepSent, Message::Rtu) if known => {
+                (entry.state, entry.last_message) = (State::Established, None);
                 self.counts.established += 1;
-                self.events.push_back(Event::Established(Connection(name)));
+                self.events.push_back(Event::Established(Connection(id)));
             }
             (state, Message::Dreq(_)) if known => {
-                self.say(now, name, Message::Drep, false);
+                self.send_message(now, id, Message::Drep, false);
                 if state != State::Ended {
                     self.counts.withdrawn += u64::from(state.is_half_open());
-                    self.events.push_back(Event::Ended(Connection(name)));
-                    self.end(now, name);
+                    self.events.push_back(Event::Ended(Connection(id)));
+                    self.end(now, id);
                 }
             }
-            (State::Ending, Message::Drep) if known => {
-                self.events.push_back(Event::Ended(Connection(name)));
-                self.end(now, name);
+            (State::DreqSent, Message::Drep) if known => {
+                self.events.push_back(Event::Ended(Connection(id)));
+                self.end(now, id);
             }
-            _ => {} // late, or twice
+            _ => {} // late or duplicate
         }
     }
 
-    /// Something is said of a connection that is not there, or is another's.
+    /// Handles a message of an unknown connection, or from the wrong address.
     fn stray(&mut self, from: IpAddr, datagram: &Datagram) {
         self.counts.stray += 1;
-        // This side may have forgotten it, or given it up to make room: the other one waits in vain otherwise.
+        // This side may have removed or displaced the connection: without an answer the peer would wait for its
+        // timeout.
         let answer = match datagram.message {
             Message::Dreq(_) => Message::Drep,
             Message::Rtu => Message::Rej(reason::INVALID_ID),
@@ -301,186 +303,190 @@ impl<S: BuildHasher> Manager<S> {
         self.send(from, &Datagram { transaction, local, remote, message: answer });
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub fn expire(&mut self, now: Duration) {
-        let due: Vec<u32> =
-            self.connections.iter().filter(|(_, entry)| entry.due <= now).map(|(name, _)| *name).collect();
-        for name in due {
-            let Some(entry) = self.connections.get_mut(&name) else { continue };
-            let most = if entry.state == State::Asking { TRIES } else { FEW_TRIES };
-            match (entry.state, entry.last.take()) {
-                (State::Ended, _) => self.remove(name),
-                (State::Asked, _) => {
-                    self.events.push_back(Event::Lapsed(Connection(name)));
-                    self.reject(now, Connection(name), reason::TIMEOUT);
+        let expired: Vec<u32> =
+            self.connections.iter().filter(|(_, entry)| entry.timer <= now).map(|(id, _)| *id).collect();
+        for id in expired {
+            let Some(entry) = self.connections.get_mut(&id) else { continue };
+            let max_tries = if entry.state == State::ReqSent { MAX_REQUEST_TRIES } else { MAX_REPLY_TRIES };
+            match (entry.state, entry.last_message.take()) {
+                (State::Ended, _) => self.remove(id),
+                (State::ReqReceived, _) => {
+                    self.events.push_back(Event::Lapsed(Connection(id)));
+                    self.reject(now, Connection(id), reason::TIMEOUT);
                 }
-                (_, Some(message)) if entry.tries < most => {
+                (_, Some(message)) if entry.tries < max_tries => {
                     entry.tries += 1;
-                    self.say(now, name, message, true);
+                    self.send_message(now, id, message, true);
                 }
                 (state, Some(_)) => {
-                    self.counts.unconfirmed += u64::from(state == State::Replied);
-                    self.events.push_back(Event::Silent(Connection(name)));
-                    self.remove(name);
+                    self.counts.unconfirmed += u64::from(state == State::RepSent);
+                    self.events.push_back(Event::Silent(Connection(id)));
+                    self.remove(id);
                 }
-                (_, None) => entry.due = Duration::MAX,
+                (_, None) => entry.timer = Duration::MAX,
             }
         }
     }
 
-    /// When something is due.
+    /// Returns the time of the next timer.
     pub fn deadline(&self) -> Option<Duration> {
-        self.connections.values().map(|entry| entry.due).min().filter(|due| *due != Duration::MAX)
+        self.connections.values().map(|entry| entry.timer).min().filter(|deadline| *deadline != Duration::MAX)
     }
 
-    /// The datagram that [`Self::next_out`] gives next.
+    /// Returns the datagram that [`Self::next_out`] returns next.
     pub fn peek_out(&self) -> Option<&(IpAddr, [u8; MAD_LEN])> {
         self.out.front()
     }
 
-    /// A datagram to send.
+    /// Returns the next datagram to send.
     pub fn next_out(&mut self) -> Option<(IpAddr, [u8; MAD_LEN])> {
         self.out.pop_front()
     }
 
-    /// What has happened.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    fn asked(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
+    fn receive_request(&mut self, now: Duration, from: IpAddr, transaction: u64, remote: u32, request: Box<Request>) {
         let known = self.requests.get(&(from, remote, transaction)).copied();
-        if let Some((name, entry)) = known.and_then(|name| Some((name, self.connections.get(&name)?))) {
-            // Once more, because the answer was lost or is not there yet. It extends no timeout: a request that is
-            // repeated for ever would keep its connection for ever.
-            if let Some(message) = entry.last.clone() {
-                self.say(now, name, message, false);
+        if let Some((id, entry)) = known.and_then(|id| Some((id, self.connections.get(&id)?))) {
+            // A retransmission, because the answer was lost or is not available yet. It does not extend a timeout:
+            // otherwise a request that is retransmitted forever would keep its connection forever.
+            if let Some(message) = entry.last_message.clone() {
+                self.send_message(now, id, message, false);
             }
             return;
         }
         self.counts.asked += 1;
-        let in_the_way = self.in_the_way(from);
+        let to_displace = self.to_displace(from);
         let is_young =
-            in_the_way.and_then(|name| self.connections.get(&name)).is_some_and(|old| now < old.since + GRACE);
-        if self.undecided >= MOST_UNDECIDED || is_young {
+            to_displace.and_then(|id| self.connections.get(&id)).is_some_and(|old| now < old.created_at + GRACE);
+        if self.undecided >= MAX_UNDECIDED || is_young {
             self.counts.unanswered += 1;
             return;
         }
-        let refused = if !self.services.contains(&request.service) {
+        let rejection = if !self.services.contains(&request.service) {
             Some(reason::NO_SERVICE)
         } else {
-            (!self.make_room(in_the_way)).then_some(reason::NO_RESOURCES)
+            (!self.make_space(to_displace)).then_some(reason::NO_RESOURCES)
         };
-        if let Some(reason) = refused {
+        if let Some(reason) = rejection {
             *self.counts.refused(reason) += 1;
             return self.send(from, &Datagram { transaction, local: 0, remote, message: Message::Rej(reason) });
         }
-        let name = self.name();
-        self.keep(now, name, State::Asked, from, (transaction, remote, request.qp));
-        self.requests.insert((from, remote, transaction), name);
+        let id = self.new_id();
+        self.insert(now, id, State::ReqReceived, from, (transaction, remote, request.qp));
+        self.requests.insert((from, remote, transaction), id);
         self.undecided += 1;
-        self.events.push_back(Event::Asked(Connection(name), from, request));
+        self.events.push_back(Event::Asked(Connection(id), from, request));
     }
 
     fn half_open(&self) -> impl Iterator<Item = (&u32, &Entry)> + Clone {
         self.connections.iter().filter(|(_, entry)| entry.state.is_half_open())
     }
 
-    /// The half-open connection that gives way to one more of this source: the oldest.
-    fn in_the_way(&self, from: IpAddr) -> Option<u32> {
+    /// Returns the half-open connection that one more of this source displaces: the oldest.
+    fn to_displace(&self, from: IpAddr) -> Option<u32> {
         let of_one = self.half_open().filter(|(_, entry)| entry.peer == from);
-        oldest(of_one, MOST_HALF_OPEN_OF_ONE).or_else(|| oldest(self.half_open(), MOST_HALF_OPEN))
+        oldest(of_one, MAX_HALF_OPEN_PER_SOURCE).or_else(|| oldest(self.half_open(), MAX_HALF_OPEN))
     }
 
-    /// Makes room for one more connection; whether there is any. The oldest ended one is forgotten if need be, else the
-    /// oldest that this side has said the end of: a DREQ may never be answered, and one that comes later is (`stray`).
-    fn make_room(&mut self, in_the_way: Option<u32>) -> bool {
-        if let Some(name) = in_the_way {
+    /// Makes space for one more connection. Returns `false` if there is none. If necessary, the oldest ended one is
+    /// removed, or else the oldest one with a DREQ sent: the DREQ may never be answered, and a later DREQ of the peer
+    /// is answered as a stray.
+    fn make_space(&mut self, to_displace: Option<u32>) -> bool {
+        if let Some(id) = to_displace {
             self.counts.displaced += 1;
-            self.remove(name);
-            self.events.push_back(Event::Displaced(Connection(name)));
+            self.remove(id);
+            self.events.push_back(Event::Displaced(Connection(id)));
         }
-        if self.connections.len() >= self.most {
+        if self.connections.len() >= self.max_connections {
             let of = |state| self.connections.iter().filter(move |(_, entry)| entry.state == state);
-            if let Some(name) = oldest(of(State::Ended), 1) {
-                self.remove(name);
-            } else if let Some(name) = oldest(of(State::Ending), 1) {
-                self.remove(name);
-                self.events.push_back(Event::Silent(Connection(name)));
+            if let Some(id) = oldest(of(State::Ended), 1) {
+                self.remove(id);
+            } else if let Some(id) = oldest(of(State::DreqSent), 1) {
+                self.remove(id);
+                self.events.push_back(Event::Silent(Connection(id)));
             } else {
                 return false;
             }
         }
-        self.events.len() < self.most
+        self.events.len() < self.max_connections
     }
 
-    fn remove(&mut self, name: u32) {
-        let Some(entry) = self.connections.remove(&name) else { return };
-        self.undecided -= usize::from(entry.state == State::Asked);
+    fn remove(&mut self, id: u32) {
+        let Some(entry) = self.connections.remove(&id) else { return };
+        self.undecided -= usize::from(entry.state == State::ReqReceived);
         let request = (entry.peer, entry.remote, entry.transaction);
-        if self.requests.get(&request) == Some(&name) {
+        if self.requests.get(&request) == Some(&id) {
             self.requests.remove(&request);
         }
     }
 
-    fn keep(&mut self, now: Duration, name: u32, state: State, peer: IpAddr, of: (u64, u32, u32)) {
-        let (transaction, remote, remote_qp) = of;
-        let (last, tries) = (None, 0);
-        let due = now + if state == State::Asked { Manager::DECISION } else { AGAIN };
-        self.connections
-            .insert(name, Entry { state, peer, transaction, remote, remote_qp, last, due, tries, since: now });
+    fn insert(&mut self, now: Duration, id: u32, state: State, peer: IpAddr, ids: (u64, u32, u32)) {
+        let (transaction, remote, remote_qp) = ids;
+        let (last_message, tries) = (None, 0);
+        let timer = now + if state == State::ReqReceived { Manager::DECISION } else { RETRY_INTERVAL };
+        self.connections.insert(
+            id,
+            Entry { state, peer, transaction, remote, remote_qp, last_message, timer, tries, created_at: now },
+        );
     }
 
-    /// A name that no connection has; 0 is nobody's.
-    fn name(&mut self) -> u32 {
+    /// Returns an unused local communication ID, never 0.
+    fn new_id(&mut self) -> u32 {
         loop {
             self.begun += 1;
-            let name = self.secret.hash_one(self.begun) as u32;
-            if name != 0 && !self.connections.contains_key(&name) {
-                return name;
+            let id = self.secret.hash_one(self.begun) as u32;
+            if id != 0 && !self.connections.contains_key(&id) {
+                return id;
             }
         }
     }
 
     fn change(&mut self, connection: Connection, from: State, to: State) -> bool {
         let entry = self.connections.get_mut(&connection.0).filter(|entry| entry.state == from);
-        self.undecided -= usize::from(entry.is_some() && from == State::Asked);
+        self.undecided -= usize::from(entry.is_some() && from == State::ReqReceived);
         entry.map(|entry| entry.state = to).is_some()
     }
 
-    /// Says something, and if that wants an answer, again until one comes.
-    fn say(&mut self, now: Duration, name: u32, message: Message, until_answered: bool) {
-        let Some(entry) = self.connections.get_mut(&name) else { return };
+    /// Sends a message, and schedules its retransmission if `until_answered`.
+    fn send_message(&mut self, now: Duration, id: u32, message: Message, until_answered: bool) {
+        let Some(entry) = self.connections.get_mut(&id) else { return };
         let (peer, transaction) = (entry.peer, entry.transaction);
-        let datagram = Datagram { transaction, local: name, remote: entry.remote, message };
+        let datagram = Datagram { transaction, local: id, remote: entry.remote, message };
         if until_answered {
-            let again = if entry.state == State::Asking { AGAIN } else { AGAIN * (1 << entry.tries) };
-            (entry.last, entry.due) = (Some(datagram.message.clone()), now + again);
+            let interval =
+                if entry.state == State::ReqSent { RETRY_INTERVAL } else { RETRY_INTERVAL * (1 << entry.tries) };
+            (entry.last_message, entry.timer) = (Some(datagram.message.clone()), now + interval);
         }
         self.send(peer, &datagram);
     }
 
-    /// What there is no room for is as good as lost on the way.
+    /// Queues a datagram. If the queue is full, it counts as lost in the network.
     fn send(&mut self, to: IpAddr, datagram: &Datagram) {
-        if self.out.len() < MOST_OUT {
+        if self.out.len() < MAX_OUT {
             self.out.push_back((to, datagram.emit()));
         } else {
             self.counts.unsent += 1;
         }
     }
 
-    fn end(&mut self, now: Duration, name: u32) {
-        if let Some(entry) = self.connections.get_mut(&name) {
-            self.undecided -= usize::from(entry.state == State::Asked);
-            (entry.state, entry.last, entry.due) = (State::Ended, None, now + MEMORY);
+    fn end(&mut self, now: Duration, id: u32) {
+        if let Some(entry) = self.connections.get_mut(&id) {
+            self.undecided -= usize::from(entry.state == State::ReqReceived);
+            (entry.state, entry.last_message, entry.timer) = (State::Ended, None, now + ENDED_LIFETIME);
         }
     }
 }
 
-/// The oldest of these connections, if there are so many.
-fn oldest<'a>(all: impl Iterator<Item = (&'a u32, &'a Entry)> + Clone, most: usize) -> Option<u32> {
-    let full = all.clone().count() >= most;
-    all.min_by_key(|(_, entry)| entry.since).filter(|_| full).map(|(name, _)| *name)
+/// Returns the oldest of these connections, if there are at least `limit` of them.
+fn oldest<'a>(all: impl Iterator<Item = (&'a u32, &'a Entry)> + Clone, limit: usize) -> Option<u32> {
+    let full = all.clone().count() >= limit;
+    all.min_by_key(|(_, entry)| entry.created_at).filter(|_| full).map(|(id, _)| *id)
 }
 
 #[cfg(test)]

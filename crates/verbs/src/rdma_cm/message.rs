@@ -1,138 +1,138 @@
-//! Management datagrams of class "communication management" (IBTA volume 1, clauses 12.6 and 13.4): bytes to messages and
-//! back. The places of fields are those of Linux `include/rdma/ibta_vol1_c12.h`.
+//! Encoding of management datagrams of class "communication management" (IBTA volume 1, clauses 12.6 and 13.4). The
+//! field offsets are those of Linux `include/rdma/ibta_vol1_c12.h`.
 
 use super::MAD_LEN;
 use super::fields::{get, get24, get32, put, put24};
 use crate::api::Mtu;
 use std::net::IpAddr;
 
-/// Class, class version and method of all of them.
-const KIND: [u8; 4] = [1, 0x07, 2, 0x03];
+/// Base version, class, class version and method of all of these datagrams.
+const MAD_HEADER: [u8; 4] = [1, 0x07, 2, 0x03];
 /// Bytes of a REQ's private data.
 pub const REQUEST_PRIVATE: usize = 92;
 /// Bytes of a REP's private data.
 pub const REPLY_PRIVATE: usize = 196;
-/// A response may take 4.096 us x 2^18, about a second.
+/// Response timeout: 4.096 us x 2^18, about a second.
 const RESPONSE_TIMEOUT: u8 = 18;
-/// An acknowledgement may take 4.096 us x 2^14, 67 ms.
+/// Acknowledgement timeout: 4.096 us x 2^14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
 
-/// A port of `rdma_cm`'s TCP port space as a service ID (IBTA annex A11).
+/// Returns the service ID of a port in `rdma_cm`'s TCP port space (IBTA annex A11).
 pub const fn service_id(port: u16) -> u64 {
     0x0106_0000 | port as u64
 }
 
-/// Why a connection is refused (IBTA volume 1, table 107; there are more).
+/// Reasons for rejecting a connection (IBTA volume 1, table 107; incomplete).
 pub mod reason {
-    /// The other side has no queue pair for it.
+    /// No queue pair available.
     pub const NO_QP: u16 = 1;
-    /// The other side has no room for one more connection.
+    /// No resources for another connection.
     pub const NO_RESOURCES: u16 = 3;
-    /// The other side's program has not answered in time.
+    /// The application has not answered in time.
     pub const TIMEOUT: u16 = 4;
-    /// There is no connection of this communication ID.
+    /// Unknown communication ID.
     pub const INVALID_ID: u16 = 6;
-    /// No program listens at this service ID.
+    /// Invalid service ID: no listener.
     pub const NO_SERVICE: u16 = 8;
-    /// The path's packets are longer than the other side takes.
+    /// The path MTU is not supported.
     pub const INVALID_MTU: u16 = 26;
-    /// The program says no.
+    /// Rejected by the application.
     pub const CONSUMER: u16 = 28;
 }
 
-/// A message with the transaction that it belongs to.
+/// Message with its transaction and communication IDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The same in all messages of one connection's beginning.
+    /// Transaction ID, the same in all messages that establish one connection.
     pub transaction: u64,
-    /// The sender's name of the connection.
+    /// Local communication ID: the sender's.
     pub local: u32,
-    /// The receiver's name of it; 0 in a REQ.
+    /// Remote communication ID: the receiver's; 0 in a REQ.
     pub remote: u32,
-    /// What is said.
+    /// Message.
     pub message: Message,
 }
 
-/// What connection managers say.
+/// Messages of connection managers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Asks for a connection.
+    /// Requests a connection.
     Req(Box<Request>),
-    /// It will take longer.
+    /// The reply is delayed.
     Mra,
-    /// Refuses, with a [`reason`].
+    /// Rejects the connection, with a [`reason`].
     Rej(u16),
-    /// Agrees.
+    /// Accepts the connection.
     Rep(Box<Reply>),
     /// Ready to use.
     Rtu,
-    /// Ends the connection of the receiver's queue pair.
+    /// Disconnects the receiver's queue pair.
     Dreq(u32),
-    /// It has ended.
+    /// Confirms the disconnection.
     Drep,
 }
 
-/// What the active side says of its queue pair and of the path.
+/// Parameters of the active side's queue pair and of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whom it wants.
+    /// Service ID.
     pub service: u64,
-    /// Its queue pair.
+    /// Queue pair of the active side.
     pub qp: u32,
-    /// Where it expects to be sent from: the receiver of the message begins with this sequence number.
+    /// Initial PSN that the receiver of this message must send with.
     pub psn: u32,
-    /// READs and atomic operations that it answers at once, and that it has under way at once.
+    /// Limits of outstanding READs and atomic operations.
     pub reads: Reads,
     /// Path MTU.
     pub mtu: Mtu,
-    /// How often it sends again without an answer.
+    /// Maximum retransmissions.
     pub retries: u8,
-    /// How often it sends again to a peer without a receive; 7: without end.
+    /// Maximum retransmissions after an RNR NAK; 7: unlimited.
     pub rnr_retries: u8,
-    /// The addresses of both sides as GIDs: its own, the receiver's.
+    /// GIDs of the path: the sender's, the receiver's.
     pub path: [IpAddr; 2],
-    /// What the program says, behind the addresses.
+    /// Private data of the application, after the addresses.
     pub private: [u8; REQUEST_PRIVATE],
 }
 
-/// What the passive side says of its queue pair.
+/// Parameters of the passive side's queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Its queue pair.
+    /// Queue pair of the passive side.
     pub qp: u32,
-    /// Where it expects to be sent from: the receiver of the message begins with this sequence number.
+    /// Initial PSN that the receiver of this message must send with.
     pub psn: u32,
-    /// READs and atomic operations.
+    /// Limits of outstanding READs and atomic operations.
     pub reads: Reads,
-    /// How often it sends again to a peer without a receive; 7: without end.
+    /// Maximum retransmissions after an RNR NAK; 7: unlimited.
     pub rnr_retries: u8,
-    /// What the program says.
+    /// Private data of the application.
     pub private: [u8; REPLY_PRIVATE],
 }
 
-/// READs and atomic operations at once.
+/// Limits of outstanding READs and atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// That the sender of the message answers.
+    /// Responder resources: operations that the sender of the message can answer concurrently.
     pub answers: u8,
-    /// That it begins.
+    /// Initiator depth: operations that it may have outstanding.
     pub begins: u8,
 }
 
-/// The addresses with which the private data of a REQ begin.
+/// Address header of a REQ's private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The active side's port.
+    /// Port of the active side.
     pub port: u16,
-    /// The active side's address, and the passive side's.
+    /// Addresses of the active and of the passive side.
     pub of: [IpAddr; 2],
 }
 
 impl Addresses {
-    /// Bytes of them; the program's own come behind.
+    /// Encoded length in bytes; the application's private data follows.
     pub const LEN: usize = 36;
 
-    /// As bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[1] = if self.of[0].is_ipv4() { 4 << 4 } else { 6 << 4 };
@@ -155,9 +155,9 @@ fn gid(ip: IpAddr) -> [u8; 16] {
 }
 
 impl Datagram {
-    /// Reads one; `None` if it is none, or none of these messages.
+    /// Parses a datagram; `None` if it is invalid or not one of these messages.
     pub fn parse(mad: &[u8; MAD_LEN]) -> Option<Self> {
-        if mad[..4] != KIND {
+        if mad[..4] != MAD_HEADER {
             return None;
         }
         let mut transaction = [0; 8];
@@ -177,10 +177,10 @@ impl Datagram {
         Some(Self { transaction: u64::from_be_bytes(transaction), local: get32(mad, 0), remote, message })
     }
 
-    /// Writes one.
+    /// Encodes a datagram.
     pub fn emit(&self) -> [u8; MAD_LEN] {
         let mut mad = [0; MAD_LEN];
-        mad[..4].copy_from_slice(&KIND);
+        mad[..4].copy_from_slice(&MAD_HEADER);
         mad[8..16].copy_from_slice(&self.transaction.to_be_bytes());
         put(&mut mad, 0, &self.local.to_be_bytes());
         put(&mut mad, 4, &self.remote.to_be_bytes());
@@ -213,7 +213,7 @@ impl Datagram {
 impl Request {
     fn parse(mad: &[u8; MAD_LEN]) -> Option<Self> {
         let [service, reliable] = [43, 51].map(|at| get::<1>(mad, at)[0]);
-        // A reliable connection, and nothing beyond.
+        // Only plain reliable connections are supported.
         if service >> 1 & 3 != 0 || reliable & 7 != 0 {
             return None;
         }
@@ -245,7 +245,7 @@ impl Request {
         put(mad, 52, &[0xFF; 4]); // no LIDs: the path is routed
         put(mad, 56, &gid(self.path[0]));
         put(mad, 72, &gid(self.path[1]));
-        put(mad, 91, &[3]); // 10 Gbit/s; nobody looks at it
+        put(mad, 91, &[3]); // 10 Gbit/s; not evaluated by receivers
         put(mad, 93, &[64, 0, ACK_TIMEOUT << 3]); // hops, service level
         put(mad, 140, &self.private);
     }
@@ -273,7 +273,7 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fields::HEADER;
+    use super::super::fields::HEADER_BYTES;
     use super::*;
 
     fn request() -> Request {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_comes_back_as_it_was() {
+    fn messages_round_trip() {
         let reply = Reply {
             qp: 0xFFFFFE,
             psn: 1,
@@ -319,23 +319,30 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_where_the_architecture_has_them() {
+    fn fields_are_at_the_specified_offsets() {
         let mad = Datagram { transaction: 1, local: 2, remote: 0, message: Message::Req(Box::new(request())) }.emit();
         assert_eq!(mad[..4], [1, 7, 2, 3]);
         assert_eq!(mad[16..18], [0, 0x10]);
-        assert_eq!(mad[HEADER + 8..HEADER + 16], 0x0000_0000_0106_1C06_u64.to_be_bytes());
-        assert_eq!(mad[HEADER + 32..HEADER + 36], [0x12, 0x34, 0x56, 1]);
-        assert_eq!(mad[HEADER + 50], 5 << 4 | 6);
-        assert_eq!(mad[HEADER + 56 + 10..HEADER + 72], [0xFF, 0xFF, 10, 77, 0, 2]);
-        assert_eq!(mad[HEADER + 140..HEADER + 144], [0, 0x40, 0x9a, 0xbc]);
-        assert_eq!(mad[HEADER + 140 + 16..HEADER + 140 + 20], [10, 77, 0, 2]);
+        assert_eq!(mad[HEADER_BYTES + 8..HEADER_BYTES + 16], 0x0000_0000_0106_1C06_u64.to_be_bytes());
+        assert_eq!(mad[HEADER_BYTES + 32..HEADER_BYTES + 36], [0x12, 0x34, 0x56, 1]);
+        assert_eq!(mad[HEADER_BYTES + 50], 5 << 4 | 6);
+        assert_eq!(mad[HEADER_BYTES + 56 + 10..HEADER_BYTES + 72], [0xFF, 0xFF, 10, 77, 0, 2]);
+        assert_eq!(mad[HEADER_BYTES + 140..HEADER_BYTES + 144], [0, 0x40, 0x9a, 0xbc]);
+        assert_eq!(mad[HEADER_BYTES + 140 + 16..HEADER_BYTES + 140 + 20], [10, 77, 0, 2]);
     }
 
     #[test]
-    fn what_is_no_such_message_is_refused() {
+    fn invalid_datagrams_are_refused() {
         let sound = Datagram { transaction: 1, local: 2, remote: 0, message: Message::Req(Box::new(request())) }.emit();
-        for (at, value) in [(0, 2), (1, 3), (3, 1), (17, 0x30), (HEADER + 43, 2), (HEADER + 50, 0), (HEADER + 50, 0x60)]
-        {
+        for (at, value) in [
+            (0, 2),
+            (1, 3),
+            (3, 1),
+            (17, 0x30),
+            (HEADER_BYTES + 43, 2),
+            (HEADER_BYTES + 50, 0),
+            (HEADER_BYTES + 50, 0x60),
+        ] {
             let mut mad = sound;
             mad[at] = value;
             assert_eq!(Datagram::parse(&mad), None, "byte {at}");

@@ -1,4 +1,4 @@
-//! Queue pair 1 of a software endpoint, with a connection manager behind it.
+//! Queue pair 1 of a software endpoint with its connection manager.
 
 use super::{Connection, Counts, Event, MAD_LEN, Manager, Q_KEY};
 use crate::api::{
@@ -14,15 +14,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Datagrams that may wait to be read.
+/// Receive queue depth, in datagrams.
 const RECEIVES: u32 = 1024;
-/// Datagrams that are read before anything is decided: whatever a burst has brought, but no more than have an end.
-const MOST_READ: usize = 8192;
-/// Datagrams that may wait to be sent; more wait with the manager. A send completes only if it fails, so that the
-/// completion queue has room for all.
+/// Maximum datagrams read before a decision: a whole burst, but bounded.
+const MAX_READ: usize = 8192;
+/// Send queue depth, in datagrams; the manager queues more. A send posts a completion only if it fails, so the
+/// completion queue cannot overflow.
 const SENDS: u32 = 64;
 
-/// Queue pair 1, and the connections that begin there.
+/// Queue pair 1 (general services) and the connections established through it.
 pub struct Services {
     manager: Manager,
     began: Instant,
@@ -33,7 +33,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Makes queue pair 1 of an endpoint, of which there can be one.
+    /// Creates queue pair 1 of an endpoint; there can be only one.
     pub fn open<P: PacketIo>(endpoint: &mut SoftEndpoint<P>) -> Result<Self, VerbsError> {
         let pd = endpoint.alloc_pd()?;
         let cq = endpoint.create_cq(SENDS + RECEIVES)?;
@@ -64,39 +64,39 @@ impl Services {
         let send = ReadyToSend { psn: 0, timeout, retries: 0, rnr_retries: 0, max_rd_atomic: 0 };
         endpoint.modify_qp(qp, Modify::ReadyToSend(send))?;
         let services = Self { manager: Manager::new(), began: Instant::now(), qp, cq, region, memory };
-        (0..u64::from(RECEIVES)).try_for_each(|place| services.post(endpoint, place))?;
+        (0..u64::from(RECEIVES)).try_for_each(|index| services.post(endpoint, index))?;
         Ok(services)
     }
 
-    /// The connection manager, and the time to tell it.
+    /// Returns the connection manager, and the current time to pass to it.
     pub fn manager(&mut self) -> (&mut Manager, Duration) {
         (&mut self.manager, self.began.elapsed())
     }
 
-    /// What became of requests for connections so far.
+    /// Returns the counters of connection requests.
     pub fn counts(&self) -> Counts {
         self.manager.counts()
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     pub fn qp(&self) -> Qp {
         self.qp
     }
 
-    /// Ends a connection in order, whoever began it.
+    /// Disconnects a connection in order, whichever side requested it.
     pub fn disconnect(&mut self, connection: Connection) {
         self.manager.disconnect(self.began.elapsed(), connection);
     }
 
-    /// Reads what has come, says what is to be said. The endpoint itself is driven by its owner.
+    /// Processes received datagrams and sends pending ones. The endpoint itself is driven by its owner.
     pub fn progress<P: PacketIo>(&mut self, endpoint: &mut SoftEndpoint<P>) -> Result<Option<Event>, VerbsError> {
-        // Before more comes: events that nobody reads would pile up.
+        // Pending events first: unread events would accumulate otherwise.
         if let Some(event) = self.manager.next_event() {
             return Ok(Some(event));
         }
         let now = self.began.elapsed();
         let mut done = [Completion::default(); 64];
-        for _ in 0..MOST_READ / done.len() {
+        for _ in 0..MAX_READ / done.len() {
             let count = endpoint.poll_cq(self.cq, &mut done)?;
             for completion in &done[..count] {
                 self.receive(endpoint, now, completion)?;
@@ -131,19 +131,20 @@ impl Services {
         self.post(endpoint, completion.id)
     }
 
-    /// When [`Self::progress`] has something to do even if nothing comes.
+    /// Returns the time until [`Self::progress`] must be called even if nothing is received.
     pub fn due(&self) -> Option<Duration> {
-        self.manager.deadline().map(|due| due.saturating_sub(self.began.elapsed()))
+        self.manager.deadline().map(|deadline| deadline.saturating_sub(self.began.elapsed()))
     }
 
-    fn post<P: PacketIo>(&self, endpoint: &mut SoftEndpoint<P>, place: u64) -> Result<(), VerbsError> {
-        let address = self.memory.address + place * MAD_LEN as u64;
+    fn post<P: PacketIo>(&self, endpoint: &mut SoftEndpoint<P>, index: u64) -> Result<(), VerbsError> {
+        let address = self.memory.address + index * MAD_LEN as u64;
         let element = [Element { address, len: MAD_LEN as u32, lkey: self.memory.lkey }];
-        let posted = endpoint.post_recv(self.qp, &[RecvWr { id: place, elements: &element }]);
+        let posted = endpoint.post_recv(self.qp, &[RecvWr { id: index, elements: &element }]);
         posted.map_err(|(_, error)| VerbsError::Invalid(error.to_string()))
     }
 
-    /// Whether there was room for a datagram. One that cannot be sent for another reason is as good as lost on the way.
+    /// Returns `false` if the send queue is full. A datagram that cannot be sent for another reason counts as lost in
+    /// the network.
     fn send<P: PacketIo>(&self, endpoint: &mut SoftEndpoint<P>, to: IpAddr, mad: &[u8; MAD_LEN]) -> bool {
         let destination = Destination { address: SocketAddr::new(to, ROCE_PORT), qp: 1, q_key: Q_KEY };
         let request = SendWr {

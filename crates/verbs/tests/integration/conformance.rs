@@ -1,7 +1,7 @@
-//! The conformance suite on every provider, and the table in the book that is made of it.
+//! Runs the conformance suite on every provider, and generates the table in the documentation from its results.
 //!
-//! `CHECK=... cargo test -p shotline-verbs conformance::` runs the checks whose names contain something.
-//! `UPDATE=1 cargo test -p shotline-verbs conformance::` writes the table anew.
+//! `CHECK=... cargo test -p shotline-verbs conformance::` runs the checks whose names contain the given text. `UPDATE=1
+//! cargo test -p shotline-verbs conformance::` rewrites the table.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -18,7 +18,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Software endpoints over UDP sockets of this machine, with ports of the kernel's choice: others have theirs.
+/// Software endpoints over UDP sockets of this machine, with ports chosen by the kernel, so that tests can run in
+/// parallel.
 struct Udp {
     name: &'static str,
     addresses: [&'static str; 3],
@@ -57,7 +58,7 @@ impl Fixture for Inproc {
     }
 }
 
-/// Shared memory; both ends in this process.
+/// Shared memory, both endpoints in this process.
 struct Shm;
 
 impl Fixture for Shm {
@@ -66,7 +67,7 @@ impl Fixture for Shm {
     }
     fn open(&self) -> Result<Vec<End>, String> {
         let (a, b) = ShmEndpoint::pair().map_err(|error| error.to_string())?;
-        // Addresses mean nothing to it.
+        // The provider ignores addresses.
         let end = |endpoint| End { provider: Box::new(endpoint), address: ([127, 0, 0, 1], 4791).into() };
         Ok([a, b].map(end).into())
     }
@@ -75,14 +76,14 @@ impl Fixture for Shm {
     }
 }
 
-/// Software endpoints over raw frames, on a cable between two network namespaces of their own.
+/// Software endpoints over raw frames, on a veth pair between two network namespaces created for the test.
 struct Frames {
     names: [String; 2],
     spaces: [OwnedFd; 2],
 }
 
 impl Frames {
-    /// An error is the right or the tool that is missing.
+    /// Fails with the missing privilege or tool.
     fn new() -> Result<Self, String> {
         let names = [0, 1].map(|end| format!("shotline-{}-{end}", std::process::id()));
         for name in &names {
@@ -142,20 +143,22 @@ fn ip(words: &str) -> Result<(), String> {
 const V4: Udp = Udp { name: "soft, UDP over IPv4", addresses: ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"] };
 const V6: Udp = Udp { name: "soft, UDP over IPv6", addresses: ["[::1]:0", "[::1]:0", "[::1]:0"] };
 
-/// Columns of the table: a provider's fixtures that any machine can open. A new provider does not compile without.
+/// Columns of the table: a provider's fixtures that can be opened on any machine. The match does not compile if a new
+/// provider is missing.
 fn fixtures(kind: &ProviderKind) -> &'static [&'static (dyn Fixture + Sync)] {
     match kind {
         ProviderKind::Soft => &[&V4, &V6, &Inproc],
         ProviderKind::Shm => &[&Shm],
-        // Needs a device: [`RXE`].
+        // Requires a device: [`RXE`].
         ProviderKind::Ibverbs(_) => &[],
     }
 }
 
-/// A device's, found in a guest by tests/test_guest_endpoints.py, which runs `examples/ibverbs_conformance.rs` there.
+/// Findings of a device, produced in a guest by tests/test_guest_endpoints.py, which runs
+/// `examples/ibverbs_conformance.rs` there.
 const RXE: &str = include_str!("../conformance-rxe.txt");
 
-/// The outcomes of a fixture's checks, none of which fails.
+/// Returns the findings of a fixture, of which no check fails.
 fn conforms(fixture: &dyn Fixture) -> Findings {
     let findings = run(fixture, &std::env::var("CHECK").unwrap_or_default());
     findings.report.expect_conformance();
@@ -163,7 +166,7 @@ fn conforms(fixture: &dyn Fixture) -> Findings {
 }
 
 #[test]
-fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
+fn providers_conform_and_the_documented_table_is_current() {
     let all: Vec<_> = ProviderKind::all().iter().flat_map(fixtures).collect();
     let findings: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> = all.iter().map(|fixture| scope.spawn(move || conforms(**fixture))).collect();
@@ -175,21 +178,21 @@ fn every_provider_conforms_and_the_book_s_table_is_what_the_checks_found() {
     }
 }
 
-/// Not a column of the table: not everyone who runs the tests may open raw sockets.
+/// Not a column of the table: raw sockets require a privilege that the user who runs the tests may lack.
 #[test]
 fn software_endpoints_over_raw_frames_conform() {
     conforms(&or_skip!(Frames::new()));
 }
 
 #[test]
-fn no_two_checks_of_providers_have_one_name() {
+fn check_names_are_unique() {
     let names: BTreeSet<_> = all().map(|check| check.name).collect();
     assert_eq!(names.len(), all().count());
 }
 
-/// A wrapper that is added later must be run by the suite, too, and named here.
+/// A wrapper that is added later must be run by the suite, too, and listed here.
 #[test]
-fn every_implementation_of_the_verbs_is_known_here() {
+fn every_provider_implementation_is_listed() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = BTreeSet::new();
     let mut open = vec![crates];
@@ -209,7 +212,7 @@ fn every_implementation_of_the_verbs_is_known_here() {
     assert_eq!(found.into_iter().collect::<Vec<_>>(), ["IbverbsEndpoint", "ShmEndpoint", "SoftEndpoint"]);
 }
 
-/// Whatever is passed on by a wrapper or implemented by several providers is said by each of them.
+/// A default method could be missed by a wrapper, or by one of several providers.
 #[test]
 fn traits_of_endpoints_have_no_default_methods() {
     let traits = [

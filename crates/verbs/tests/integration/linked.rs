@@ -1,4 +1,4 @@
-//! A queue pair of the shared-memory provider: that of a test, and that of the process that it starts
+//! A queue pair of the shared-memory provider, used by tests and by the process that they start
 //! (`crates/verbs/examples/shm_target.rs`).
 
 use shotline_memory::{Access, Addressing, Mr, Region};
@@ -12,7 +12,7 @@ use shotline_wire::aeth::RnrTimer;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An endpoint with a queue pair and memory that its peer finds.
+/// Endpoint with a queue pair and memory published to its peer.
 pub struct Side {
     pub shm: ShmEndpoint,
     pub cq: Cq,
@@ -32,7 +32,7 @@ impl Side {
         Self { shm, cq, qp, region, mr }
     }
 
-    /// Connects with the peer's queue pair; returns the key of its memory.
+    /// Connects to the peer's queue pair. Returns the key of its memory.
     pub fn connect(&mut self, peer: u32) -> u32 {
         let receive = ReadyToReceive {
             peer: Some(("127.0.0.1:0".parse().unwrap(), peer)),
@@ -50,7 +50,7 @@ impl Side {
         until_some("the peer's memory", || self.shm.peer_region("memory")).rkey
     }
 
-    /// Carries out one request; returns its completion.
+    /// Executes one request. Returns its completion.
     pub fn operate(&mut self, operation: Operation, address: u64, len: u32) -> Completion {
         let element = [Element { address, len, lkey: self.mr.lkey }];
         self.shm.post_send(self.qp, &[SendWr::new(1, operation, Data::Elements(&element))]).unwrap();

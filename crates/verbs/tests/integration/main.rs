@@ -1,4 +1,4 @@
-//! Endpoints: every provider by one suite, protocol engines over a simulated network, what peers may and may not do.
+//! Integration tests: the conformance suite on every provider, protocol engines over a simulated network, and attacks.
 
 mod conformance;
 mod linked;

@@ -25,8 +25,8 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// A seed, every `step`th shorter piece of it, and all that differ from it in one bit.
-fn near(bytes: &[u8], step: usize, check: fn(&[u8])) {
+/// Checks a seed, every `step`th prefix of it, and all variants with one bit flipped.
+fn check_mutations(bytes: &[u8], step: usize, check: fn(&[u8])) {
     (0..bytes.len()).step_by(step).for_each(|len| check(&bytes[..len]));
     check(bytes);
     for (at, bit) in (0..8 * bytes.len()).map(|bit| (bit / 8, bit % 8)) {
@@ -37,33 +37,33 @@ fn near(bytes: &[u8], step: usize, check: fn(&[u8])) {
 }
 
 #[test]
-fn seeds_are_still_messages_of_the_conversation() {
+fn seeds_are_valid_control_messages() {
     let seeds = seeds("cm_message");
     assert!(seeds.len() >= 8);
     for (name, bytes) in seeds {
-        let understood = match name.split_once('_') {
+        let parsed = match name.split_once('_') {
             Some(("request", _)) => parse::<Request>(&bytes).map(|_| ()),
             _ => parse::<Answer>(&bytes).map(|_| ()),
         };
-        assert!(understood.is_ok(), "{name}: {understood:?}");
+        assert!(parsed.is_ok(), "{name}: {parsed:?}");
     }
 }
 
 #[test]
-fn seeds_and_what_is_near_them_hold() {
-    seeds("cm_message").iter().for_each(|(_, bytes)| near(bytes, 1, targets::cm_message));
+fn control_message_seeds_and_their_mutations_pass() {
+    seeds("cm_message").iter().for_each(|(_, bytes)| check_mutations(bytes, 1, targets::cm_message));
 }
 
 #[test]
-fn seeds_of_management_datagrams_and_what_is_near_them_hold() {
+fn rdma_cm_seeds_and_their_mutations_pass() {
     for (name, bytes) in conversations() {
         committed(&folder("rdma_cm").join(name), &bytes);
     }
-    seeds("rdma_cm").iter().for_each(|(_, bytes)| near(bytes, 16, targets::rdma_cm));
+    seeds("rdma_cm").iter().for_each(|(_, bytes)| check_mutations(bytes, 16, targets::rdma_cm));
 }
 
-/// What one side hears, from the other's first message to the last. A byte before each says when it comes and what this
-/// side does then (`fuzz/src/messages.rs`).
+/// Messages received by one side, in order. The byte before each encodes when it arrives and what this side does then
+/// (`fuzz/src/messages.rs`).
 fn conversations() -> [(&'static str, Vec<u8>); 3] {
     let (own, other) = (1, 9);
     let reads = Reads { answers: 16, begins: 1 };
@@ -86,7 +86,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 3] {
     };
     [
         ("passive", all(vec![(0, ask()), (5, ask()), (0, Message::Rtu), (1, Message::Dreq(0x22))])),
-        // It asks for the same as it is asked for, and is the first to end.
+        // It requests the same service that it provides, and disconnects first.
         (
             "active",
             all(vec![(0x90, ask()), (1, Message::Mra), (0x20, Message::Rep(Box::new(reply))), (0, Message::Drep)]),

@@ -1,6 +1,6 @@
-//! What an attacker can send who is not on the path, but knows addresses, queue pair numbers and even the sequence
-//! number that is due (ReDMArk's list: Rothenberger et al., USENIX Security 2021). One who sees the packets cannot be
-//! refused without encryption, and RoCE has none.
+//! Attacks by an off-path attacker that has the addresses, the queue pair numbers and even the expected PSN (ReDMArk's
+//! list: Rothenberger et al., USENIX Security 2021). An attacker that sees the packets cannot be rejected without
+//! encryption, which RoCE does not have.
 
 use crate::model::Work;
 use shotline_memory::{Access, Addressing};
@@ -19,11 +19,11 @@ use std::time::Duration;
 const MEMORY: u64 = 1 << 16;
 /// Bytes of each registration.
 const LEN: u64 = 4096;
-/// The sequence number that the target expects.
+/// PSN that the target expects.
 const PSN: u32 = 0x4321;
 const MTU: usize = 256;
 
-/// A connection whose target has memory for everything, memory to read, memory of another domain and a stale key.
+/// Connection whose target has fully accessible memory, read-only memory, memory of another domain and a stale key.
 struct Target {
     pair: Pair,
     ends: [(u32, Cq); 2],
@@ -32,7 +32,7 @@ struct Target {
     read_only: u32,
     foreign: u32,
     stale: u32,
-    /// Windows: of another queue pair, and one whose time is over.
+    /// rkeys of two windows: one of another queue pair, and one that has expired.
     others: u32,
     expired: u32,
     before: Vec<u8>,
@@ -65,7 +65,7 @@ impl Target {
         Self { pair, ends, lkeys, full, read_only, foreign, stale: stale.rkey, others, expired, before }
     }
 
-    fn books(&self) -> Books {
+    fn counters(&self) -> Books {
         *self.pair.node(1).qp_books(self.ends[1].0).unwrap()
     }
     fn state(&self) -> QpState {
@@ -75,15 +75,15 @@ impl Target {
         self.pair.node(1).read(0, MEMORY as usize) == self.before
     }
 
-    /// Sends a packet as the peer would.
+    /// Sends a packet with the address of the peer.
     fn attack(&mut self, packet: &Attack) {
         let [from, to] = [0, 1].map(|at| self.pair.node(at).address());
         self.pair.inject(packet.seal(from, to, self.ends[1].0));
         self.pair.run(1_000_000);
     }
 
-    /// Whether the honest peer can still write.
-    fn honest_write_succeeds(&mut self) -> bool {
+    /// Returns `true` if the real peer can still write.
+    fn peer_write_succeeds(&mut self) -> bool {
         let element = [Element { address: 0, len: 600, lkey: self.lkeys[0] }];
         let write = Operation::Write(Remote { address: 100, rkey: self.full });
         let ((qp, cq), wr) = (self.ends[0], SendWr::new(1, write, Data::Elements(&element)));
@@ -137,7 +137,7 @@ impl Attack {
     }
 }
 
-/// What is sent, what must be counted, and what the InfiniBand rules answer.
+/// Name, packet, expected drop counter, and the NAK code that IBTA prescribes.
 type Case = (&'static str, Attack, fn(&Refusals) -> u64, Option<NakCode>);
 
 fn cases(target: &Target) -> Vec<Case> {
@@ -146,8 +146,8 @@ fn cases(target: &Target) -> Vec<Case> {
     let write = |key, address, length| Attack::new(Op::RcWriteOnly, &[0xEE; 8]).to(key, address, length);
     let read = |key, address, length| Attack::new(Op::RcReadRequest, &[]).to(key, address, length);
     let (full, last) = (target.full, LEN - 8);
-    let mut alien = Attack::new(Op::RcSendOnly, &[1; 4]);
-    alien.bth.p_key = 0x8001;
+    let mut other_partition = Attack::new(Op::RcSendOnly, &[1; 4]);
+    other_partition.bth.p_key = 0x8001;
     vec![
         ("write, unknown key", write(target.full ^ 1, 0, 8), |r| r.bad_key, Some(Denied)),
         ("write, stale key", write(target.stale, 0, 8), |r| r.bad_key, Some(Denied)),
@@ -197,7 +197,7 @@ fn cases(target: &Target) -> Vec<Case> {
             |r| r.bad_rights,
             Some(Denied),
         ),
-        ("flush, which nobody has", Attack::new(Op::RcFlush, &[]).to(full, 0, 8), |r| r.bad_opcode, Some(Invalid)),
+        ("flush, which is unsupported", Attack::new(Op::RcFlush, &[]).to(full, 0, 8), |r| r.bad_opcode, Some(Invalid)),
         ("an unreliable opcode", Attack::new(Op::UcWriteOnly, &[1; 8]).to(full, 0, 8), |r| r.bad_opcode, None),
         ("a datagram", Attack::new(Op::UdSendOnly, &[1; 8]), |r| r.bad_opcode, None),
         ("an acknowledgement of nothing", Attack::answer(Op::RcAcknowledge, Syndrome::ACK, 0x77), |r| r.bad_ack, None),
@@ -214,50 +214,50 @@ fn cases(target: &Target) -> Vec<Case> {
             |r| r.bad_psn,
             None,
         ),
-        ("another partition", alien, |r| r.bad_partition, None),
+        ("another partition", other_partition, |r| r.bad_partition, None),
     ]
 }
 
 #[test]
-fn what_an_attacker_gets_past_the_sequence_number_is_refused_counted_and_changes_nothing() {
+fn attacks_with_the_expected_psn_are_counted_and_dropped() {
     for index in 0..cases(&Target::new(false)).len() {
         let mut target = Target::new(false);
         let (name, attack, cause, _) = cases(&target).swap_remove(index);
         target.attack(&attack);
-        let books = target.books();
-        assert_eq!(cause(&books.refused), 1, "{name}: {books:#?}");
-        assert_eq!((books.packets_in, books.packets_out), (1, 0), "{name} is answered with silence");
+        let counters = target.counters();
+        assert_eq!(cause(&counters.refused), 1, "{name}: {counters:#?}");
+        assert_eq!((counters.packets_in, counters.packets_out), (1, 0), "{name} is not answered");
         assert!(target.is_untouched() && target.state() == QpState::ReadyToSend, "{name}");
-        assert!(target.honest_write_succeeds(), "{name}: the honest peer is disturbed");
-        assert_eq!(target.books().retransmitted, 0);
+        assert!(target.peer_write_succeeds(), "{name}: the real peer is disturbed");
+        assert_eq!(target.counters().retransmitted, 0);
     }
 }
 
 #[test]
-fn under_the_strict_rules_the_same_is_answered_with_the_standards_code() {
+fn strict_mode_answers_attacks_with_the_standard_nak() {
     for index in 0..cases(&Target::new(true)).len() {
         let mut target = Target::new(true);
         let (name, attack, cause, code) = cases(&target).swap_remove(index);
         target.attack(&attack);
-        let books = target.books();
-        assert_eq!(cause(&books.refused), 1, "{name}: {books:#?}");
+        let counters = target.counters();
+        assert_eq!(cause(&counters.refused), 1, "{name}: {counters:#?}");
         assert!(target.is_untouched(), "{name}");
         let (invalid, access) =
             (u64::from(code == Some(NakCode::InvalidRequest)), u64::from(code == Some(NakCode::RemoteAccessError)));
-        assert_eq!(books.naks_out, Naks { invalid, access, ..Naks::default() }, "{name}");
+        assert_eq!(counters.naks_out, Naks { invalid, access, ..Naks::default() }, "{name}");
         let state = if code.is_some() { QpState::Error } else { QpState::ReadyToSend };
         assert_eq!(target.state(), state, "{name}");
     }
 }
 
 #[test]
-fn a_send_that_is_longer_than_the_receive_is_refused_and_leaves_it_posted() {
+fn send_longer_than_its_receive_leaves_it_posted() {
     let mut target = Target::new(false);
     let elements = [Element { address: 0x8000, len: 7, lkey: target.lkeys[1] }];
     let (qp, cq) = target.ends[1];
     target.pair.post_recv(1, qp, &RecvWr { id: 9, elements: &elements }).unwrap();
     target.attack(&Attack::new(Opcode::RcSendOnly, &[1; 8]));
-    assert_eq!((target.books().refused.bad_length, target.books().packets_out), (1, 0));
+    assert_eq!((target.counters().refused.bad_length, target.counters().packets_out), (1, 0));
     assert!(target.is_untouched() && target.pair.node_mut(1).poll(cq).is_none());
     target.attack(&Attack::new(Opcode::RcSendOnly, &[2; 7]));
     let completion = target.pair.node_mut(1).poll(cq).unwrap();
@@ -265,21 +265,21 @@ fn a_send_that_is_longer_than_the_receive_is_refused_and_leaves_it_posted() {
 }
 
 #[test]
-fn packets_from_another_address_or_to_nobody_are_silence() {
+fn packets_with_a_wrong_address_or_queue_pair_are_dropped() {
     let mut target = Target::new(true);
-    let [_, to, stranger] = [0, 1, 2].map(|at| target.pair.node(at).address());
+    let [_, to, attacker] = [0, 1, 2].map(|at| target.pair.node(at).address());
     let write = Attack::new(Opcode::RcWriteOnly, &[1; 8]).to(target.full, 0, 8);
-    target.pair.inject(write.seal(stranger, to, target.ends[1].0));
-    target.pair.inject(write.seal(stranger, to, 0xBEEF));
+    target.pair.inject(write.seal(attacker, to, target.ends[1].0));
+    target.pair.inject(write.seal(attacker, to, 0xBEEF));
     assert!(target.pair.run(1_000_000));
-    let books = target.books();
-    assert_eq!((books.refused.bad_source, books.packets_out), (1, 0));
+    let counters = target.counters();
+    assert_eq!((counters.refused.bad_source, counters.packets_out), (1, 0));
     assert_eq!(target.pair.node(1).books.unknown_qp, 1);
-    assert!(target.is_untouched() && target.honest_write_succeeds());
+    assert!(target.is_untouched() && target.peer_write_succeeds());
 }
 
 #[test]
-fn guesses_at_the_sequence_number_bring_few_answers_and_no_harm() {
+fn psn_guesses_cause_few_naks_and_no_harm() {
     let mut target = Target::new(false);
     let mut random = SplitMix64::new(3);
     for _ in 0..2000 {
@@ -293,14 +293,14 @@ fn guesses_at_the_sequence_number_bring_few_answers_and_no_harm() {
             );
         }
     }
-    let books = target.books();
-    assert!(target.is_untouched(), "{books:#?}");
-    assert!(books.naks_out.sequence <= 100, "{} sequence errors were told", books.naks_out.sequence);
-    assert!(target.honest_write_succeeds());
+    let counters = target.counters();
+    assert!(target.is_untouched(), "{counters:#?}");
+    assert!(counters.naks_out.sequence <= 100, "{} sequence error NAKs", counters.naks_out.sequence);
+    assert!(target.peer_write_succeeds());
 }
 
 #[test]
-fn a_flood_of_packets_from_ahead_is_not_answered_by_a_flood() {
+fn flood_of_future_psns_causes_one_nak() {
     let mut target = Target::new(false);
     let [from, to] = [0, 1].map(|at| target.pair.node(at).address());
     for ahead in 1..1000 {
@@ -308,12 +308,12 @@ fn a_flood_of_packets_from_ahead_is_not_answered_by_a_flood() {
         target.pair.inject(write.seal(from, to, target.ends[1].0));
     }
     target.pair.run(1_000_000);
-    assert_eq!((target.books().out_of_sequence, target.books().naks_out.sequence), (999, 1));
-    assert!(target.honest_write_succeeds());
+    assert_eq!((target.counters().out_of_sequence, target.counters().naks_out.sequence), (999, 1));
+    assert!(target.peer_write_succeeds());
 }
 
 #[test]
-fn a_stale_key_of_an_honest_peer_fails_its_request_and_nothing_else() {
+fn stale_key_of_the_peer_fails_only_its_request() {
     for (strict, expected) in [(false, Status::RetryExceeded), (true, Status::RemoteAccess)] {
         let mut target = Target::new(strict);
         let write = Operation::Write(Remote { address: 0, rkey: target.stale });
@@ -329,7 +329,7 @@ fn a_stale_key_of_an_honest_peer_fails_its_request_and_nothing_else() {
 }
 
 #[test]
-fn an_honest_transfer_under_attack_is_undisturbed() {
+fn transfer_under_attack_is_undisturbed() {
     for seed in seeds(0..300) {
         let strict = seed % 2 == 0;
         let options = Options {
@@ -373,21 +373,21 @@ fn an_honest_transfer_under_attack_is_undisturbed() {
             work.check_memory(at);
             let side = &work.sides[at];
             assert_eq!(work.pair.node(at).engine(side.qp).unwrap().state(), QpState::ReadyToSend);
-            let books = work.pair.node(at).qp_books(side.qp).unwrap();
-            assert_eq!(books.bytes_in, side.bytes, "{books:#?}");
-            assert!(books.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", books.naks_out.sequence);
+            let counters = work.pair.node(at).qp_books(side.qp).unwrap();
+            assert_eq!(counters.bytes_in, side.bytes, "{counters:#?}");
+            assert!(counters.naks_out.sequence <= 10 + injected / 10, "{} of {injected}", counters.naks_out.sequence);
         }
     }
 }
 
-/// A packet that pretends to come from the peer: a replay, or one with a sequence number far from what is due.
+/// Returns a packet with the peer's address: a replay, or one whose PSN is far from the expected one.
 fn forge(work: &mut Work, victim: usize) -> Datagram {
     let address = |at: usize| work.pair.node(at).address();
     let (from, to, qp) = (address(1 - victim), address(victim), work.sides[victim].qp);
     let random = &mut work.pair.random;
     let captured = work.pair.captured.as_ref().map_or(&[][..], Vec::as_slice);
     let replays: Vec<_> = captured.iter().filter(|(_, packet)| packet.destination == to).collect();
-    // Between the sequence numbers of both directions, and far from either.
+    // Between the PSNs of both directions, and far from either.
     let psn = random.between(0x10_0000, 0x70_0000) as u32;
     let rnr = RnrTimer::from_code(0).unwrap();
     let forged = match random.below(8) {

@@ -1,4 +1,4 @@
-//! Reliable connections over the simulated network, against a plain model.
+//! Tests of reliable connections over the simulated network, against a reference model.
 
 use crate::model::Work;
 use shotline_memory::Access;
@@ -28,19 +28,19 @@ fn options(seed: u64) -> Options {
     }
 }
 
-fn work(seed: u64, most: u64) -> Work {
+fn work(seed: u64, max: u64) -> Work {
     let mut work = Work::new(QpType::Rc, seed, &options(seed));
     work.pair.node_mut(0).steers = work.pair.random.chance(0.7);
     work.pair.node_mut(1).steers = work.pair.random.chance(0.7);
     for from in 0..2 {
-        let count = work.pair.random.between(0, most);
+        let count = work.pair.random.between(0, max);
         work.plan(from, count);
     }
     work
 }
 
 #[test]
-fn everything_arrives_once_and_nothing_is_sent_twice_over_a_loss_free_link() {
+fn loss_free_link_needs_no_retransmission() {
     for seed in seeds(0..500) {
         let mut work = work(seed, 16);
         let link = Link::random_lossless(&mut work.pair.random);
@@ -49,18 +49,21 @@ fn everything_arrives_once_and_nothing_is_sent_twice_over_a_loss_free_link() {
         work.check_end();
         for at in 0..2 {
             let (side, node) = (&work.sides[at], work.pair.node(at));
-            let books = node.qp_books(side.qp).unwrap();
+            let counters = node.qp_books(side.qp).unwrap();
             let peer = work.pair.node(1 - at).qp_books(work.sides[1 - at].qp).unwrap();
-            assert_eq!(books.packets_in, peer.packets_out);
-            assert_eq!((books.retransmitted, books.timeouts, books.duplicates, books.out_of_sequence), (0, 0, 0, 0));
-            assert_eq!(books.packets_in, side.accepts + books.acks_in, "{books:#?}");
-            assert_eq!((books.naks_in, books.refused), Default::default());
+            assert_eq!(counters.packets_in, peer.packets_out);
+            assert_eq!(
+                (counters.retransmitted, counters.timeouts, counters.duplicates, counters.out_of_sequence),
+                (0, 0, 0, 0)
+            );
+            assert_eq!(counters.packets_in, side.accepts + counters.acks_in, "{counters:#?}");
+            assert_eq!((counters.naks_in, counters.refused), Default::default());
         }
     }
 }
 
 #[test]
-fn everything_arrives_once_whatever_the_network_does() {
+fn every_request_is_executed_once_despite_faults() {
     for seed in seeds(0..500) {
         let mut work = work(seed, 10);
         for at in 0..2 {
@@ -72,22 +75,22 @@ fn everything_arrives_once_whatever_the_network_does() {
         work.check_end();
         for at in 0..2 {
             let side = &work.sides[at];
-            let books = *work.pair.node(at).qp_books(side.qp).unwrap();
-            let (naks, refused) = (books.naks_in, books.refused);
+            let counters = *work.pair.node(at).qp_books(side.qp).unwrap();
+            let (naks, refused) = (counters.naks_in, counters.refused);
             let naks = naks.sequence + naks.receiver_not_ready;
-            let dropped = books.duplicates + books.out_of_sequence + refused.no_receive;
-            assert_eq!(books.packets_in, side.accepts + books.acks_in + naks + dropped, "{books:#?}");
-            // An honest peer is refused nothing, and a NAK that waits for its time is no packet. A late copy of an
-            // atomic operation whose result is forgotten is a duplicate, too.
+            let dropped = counters.duplicates + counters.out_of_sequence + refused.no_receive;
+            assert_eq!(counters.packets_in, side.accepts + counters.acks_in + naks + dropped, "{counters:#?}");
+            // A conforming peer's packets are not rejected, and a suppressed NAK is not a packet. A late copy of an
+            // atomic operation whose result has been discarded is a duplicate, too.
             let Refusals { no_receive, naks_held, bad_psn, .. } = refused;
-            assert!(bad_psn <= books.duplicates);
+            assert!(bad_psn <= counters.duplicates);
             assert_eq!(refused, Refusals { no_receive, naks_held, bad_psn, ..Refusals::default() });
         }
     }
 }
 
 #[test]
-fn when_the_peer_vanishes_the_oldest_request_fails_and_the_others_are_flushed_in_order() {
+fn unreachable_peer_fails_the_oldest_and_flushes_the_others() {
     for seed in seeds(0..300) {
         let mut work = Work::new(QpType::Rc, seed, &Options { retries: 3, ..options(seed) });
         for from in 0..2 {
@@ -104,7 +107,7 @@ fn when_the_peer_vanishes_the_oldest_request_fails_and_the_others_are_flushed_in
         }
         work.check_completions();
         work.pair.set_links(Link::CUT);
-        assert!(work.pair.run(100_000_000_000), "retries end");
+        assert!(work.pair.run(100_000_000_000), "retries are limited");
         for at in 0..2 {
             let side = &mut work.sides[at];
             let mut receives = 0;
@@ -115,13 +118,13 @@ fn when_the_peer_vanishes_the_oldest_request_fails_and_the_others_are_flushed_in
                     assert!(matches!(completion.status, Status::Success | Status::Flushed));
                     continue;
                 }
-                // Whatever succeeded before may have been silent; what fails never is.
+                // Successful requests may be unsignalled; failures always post a completion.
                 let oldest = loop {
                     let oldest = side.posted.pop_front().expect("every request completes once");
                     if oldest.completion.id == completion.id {
                         break oldest;
                     }
-                    assert!(!oldest.signalled && !failed, "{oldest:?} was passed over for {completion:?}");
+                    assert!(!oldest.signalled && !failed, "{oldest:?} was skipped before {completion:?}");
                 };
                 let expected = match (completion.status, failed) {
                     (Status::Success, false) => continue,
@@ -142,7 +145,7 @@ fn when_the_peer_vanishes_the_oldest_request_fails_and_the_others_are_flushed_in
 }
 
 #[test]
-fn a_peer_that_is_never_ready_is_given_up_after_as_many_tries_as_were_asked_for() {
+fn rnr_retries_end_after_the_configured_number() {
     for rnr_retries in 0..7 {
         let mut work = Work::new(QpType::Rc, 5, &Options { rnr_retries, ..Options::default() });
         while work.receives_planned(1) == 0 {
@@ -153,15 +156,15 @@ fn a_peer_that_is_never_ready_is_given_up_after_as_many_tries_as_were_asked_for(
         let (qp, cq) = (work.sides[0].qp, work.sides[0].cq);
         let failed = std::iter::from_fn(|| work.pair.node_mut(0).poll(cq)).find(|done| done.status != Status::Success);
         assert_eq!(failed.map(|done| done.status), Some(Status::RnrRetryExceeded));
-        let books = work.pair.node(0).qp_books(qp).unwrap();
-        assert_eq!(books.naks_in.receiver_not_ready, u64::from(rnr_retries) + 1);
+        let counters = work.pair.node(0).qp_books(qp).unwrap();
+        assert_eq!(counters.naks_in.receiver_not_ready, u64::from(rnr_retries) + 1);
     }
 }
 
 #[test]
-fn a_sender_that_meets_congestion_slows_down_and_loses_less() {
+fn congestion_marks_reduce_loss() {
     const LEN: u32 = 1 << 16;
-    // 500 MB/s with a queue that is shorter than the window, marked early or never.
+    // 500 MB/s with a queue that is shorter than the window, with and without marking.
     let [marked, unmarked] = [40_000, u64::MAX].map(|mark| {
         let mut pair = Pair::new(1, &[LEN as usize; 2]).unwrap();
         let options = Options { mtu: Mtu::B4096, retries: u8::MAX, depth: 256, ..Options::default() };
@@ -177,15 +180,15 @@ fn a_sender_that_meets_congestion_slows_down_and_loses_less() {
         }
         assert!(pair.run(100_000_000_000));
         assert!((0..200).all(|id| pair.node_mut(0).poll(cq).is_some_and(|done| done.id == id)));
-        let (told, books) = (pair.node(1).qp_books(b).unwrap().cnps_out, pair.node(0).qp_books(a).unwrap());
-        assert_eq!((books.cnps_in, told > 0), (told, mark < u64::MAX));
-        pair.link_books(0).overflowed
+        let (cnps_out, counters) = (pair.node(1).qp_books(b).unwrap().cnps_out, pair.node(0).qp_books(a).unwrap());
+        assert_eq!((counters.cnps_in, cnps_out > 0), (cnps_out, mark < u64::MAX));
+        pair.link_counters(0).overflowed
     });
     assert!(marked < unmarked / 3, "{marked} packets lost with marks, {unmarked} without");
 }
 
 #[test]
-fn operations_that_are_longer_than_the_window_arrive() {
+fn operations_longer_than_the_window_complete() {
     const LEN: u64 = (1 << 20) + 13;
     for seed in seeds(0..9) {
         let mut pair = Pair::new(seed, &[3 << 20; 2]).unwrap();
@@ -214,7 +217,7 @@ fn operations_that_are_longer_than_the_window_arrive() {
         let received = pair.node_mut(1).poll(b_cq).map(|done| (done.id, u64::from(done.bytes)));
         assert_eq!(received, (operation == Operation::Send).then_some((1, LEN)));
         assert!(pair.node(1 - source).read(1 << 20, LEN as usize) == bytes);
-        let sent_again = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_books(qp).unwrap().retransmitted);
-        assert!(loss > 0.0 || sent_again == [0, 0], "{sent_again:?}");
+        let retransmitted = [(0, a), (1, b)].map(|(at, qp)| pair.node(at).qp_books(qp).unwrap().retransmitted);
+        assert!(loss > 0.0 || retransmitted == [0, 0], "{retransmitted:?}");
     }
 }

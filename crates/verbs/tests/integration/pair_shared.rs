@@ -1,4 +1,4 @@
-//! Several connections over one link, which take their receives from one shared queue.
+//! Tests of several connections over one link that share one receive queue.
 
 use shotline_memory::Access;
 use shotline_testing::seeds;
@@ -7,13 +7,13 @@ use shotline_verbs::pair::{Link, Options, Pair};
 use std::time::Duration;
 
 const MESSAGES: u64 = 12;
-const ROOM: u64 = 4096;
+const SLOT_BYTES: u64 = 4096;
 const RECEIVES: u64 = 200;
 
-/// Message `number` of connection `qp`.
+/// Returns message `number` of connection `qp`.
 fn message(seed: u64, qp: u64, number: u64, mtu: u64) -> Vec<u8> {
     let mut random = shotline_random::SplitMix64::new(seed ^ qp << 32 ^ number << 40);
-    let len = random.between(16, (3 * mtu).min(ROOM));
+    let len = random.between(16, (3 * mtu).min(SLOT_BYTES));
     let mut bytes = vec![0; len as usize];
     random.fill_bytes(&mut bytes);
     bytes[..8].copy_from_slice(&qp.to_le_bytes());
@@ -22,9 +22,9 @@ fn message(seed: u64, qp: u64, number: u64, mtu: u64) -> Vec<u8> {
 }
 
 #[test]
-fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
+fn shared_receives_neither_lose_nor_mix_messages() {
     for seed in seeds(0..300) {
-        let mut pair = Pair::new(seed, &[(RECEIVES * ROOM) as usize; 2]).unwrap();
+        let mut pair = Pair::new(seed, &[(RECEIVES * SLOT_BYTES) as usize; 2]).unwrap();
         let mtu = pair.random.choose(&[Mtu::B256, Mtu::B512, Mtu::B1024]);
         let link = match seed % 3 {
             0 => Link::random_lossless(&mut pair.random),
@@ -58,13 +58,15 @@ fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
         let mut sent = [0; 4];
         let mut arrived: [Vec<(u64, Vec<u8>)>; 4] = Default::default();
         for round in 0.. {
-            // Receives in two pieces; they come late at times.
+            // Receives have two elements and are sometimes posted late.
             let late = pair.random.between(0, 3);
             for _ in 0..if posted < RECEIVES { late } else { 0 } {
-                let first = pair.random.below(ROOM) as u32;
+                let first = pair.random.below(SLOT_BYTES) as u32;
                 let element = |address, len| Element { address, len, lkey: lkeys[1] };
-                let elements =
-                    [element(posted * ROOM, first), element(posted * ROOM + u64::from(first), ROOM as u32 - first)];
+                let elements = [
+                    element(posted * SLOT_BYTES, first),
+                    element(posted * SLOT_BYTES + u64::from(first), SLOT_BYTES as u32 - first),
+                ];
                 if posted < RECEIVES {
                     pair.node_mut(1).post_srq_recv(srq, &RecvWr { id: posted, elements: &elements }).unwrap();
                     posted += 1;
@@ -73,7 +75,7 @@ fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
             for (at, qp) in qps.iter().enumerate() {
                 if sent[at] < MESSAGES && pair.random.chance(0.3) {
                     let bytes = message(seed, at as u64, sent[at], mtu.bytes().into());
-                    let address = (at as u64 * MESSAGES + sent[at]) * ROOM;
+                    let address = (at as u64 * MESSAGES + sent[at]) * SLOT_BYTES;
                     pair.node(0).memory().write(address as usize, &bytes);
                     let element = [Element { address, len: bytes.len() as u32, lkey: lkeys[0] }];
                     let wr = SendWr::new(sent[at], Operation::Send, Data::Elements(&element));
@@ -87,8 +89,8 @@ fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
             while let Some(done) = pair.node_mut(1).poll(cqs[1]) {
                 assert_eq!((done.status, done.completed), (Status::Success, Completed::Recv));
                 let at = qps.iter().position(|qp| qp[1] == done.qp).unwrap();
-                let bytes = pair.node(1).read(done.id * ROOM, done.bytes as usize);
-                assert_eq!(bytes[..8], (at as u64).to_le_bytes(), "it came by its own connection");
+                let bytes = pair.node(1).read(done.id * SLOT_BYTES, done.bytes as usize);
+                assert_eq!(bytes[..8], (at as u64).to_le_bytes(), "it arrived on its own connection");
                 let number = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
                 assert!(bytes == message(seed, at as u64, number, mtu.bytes().into()), "message {number} of {at}");
                 if kinds[at] == QpType::Rc {
@@ -105,7 +107,7 @@ fn messages_of_many_connections_share_receives_and_none_is_lost_or_mixed() {
         }
         pair.run(1_000_000_000);
         for (id, bytes) in arrived.iter().flatten() {
-            assert!(pair.node(1).read(id * ROOM, bytes.len()) == *bytes, "what was handed out is written again");
+            assert!(pair.node(1).read(id * SLOT_BYTES, bytes.len()) == *bytes, "a completed message was overwritten");
         }
         let completed = std::iter::from_fn(|| pair.node_mut(0).poll(cqs[0])).count() as u64;
         assert_eq!(completed, 4 * MESSAGES);

@@ -1,4 +1,4 @@
-//! Unreliable connections over the simulated network.
+//! Tests of unreliable connections over the simulated network.
 
 use crate::model::Work;
 use shotline_memory::Access;
@@ -7,7 +7,7 @@ use shotline_verbs::api::{Completed, Data, Element, Mtu, Operation, QpType, Recv
 use shotline_verbs::pair::{Link, Options, Pair};
 
 #[test]
-fn over_a_loss_free_link_everything_arrives() {
+fn loss_free_link_delivers_everything() {
     for seed in seeds(0..300) {
         let options = Options { mtu: Mtu::ALL[seed as usize % 5], psn: [0xFF_FFFD, seed as u32], ..Options::default() };
         let mut work = Work::new(QpType::Uc, seed, &options);
@@ -18,44 +18,45 @@ fn over_a_loss_free_link_everything_arrives() {
         work.run(false);
         work.check_end();
         for side in 0..2 {
-            let books = work.pair.node(side).qp_books(work.sides[side].qp).unwrap();
-            assert_eq!((books.packets_in, books.out_of_sequence), (work.sides[side].accepts, 0), "{books:#?}");
+            let counters = work.pair.node(side).qp_books(work.sides[side].qp).unwrap();
+            assert_eq!((counters.packets_in, counters.out_of_sequence), (work.sides[side].accepts, 0), "{counters:#?}");
         }
     }
 }
 
 #[test]
-fn a_message_that_completes_is_whole_and_stays_so_whatever_the_network_does() {
+fn completed_messages_are_whole_and_stay_unchanged() {
     const MESSAGES: u64 = 40;
-    const ROOM: u64 = 20_000;
+    const SLOT_BYTES: u64 = 20_000;
     for seed in seeds(0..500) {
         let mtu = Mtu::ALL[seed as usize % 5];
         let options = Options { mtu, depth: 128, psn: [0xFF_FFF0, 7], strict: seed % 2 == 0, ..Options::default() };
-        let mut pair = Pair::new(seed, &[2 * (MESSAGES * ROOM) as usize; 2]).unwrap();
+        let mut pair = Pair::new(seed, &[2 * (MESSAGES * SLOT_BYTES) as usize; 2]).unwrap();
         let [(a, _), (b, cq)] = pair.connect(QpType::Uc, &options).unwrap();
         let link = Link::random(&mut pair.random);
         pair.set_links(link);
         pair.node_mut(1).steers = seed % 4 > 0;
-        let from = pair.node_mut(0).register(0, MESSAGES * ROOM, Access::NONE).unwrap();
-        let all = 2 * MESSAGES * ROOM;
+        let from = pair.node_mut(0).register(0, MESSAGES * SLOT_BYTES, Access::NONE).unwrap();
+        let all = 2 * MESSAGES * SLOT_BYTES;
         let to = pair.node_mut(1).register(0, all, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
 
-        // Receives lie behind the ranges that are written, and copies of messages can use more of them than were sent.
+        // Receives lie after the ranges that are written, and duplicates of messages can use more of them than were
+        // sent.
         for id in 0..MESSAGES {
-            let elements = [Element { address: (MESSAGES + id) * ROOM, len: ROOM as u32, lkey: to.lkey }];
+            let elements = [Element { address: (MESSAGES + id) * SLOT_BYTES, len: SLOT_BYTES as u32, lkey: to.lkey }];
             pair.post_recv(1, b, &RecvWr { id, elements: &elements }).unwrap();
         }
         let mut messages = Vec::new();
         let mut whole = Vec::new();
         for id in 0..MESSAGES {
-            let len = pair.random.between(8, 4 * u64::from(mtu.bytes())).min(ROOM);
+            let len = pair.random.between(8, 4 * u64::from(mtu.bytes())).min(SLOT_BYTES);
             let mut message = vec![0; len as usize];
             pair.random.fill_bytes(&mut message);
             message[..8].copy_from_slice(&id.to_le_bytes());
-            pair.node(0).memory().write((id * ROOM) as usize, &message);
+            pair.node(0).memory().write((id * SLOT_BYTES) as usize, &message);
             messages.push(message);
-            let element = [Element { address: id * ROOM, len: len as u32, lkey: from.lkey }];
-            let remote = Remote { address: id * ROOM, rkey: to.rkey };
+            let element = [Element { address: id * SLOT_BYTES, len: len as u32, lkey: from.lkey }];
+            let remote = Remote { address: id * SLOT_BYTES, rkey: to.rkey };
             let operation = pair.random.choose(&[Operation::Send, Operation::WriteImm(remote, id as u32)]);
             pair.post_send(0, a, &SendWr::new(id, operation, Data::Elements(&element))).unwrap();
             for _ in 0..pair.random.below(4) {
@@ -71,22 +72,22 @@ fn a_message_that_completes_is_whole_and_stays_so_whatever_the_network_does() {
                 "it has changed since"
             );
         }
-        let (books, link) = (pair.node(1).qp_books(b).unwrap(), pair.link_books(0));
-        if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && books.refused.no_receive == 0 {
-            assert!(whole.len() >= MESSAGES as usize, "{books:#?}");
+        let (counters, link) = (pair.node(1).qp_books(b).unwrap(), pair.link_counters(0));
+        if link.lost + link.corrupted + link.reordered + link.duplicated == 0 && counters.refused.no_receive == 0 {
+            assert!(whole.len() >= MESSAGES as usize, "{counters:#?}");
         }
     }
 
     fn check(pair: &mut Pair, cq: shotline_verbs::api::Cq, messages: &[Vec<u8>], whole: &mut Vec<(u64, usize)>) {
         while let Some(completion) = pair.node_mut(1).poll(cq) {
             assert_eq!(completion.status, Status::Success);
-            let receive = (MESSAGES + completion.id) * ROOM;
+            let receive = (MESSAGES + completion.id) * SLOT_BYTES;
             let (address, message) = match completion.completed {
                 Completed::Recv => {
                     let head = pair.node(1).read(receive, 8);
                     (receive, usize::from(head[0]))
                 }
-                _ => (u64::from(completion.imm.unwrap()) * ROOM, completion.imm.unwrap() as usize),
+                _ => (u64::from(completion.imm.unwrap()) * SLOT_BYTES, completion.imm.unwrap() as usize),
             };
             assert_eq!(completion.bytes as usize, messages[message].len());
             assert!(pair.node(1).read(address, messages[message].len()) == messages[message], "message {message}");

@@ -1,4 +1,4 @@
-//! Unreliable datagrams over the simulated network.
+//! Tests of unreliable datagrams over the simulated network.
 
 use shotline_memory::Access;
 use shotline_testing::seeds;
@@ -37,7 +37,7 @@ impl Ends {
 }
 
 #[test]
-fn what_arrives_is_what_was_sent_whatever_the_network_does() {
+fn received_datagrams_are_intact_despite_faults() {
     for seed in seeds(0..400) {
         let mtu = Mtu::ALL[seed as usize % 5];
         let mut ends = Ends::new(seed, &Options { mtu, ..Options::default() });
@@ -84,20 +84,20 @@ fn what_arrives_is_what_was_sent_whatever_the_network_does() {
             assert_eq!(ends.pair.node(1).read(completion.id * 5000, completion.bytes as usize), *message);
             arrived += 1;
         }
-        let (books, link) = (*ends.pair.node(1).qp_books(b).unwrap(), *ends.pair.link_books(0));
-        assert_eq!(books.packets_in, arrived + books.refused.no_receive);
+        let (counters, link) = (*ends.pair.node(1).qp_books(b).unwrap(), *ends.pair.link_counters(0));
+        assert_eq!(counters.packets_in, arrived + counters.refused.no_receive);
         assert_eq!(ends.pair.node(1).books.arrived, link.sent - link.lost + link.duplicated);
         if link.lost + link.duplicated + link.corrupted == 0 {
             assert_eq!(arrived, 40);
         }
-        if ends.pair.node(1).steers && arrived > 0 && books.refused.no_receive == 0 && link.corrupted == 0 {
-            assert_eq!(books.bytes_copied, 0, "every payload lands in its place");
+        if ends.pair.node(1).steers && arrived > 0 && counters.refused.no_receive == 0 && link.corrupted == 0 {
+            assert_eq!(counters.bytes_copied, 0, "every payload is received at its destination");
         }
     }
 }
 
 #[test]
-fn a_wrong_queue_key_is_silence_and_the_high_bit_means_ones_own() {
+fn wrong_q_key_is_dropped_and_the_high_bit_means_the_own_key() {
     let mut ends = Ends::new(1, &Options::default());
     ends.receive(1, 0, 64);
     for (id, q_key) in [(1, 0x1111_1112), (2, 0), (3, 0x8000_0000)] {
@@ -107,12 +107,12 @@ fn a_wrong_queue_key_is_silence_and_the_high_bit_means_ones_own() {
     assert!(ends.pair.run(TIME));
     let completion = ends.pair.node_mut(1).poll(ends.ends[1].1).unwrap();
     assert_eq!((completion.id, completion.bytes, ends.pair.node(1).read(0, 1)), (1, 1, vec![3]));
-    let books = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap();
-    assert_eq!((books.refused.bad_q_key, books.packets_out), (2, 0));
+    let counters = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap();
+    assert_eq!((counters.refused.bad_q_key, counters.packets_out), (2, 0));
 }
 
 #[test]
-fn what_does_not_fit_the_receive_is_dropped_and_leaves_it_posted() {
+fn datagram_longer_than_its_receive_is_dropped() {
     let mut ends = Ends::new(1, &Options::default());
     ends.receive(7, 100, 8);
     for message in [&[1; 9][..], &[2; 8]] {
@@ -127,7 +127,7 @@ fn what_does_not_fit_the_receive_is_dropped_and_leaves_it_posted() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_not_posted() {
+fn invalid_requests_are_not_posted() {
     let mut ends = Ends::new(1, &Options { mtu: Mtu::B256, ..Options::default() });
     let destination = ends.to_other(0, 1);
     let element = [Element { address: 0, len: 257, lkey: ends.lkeys[0] }];
@@ -141,7 +141,7 @@ fn what_cannot_be_sent_is_not_posted() {
 }
 
 #[test]
-fn in_the_error_state_everything_is_flushed_and_nothing_is_received() {
+fn error_state_flushes_all_requests() {
     let mut ends = Ends::new(1, &Options::default());
     let [(a, a_cq), (b, b_cq)] = ends.ends;
     ends.receive(5, 0, 64);
@@ -158,13 +158,13 @@ fn in_the_error_state_everything_is_flushed_and_nothing_is_received() {
 }
 
 #[test]
-fn a_sender_that_meets_congestion_is_told_and_slows_down() {
+fn congestion_notifications_slow_the_sender() {
     let mut ends = Ends::new(1, &Options { mtu: Mtu::B4096, depth: 2048, ..Options::default() });
-    // 1 GB/s, and a mark as soon as 64 KiB wait.
+    // 1 GB/s, and a mark when 64 KiB are queued.
     ends.pair.set_link(0, Link { rate: 1_000_000_000, mark: 1 << 16, queue: 1 << 20, ..Link::PERFECT });
     let element = [Element { address: 0, len: 4096, lkey: ends.lkeys[0] }];
     for id in 0..4000 {
-        // No receive is needed: the marks are seen before.
+        // No receive is needed: marks are processed before receives.
         let destination = ends.to_other(0, 0x1111_1111);
         let wr = SendWr::new(id, Operation::Send, Data::Elements(&element));
         let wr = SendWr { destination, signalled: false, ..wr };
@@ -172,28 +172,28 @@ fn a_sender_that_meets_congestion_is_told_and_slows_down() {
             assert_eq!(error, PostError::Full);
             ends.pair.step();
         }
-        // A packet takes the link one step, so this offers twice what it carries.
+        // A packet occupies the link for one step, so this offers twice its capacity.
         if id % 2 == 0 {
             ends.pair.step();
         }
     }
     assert!(ends.pair.run(TIME));
-    let (sender, link) = (*ends.pair.node(0).qp_books(ends.ends[0].0).unwrap(), ends.pair.link_books(0));
-    let told = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap().cnps_out;
-    assert!(told > 1 && sender.cnps_in == told, "{told} notifications, {} came", sender.cnps_in);
+    let (sender, link) = (*ends.pair.node(0).qp_books(ends.ends[0].0).unwrap(), ends.pair.link_counters(0));
+    let cnps_out = ends.pair.node(1).qp_books(ends.ends[1].0).unwrap().cnps_out;
+    assert!(cnps_out > 1 && sender.cnps_in == cnps_out, "{cnps_out} notifications sent, {} received", sender.cnps_in);
     assert!(link.overflowed == 0 && link.marked > 0 && link.marked < 1000, "{link:?}");
     // 16 MB take 16 ms.
-    let took = ends.pair.now() - 1_000_000;
-    assert!(took < 32_000_000, "the link is used well: {took} ns");
+    let elapsed_ns = ends.pair.now() - 1_000_000;
+    assert!(elapsed_ns < 32_000_000, "the link is well utilised: {elapsed_ns} ns");
 }
 
 #[test]
-fn an_attackers_datagrams_change_nothing() {
+fn forged_datagrams_have_no_effect() {
     let mut ends = Ends::new(1, &Options::default());
     let (b, b_cq) = ends.ends[1];
     ends.receive(1, 0, 64);
     let (from, to) = (ends.pair.node(0).address(), ends.pair.node(1).address());
-    let honest = UdHeader {
+    let valid = UdHeader {
         opcode: shotline_wire::bth::Opcode::UdSendOnly,
         dest_qp: b,
         src_qp: 5,
@@ -204,15 +204,15 @@ fn an_attackers_datagrams_change_nothing() {
         pad: 0,
     };
     let mut send = |header: UdHeader, payload: &[u8]| ends.pair.inject(seal(from, to, &header.emit(), payload));
-    send(UdHeader { q_key: 1, ..honest }, &[1; 4]);
-    send(UdHeader { dest_qp: b + 1, ..honest }, &[2; 4]);
-    send(honest, &[3; 2048]);
-    send(UdHeader { pad: 3, ..honest }, &[4; 4]);
+    send(UdHeader { q_key: 1, ..valid }, &[1; 4]);
+    send(UdHeader { dest_qp: b + 1, ..valid }, &[2; 4]);
+    send(valid, &[3; 2048]);
+    send(UdHeader { pad: 3, ..valid }, &[4; 4]);
     assert!(ends.pair.run(TIME));
-    let books = *ends.pair.node(1).qp_books(b).unwrap();
-    assert_eq!((books.refused.bad_q_key, books.refused.bad_length, books.packets_out), (1, 1, 0));
+    let counters = *ends.pair.node(1).qp_books(b).unwrap();
+    assert_eq!((counters.refused.bad_q_key, counters.refused.bad_length, counters.packets_out), (1, 1, 0));
     assert_eq!(ends.pair.node(1).books.unknown_qp, 1);
-    // The last one was good: one byte.
+    // The last packet was valid: one byte.
     let completion = ends.pair.node_mut(1).poll(b_cq).unwrap();
     assert_eq!((completion.bytes, ends.pair.node(1).read(0, 2)[0]), (1, 4));
     assert_eq!(ends.pair.node_mut(1).poll(b_cq), None);

@@ -16,12 +16,12 @@ fn folder(target: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../fuzz/seeds", target].iter().collect()
 }
 
-fn hold(target: &str, check: fn(&[u8])) {
+fn check_seeds(target: &str, check: fn(&[u8])) {
     let mut seeds = 0;
     for entry in std::fs::read_dir(folder(target)).expect("seeds are committed") {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         (0..=bytes.len()).step_by(1 + bytes.len() / 64).for_each(|len| check(&bytes[..len]));
-        // One changed bit at each place gets behind the checks that a random byte seldom passes.
+        // Flipping one bit per byte reaches code after checks that random bytes seldom pass.
         for (at, bit) in (0..bytes.len()).map(|at| (at, at % 8)) {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << bit;
@@ -34,16 +34,16 @@ fn hold(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn seeds_of_packets_and_what_is_near_them_hold() {
-    hold("endpoint_packets", targets::endpoint_packets);
+fn packet_seeds_and_their_mutations_pass() {
+    check_seeds("endpoint_packets", targets::endpoint_packets);
 }
 
 #[test]
-fn seeds_of_calls_and_what_is_near_them_hold() {
-    hold("verbs_calls", targets::verbs_calls);
+fn call_seeds_and_their_mutations_pass() {
+    check_seeds("verbs_calls", targets::verbs_calls);
 }
 
-/// A packet of the input: flags, length, header and payload. Its sequence number counts from the one that is due.
+/// Returns a packet of the input: flags, length, header and payload. `psn` is relative to the expected one.
 fn packet(flags: u8, opcode: Opcode, psn: u32, syndrome: Syndrome, payload: usize) -> Vec<u8> {
     let bth = Bth { ack_request: true, ..Bth::new(opcode, 0, psn) };
     let extensions = Extensions {
@@ -60,16 +60,16 @@ fn packet(flags: u8, opcode: Opcode, psn: u32, syndrome: Syndrome, payload: usiz
 }
 
 #[test]
-fn committed_seeds_are_still_what_is_spoken() {
-    for (target, name, bytes) in made() {
+fn committed_seeds_match_the_current_format() {
+    for (target, name, bytes) in generated_seeds() {
         committed(&folder(target).join(name), &bytes);
     }
 }
 
-/// Seeds of our making; others are finds.
-fn made() -> [(&'static str, &'static str, Vec<u8>); 11] {
+/// Returns the generated seeds; other committed seeds were found by fuzzing.
+fn generated_seeds() -> [(&'static str, &'static str, Vec<u8>); 11] {
     use Opcode as Op;
-    /// The payload is filled up to a whole MTU.
+    /// Flag: the payload is extended to a whole MTU.
     const FULL: u8 = 32;
     let (ack, rnr) = (Syndrome::ACK, Syndrome::RnrNak(RnrTimer::from_code(1).unwrap()));
     let nak = Syndrome::Nak(NakCode::PsnSequenceError);
@@ -105,7 +105,7 @@ fn made() -> [(&'static str, &'static str, Vec<u8>); 11] {
         packet(0, Op::UcSendOnly, 9, ack, 4),
     ];
     let datagrams = [packet(0, Op::UdSendOnly, 0, ack, 8), packet(16, Op::UdSendOnlyImm, 1, ack, 4)];
-    // A queue pair on each node, connected; four bytes a call.
+    // A queue pair on each node, connected; four bytes per call.
     let connected = |kind: u8| {
         let ends: [[u8; 4]; 4] = [[0, 0, kind, 0x77], [0, 1, kind, 0x77], [2, 0, 8, 0x10], [2, 1, 8, 0x10]];
         ends.concat()

@@ -1,4 +1,4 @@
-//! The shared-memory provider: both ends of a link in this process.
+//! Tests of the shared-memory provider with both endpoints in this process.
 
 use shotline_memory::{Access, Addressing, MemoryError, Mr, Pd, Region};
 use shotline_testing::{PATIENCE, until, until_asleep, until_some};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const LOCAL: Access = Access::LOCAL_WRITE;
 
-/// One side: an endpoint with a queue pair and 1 MiB of memory.
+/// Endpoint with a queue pair and 4 MiB of memory.
 struct Side {
     shm: ShmEndpoint,
     pd: Pd,
@@ -40,7 +40,7 @@ impl Side {
     fn connect(&mut self, peer: u32, rnr_retries: u8) {
         self.connect_within(peer, rnr_retries, PATIENCE);
     }
-    /// With another time after which a peer that does not receive is given up.
+    /// Connects with another timeout for a peer that does not receive.
     fn connect_within(&mut self, peer: u32, rnr_retries: u8, timeout: Duration) {
         let init = Modify::Init { access: Access::ALL, q_key: 0 };
         let receive = ReadyToReceive {
@@ -99,7 +99,7 @@ fn at(address: u64, mr: &Mr) -> Remote {
     Remote { address, rkey: mr.rkey }
 }
 
-/// Completions of both until neither has had any for a while.
+/// Returns the completions of both sides, polled until neither has had any for a while.
 fn settle(a: &mut Side, b: &mut Side) -> (Vec<Completion>, Vec<Completion>) {
     let (mut of_a, mut of_b, mut idle) = (Vec::new(), Vec::new(), 0);
     while idle < 100 {
@@ -112,7 +112,7 @@ fn settle(a: &mut Side, b: &mut Side) -> (Vec<Completion>, Vec<Completion>) {
 }
 
 #[test]
-fn memory_of_a_peer_is_on_its_account_and_what_does_not_fit_is_refused() {
+fn peer_memory_is_limited_by_its_budget() {
     let (mut a, mut b) = ShmEndpoint::pair().unwrap();
     let (one, all) = (Bound { bytes: 1 << 20, option: "--one" }, Bound { bytes: 1 << 30, option: "--all" });
     let account = Account::new(one, all);
@@ -126,12 +126,12 @@ fn memory_of_a_peer_is_on_its_account_and_what_does_not_fit_is_refused() {
     let state = account.state();
     assert_eq!((state.held_bytes, state.refused), (7 * ((128 << 10) + 2048), 13));
     keys.iter().for_each(|mr| b.dereg_mr(mr).unwrap());
-    until("its return", || a.refusal().is_none() && account.state().held_bytes == 0);
+    until("release of the memory", || a.refusal().is_none() && account.state().held_bytes == 0);
     assert_eq!(a.counters().nonsense, 0);
 }
 
 #[test]
-fn one_sided_operations_are_done_while_the_target_does_nothing() {
+fn one_sided_operations_need_no_target_cpu() {
     let (mut a, b) = connected();
     a.region.write(100, b"written");
     b.region.write(5000, b"to be read");
@@ -179,7 +179,7 @@ fn messages_of_every_length_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn many_small_messages_go_round_the_ring_with_inline_bytes() {
+fn inline_messages_wrap_around_the_ring() {
     let (mut a, mut b) = connected();
     let mut seen = 0_u32;
     for group in 0..2500_u32 {
@@ -200,7 +200,7 @@ fn many_small_messages_go_round_the_ring_with_inline_bytes() {
 }
 
 #[test]
-fn a_write_with_immediate_wakes_a_receive_after_its_bytes() {
+fn write_imm_completes_a_receive_after_its_bytes() {
     let (mut a, mut b) = connected();
     b.receive(5, 0, 0);
     a.region.write(0, b"payload");
@@ -213,7 +213,7 @@ fn a_write_with_immediate_wakes_a_receive_after_its_bytes() {
 }
 
 #[test]
-fn a_send_waits_for_a_receive_and_what_is_behind_it_waits_too() {
+fn send_without_a_receive_blocks_later_requests() {
     let (mut a, mut b) = connected();
     a.region.write(0, b"first");
     a.post(1, Operation::Send, 0, 5).unwrap();
@@ -229,7 +229,7 @@ fn a_send_waits_for_a_receive_and_what_is_behind_it_waits_too() {
 }
 
 #[test]
-fn without_a_receive_the_retries_run_out() {
+fn rnr_retries_run_out_without_a_receive() {
     let (mut a, mut b) = sides(false);
     a.connect(b.qp.0, 1);
     b.connect(a.qp.0, 7);
@@ -245,7 +245,7 @@ fn without_a_receive_the_retries_run_out() {
 }
 
 #[test]
-fn a_queue_pair_that_never_receives_is_given_up_and_one_that_comes_late_is_not() {
+fn request_to_a_reset_peer_fails_and_to_a_late_one_succeeds() {
     let (mut a, mut b) = sides(false);
     a.connect(b.qp.0, 7);
     a.post(1, Operation::Write(at(0, &b.mr)), 0, 5).unwrap();
@@ -264,14 +264,14 @@ fn a_queue_pair_that_never_receives_is_given_up_and_one_that_comes_late_is_not()
 }
 
 #[test]
-fn what_the_peer_may_not_touch_is_refused_and_nothing_is_written() {
+fn forbidden_access_is_refused_and_writes_nothing() {
     let len = 4 << 20;
     type Case = (&'static str, fn(&Side) -> Remote);
     let cases: [Case; 4] = [
-        ("a key that nobody has", |b| Remote { address: 0, rkey: b.mr.rkey ^ 1 }),
+        ("an unknown key", |b| Remote { address: 0, rkey: b.mr.rkey ^ 1 }),
         ("one byte past the end", |b| Remote { address: (4 << 20) - 7, rkey: b.mr.rkey }),
         ("an address that wraps", |b| Remote { address: u64::MAX - 3, rkey: b.mr.rkey }),
-        ("a key that has ended", |b| Remote { address: 0, rkey: b.mr.rkey }),
+        ("a deregistered key", |b| Remote { address: 0, rkey: b.mr.rkey }),
     ];
     for (name, remote) in cases {
         for strict in [false, true] {
@@ -280,8 +280,8 @@ fn what_the_peer_may_not_touch_is_refused_and_nothing_is_written() {
             b.connect(a.qp.0, 7);
             a.region.write(0, &[1; 8]);
             let remote = remote(&b);
-            if name == "a key that has ended" {
-                // The initiator has heard of it, and hears nothing of its end.
+            if name == "a deregistered key" {
+                // The initiator has the key cached, and is not notified of its deregistration.
                 a.post(0, Operation::Read(remote), 64, 8).unwrap();
                 assert_eq!(a.poll()[0].status, Status::Success);
                 b.shm.dereg_mr(&b.mr).unwrap();
@@ -298,14 +298,14 @@ fn what_the_peer_may_not_touch_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn memory_opened_for_reading_cannot_be_written_even_by_a_peer_without_this_library() {
+fn read_only_memory_is_sealed_against_writing() {
     let (mut a, mut b) = connected();
     let region = Region::memfd("test", 4096).unwrap();
     let mr = b.shm.reg_mr(b.pd, &region, 0, 4096, LOCAL | Access::REMOTE_READ, Addressing::ZeroBased).unwrap();
     region.write(0, b"look");
     a.post(1, Operation::Read(at(0, &mr)), 0, 4).unwrap();
     assert_eq!((a.poll()[0].status, a.read(0, 4)), (Status::Success, b"look".to_vec()));
-    // What the peer has is this descriptor.
+    // The peer has only this descriptor.
     let fd = rustix::io::dup(region.fd().unwrap()).unwrap();
     assert!(matches!(Region::from_fd(fd, true), Err(MemoryError::Map { .. })));
     let fd = rustix::io::dup(region.fd().unwrap()).unwrap();
@@ -315,7 +315,7 @@ fn memory_opened_for_reading_cannot_be_written_even_by_a_peer_without_this_libra
 }
 
 #[test]
-fn rights_that_the_kernel_cannot_hold_are_refused_with_a_word_about_what_to_do() {
+fn unenforceable_rights_are_refused_with_a_hint() {
     let (mut a, _b) = connected();
     let (heap, shared) = (Region::heap(8192).unwrap(), Region::memfd("test", 8192).unwrap());
     let mut register = |region: &Arc<Region>, offset, len, access| {
@@ -341,7 +341,7 @@ fn rights_that_the_kernel_cannot_hold_are_refused_with_a_word_about_what_to_do()
 }
 
 #[test]
-fn a_message_that_is_too_long_is_refused_and_its_receive_is_for_the_next() {
+fn too_long_message_leaves_its_receive_for_the_next() {
     for strict in [false, true] {
         let (mut a, mut b) = sides(strict);
         a.connect(b.qp.0, 7);
@@ -362,7 +362,7 @@ fn a_message_that_is_too_long_is_refused_and_its_receive_is_for_the_next() {
 }
 
 #[test]
-fn a_send_with_invalidate_ends_the_key_that_allows_it() {
+fn send_with_invalidate_revokes_a_key_that_allows_it() {
     let (mut a, mut b) = connected();
     b.receive(1, 0, 8);
     a.post(1, Operation::SendInvalidate(b.mr.rkey), 0, 4).unwrap();
@@ -373,7 +373,7 @@ fn a_send_with_invalidate_ends_the_key_that_allows_it() {
 }
 
 #[test]
-fn requests_that_cannot_be_posted_are_refused_and_nothing_of_them_happens() {
+fn invalid_requests_are_not_posted() {
     let (mut a, b) = connected();
     let write = Operation::Write(at(0, &b.mr));
     let atomic = Operation::FetchAdd { remote: at(0, &b.mr), add: 1 };
@@ -404,7 +404,7 @@ fn requests_that_cannot_be_posted_are_refused_and_nothing_of_them_happens() {
 }
 
 #[test]
-fn unsignalled_requests_give_their_places_back_with_a_signalled_one() {
+fn unsignalled_requests_are_freed_by_a_signalled_one() {
     let (mut a, b) = connected();
     let element = [a.element(0, 1)];
     let mut wr = SendWr::new(1, Operation::Write(at(0, &b.mr)), Data::Elements(&element));
@@ -418,13 +418,13 @@ fn unsignalled_requests_give_their_places_back_with_a_signalled_one() {
 }
 
 #[test]
-fn the_end_of_the_peer_flushes_everything() {
+fn end_of_the_peer_flushes_everything() {
     let (mut a, b) = connected();
     a.receive(1, 0, 8);
     a.post(2, Operation::Send, 0, 8).unwrap();
     drop(b);
     let mut done = Vec::new();
-    until("its end is noticed", || {
+    until("the end of the peer", || {
         done.extend(a.poll().iter().map(|done| (done.id, done.status)));
         done.len() == 2
     });
@@ -433,7 +433,7 @@ fn the_end_of_the_peer_flushes_everything() {
 }
 
 #[test]
-fn an_armed_queue_wakes_its_sleeping_owner() {
+fn armed_queue_wakes_a_waiting_thread() {
     let (mut a, mut b) = connected();
     b.receive(1, 0, 8);
     b.shm.arm_cq(b.cq, false).unwrap();
@@ -450,7 +450,7 @@ fn an_armed_queue_wakes_its_sleeping_owner() {
 }
 
 #[test]
-fn a_solicited_event_comes_only_for_a_request_that_asks_for_it() {
+fn solicited_event_requires_a_solicited_request() {
     let (mut a, mut b) = connected();
     b.receive(1, 0, 8);
     b.receive(2, 0, 8);
@@ -466,7 +466,7 @@ fn a_solicited_event_comes_only_for_a_request_that_asks_for_it() {
 }
 
 #[test]
-fn a_shared_receive_queue_serves_several_queue_pairs() {
+fn shared_receive_queue_serves_several_queue_pairs() {
     let (a, b) = ShmEndpoint::pair().unwrap();
     let (mut a, mut b) = (side(a, false), side(b, false));
     let srq = b.shm.create_srq(b.pd, 8, 2).unwrap();
@@ -498,7 +498,7 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
 }
 
 #[test]
-fn a_region_is_found_by_the_name_that_its_owner_gave_it() {
+fn region_is_found_by_its_published_name() {
     let (mut a, mut b) = connected();
     assert_eq!(a.shm.peer_region("frames"), None);
     b.shm.publish("frames", &b.mr).unwrap();

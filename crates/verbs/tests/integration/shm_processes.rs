@@ -1,4 +1,4 @@
-//! The shared-memory provider between two processes.
+//! Tests of the shared-memory provider between two processes.
 
 use crate::linked::Side;
 use shotline_testing::{Process, example};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Stdio};
 
-/// The target: another process (`crates/verbs/examples/shm_target.rs`).
+/// Target process (`crates/verbs/examples/shm_target.rs`).
 struct Target {
     process: Process,
     input: ChildStdin,
@@ -16,12 +16,12 @@ struct Target {
 }
 
 impl Target {
-    /// The rest of the next line that begins so.
-    fn line(&mut self, begin: &str) -> String {
+    /// Returns the rest of the next line with this prefix.
+    fn line(&mut self, prefix: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the target ended");
-            if let Some(rest) = line.trim().strip_prefix(begin) {
+            if let Some(rest) = line.trim().strip_prefix(prefix) {
                 return rest.trim().to_owned();
             }
         }
@@ -45,7 +45,7 @@ fn with_target(path: &Path) -> (Side, Target, u32) {
 }
 
 #[test]
-fn a_stopped_process_is_written_and_read() {
+fn stopped_process_is_written_and_read() {
     let folder = tempfile::tempdir().unwrap();
     let (mut side, mut target, rkey) = with_target(&folder.path().join("socket"));
     target.signal(rustix::process::Signal::STOP);
@@ -68,7 +68,7 @@ fn a_stopped_process_is_written_and_read() {
 }
 
 #[test]
-fn the_death_of_a_process_is_noticed_and_ends_what_waits_for_it() {
+fn death_of_the_peer_flushes_pending_requests() {
     let folder = tempfile::tempdir().unwrap();
     let (mut side, target, _) = with_target(&folder.path().join("socket"));
     let element = [Element { address: 0, len: 8, lkey: side.mr.lkey }];
@@ -81,7 +81,7 @@ fn the_death_of_a_process_is_noticed_and_ends_what_waits_for_it() {
 }
 
 #[test]
-fn a_socket_s_path_is_for_this_user_only_and_gone_with_its_listener() {
+fn socket_file_is_private_and_removed_with_its_listener() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -93,7 +93,7 @@ fn a_socket_s_path_is_for_this_user_only_and_gone_with_its_listener() {
 }
 
 #[test]
-fn who_does_not_speak_as_an_endpoint_is_refused() {
+fn peer_with_an_invalid_hello_is_refused() {
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
     rustix::net::send(&theirs, b"GET / HTTP/1.1", rustix::net::SendFlags::empty()).unwrap();
     assert!(matches!(ShmEndpoint::over(ours), Err(VerbsError::Invalid(_))));
@@ -103,7 +103,7 @@ fn who_does_not_speak_as_an_endpoint_is_refused() {
 }
 
 #[test]
-fn a_link_that_was_offered_first_waits_for_nobody() {
+fn offered_link_is_established_without_waiting() {
     let (ours, theirs) = ShmEndpoint::sockets().unwrap();
     let error = ShmEndpoint::over_offered(ours).unwrap_err().to_string();
     assert!(error.contains("has not said hello"), "{error}");

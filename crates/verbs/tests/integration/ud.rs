@@ -1,4 +1,4 @@
-//! UD queue pairs over the in-process link: only packets of a known pair, with its key, reach the steer.
+//! UD queue pairs over the in-process link: only packets to an existing queue pair, with its key, reach the steer.
 
 use arrayvec::ArrayVec;
 use shotline_memory::{Region, Registrar, Sge};
@@ -36,7 +36,7 @@ impl Steer for Faults {
 }
 
 #[test]
-fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() {
+fn wrong_number_key_or_opcode_is_dropped_with_its_cause() {
     let g = Geometry::new(8, 8, 12, Packing::Packed12, 0).unwrap(); // one packet of 192 bytes
     let mut registrar = Registrar::new();
     let mut add = |len| Sge { region: registrar.add(Region::host(len as usize).unwrap()), offset: 0, len };
@@ -77,14 +77,14 @@ fn a_wrong_number_a_wrong_key_and_another_opcode_are_dropped_with_their_cause() 
 }
 
 #[test]
-fn a_ud_queue_pair_passes_on_what_it_does_not_change() {
+fn ud_delegates_unchanged_methods() {
     let wrapper =
         Wrapper { name: "Ud", changes: &["poll"], steer: Some(("Demultiplexer", &["pick", "around", "landed"])) };
     delegation::check(&wrapper, Ud::new).unwrap();
 }
 
 #[test]
-fn a_ud_queue_pair_conforms_as_the_transport_below_it() {
+fn ud_passes_the_conformance_suite_of_the_transport() {
     let memory = Memory::new();
     for sealed in [true, false] {
         let open = |memory: &Memory| {

@@ -1,4 +1,4 @@
-//! The state machine of [`Manager`] in simulated time.
+//! Tests of the [`Manager`] state machine in simulated time.
 
 use super::super::message::{REPLY_PRIVATE, REQUEST_PRIVATE, Reads, service_id};
 use super::*;
@@ -26,23 +26,23 @@ fn reply() -> Reply {
     Reply { qp: 0x22, psn: 2, reads: Reads::default(), rnr_retries: 7, private: [0; REPLY_PRIVATE] }
 }
 
-/// An active and a passive side, and a network that loses every datagram whose turn `lost` names.
-struct Both {
+/// An active and a passive side, and a network that loses the datagrams for whose number `lost` returns `true`.
+struct Network {
     sides: [Manager; 2],
     now: Duration,
     turn: usize,
     lost: fn(usize) -> bool,
-    said: Vec<Event>,
+    events: Vec<Event>,
 }
 
-impl Both {
+impl Network {
     fn new(lost: fn(usize) -> bool) -> Self {
         let mut sides = [Manager::new(), Manager::new()];
         sides[1].listen(service_id(7174));
-        Self { sides, now: Duration::ZERO, turn: 0, lost, said: Vec::new() }
+        Self { sides, now: Duration::ZERO, turn: 0, lost, events: Vec::new() }
     }
 
-    /// Runs until the sides have nothing more to say; each agrees to everything.
+    /// Runs for a time; each side accepts every request.
     fn run(&mut self, seconds: u64) {
         self.run_for(Duration::from_secs(seconds));
     }
@@ -64,7 +64,7 @@ impl Both {
                         Event::Agreed(connection, _) => self.sides[side].ready(self.now, *connection),
                         _ => {}
                     }
-                    self.said.push(event);
+                    self.events.push(event);
                 }
             }
             self.now += Duration::from_millis(100);
@@ -73,7 +73,7 @@ impl Both {
 }
 
 #[test]
-fn a_connection_begins_and_ends_whatever_is_lost() {
+fn connection_is_set_up_and_ended_despite_loss() {
     let cases: [fn(usize) -> bool; 7] = [
         |_| false,
         |turn| turn == 1,
@@ -84,87 +84,88 @@ fn a_connection_begins_and_ends_whatever_is_lost() {
         |turn| turn < 7,
     ];
     for (nth, lost) in cases.into_iter().enumerate() {
-        let mut both = Both::new(lost);
-        let active = both.sides[0].connect(both.now, ip(2), request(7174));
-        both.run(5);
-        let [Event::Asked(passive, from, _), Event::Agreed(agreed, answer), Event::Established(ready)] = &both.said[..]
+        let mut network = Network::new(lost);
+        let active = network.sides[0].connect(network.now, ip(2), request(7174));
+        network.run(5);
+        let [Event::Asked(passive, from, _), Event::Agreed(agreed, answer), Event::Established(ready)] =
+            &network.events[..]
         else {
-            panic!("case {nth}: {:?}", both.said)
+            panic!("case {nth}: {:?}", network.events)
         };
         assert_eq!((*from, *agreed, answer.qp, ready), (ip(1), active, 0x22, passive));
         let passive = *passive;
-        both.sides[0].disconnect(both.now, active);
-        both.run(5);
-        assert_eq!(both.said[3..], [Event::Ended(passive), Event::Ended(active)], "case {nth}");
+        network.sides[0].disconnect(network.now, active);
+        network.run(5);
+        assert_eq!(network.events[3..], [Event::Ended(passive), Event::Ended(active)], "case {nth}");
     }
 }
 
 #[test]
-fn who_asks_for_a_service_that_is_not_there_is_refused() {
-    let mut both = Both::new(|_| false);
-    let active = both.sides[0].connect(both.now, ip(2), request(1));
-    both.run(1);
-    assert_eq!(both.said, [Event::Refused(active, reason::NO_SERVICE)]);
+fn request_for_an_unknown_service_is_rejected() {
+    let mut network = Network::new(|_| false);
+    let active = network.sides[0].connect(network.now, ip(2), request(1));
+    network.run(1);
+    assert_eq!(network.events, [Event::Refused(active, reason::NO_SERVICE)]);
 }
 
-/// A passive side that is asked `count` times, by as many strangers.
-fn asked(count: u32) -> Manager {
+/// Returns a passive side with `count` requests from different peers.
+fn passive_with(count: u32) -> Manager {
     let mut passive = Manager::new();
     passive.listen(service_id(7174));
-    (0..count).for_each(|stranger| ask(&mut passive, Duration::ZERO, stranger));
+    (0..count).for_each(|peer| ask(&mut passive, Duration::ZERO, peer));
     passive
 }
 
-fn ask(passive: &mut Manager, now: Duration, stranger: u32) {
+fn ask(passive: &mut Manager, now: Duration, peer: u32) {
     let message = Message::Req(Box::new(request(7174)));
-    let mad = Datagram { transaction: stranger.into(), local: stranger, remote: 0, message }.emit();
+    let mad = Datagram { transaction: peer.into(), local: peer, remote: 0, message }.emit();
     passive.receive(now, ip(1), &mad);
 }
 
-/// What a side says, to whom.
-fn said(side: &mut Manager) -> Vec<(u32, Message)> {
+/// Returns the messages sent by a side, with their remote communication IDs.
+fn sent_messages(side: &mut Manager) -> Vec<(u32, Message)> {
     let out = std::iter::from_fn(|| side.next_out());
-    out.map(|(_, mad)| Datagram::parse(&mad).unwrap()).map(|said| (said.remote, said.message)).collect()
+    out.map(|(_, mad)| Datagram::parse(&mad).unwrap()).map(|datagram| (datagram.remote, datagram.message)).collect()
 }
 
 #[test]
-fn a_refusal_that_was_lost_is_said_again_for_the_same_reason() {
-    let mut passive = asked(1);
-    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("nobody has asked") };
+fn lost_rejection_is_repeated_with_the_same_reason() {
+    let mut passive = passive_with(1);
+    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("no request") };
     passive.reject(Duration::ZERO, connection, 28);
     for seconds in 0..5 {
-        assert_eq!(said(&mut passive), [(0, Message::Rej(28))]);
+        assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(28))]);
         ask(&mut passive, Duration::from_secs(seconds), 0);
         passive.expire(Duration::from_secs(seconds));
     }
-    assert_eq!(passive.next_event(), None, "it is asked for once");
-    passive.expire(MEMORY);
-    assert_eq!(passive.deadline(), None, "and forgotten");
+    assert_eq!(passive.next_event(), None, "the request is reported once");
+    passive.expire(ENDED_LIFETIME);
+    assert_eq!(passive.deadline(), None, "the connection is removed");
 }
 
 #[test]
-fn what_is_not_decided_in_time_is_refused_and_forgotten() {
-    let mut passive = asked(1);
-    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("nobody has asked") };
+fn undecided_request_times_out() {
+    let mut passive = passive_with(1);
+    let Some(Event::Asked(connection, ..)) = passive.next_event() else { panic!("no request") };
     passive.expire(Manager::DECISION - Duration::from_millis(1));
-    assert_eq!((passive.next_event(), said(&mut passive)), (None, vec![]));
+    assert_eq!((passive.next_event(), sent_messages(&mut passive)), (None, vec![]));
     passive.expire(Manager::DECISION);
     assert_eq!(passive.next_event(), Some(Event::Lapsed(connection)));
-    assert_eq!(said(&mut passive), [(0, Message::Rej(reason::TIMEOUT))]);
+    assert_eq!(sent_messages(&mut passive), [(0, Message::Rej(reason::TIMEOUT))]);
     passive.accept(Manager::DECISION, connection, reply());
-    assert_eq!(said(&mut passive), [], "it is too late to agree");
-    passive.expire(Manager::DECISION + MEMORY);
+    assert_eq!(sent_messages(&mut passive), [], "accepted after the timeout");
+    passive.expire(Manager::DECISION + ENDED_LIFETIME);
     assert_eq!(passive.deadline(), None);
 }
 
-/// Asks from the `number`-th forged address, as somebody who never hears an answer.
+/// Sends a request from the `number`-th forged address, whose sender receives no answers.
 fn forge(passive: &mut Manager, now: Duration, number: u32) {
     let message = Message::Req(Box::new(request(7174)));
     let mad = Datagram { transaction: 9, local: number, remote: 0, message }.emit();
     passive.receive(now, IpAddr::from((0x0A00_0000 + number).to_be_bytes()), &mad);
 }
 
-/// Accepts whatever was asked for; how many connections gave way.
+/// Accepts all requests. Returns the number of displaced connections.
 fn accept_all(passive: &mut Manager, now: Duration) -> usize {
     let events: Vec<_> = std::iter::from_fn(|| passive.next_event()).collect();
     for event in &events {
@@ -176,36 +177,36 @@ fn accept_all(passive: &mut Manager, now: Duration) -> usize {
 }
 
 #[test]
-fn an_honest_request_among_forged_ones_is_served() {
-    let mut both = Both::new(|_| false);
-    let active = both.sides[0].connect(both.now, ip(2), request(7174));
+fn genuine_request_among_forged_ones_is_served() {
+    let mut network = Network::new(|_| false);
+    let active = network.sides[0].connect(network.now, ip(2), request(7174));
     let mut displaced = 0;
     for round in 0..100 {
         for number in 0..100 {
-            forge(&mut both.sides[1], both.now, 1000 + round * 100 + number);
+            forge(&mut network.sides[1], network.now, 1000 + round * 100 + number);
         }
-        displaced += accept_all(&mut both.sides[1], both.now);
-        both.sides[1].out.clear(); // they go nowhere
-        both.run_for(Duration::from_millis(100));
+        displaced += accept_all(&mut network.sides[1], network.now);
+        network.sides[1].out.clear(); // their destinations do not exist
+        network.run_for(Duration::from_millis(100));
     }
-    assert!(displaced > 0 && both.said.contains(&Event::Agreed(active, Box::new(reply()))), "{displaced}");
-    let counts = both.sides[1].counts();
+    assert!(displaced > 0 && network.events.contains(&Event::Agreed(active, Box::new(reply()))), "{displaced}");
+    let counts = network.sides[1].counts();
     assert!(counts.is_balanced() && counts.asked >= 10_000, "{counts:?}");
     assert_eq!((counts.established, counts.displaced), (1, displaced as u64), "{counts:?}");
-    assert!(both.sides[1].connections.len() <= MOST_HALF_OPEN + 1);
+    assert!(network.sides[1].connections.len() <= MAX_HALF_OPEN + 1);
 }
 
 #[test]
-fn a_forged_request_is_answered_five_times_at_most() {
-    let mut passive = asked(0);
+fn forged_request_is_answered_at_most_five_times() {
+    let mut passive = passive_with(0);
     forge(&mut passive, Duration::ZERO, 1);
     accept_all(&mut passive, Duration::ZERO);
     let mut answers = 0;
     for tenths in 0..300 {
         passive.expire(Duration::from_millis(100 * tenths));
-        answers += said(&mut passive).len();
+        answers += sent_messages(&mut passive).len();
     }
-    assert_eq!(answers, 1 + FEW_TRIES as usize);
+    assert_eq!(answers, 1 + MAX_REPLY_TRIES as usize);
     assert!(passive.connections.is_empty() && passive.requests.is_empty());
     let counts = passive.counts();
     assert!(counts.is_balanced() && counts.unconfirmed == 1, "{counts:?}");
@@ -213,22 +214,22 @@ fn a_forged_request_is_answered_five_times_at_most() {
 
 #[test]
 fn one_address_displaces_its_own_connections_only() {
-    let mut passive = asked(0);
+    let mut passive = passive_with(0);
     forge(&mut passive, Duration::ZERO, 77);
-    for stranger in 0..3 * MOST_HALF_OPEN_OF_ONE as u32 {
-        let now = stranger * GRACE;
-        ask(&mut passive, now, stranger);
+    for peer in 0..3 * MAX_HALF_OPEN_PER_SOURCE as u32 {
+        let now = peer * GRACE;
+        ask(&mut passive, now, peer);
         accept_all(&mut passive, now);
     }
     let of = |from: IpAddr| passive.connections.values().filter(|entry| entry.peer == from).count();
-    assert_eq!((of(ip(1)), of(ip(77))), (MOST_HALF_OPEN_OF_ONE, 1));
-    assert_eq!(passive.counts().displaced, 2 * MOST_HALF_OPEN_OF_ONE as u64);
+    assert_eq!((of(ip(1)), of(ip(77))), (MAX_HALF_OPEN_PER_SOURCE, 1));
+    assert_eq!(passive.counts().displaced, 2 * MAX_HALF_OPEN_PER_SOURCE as u64);
 }
 
 #[test]
-fn a_half_open_connection_has_some_time_for_its_rtu() {
-    let mut passive = asked(0);
-    for number in 0..MOST_HALF_OPEN as u32 + 1 {
+fn half_open_connection_has_time_for_its_rtu() {
+    let mut passive = passive_with(0);
+    for number in 0..MAX_HALF_OPEN as u32 + 1 {
         forge(&mut passive, Duration::ZERO, number);
         accept_all(&mut passive, Duration::ZERO);
     }
@@ -239,67 +240,67 @@ fn a_half_open_connection_has_some_time_for_its_rtu() {
 }
 
 #[test]
-fn an_rtu_of_a_connection_that_gave_way_is_refused() {
-    let mut both = Both::new(|_| false);
-    let active = both.sides[0].connect(both.now, ip(2), request(7174));
-    both.run_for(Duration::from_millis(100)); // REQ and REP, and an RTU on its way
-    let passive = &mut both.sides[1];
+fn rtu_of_a_displaced_connection_is_rejected() {
+    let mut network = Network::new(|_| false);
+    let active = network.sides[0].connect(network.now, ip(2), request(7174));
+    network.run_for(Duration::from_millis(100)); // REQ and REP, and an RTU in flight
+    let passive = &mut network.sides[1];
     passive.connections.clear();
-    both.run(1);
-    assert_eq!(both.said.last(), Some(&Event::Ended(active)), "{:?}", both.said);
-    assert_eq!(both.sides[1].counts().stray, 1);
+    network.run(1);
+    assert_eq!(network.events.last(), Some(&Event::Ended(active)), "{:?}", network.events);
+    assert_eq!(network.sides[1].counts().stray, 1);
 }
 
 #[test]
-fn names_of_connections_are_not_guessed_from_each_other() {
-    let names = |count| {
+fn communication_ids_are_unpredictable() {
+    let ids = |count| {
         let mut side = Manager::new();
         (0..count).map(|_| side.connect(Duration::ZERO, ip(2), request(1)).0).collect::<Vec<_>>()
     };
-    let (one, other) = (names(64), names(64));
-    assert!(one.iter().all(|name| !other.contains(name)), "they differ from run to run");
+    let (one, other) = (ids(64), ids(64));
+    assert!(one.iter().all(|id| !other.contains(id)), "IDs differ from run to run");
     let near = one.windows(2).filter(|two| two[0].abs_diff(two[1]) < 1 << 16).count();
     assert!(near < 4, "{one:x?}");
 }
 
 #[test]
-fn datagrams_that_nobody_sends_do_not_pile_up() {
-    let mut passive = asked(0);
+fn unsent_datagrams_are_limited() {
+    let mut passive = passive_with(0);
     let unknown = Message::Dreq(1);
-    for number in 0..3 * MOST_OUT as u32 {
+    for number in 0..3 * MAX_OUT as u32 {
         let mad = Datagram { transaction: 1, local: number, remote: 7, message: unknown.clone() }.emit();
         passive.receive(Duration::ZERO, ip(9), &mad);
     }
-    assert_eq!((passive.out.len(), passive.counts().unsent), (MOST_OUT, 2 * MOST_OUT as u64));
+    assert_eq!((passive.out.len(), passive.counts().unsent), (MAX_OUT, 2 * MAX_OUT as u64));
 }
 
 #[test]
-fn requests_that_nobody_decides_do_not_pile_up() {
-    let mut passive = asked(0);
+fn undecided_requests_are_limited() {
+    let mut passive = passive_with(0);
     (0..10_000).for_each(|number| forge(&mut passive, Duration::ZERO, number));
-    assert_eq!(passive.connections.len(), MOST_UNDECIDED);
-    assert_eq!(passive.counts().unanswered, 10_000 - MOST_UNDECIDED as u64);
+    assert_eq!(passive.connections.len(), MAX_UNDECIDED);
+    assert_eq!(passive.counts().unanswered, 10_000 - MAX_UNDECIDED as u64);
     passive.expire(Manager::DECISION);
     assert_eq!(passive.undecided, 0);
     assert!(passive.counts().is_balanced());
 }
 
 #[test]
-fn events_that_nobody_reads_do_not_pile_up() {
-    let mut passive = asked(0);
+fn unread_events_are_limited() {
+    let mut passive = passive_with(0);
     for round in 0..10 {
         let now = round * Manager::DECISION;
         passive.expire(now);
-        (0..passive.most as u32).for_each(|stranger| ask(&mut passive, now, (round << 16) + stranger));
+        (0..passive.max_connections as u32).for_each(|peer| ask(&mut passive, now, (round << 16) + peer));
     }
-    assert!(passive.events.len() <= 2 * passive.most);
-    assert!(passive.connections.len() <= passive.most && passive.requests.len() <= passive.most);
+    assert!(passive.events.len() <= 2 * passive.max_connections);
+    assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
     assert!(passive.counts().is_balanced());
 }
 
 #[test]
-fn as_many_connections_are_kept_as_are_served() {
-    let mut passive = asked(0);
+fn established_connections_reach_the_limit() {
+    let mut passive = passive_with(0);
     passive.serve(3000);
     for number in 0..3000 {
         forge(&mut passive, Duration::ZERO, number);
@@ -314,67 +315,67 @@ fn as_many_connections_are_kept_as_are_served() {
     assert_eq!((counts.established, counts.no_resources), (3000, 0), "{counts:?}");
 }
 
-/// Lets a stranger in, and ends the connection once its address is proven.
-fn dismiss(passive: &mut Manager, now: Duration, stranger: u32) {
-    ask(passive, now, stranger);
+/// Establishes a connection, and disconnects it once its address is proven.
+fn connect_and_disconnect(passive: &mut Manager, now: Duration, peer: u32) {
+    ask(passive, now, peer);
     accept_all(passive, now);
-    let [(_, Message::Rep(_))] = &said(passive)[..] else { panic!("{stranger} is not let in") };
-    let name = passive.requests[&(ip(1), stranger, stranger.into())];
-    let rtu = Datagram { transaction: stranger.into(), local: stranger, remote: name, message: Message::Rtu };
+    let [(_, Message::Rep(_))] = &sent_messages(passive)[..] else { panic!("{peer} is not accepted") };
+    let id = passive.requests[&(ip(1), peer, peer.into())];
+    let rtu = Datagram { transaction: peer.into(), local: peer, remote: id, message: Message::Rtu };
     passive.receive(now, ip(1), &rtu.emit());
-    passive.disconnect(now, Connection(name));
-    assert_eq!(said(passive), [(stranger, Message::Dreq(0x11))]);
+    passive.disconnect(now, Connection(id));
+    assert_eq!(sent_messages(passive), [(peer, Message::Dreq(0x11))]);
 }
 
 #[test]
-fn who_never_answers_a_dreq_gives_way_to_who_asks() {
-    let mut passive = asked(0);
+fn unanswered_dreq_does_not_block_new_connections() {
+    let mut passive = passive_with(0);
     passive.serve(4);
-    let more_than_all = passive.most as u32 + 100;
-    (0..more_than_all).for_each(|stranger| dismiss(&mut passive, Duration::ZERO, stranger));
+    let above_limit = passive.max_connections as u32 + 100;
+    (0..above_limit).for_each(|peer| connect_and_disconnect(&mut passive, Duration::ZERO, peer));
     forge(&mut passive, Duration::ZERO, 77);
     accept_all(&mut passive, Duration::ZERO);
     let counts = passive.counts();
     assert_eq!((counts.no_resources, counts.half_open), (0, 1), "{counts:?}");
-    assert!(passive.connections.len() <= passive.most && passive.requests.len() <= passive.most);
+    assert!(passive.connections.len() <= passive.max_connections && passive.requests.len() <= passive.max_connections);
 }
 
 #[test]
-fn a_request_that_is_repeated_puts_nothing_off() {
-    let mut passive = asked(0);
-    dismiss(&mut passive, Duration::ZERO, 0);
+fn repeated_request_extends_no_timeout() {
+    let mut passive = passive_with(0);
+    connect_and_disconnect(&mut passive, Duration::ZERO, 0);
     ask(&mut passive, Duration::ZERO, 1);
     accept_all(&mut passive, Duration::ZERO);
     let (mut now, mut silent) = (Duration::ZERO, 0);
-    while now < MEMORY + Duration::from_secs(3) {
-        (0..2).for_each(|stranger| ask(&mut passive, now, stranger));
+    while now < ENDED_LIFETIME + Duration::from_secs(3) {
+        (0..2).for_each(|peer| ask(&mut passive, now, peer));
         passive.expire(now);
         silent += std::iter::from_fn(|| passive.next_event()).filter(|event| matches!(event, Event::Silent(_))).count();
         now += Duration::from_millis(100);
     }
-    assert_eq!((silent, passive.counts().unconfirmed), (2, 1), "12.4 s after it was said first");
+    assert_eq!((silent, passive.counts().unconfirmed), (2, 1), "12.4 s after it was sent first");
 }
 
 #[test]
-fn a_side_that_hears_nothing_gives_up_and_forgets() {
-    let mut both = Both::new(|_| true);
-    let active = both.sides[0].connect(both.now, ip(2), request(7174));
-    both.run(20);
-    assert_eq!(both.said, [Event::Silent(active)]);
-    assert_eq!(both.sides[0].deadline(), None);
+fn unreachable_peer_is_reported_and_removed() {
+    let mut network = Network::new(|_| true);
+    let active = network.sides[0].connect(network.now, ip(2), request(7174));
+    network.run(20);
+    assert_eq!(network.events, [Event::Silent(active)]);
+    assert_eq!(network.sides[0].deadline(), None);
 }
 
 #[test]
-fn a_stranger_can_neither_end_nor_answer_for_a_connection() {
-    let mut both = Both::new(|_| false);
-    let Connection(name) = both.sides[0].connect(both.now, ip(2), request(7174));
-    both.run(1);
-    let said = both.said.len();
+fn forged_messages_do_not_affect_a_connection() {
+    let mut network = Network::new(|_| false);
+    let Connection(id) = network.sides[0].connect(network.now, ip(2), request(7174));
+    network.run(1);
+    let events = network.events.len();
     for message in [Message::Dreq(0x11), Message::Drep, Message::Rej(28), Message::Rtu] {
-        let mad = Datagram { transaction: 8, local: 0, remote: name, message }.emit();
-        both.sides[0].receive(both.now, ip(3), &mad);
-        both.sides[0].receive(both.now, ip(2), &mad); // and the peer itself with a wrong name
+        let mad = Datagram { transaction: 8, local: 0, remote: id, message }.emit();
+        network.sides[0].receive(network.now, ip(3), &mad);
+        network.sides[0].receive(network.now, ip(2), &mad); // and the peer itself with a wrong ID
     }
-    both.run(1);
-    assert_eq!(both.said.len(), said);
+    network.run(1);
+    assert_eq!(network.events.len(), events);
 }

@@ -1,7 +1,7 @@
-//! Random work between two connected queue pairs, beside a plain model of what it must come to.
+//! Random operations between two connected queue pairs, with a reference model of the expected results.
 //!
-//! Every operation is planned before anything runs. Since a reliable connection executes in order, the plan alone says
-//! what memory must hold, and which completions come in which order.
+//! All operations are planned before anything runs. Since a reliable connection executes in order, the plan determines
+//! the final memory and the order of completions.
 
 use shotline_memory::{Access, Mr};
 use shotline_random::SplitMix64;
@@ -11,8 +11,9 @@ use shotline_verbs::api::{
 use shotline_verbs::pair::{Options, Pair};
 use std::collections::VecDeque;
 
-/// Each node's memory: what it sends from, what its READs and atomic operations bring, what its peer writes, what its
-/// peer reads, what its peer counts in, and where messages land. Registrations end before the next area begins.
+/// Memory areas of each node: source of sends, destination of READ and atomic results, target of the peer's writes,
+/// target of the peer's reads, atomic counters, and destination of messages. Registrations end before the next area
+/// begins.
 const SOURCE: (u64, u64) = (0, 0xFF00);
 const RESULT: (u64, u64) = (0x1_0000, 0x2_FF00);
 const EXPOSED: (u64, u64) = (0x4_0000, 0x7F00);
@@ -28,7 +29,7 @@ pub struct Work {
     kind: QpType,
 }
 
-/// One direction's initiator, which is the other one's target.
+/// Initiator of one direction and target of the other.
 pub struct Side {
     pub qp: u32,
     pub cq: Cq,
@@ -39,21 +40,22 @@ pub struct Side {
     counters: Mr,
     inbox: Mr,
     model: Vec<u8>,
-    /// Bytes of receives behind their messages: padding may be there, and what a batch was taken for before it was read.
+    /// Bytes of receives after the end of their messages: padding may be written there, or payloads of a wrongly
+    /// guessed batch.
     undefined: Vec<bool>,
     result_at: u64,
     inbox_at: u64,
-    /// A READ of what is exposed may be unanswered: writes there must wait for it.
+    /// A READ of the exposed area may be outstanding: writes there must wait for it.
     read_pending: bool,
     unsignalled: u32,
-    /// Remote keys of this side that messages of the other end.
+    /// rkeys of this side that messages of the peer invalidate.
     ended: Vec<u32>,
     plan: VecDeque<Planned>,
     receives: VecDeque<(u64, Vec<Element>)>,
     /// Posted requests, oldest first.
     pub posted: VecDeque<Expected>,
     arriving: VecDeque<Expected>,
-    /// Packets that this side must accept, and payload bytes.
+    /// Packets that this side must accept, and their payload bytes.
     pub accepts: u64,
     pub bytes: u64,
 }
@@ -67,17 +69,17 @@ struct Planned {
     expected: Expected,
 }
 
-/// A completion that must come, and the memory that it speaks of.
+/// An expected completion, and the memory that it covers.
 #[derive(Clone, Debug)]
 pub struct Expected {
     pub completion: Completion,
     pub signalled: bool,
-    /// Addresses and bytes.
+    /// Addresses and expected bytes.
     filled: Vec<(u64, Vec<u8>)>,
 }
 
 impl Side {
-    /// Receives that have not completed.
+    /// Returns the number of receives that have not completed.
     pub fn arriving(&self) -> usize {
         self.arriving.len()
     }
@@ -123,7 +125,7 @@ impl Work {
         Self { pair, sides, mtu: options.mtu.bytes().into(), kind }
     }
 
-    /// Plans `count` operations that side `from` starts.
+    /// Plans `count` operations initiated by side `from`.
     pub fn plan(&mut self, from: usize, count: u64) {
         for id in 0..count {
             self.plan_one(from, id, id + 1 == count);
@@ -133,11 +135,11 @@ impl Work {
     fn plan_one(&mut self, from: usize, id: u64, last: bool) {
         let random = &mut self.pair.random;
         let [a, b] = &mut self.sides;
-        let (me, peer) = if from == 0 { (a, b) } else { (b, a) };
-        let wanted = length(random, self.mtu);
+        let (own, peer) = if from == 0 { (a, b) } else { (b, a) };
+        let wanted_len = length(random, self.mtu);
         let choice = match self.kind {
             QpType::Rc => random.below(10),
-            // No answers, so nothing comes back; keys are ended by reliable connections only.
+            // UC has no responses, so READs and atomics are excluded; only reliable connections invalidate keys.
             _ => random.choose(&[0, 2, 3, 4, 5, 6]),
         };
         let (mut inline, mut fence, solicited) = (None, random.chance(0.1), random.chance(0.3));
@@ -145,10 +147,10 @@ impl Work {
         let (operation, completed, len);
         let mut pieces = random.between(1, 4);
         if choice < 7 {
-            // Bytes go out.
+            // SEND or WRITE.
             let is_write = choice >= 4;
-            let room = if is_write { EXPOSED.1 } else { (INBOX.0 + INBOX.1).saturating_sub(peer.inbox_at + 64) };
-            len = wanted.min(room);
+            let capacity = if is_write { EXPOSED.1 } else { (INBOX.0 + INBOX.1).saturating_sub(peer.inbox_at + 64) };
+            len = wanted_len.min(capacity);
             let mut message = vec![0; len as usize];
             if len <= 64 && random.chance(0.5) {
                 random.fill_bytes(&mut message);
@@ -156,12 +158,12 @@ impl Work {
             } else {
                 let mut at = 0;
                 while pieces > 0 {
-                    let part = if pieces == 1 { len - at } else { random.below(len - at + 1) };
-                    let start = SOURCE.0 + random.below(SOURCE.1 - part + 1);
-                    let bytes = &me.model[start as usize..][..part as usize];
-                    message[at as usize..][..part as usize].copy_from_slice(bytes);
-                    elements.push(Element { address: start, len: part as u32, lkey: me.source.lkey });
-                    (at, pieces) = (at + part, pieces - 1);
+                    let piece_len = if pieces == 1 { len - at } else { random.below(len - at + 1) };
+                    let start = SOURCE.0 + random.below(SOURCE.1 - piece_len + 1);
+                    let bytes = &own.model[start as usize..][..piece_len as usize];
+                    message[at as usize..][..piece_len as usize].copy_from_slice(bytes);
+                    elements.push(Element { address: start, len: piece_len as u32, lkey: own.source.lkey });
+                    (at, pieces) = (at + piece_len, pieces - 1);
                 }
             }
             let imm = random.next_u64() as u32;
@@ -169,12 +171,13 @@ impl Work {
             if is_write {
                 let start = EXPOSED.0 + random.below(EXPOSED.1 - len + 1);
                 peer.model[start as usize..][..len as usize].copy_from_slice(&message);
-                fence |= std::mem::take(&mut me.read_pending);
+                fence |= std::mem::take(&mut own.read_pending);
                 let remote = Remote { address: start, rkey: peer.exposed.rkey };
                 operation = if choice == 4 { Operation::WriteImm(remote, imm) } else { Operation::Write(remote) };
                 if choice == 4 {
                     arrives = Some((Completed::RecvWriteImm, Some(imm), None, len.min(8)));
-                    // Nobody else writes here: the next ones could, before this one's completion is looked at.
+                    // Only these bytes are compared: later operations could overwrite others before this completion is
+                    // checked.
                 }
                 completed = Completed::Write;
             } else {
@@ -190,10 +193,10 @@ impl Work {
                 completed = Completed::Send;
             }
             let random = &mut self.pair.random;
-            if let Some((completed, imm, invalidated, room)) = arrives {
-                let room = room + random.below(32);
+            if let Some((completed, imm, invalidated, capacity)) = arrives {
+                let capacity = capacity + random.below(32);
                 let lkey = peer.inbox.lkey;
-                let receive = allocate(random, &mut peer.inbox_at, lkey, room);
+                let receive = allocate(random, &mut peer.inbox_at, lkey, capacity);
                 let filled = match completed {
                     Completed::Recv => scatter(&receive, &message),
                     _ => Vec::new(),
@@ -214,11 +217,11 @@ impl Work {
             peer.accepts += len.div_ceil(self.mtu).max(1);
             peer.bytes += len;
         } else {
-            // Bytes come back.
+            // READ or atomic operation.
             let read = choice < 9;
-            let room = (RESULT.0 + RESULT.1).saturating_sub(me.result_at + 64);
-            len = if read { wanted.min(room).min(LIBRARY.1) } else { 8 };
-            elements = allocate(random, &mut me.result_at, me.result.lkey, len);
+            let capacity = (RESULT.0 + RESULT.1).saturating_sub(own.result_at + 64);
+            len = if read { wanted_len.min(capacity).min(LIBRARY.1) } else { 8 };
+            elements = allocate(random, &mut own.result_at, own.result.lkey, len);
             let slot = COUNTERS.0 + 8 * random.below(COUNTERS.1 / 8);
             let counter = Remote { address: slot, rkey: peer.counters.rkey };
             let mut before = [0; 8];
@@ -229,7 +232,7 @@ impl Work {
             (operation, completed) = match choice {
                 7 | 8 => {
                     let (area, key) = random.choose(&[(LIBRARY, peer.library.rkey), (EXPOSED, peer.exposed.rkey)]);
-                    me.read_pending = (me.read_pending && !fence) || area == EXPOSED;
+                    own.read_pending = (own.read_pending && !fence) || area == EXPOSED;
                     let start = area.0 + random.below(area.1 - len + 1);
                     value = peer.model[start as usize..][..len as usize].to_vec();
                     (Operation::Read(Remote { address: start, rkey: key }), Completed::Read)
@@ -248,35 +251,35 @@ impl Work {
             };
             peer.model[slot as usize..][..8].copy_from_slice(&after.to_ne_bytes());
             filled = scatter(&elements, &value);
-            apply(&mut me.model, &filled);
+            apply(&mut own.model, &filled);
             peer.accepts += 1;
-            me.accepts += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
-            me.bytes += if read { len } else { 0 };
+            own.accepts += if read { len.div_ceil(self.mtu).max(1) } else { 1 };
+            own.bytes += if read { len } else { 0 };
         }
-        let signalled = last || me.unsignalled > 8 || self.pair.random.chance(0.5);
-        me.unsignalled = if signalled { 0 } else { me.unsignalled + 1 };
+        let signalled = last || own.unsignalled > 8 || self.pair.random.chance(0.5);
+        own.unsignalled = if signalled { 0 } else { own.unsignalled + 1 };
         let bytes = if completed == Completed::Read { len as u32 } else { 0 };
-        let completion = Completion { bytes, ..completion(id, completed, me.qp) };
+        let completion = Completion { bytes, ..completion(id, completed, own.qp) };
         let expected = Expected { completion, signalled, filled };
-        me.plan.push_back(Planned { operation, elements, inline, fence, solicited, expected });
+        own.plan.push_back(Planned { operation, elements, inline, fence, solicited, expected });
     }
 
-    /// Receives that messages to this side need and that are not posted.
+    /// Returns the number of planned receives of this side that are not posted.
     pub fn receives_planned(&self, at: usize) -> usize {
         self.sides[at].receives.len()
     }
 
-    /// Posts receives: all, or some that are due.
-    pub fn post_receives(&mut self, at: usize, most: usize) {
-        for _ in 0..most {
+    /// Posts up to `max` planned receives.
+    pub fn post_receives(&mut self, at: usize, max: usize) {
+        for _ in 0..max {
             let Some((id, elements)) = self.sides[at].receives.pop_front() else { return };
             self.pair.post_recv(at, self.sides[at].qp, &RecvWr { id, elements: &elements }).unwrap();
         }
     }
 
-    /// Posts up to `most` requests, as long as there is room.
-    pub fn post_sends(&mut self, at: usize, most: u64) {
-        for _ in 0..most {
+    /// Posts up to `max` requests while the queue has space.
+    pub fn post_sends(&mut self, at: usize, max: u64) {
+        for _ in 0..max {
             let side = &mut self.sides[at];
             let Some(next) = side.plan.front() else { return };
             let data = next.inline.as_deref().map_or(Data::Elements(&next.elements), Data::Inline);
@@ -290,7 +293,7 @@ impl Work {
         }
     }
 
-    /// Polls both sides and checks every completion against the plan: in order, right, and with its bytes in place.
+    /// Polls both sides and checks every completion against the plan: order, values, and received bytes.
     pub fn check_completions(&mut self) {
         for at in 0..2 {
             while let Some(completion) = self.pair.node_mut(at).poll(self.sides[at].cq) {
@@ -299,16 +302,16 @@ impl Work {
                 let expected = if receive {
                     side.arriving.pop_front()
                 } else {
-                    // Whatever was not signalled is done with the next one that was.
+                    // Unsignalled requests are completed by the next signalled one.
                     std::iter::from_fn(|| side.posted.pop_front()).find(|expected| expected.signalled)
                 };
-                let expected = expected.unwrap_or_else(|| panic!("nothing more can complete: {completion:?}"));
-                let meant = if receive || completion.completed == Completed::Read {
+                let expected = expected.unwrap_or_else(|| panic!("unexpected completion: {completion:?}"));
+                let comparable = if receive || completion.completed == Completed::Read {
                     completion
                 } else {
                     Completion { bytes: 0, ..completion }
                 };
-                assert_eq!(meant, expected.completion, "side {at}");
+                assert_eq!(comparable, expected.completion, "side {at}");
                 for (address, bytes) in &expected.filled {
                     let found = self.pair.node(at).read(*address, bytes.len());
                     let wrong = || (0..bytes.len()).filter(|byte| found[*byte] != bytes[*byte]);
@@ -324,23 +327,24 @@ impl Work {
         }
     }
 
-    /// Whether everything that was planned has completed.
+    /// Returns `true` if all planned operations have completed.
     pub fn done(&self) -> bool {
         self.sides.iter().all(|side| side.plan.is_empty() && side.posted.is_empty() && side.arriving.is_empty())
     }
 
-    /// Posts at random, and steps until all is done and at rest. Receives are posted at once, or late.
+    /// Posts at random times, and steps until all operations are done and the network is idle. Receives are posted at
+    /// once, or late.
     pub fn run(&mut self, receives_late: bool) {
         for round in 0.. {
             for at in 0..2 {
-                let most = if !receives_late {
+                let max = if !receives_late {
                     usize::MAX
                 } else if self.pair.random.chance(0.1) {
                     self.pair.random.between(1, 4) as usize
                 } else {
                     0
                 };
-                self.post_receives(at, most);
+                self.post_receives(at, max);
                 if self.pair.random.chance(0.5) {
                     let group = self.pair.random.between(1, 8);
                     self.post_sends(at, group);
@@ -353,31 +357,39 @@ impl Work {
             if self.done() {
                 break;
             }
-            assert!(round < 20_000, "{} and {} requests wait", self.sides[0].posted.len(), self.sides[1].posted.len());
+            assert!(
+                round < 20_000,
+                "{} and {} requests are pending",
+                self.sides[0].posted.len(),
+                self.sides[1].posted.len()
+            );
         }
-        assert!(self.pair.run(100_000_000_000), "what is done comes to rest");
+        assert!(self.pair.run(100_000_000_000), "the network becomes idle");
         self.check_completions();
     }
 
-    /// What must hold when all is done: memory, states, keys and books.
+    /// Checks memory, states, keys and counters after the end.
     pub fn check_end(&mut self) {
         for at in 0..2 {
             self.check_memory(at);
             let (node, side) = (self.pair.node(at), &self.sides[at]);
             assert_eq!(node.engine(side.qp).unwrap().state(), QpState::ReadyToSend);
             for key in &side.ended {
-                assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key has ended");
+                assert!(node.protection.remote(node.pd(), *key, 0, 1, Access::NONE).is_err(), "the key is invalidated");
             }
-            let (books, link) = (node.books, self.pair.link_books(1 - at));
-            assert_eq!(books.arrived, link.sent - link.lost + link.duplicated);
-            assert_eq!(books.arrived, books.bad_icrc + books.malformed + books.unknown_qp + books.delivered);
+            let (counters, link) = (node.books, self.pair.link_counters(1 - at));
+            assert_eq!(counters.arrived, link.sent - link.lost + link.duplicated);
+            assert_eq!(
+                counters.arrived,
+                counters.bad_icrc + counters.malformed + counters.unknown_qp + counters.delivered
+            );
             let qp = node.qp_books(side.qp).unwrap();
-            assert_eq!(qp.packets_in, books.delivered);
+            assert_eq!(qp.packets_in, counters.delivered);
             assert_eq!(qp.bytes_in, side.bytes, "payload is accepted once: {qp:#?}");
         }
     }
 
-    /// Compares all of a node's memory with the model's.
+    /// Compares the whole memory of a node with the model.
     pub fn check_memory(&self, at: usize) {
         let (found, side) = (self.pair.node(at).read(0, MEMORY), &self.sides[at]);
         let wrong = |byte: &usize| found[*byte] != side.model[*byte] && !side.undefined[*byte];
@@ -393,26 +405,26 @@ fn length(random: &mut SplitMix64, mtu: u64) -> u64 {
     random.choose(&[0, 1, 7, 64, mtu - 1, mtu, mtu + 1, 2 * mtu, 2 * mtu + 3, any, any / 4, any / 16])
 }
 
-/// Places for `len` bytes in up to four pieces, with gaps between them.
+/// Returns elements for `len` bytes in up to four pieces, with gaps between them.
 fn allocate(random: &mut SplitMix64, at: &mut u64, lkey: u32, len: u64) -> Vec<Element> {
     let (mut elements, mut left) = (Vec::new(), len);
     let pieces = random.between(1, 4);
     for piece in 1..=pieces {
-        let part = if piece == pieces { left } else { random.below(left + 1) };
+        let piece_len = if piece == pieces { left } else { random.below(left + 1) };
         *at += random.below(8);
-        elements.push(Element { address: *at, len: part as u32, lkey });
-        (*at, left) = (*at + part, left - part);
+        elements.push(Element { address: *at, len: piece_len as u32, lkey });
+        (*at, left) = (*at + piece_len, left - piece_len);
     }
     elements
 }
 
-/// Where the bytes of a message land.
+/// Returns the addresses and bytes that a message is written to.
 fn scatter(elements: &[Element], message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut rest = message;
     let mut filled = Vec::new();
     for element in elements {
-        let (part, after) = rest.split_at(rest.len().min(element.len as usize));
-        filled.push((element.address, part.to_vec()));
+        let (piece, after) = rest.split_at(rest.len().min(element.len as usize));
+        filled.push((element.address, piece.to_vec()));
         rest = after;
     }
     assert!(rest.is_empty());
@@ -430,7 +442,7 @@ fn completion(id: u64, completed: Completed, qp: u32) -> Completion {
     Completion { id, status, completed, qp, bytes: 0, imm: None, invalidated: None, source: None, solicited }
 }
 
-/// A registration that nobody uses, for a message that ends it.
+/// Returns the key of an unused registration, for a message that invalidates it.
 fn extra_key(pair: &mut Pair, at: usize) -> u32 {
     pair.node_mut(at).register(LIBRARY.0, 64, Access::REMOTE_READ | Access::REMOTE_INVALIDATE).unwrap().rkey
 }
