@@ -224,8 +224,9 @@ impl Control {
         let (stream, peer) = match self.listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
-                let gone = [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
-                if !gone.contains(&error.kind()) {
+                let transient =
+                    [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
+                if !transient.contains(&error.kind()) {
                     // Out of descriptors or memory. The connection stays in the backlog, so the event would repeat.
                     epoll::delete(&self.epoll, self.listener.as_fd())?;
                     self.accept_paused_until = Some(now + nanos(ACCEPT_PAUSE));
@@ -315,7 +316,7 @@ impl Connection {
 
     /// Reads once and processes the input. Returns `true` if the connection stays open.
     fn read(&mut self, now: Nanos, access: &Access<'_>, counts: &mut Counts, host: &mut impl Host) -> bool {
-        if !self.conversation.wants_input() {
+        if !self.conversation.accepts_input() {
             return true;
         }
         let mut bytes = [0; 4096];
@@ -344,7 +345,7 @@ impl Connection {
     /// Updates the epoll interest.
     fn watch(&mut self, epoll: &OwnedFd, now: Nanos) -> bool {
         let mut interest = EventFlags::empty();
-        interest.set(EventFlags::IN, self.conversation.wants_input());
+        interest.set(EventFlags::IN, self.conversation.accepts_input());
         // A buffered request is processed when the socket becomes writable, that is, immediately.
         interest.set(EventFlags::OUT, !self.conversation.output(now).is_empty() || self.conversation.has_request());
         if interest == self.interest {

@@ -130,12 +130,12 @@ impl Conversation {
         self.state == State::Unauthenticated
     }
     /// Returns `true` if more input can be processed: not before the last answer has been sent.
-    pub fn wants_input(&self) -> bool {
+    pub fn accepts_input(&self) -> bool {
         self.output.is_empty() && matches!(self.state, State::Unauthenticated | State::Authenticated)
     }
     /// Returns `true` if a whole request is buffered and not processed.
     pub(super) fn has_request(&self) -> bool {
-        self.wants_input() && message::is_whole(&self.input)
+        self.accepts_input() && message::is_whole(&self.input)
     }
     /// Returns the output to send now.
     pub fn output(&self, now: Nanos) -> &[u8] {
@@ -198,7 +198,7 @@ impl Conversation {
             self.since = now;
         }
         self.input.extend_from_slice(bytes);
-        while self.wants_input() {
+        while self.accepts_input() {
             let max = if self.welcomed { LONGEST } else { MAX_HELLO_BYTES };
             match unframed(&mut self.input, max) {
                 Ok(None) => break,
@@ -507,7 +507,7 @@ pub(super) mod tests {
     fn unread_answer_stops_the_session() {
         let mut harness = welcomed();
         harness.send(&framed(&Request::Regions), 0);
-        assert!(!harness.conversation.wants_input());
+        assert!(!harness.conversation.accepts_input());
         harness.send(&framed(&offer("127.0.0.1:9")), 1);
         assert!(harness.host.connected.is_empty(), "one answer at a time");
         assert_eq!((harness.expire(4_999), harness.expire(5_000)), (Progress::Open, Progress::Over));

@@ -95,7 +95,7 @@ pub struct Exports<P> {
     initiators: HashMap<SessionId, Initiator>,
     /// Usage of each export by initiators that have disconnected.
     past: Vec<Usage>,
-    past_tally: Tally,
+    past_counters: Tally,
     /// Maximum queue pairs of an initiator.
     pub max_queue_pairs: u32,
     /// Strict handling of invalid requests ([`QpConfig::strict`]).
@@ -145,7 +145,7 @@ impl<P: Endpoint> Exports<P> {
             exports: Vec::new(),
             initiators: HashMap::new(),
             past: Vec::new(),
-            past_tally: Tally::default(),
+            past_counters: Tally::default(),
             max_queue_pairs: 1024,
             strict: false,
             lax: false,
@@ -208,7 +208,7 @@ impl<P: Endpoint> Exports<P> {
     }
     /// Returns the counters of all queue pairs since the start.
     pub fn total_tally(&self) -> Tally {
-        let mut sum = self.past_tally.clone();
+        let mut sum = self.past_counters.clone();
         self.initiators.values().for_each(|initiator| sum.add(&self.tally(initiator)));
         sum
     }
@@ -269,12 +269,12 @@ impl<P: Endpoint> Exports<P> {
         psn: Bits24,
     ) -> Result<Accept, Refusal> {
         let capabilities = self.provider.capabilities();
-        let (has, needs_peer) = match offer.kind {
+        let (is_supported, needs_peer) = match offer.kind {
             Kind::Rc => (capabilities.rc, true),
             Kind::Uc => (capabilities.uc, true),
             Kind::Ud => (capabilities.ud, false),
         };
-        if !has {
+        if !is_supported {
             return Err(Refusal::new(
                 Cause::Unsupported,
                 format!("{} has no {:?}", capabilities.name, QpType::from(offer.kind)),
@@ -471,7 +471,7 @@ impl<P: Endpoint> Host for Exports<P> {
         for pair in std::mem::take(&mut initiator.pairs) {
             initiator.past.add(&Self::destroy_pair(&mut self.provider, &pair));
         }
-        self.past_tally.add(&initiator.past);
+        self.past_counters.add(&initiator.past);
         for (index, mr) in initiator.keys.iter().enumerate() {
             if let Ok(usage) = self.provider.mr_usage(mr) {
                 add(&mut self.past[index], &usage);

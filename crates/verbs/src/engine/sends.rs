@@ -226,9 +226,9 @@ impl SendQueue {
         bytes: &[u8],
         writes_local: bool,
     ) -> Result<u32, PostError> {
-        let (most, found) = (if writes_local { 0 } else { self.max_inline }, bytes.len());
-        if found > most as usize {
-            return Err(PostError::Inline { most, found });
+        let (max, found) = (if writes_local { 0 } else { self.max_inline }, bytes.len());
+        if found > max as usize {
+            return Err(PostError::Inline { most: max, found });
         }
         if bytes.is_empty() {
             return Ok(0);

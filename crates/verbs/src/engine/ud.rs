@@ -8,6 +8,8 @@
 //!   address and queue pair are in the completion ([`Completion::source`]), which is only as trustworthy as the
 //!   network. Up to three bytes after a message may be overwritten by its padding, if the receive is long enough.
 //! - One rate for all destinations: a congestion notification slows all of them down.
+//!
+//! [`Destination::q_key`]: crate::api::Destination::q_key
 
 use super::common::Common;
 use super::congestion::{Congestion, Notifier, notification};
@@ -135,8 +137,8 @@ impl Ud {
             return;
         };
         let fits = u64::from(len) <= ctx.receives.bytes(slot);
-        let place = sge_range(ctx.receives.elements(slot), 0, len);
-        if !fits || !move_payload(ctx.protection, ctx.books, packet.landed, len, place) {
+        let target = sge_range(ctx.receives.elements(slot), 0, len);
+        if !fits || !move_payload(ctx.protection, ctx.books, packet.landed, len, target) {
             ctx.books.refused.bad_length += 1;
             return;
         }
@@ -190,8 +192,8 @@ impl Ud {
     }
 
     pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
-        let may = || self.has_work() && self.congestion.next(now).is_none();
-        self.pending_cnp.is_some() || self.sends.first() < self.sent || may()
+        let can_send = || self.has_work() && self.congestion.next(now).is_none();
+        self.pending_cnp.is_some() || self.sends.first() < self.sent || can_send()
     }
     pub(super) fn deadline(&self) -> Option<Nanos> {
         if self.has_work() { self.congestion.next(0) } else { None }

@@ -38,8 +38,8 @@ fn posting_checks_state_capacity_elements_lengths_and_keys() {
 #[test]
 fn connection_without_rd_atomic_refuses_reads() {
     let mut ends = Ends::new(Options { max_rd_atomic: 0, ..RC });
-    let there = ends.b.remote(0);
-    assert_eq!(ends.a.post(1, Operation::Read(there), 0, 8), Err(PostError::Unsupported(QpType::Rc)));
+    let remote = ends.b.remote(0);
+    assert_eq!(ends.a.post(1, Operation::Read(remote), 0, 8), Err(PostError::Unsupported(QpType::Rc)));
 }
 
 #[test]

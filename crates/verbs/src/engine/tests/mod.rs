@@ -264,12 +264,12 @@ impl Ends {
     /// Delivers packets in both directions until neither side sends any.
     fn settle(&mut self) {
         loop {
-            let (there, back) = (self.a.transmit(64), self.b.transmit(64));
-            if there.is_empty() && back.is_empty() {
+            let (from_a, from_b) = (self.a.transmit(64), self.b.transmit(64));
+            if from_a.is_empty() && from_b.is_empty() {
                 return;
             }
-            self.arrive_at_b(&there);
-            self.arrive_at_a(&back);
+            self.arrive_at_b(&from_a);
+            self.arrive_at_a(&from_b);
         }
     }
 }

@@ -144,11 +144,11 @@ fn wrong_guess_of_a_message_end_costs_only_a_copy() {
 #[test]
 fn read_responses_land_in_place_across_requests() {
     let mut ends = Ends::new(RC);
-    let there = ends.b.remote(0);
+    let remote = ends.b.remote(0);
     ends.b.memory.write(0, &[0x5A; 4096]);
-    ends.a.post(1, Operation::Write(there), 0, 0).unwrap();
-    ends.a.post(2, Operation::Read(there), 0x8_0000, 3 * MTU).unwrap();
-    ends.a.post(3, Operation::Read(there), 0x9_0000, 2 * MTU + 8).unwrap();
+    ends.a.post(1, Operation::Write(remote), 0, 0).unwrap();
+    ends.a.post(2, Operation::Read(remote), 0x8_0000, 3 * MTU).unwrap();
+    ends.a.post(3, Operation::Read(remote), 0x9_0000, 2 * MTU + 8).unwrap();
     let requests = ends.a.transmit(64);
     ends.arrive_at_b(&requests);
     let answers = ends.b.transmit(64);
@@ -165,8 +165,8 @@ fn read_responses_land_in_place_across_requests() {
 #[test]
 fn unrequested_response_gets_no_destination() {
     let mut ends = Ends::new(RC);
-    let there = ends.b.remote(0);
-    ends.a.post(2, Operation::Read(there), 0x8_0000, 3 * MTU).unwrap();
+    let remote = ends.b.remote(0);
+    ends.a.post(2, Operation::Read(remote), 0x8_0000, 3 * MTU).unwrap();
     ends.a.transmit(64);
     for psn in [99, 101, 103, 5000] {
         let forged = Wire::new(RcReadResponseMiddle, &ends.a, psn, &[0xEE; 256]);

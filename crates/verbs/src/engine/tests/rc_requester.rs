@@ -52,9 +52,9 @@ fn sends_have_their_opcodes_and_only_the_last_solicits() {
 #[test]
 fn psn_wraps_around() {
     let mut ends = Ends::new(Options { psn: [0xFF_FFFE, 0xFF_FFFF], ..RC });
-    let there = ends.b.remote(0x2000);
-    ends.a.post(1, Operation::Write(there), 0, 5 * MTU).unwrap();
-    ends.a.post(2, Operation::Read(there), 0x8_0000, 5 * MTU).unwrap();
+    let remote = ends.b.remote(0x2000);
+    ends.a.post(1, Operation::Write(remote), 0, 5 * MTU).unwrap();
+    ends.a.post(2, Operation::Read(remote), 0x8_0000, 5 * MTU).unwrap();
     let packets = ends.a.transmit(64);
     assert_eq!(psns(&packets), [0xFF_FFFE, 0xFF_FFFF, 0, 1, 2, 3]);
     ends.arrive_at_b(&packets);
@@ -137,8 +137,11 @@ fn sequence_error_goes_back_once_and_acks_what_precedes() {
     let nak = Wire::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[nak.clone(), nak]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
-    let again = ends.a.transmit(64);
-    assert_eq!((psns(&again), opcodes(&again)), (vec![102, 103, 104], vec![RcWriteMiddle, RcWriteMiddle, RcWriteLast]));
+    let retransmitted = ends.a.transmit(64);
+    assert_eq!(
+        (psns(&retransmitted), opcodes(&retransmitted)),
+        (vec![102, 103, 104], vec![RcWriteMiddle, RcWriteMiddle, RcWriteLast])
+    );
     let old = Wire::answer(&ends.a, 102, Syndrome::Nak(NakCode::PsnSequenceError));
     ends.arrive_at_a(&[old]);
     assert_eq!((ends.a.transmit(64).len(), ends.a.counters.retransmitted), (0, 3));
@@ -221,25 +224,25 @@ fn remote_error_nak_fails_the_request_and_the_connection() {
 #[test]
 fn ack_past_a_read_makes_it_requested_again() {
     let mut ends = Ends::new(RC);
-    let there = ends.b.remote(0);
-    ends.a.post(1, Operation::Write(there), 0, 8).unwrap();
-    ends.a.post(2, Operation::Read(there), 0, 2 * MTU).unwrap();
-    ends.a.post(3, Operation::Write(there), 0, 8).unwrap();
+    let remote = ends.b.remote(0);
+    ends.a.post(1, Operation::Write(remote), 0, 8).unwrap();
+    ends.a.post(2, Operation::Read(remote), 0, 2 * MTU).unwrap();
+    ends.a.post(3, Operation::Write(remote), 0, 8).unwrap();
     assert_eq!(psns(&ends.a.transmit(64)), [100, 101, 103]);
     let ack = Wire::answer(&ends.a, 103, Syndrome::ACK);
     ends.arrive_at_a(&[ack.clone(), ack]);
     assert_eq!(ends.a.completed(), [(1, Status::Success)]);
-    let again = ends.a.transmit(64);
-    assert_eq!((psns(&again), opcodes(&again)), (vec![101, 103], vec![RcReadRequest, RcWriteOnly]));
+    let retransmitted = ends.a.transmit(64);
+    assert_eq!((psns(&retransmitted), opcodes(&retransmitted)), (vec![101, 103], vec![RcReadRequest, RcWriteOnly]));
 }
 
 #[test]
 fn read_is_requested_again_from_the_first_missing_response() {
     let mut ends = Ends::new(RC);
-    let there = ends.b.remote(0);
+    let remote = ends.b.remote(0);
     let bytes: Vec<u8> = (0..1000).map(|at| (at % 247) as u8).collect();
     ends.b.memory.write(0, &bytes);
-    ends.a.post(1, Operation::Read(there), 0x8_0000, 1000).unwrap();
+    ends.a.post(1, Operation::Read(remote), 0x8_0000, 1000).unwrap();
     let request = ends.a.transmit(64);
     ends.arrive_at_b(&request);
     let answers = ends.b.transmit(64);
@@ -249,10 +252,10 @@ fn read_is_requested_again_from_the_first_missing_response() {
     );
     ends.arrive_at_a(&[answers[0].clone(), answers[2].clone(), answers[3].clone()]);
     assert_eq!(ends.a.counters.out_of_sequence, 2);
-    let again = ends.a.transmit(64);
-    let reth = again[0].extensions.reth.unwrap();
-    assert_eq!((again.len(), again[0].bth.psn, reth.address, reth.length), (1, 101, 256, 744));
-    ends.arrive_at_b(&again);
+    let retransmitted = ends.a.transmit(64);
+    let reth = retransmitted[0].extensions.reth.unwrap();
+    assert_eq!((retransmitted.len(), retransmitted[0].bth.psn, reth.address, reth.length), (1, 101, 256, 744));
+    ends.arrive_at_b(&retransmitted);
     let answers = ends.b.transmit(64);
     assert_eq!((psns(&answers), answers[0].bth.opcode), (vec![101, 102, 103], RcReadResponseFirst));
     ends.arrive_at_a(&answers);
@@ -263,20 +266,20 @@ fn read_is_requested_again_from_the_first_missing_response() {
 #[test]
 fn outstanding_reads_are_limited_and_a_fence_waits_for_all() {
     let mut ends = Ends::new(RC);
-    let there = ends.b.remote(0);
-    (1..4).for_each(|id| ends.a.post(id, Operation::Read(there), 0, 8).unwrap());
+    let remote = ends.b.remote(0);
+    (1..4).for_each(|id| ends.a.post(id, Operation::Read(remote), 0, 8).unwrap());
     let first = ends.a.transmit(64);
     assert_eq!(psns(&first), [100, 101]);
     ends.arrive_at_b(&first);
     let answers = ends.b.transmit(64);
     ends.arrive_at_a(&answers[..1]);
     assert_eq!(psns(&ends.a.transmit(64)), [102]);
-    let wr = SendWr::new(4, Operation::Write(there), Data::Inline(&[]));
+    let wr = SendWr::new(4, Operation::Write(remote), Data::Inline(&[]));
     ends.a.send(&SendWr { fence: true, ..wr }).unwrap();
     assert_eq!(ends.a.transmit(64).len(), 0);
     ends.arrive_at_a(&answers[1..]);
     assert_eq!(ends.a.transmit(64).len(), 0, "one READ is still outstanding");
-    let last = Wire::new(RcReadRequest, &ends.b, 102, &[]).reth(there, 8);
+    let last = Wire::new(RcReadRequest, &ends.b, 102, &[]).reth(remote, 8);
     ends.arrive_at_b(&[last]);
     let answers = ends.b.transmit(64);
     ends.arrive_at_a(&answers);
@@ -287,14 +290,14 @@ fn outstanding_reads_are_limited_and_a_fence_waits_for_all() {
 fn window_limits_writes_and_reads_in_flight() {
     let mut ends = Ends::new(RC);
     ends.a.with(|engine, _| engine.limit_window(16 * MTU));
-    let there = ends.b.remote(0);
-    ends.a.post(1, Operation::Write(there), 0, 64 * MTU).unwrap();
+    let remote = ends.b.remote(0);
+    ends.a.post(1, Operation::Write(remote), 0, 64 * MTU).unwrap();
     let packets = ends.a.transmit(64);
     assert_eq!(packets.len(), 16);
     assert!(packets.iter().any(|packet| packet.bth.ack_request), "otherwise it would wait forever");
     ends.arrive_at_b(&packets);
     ends.settle();
-    ends.a.post(2, Operation::Read(there), 0, 64 * MTU).unwrap();
+    ends.a.post(2, Operation::Read(remote), 0, 64 * MTU).unwrap();
     let requests = ends.a.transmit(64);
     let requested: u32 = requests.iter().map(|request| request.extensions.reth.unwrap().length).sum();
     assert!(requested <= 16 * MTU, "{requested} bytes requested at once");
@@ -308,8 +311,8 @@ fn window_limits_writes_and_reads_in_flight() {
 fn wrong_read_response_is_dropped_or_fatal_in_strict_mode() {
     for strict in [false, true] {
         let mut ends = Ends::new(Options { strict, ..RC });
-        let there = ends.b.remote(0);
-        ends.a.post(1, Operation::Read(there), 0, 8).unwrap();
+        let remote = ends.b.remote(0);
+        ends.a.post(1, Operation::Read(remote), 0, 8).unwrap();
         ends.a.transmit(64);
         let mut short = Wire::new(RcReadResponseOnly, &ends.a, 100, &[1; 4]);
         short.extensions.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
@@ -391,8 +394,8 @@ fn window_narrows_on_loss_and_widens_on_acks() {
     ends.a.transmit(4096);
     let deadline = ends.a.engine.deadline().unwrap();
     ends.a.expire_at(deadline);
-    let again = ends.a.transmit(4096);
-    let ack = Wire::answer(&ends.a, again[again.len() - 1].bth.psn, Syndrome::ACK);
+    let retransmitted = ends.a.transmit(4096);
+    let ack = Wire::answer(&ends.a, retransmitted[retransmitted.len() - 1].bth.psn, Syndrome::ACK);
     ends.arrive_at_a(&[ack]);
     assert_eq!(ends.a.transmit(4096).len(), 512 + 512 / 8);
 }
